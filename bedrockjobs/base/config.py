@@ -35,6 +35,17 @@ GLOB_CHARS_MAX = 255
 GLOB_STARS_MAX = 20
 """Stars in one name pattern: each is another search in every name."""
 
+GRAM_CHARS = 4
+"""Characters under which a pattern is indexed if its ends do not tell it from others: four of the 30 of a
+usual name lead to a handful of patterns, even if 5,000 differ only in the number of a host."""
+
+PATTERNS_PER_KEY_MAX = 8
+"""Patterns under one key of an index: a name that has the key is compared with all of them."""
+
+LENGTHS_INDEXED_MAX = 32
+"""Lengths of fixed beginnings in one index of patterns, and of fixed ends behind one beginning: a name is
+looked up once for each, so at most 1,024 times, in 0.1 ms."""
+
 NAMES_KEPT_MAX = 512
 """What GetJobs asked for that is kept as read: up to 26 kB each, in two caches."""
 
@@ -377,6 +388,26 @@ PAGE_TURN_S = 0.00025
 TEMPLATES_S_MAX = 30.0
 """Seconds that a process may take to compile the templates of the pages: thirty times what it takes. Where it
 does not end, the server compiles each when it is first looked at."""
+
+SEARCHED_AT_ONCE = 1_000
+"""Rows that a walk through names looks at before others have their transactions: 2 to 3 ms."""
+
+SEARCHED_UNIT_MAX = 1_000
+"""Steps beyond the usual few that all takes of one transaction may need, 1 to 5 us each."""
+
+STEPS_FREE = 50
+"""Steps of one take that are usual: stale entries, and names that were paused a moment ago."""
+
+SEARCH_BURST = 5_000_000
+"""Rows that walks for one token may look at before they are slowed down: five new patterns at a million
+names."""
+
+SEARCHED_PER_S_MAX = 100_000
+"""Rows a second that they may look at then: a fifth of the event loop's time."""
+
+SEARCH_S_MAX = 60.0
+"""Time that a GetJob which does not wait is kept while very many names are searched for its pattern: twenty
+times what a million take."""
 
 SLICE = 200
 """Rows or schedules that are dealt with before others have a turn, where a command is long: some 10 ms."""

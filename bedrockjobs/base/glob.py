@@ -10,11 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Generic, TypeVar
 
-from bedrockjobs.base.config import PATTERNS_COMPILED_MAX
+from bedrockjobs.base.config import (
+    GRAM_CHARS,
+    LENGTHS_INDEXED_MAX,
+    PATTERNS_COMPILED_MAX,
+    PATTERNS_PER_KEY_MAX,
+)
+
+T = TypeVar("T")
 
 _WILD = frozenset("*?[")
 _SPECIAL = re.compile(r"[*?\[]")
+_WILD_PART = re.compile(r"[*?]|\[\^?\]?[^\]]*(?:\]|$)", re.DOTALL)
+"""A wildcard or a set; a set without an end reaches to the end of the pattern."""
 _NOTHING = "x^"
 """A regular expression that nothing matches, to Python and to a database."""
 
@@ -149,3 +159,151 @@ def _set(pattern: str, at: int) -> tuple[str, int]:
     if not ranges:
         return ("." if outside else _NOTHING), at + 1
     return f"[{'^' if outside else ''}{''.join(ranges)}]", at + 1
+
+
+class _Entry(Generic[T]):
+    """One pattern of a ``PatternSet`` and its owners."""
+
+    __slots__ = ("matches", "owners", "remove")
+
+    def __init__(self, pattern: str) -> None:
+        self.matches = _matcher.__wrapped__(pattern)
+        self.owners: dict[T, None] = {}
+        self.remove: Callable[[], object] = lambda: None
+
+
+_Bucket = list[_Entry[T]]
+
+
+class PatternSet(Generic[T]):
+    """Patterns with owners, indexed by their fixed parts: most names are compared with few of them.
+
+    A pattern is filed under its fixed beginning and end together, as in ``a/*/b``. If others crowd that
+    place, or too many lengths are in use, it is filed under a few characters of any fixed part. Patterns for
+    which neither works are compared with every name; ``unindexed`` counts them.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._entries: dict[str, _Entry[T]] = {}
+        self._ends: dict[int, dict[str, dict[int, dict[str, _Bucket[T]]]]] = {}
+        """Length of the beginning, beginning, length of the end, end."""
+        self._grams: dict[int, dict[str, _Bucket[T]]] = {}
+        self._rest: _Bucket[T] = []
+
+    def __len__(self) -> int:
+        """Return the number of patterns."""
+        return len(self._entries)
+
+    @property
+    def unindexed(self) -> int:
+        """Return how many patterns are compared with every name."""
+        return len(self._rest)
+
+    def add(self, pattern: str, owner: T) -> None:
+        """Add an owner of a pattern."""
+        entry = self._entries.get(pattern)
+        if entry is None:
+            entry = self._entries[pattern] = _Entry(pattern)
+            self._file(pattern, entry)
+        entry.owners[owner] = None
+
+    def discard(self, pattern: str, owner: T) -> None:
+        """Remove an owner of a pattern, if present."""
+        entry = self._entries.get(pattern)
+        if entry is None:
+            return
+        entry.owners.pop(owner, None)
+        if not entry.owners:
+            del self._entries[pattern]
+            entry.remove()
+
+    def matching(self, name: str) -> list[T]:
+        """Return the owners of all patterns that match a name, each once."""
+        buckets: list[_Bucket[T]] = []
+        length = len(name)
+        for size, by_prefix in self._ends.items():
+            by_length = by_prefix.get(name[:size])
+            if by_length is not None:
+                for tail, by_suffix in by_length.items():
+                    bucket = by_suffix.get(name[length - tail :])
+                    if bucket is not None:
+                        buckets.append(bucket)
+        for size, by_gram in self._grams.items():
+            for at in range(length - size + 1):
+                bucket = by_gram.get(name[at : at + size])
+                if bucket is not None:
+                    buckets.append(bucket)
+        if self._rest:
+            buckets.append(self._rest)
+        found = [entry for bucket in buckets for entry in bucket if entry.matches(name)]
+        if len(found) <= 1:
+            return [*found[0].owners] if found else []
+        return [*dict.fromkeys(owner for entry in found for owner in entry.owners)]
+
+    def _file(self, pattern: str, entry: _Entry[T]) -> None:
+        parts = _WILD_PART.split(pattern)
+        begin, end = parts[0], parts[-1] if len(parts) > 1 else ""
+        if is_prefix(pattern) or self._has_room(begin, end, bool(end)):
+            self._file_by_ends(begin, end, entry)
+        elif (gram := self._rarest_gram(parts)) is not None:
+            self._file_in(self._grams.setdefault(len(gram), {}), gram, entry)
+        elif self._has_room(begin, end, True):
+            self._file_by_ends(begin, end, entry)
+        else:
+            self._rest.append(entry)
+            entry.remove = lambda: self._rest.remove(entry)
+
+    def _has_room(self, begin: str, end: str, fits: bool) -> bool:
+        """Tell whether a pattern may be filed by its ends: few lengths, few patterns with the same ends."""
+        by_prefix = self._ends.get(len(begin))
+        if not fits or (by_prefix is None and len(self._ends) >= LENGTHS_INDEXED_MAX):
+            return False
+        by_length = (by_prefix or {}).get(begin, {})
+        by_suffix = by_length.get(len(end))
+        if by_suffix is None:
+            return len(by_length) < LENGTHS_INDEXED_MAX
+        return len(by_suffix.get(end, ())) < PATTERNS_PER_KEY_MAX
+
+    def _file_by_ends(self, begin: str, end: str, entry: _Entry[T]) -> None:
+        by_prefix = self._ends.setdefault(len(begin), {})
+        by_length = by_prefix.setdefault(begin, {})
+        by_suffix = by_length.setdefault(len(end), {})
+        bucket = by_suffix.setdefault(end, [])
+        bucket.append(entry)
+
+        def remove() -> None:
+            bucket.remove(entry)
+            if not bucket:
+                del by_suffix[end]
+            if not by_suffix:
+                by_length.pop(len(end), None)
+            if not by_length:
+                by_prefix.pop(begin, None)
+            if not by_prefix:
+                self._ends.pop(len(begin), None)
+
+        entry.remove = remove
+
+    def _rarest_gram(self, parts: list[str]) -> str | None:
+        """Return the part of a pattern's fixed text that fewest others use; None if all are crowded."""
+        size = min(max(map(len, parts)), GRAM_CHARS)
+        if size < 2:
+            return None
+        known = self._grams.get(size, {})
+        grams = (part[at : at + size] for part in parts for at in range(len(part) - size + 1))
+        rarest = min(grams, key=lambda gram: len(known.get(gram, ())))
+        return rarest if len(known.get(rarest, ())) < PATTERNS_PER_KEY_MAX else None
+
+    def _file_in(self, by_gram: dict[str, _Bucket[T]], gram: str, entry: _Entry[T]) -> None:
+        bucket = by_gram.setdefault(gram, [])
+        bucket.append(entry)
+
+        def remove() -> None:
+            bucket.remove(entry)
+            if not bucket:
+                del by_gram[gram]
+            if not by_gram:
+                self._grams.pop(len(gram), None)
+
+        entry.remove = remove

@@ -273,16 +273,18 @@ class Settings(BaseSettings):
     query_bytes_max: int = Field(1024 * 1024, ge=1_024, description="Size of one Query's answer.")
     query_waiting_max: int = Field(64, ge=1, description="Queries that may run or wait; one more is refused.")
     patterns_cached_max: int = Field(
-        128,
+        10_000,
         ge=1,
-        description="Name patterns whose next jobs the writer remembers, each of a list counted; the oldest"
-        " are forgotten. Each new name is matched with all of them.",
+        description="Name patterns whose next jobs the writer remembers, each of a list counted; those not"
+        " used for the longest time are forgotten.",
     )
     patterns_waiting_max: int = Field(
         50,
         ge=1,
-        description="Patterns other than `text*` that may be waited for at once, each of a list counted: a"
-        " job is matched with all of them. A GetJob with others is refused with 503.",
+        description="Patterns without a fixed part of their own that may be waited for at once, each of a"
+        " list counted, such as the ninth of `?*`, `??*` and so on: every new job is compared with all of"
+        " them. A GetJob with more is refused with 503. Patterns such as `jobs/*/host-17` are indexed and"
+        " do not count.",
     )
     groups_remembered_max: int = Field(
         500_000,

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import cast
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, SEARCH_S_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import in_turns
@@ -43,6 +43,17 @@ log = logging.getLogger(__name__)
 
 SERVED_AT_ONCE_MAX = 200
 """Waiters that one transaction serves because time has passed: the loop must not stand still for long."""
+
+
+ASKED_AT_ONCE_MAX = 500
+"""Groups of waiters for which one transaction looks for a job: 10 ms if there is none for any of them."""
+
+
+def unanswered(request: TakeRequest) -> Outcome:
+    """Return the answer to a request if it is not known whether there is a job."""
+    if request.after_end:
+        return take.nothing(request)
+    return Unavailable("Still searching", "name: very many names have to be searched; try again")
 
 
 class Work:
@@ -154,6 +165,9 @@ class Batch:
         if waiting.count:
             self._regroup(open_unit)
             self._serve_due(work)
+            if wanted := waiting.searched():
+                for names in open_unit.search(wanted):
+                    waiting.end_search(names)
         else:  # nobody waits for what became ready
             open_unit.became_ready()
             open_unit.must_wake_all()
@@ -181,7 +195,7 @@ class Batch:
             else:  # nearly all of them
                 outcome = perform(context, command)
                 if isinstance(outcome, Answer) and outcome.waits_for is not None:
-                    self._park(work, submission, outcome.waits_for)
+                    self._park(work, submission, outcome.waits_for, searching=outcome.searching)
                 elif type(outcome) is take.PassedOver and submission.may_look_again():
                     work.again.append(submission)
                 else:
@@ -225,7 +239,7 @@ class Batch:
                 log.exception("%s failed", type(command).__name__)
                 outcome = ServerFault(detail="nothing was done; the server's log tells more")
             if isinstance(outcome, Answer) and outcome.waits_for is not None:
-                self._park(work, submission, outcome.waits_for)
+                self._park(work, submission, outcome.waits_for, searching=outcome.searching)
             elif type(outcome) is take.PassedOver and submission.may_look_again():
                 work.again.append(submission)
             else:
@@ -245,23 +259,33 @@ class Batch:
                 if worker is not None and not self._waiting.waits_of(worker):
                     work.context.emit(WaitLeft(worker))
 
-    def _park(self, work: Work, submission: Submission, request: TakeRequest) -> None:
-        """Let a command wait for a job, or answer it at once where it may not."""
+    def _park(self, work: Work, submission: Submission, request: TakeRequest, *, searching: bool) -> None:
+        """Let a command wait for a job, or answer it at once if it may not.
+
+        While the store is ``searching`` a command waits too that asked for what is there now.
+        """
         assert submission.command is not None
         timeout = submission.command.timeout
-        wait_ms = WAIT_MS_DEFAULT if timeout is None else timeout
+        once = not submission.command.waiting
+        wait_ms = WAIT_MS_DEFAULT if timeout is None or once else timeout
         if submission.gone or wait_ms <= 0 or not self.may_wait:
-            work.outcomes.append((submission, take.nothing(request)))
-            return
-        if not self._waiting.has_room_for(request, self._settings.patterns_waiting_max):
-            refused = Unavailable("Too many patterns are waited for", "names: ask for fewer, or do not wait")
-            work.outcomes.append((submission, take.nothing(request) if request.after_end else refused))
+            work.outcomes.append((submission, unanswered(request) if searching else take.nothing(request)))
             return
         self._seq += 1
-        deadline = self._clock.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
-        submission.waiter = waiter = Waiter(submission, request, self._seq, deadline)
-        group = self._waiting.add(waiter)
-        if len(group.waiters) == 1:
+        wait_s = SEARCH_S_MAX if once else min(wait_ms, WAIT_MS_MAX) / 1000
+        deadline = self._clock.monotonic() + wait_s
+        waiter = Waiter(submission, request, self._seq, deadline, once=once)
+        group = self._waiting.add(waiter, self._settings.patterns_waiting_max)
+        if group is None:
+            refused = Unavailable(
+                "Too many patterns are waited for", "names: ask for longer fixed parts, or do not wait"
+            )
+            work.outcomes.append((submission, take.nothing(request) if request.after_end else refused))
+            return
+        submission.waiter = waiter
+        if searching:
+            self._waiting.begin_search(group)
+        elif len(group.waiters) == 1:
             self._note_soonest(work, group)
 
     # --- serving those who wait --------------------------------------------------------------------------
@@ -284,7 +308,7 @@ class Batch:
             if not running.hold_if_full(work.context, pattern):
                 self._serve_groups(work, self._waiting.groups_of_pattern(pattern), freed=pattern)
         while ready:
-            for job in in_turns(ready):
+            for job in in_turns(ready) if len(ready) > 1 else ready:
                 self._serve_job(work, job)
             ready = open_unit.became_ready()  # a taken retryAfter job will be ready again
 
@@ -296,6 +320,10 @@ class Batch:
             return
         while groups:
             answer = self._serve_oldest(work, groups)
+            if answer is not None and answer.searching:
+                unknown = oldest_of(groups).group
+                groups = [group for group in groups if group is not unknown]
+                continue
             if answer is None or any(taken.before.job_id == job.job_id for taken in answer.taken):
                 break
             groups = [group for group in groups if group.waiters]
@@ -315,24 +343,32 @@ class Batch:
         """
         queue = [(group.oldest().seq, group) for group in groups]
         heapify(queue)
-        served = 0
+        served = asked = 0
         while queue:
-            if served >= SERVED_AT_ONCE_MAX:  # the rest in the next transaction, which follows at once
-                for _, later in queue:
+            if served >= SERVED_AT_ONCE_MAX or asked >= ASKED_AT_ONCE_MAX:
+                for _, later in queue:  # in the next transaction, which follows at once
                     self._waiting.note_due(later, "")
                 break
             _, group = heappop(queue)
-            if self._serve_oldest(work, [group]) is not None:
+            asked += 1
+            answer = self._serve_oldest(work, [group])
+            if answer is not None and answer.searching:
+                continue
+            if answer is not None:
                 served += 1
                 if group.waiters:
                     heappush(queue, (group.oldest().seq, group))
                 if freed is not None and running.hold_if_full(work.context, freed):
                     break
+            elif group.once:
+                for waiter in [*group.waiters.values()]:
+                    self._waiting.remove(waiter)
+                    work.outcomes.append((waiter.submission, take.nothing(waiter.request)))
             elif group.waiters:
                 self._note_soonest(work, group)
 
     def _serve_oldest(self, work: Work, groups: Sequence[Group]) -> Answer | None:
-        """Take for whoever has waited longest in some groups; None where there is nothing to take."""
+        """Take for whoever has waited longest in some groups; None if there is nothing to take."""
         waiter = oldest_of(groups)
         act = partial(take.take, work.context, waiter.request)
         outcome: Outcome | None
@@ -351,6 +387,10 @@ class Batch:
             outcome = ServerFault(detail="nothing was done; the server's log tells more")
         if outcome is None:
             return None
+        if isinstance(outcome, Answer) and outcome.searching:
+            assert waiter.group is not None
+            self._waiting.begin_search(waiter.group)
+            return outcome
         self._waiting.remove(waiter)
         work.outcomes.append((waiter.submission, outcome))
         return outcome if isinstance(outcome, Answer) else None

@@ -24,7 +24,7 @@ from bedrockjobs.base.wire import moment_of, stamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.absence import Absence, Step
 from bedrockjobs.engine.alarm import Alarm
-from bedrockjobs.engine.batch import Batch, Work
+from bedrockjobs.engine.batch import Batch, Work, unanswered
 from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.ending import Ending
 from bedrockjobs.engine.events import Listeners
@@ -381,7 +381,12 @@ class Dispatcher:
     def _answer(self, waiters: list[Waiter]) -> None:
         gone = [waiter for waiter in waiters if self._waiting.remove(waiter)]
         self._waiting.committed()  # no transaction is open that could undo it
-        self._deliver([(waiter.submission, take.nothing(waiter.request)) for waiter in gone])
+        self._deliver(
+            [
+                (one.submission, unanswered(one.request) if one.once else take.nothing(one.request))
+                for one in gone
+            ]
+        )
 
     def _due_in_s(self) -> float:
         """Return the seconds until a transaction is needed that nobody asks for; 0: now."""
@@ -392,6 +397,10 @@ class Dispatcher:
             if until <= 0:
                 return 0.0
             sleep_s = min(sleep_s, until + WAKE_LATE_S)
+        if self._waiting.searched():
+            sleep_s = min(sleep_s, self._engine.search_in_s())
+            if sleep_s <= 0:
+                return 0.0
         if self._draining:
             return sleep_s
         try:

@@ -1,19 +1,21 @@
 """The GetJobs that wait: who can be served by a job, who is next, and when a job becomes due for somebody.
 
-Waiters that ask for the same jobs form a group. A group is filed under its exact names or under the fixed
-beginning of its patterns, so that a job finds its groups without looking at the others. It belongs to
-the event loop, and knows nothing of SQL or sockets.
+Waiters that ask for the same jobs form a group. Groups are indexed by exact names, by the beginnings of
+patterns like ``text*``, and by the fixed parts of other patterns, so that a job finds its groups without
+looking at the others. This belongs to the event loop, and knows nothing of SQL or sockets.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Any
 
 from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.glob import PatternSet
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.base import Plan
@@ -24,34 +26,42 @@ HEAP_SLACK = 100
 WAKE_LATE_S = 0.001
 """How much later than a job's nextRun the dispatcher wakes: stamps are cut to milliseconds."""
 
-GroupKey = tuple[Names, bool, int | None, tuple[str, ...], Scope | None, str | None]
-"""What a group asks for: names, mocked, priority, accepts, scope, and the worker where it stands alone."""
+GroupKey = tuple[Names, bool, int | None, tuple[str, ...], Scope | None, bool, str | None]
+"""What a group asks for: names, mocked, priority, accepts, scope, whether it asks once, and the worker if it
+has jobs of its own."""
 
 
 class Waiter:
     """One GetJob that waits."""
 
-    __slots__ = ("deadline", "group", "request", "seq", "submission")
+    __slots__ = ("deadline", "group", "once", "request", "seq", "submission")
 
-    def __init__(self, submission: Any, request: TakeRequest, seq: int, deadline: float) -> None:
-        """Wait for ``request`` until ``deadline`` (monotonic seconds); ``seq`` orders waiters by age."""
+    def __init__(
+        self, submission: Any, request: TakeRequest, seq: int, deadline: float, *, once: bool = False
+    ) -> None:
+        """Wait for ``request`` until ``deadline`` (monotonic seconds); ``seq`` orders waiters by age.
+
+        One that asks ``once`` waits only until it is known whether there is a job.
+        """
         self.submission = submission
         self.request = request
         self.seq = seq
         self.deadline = deadline
+        self.once = once
         self.group: Group | None = None
 
 
 class Group:
     """Waiters that ask for the same jobs, the oldest first."""
 
-    __slots__ = ("due", "held", "key", "request", "waiters")
+    __slots__ = ("due", "held", "key", "once", "request", "waiters")
 
-    def __init__(self, key: GroupKey, request: TakeRequest, *, held: bool) -> None:
+    def __init__(self, key: GroupKey, request: TakeRequest, *, held: bool, once: bool) -> None:
         """Begin without waiters; those of a group that is ``held`` are not served."""
         self.key = key
         self.request = request
         self.held = held
+        self.once = once
         self.waiters: dict[int, Waiter] = {}
         self.due: str | None = None
         """A stamp before which no job becomes due for the group; None: none is queued."""
@@ -80,6 +90,12 @@ class Waiting:
         self._by_prefix: defaultdict[int, defaultdict[str, list[Group]]] = defaultdict(
             lambda: defaultdict(list)
         )
+        self._by_glob: PatternSet[Group] = PatternSet()
+        self._last_name: str | None = None
+        self._last_found: list[Group] = []
+        """What was found for the name that was looked up last: a create asks twice."""
+        self._searching: dict[Names, dict[Group, None]] = {}
+        """Groups that are asked again when the store has found the jobs of their names."""
         self._due: list[tuple[str, int, Group]] = []
         self._deadlines: list[tuple[float, int, Waiter]] = []
         self._tie = 0
@@ -87,8 +103,6 @@ class Waiting:
         self.count = 0
         """How many wait."""
         self._waits_of: Counter[str] = Counter()
-        self.globs = 0
-        """How many patterns they wait for that a job is matched with one by one."""
         self._changes: list[tuple[Waiter, bool]] = []
         """Who began to wait (True) or was served since the last commit, so that it can be undone."""
 
@@ -129,19 +143,27 @@ class Waiting:
 
     # --- who waits ---------------------------------------------------------------------------------------
 
-    def add(self, waiter: Waiter) -> Group:
-        """Let a waiter wait; return its group, which may need a new ``due``."""
+    def add(self, waiter: Waiter, unindexed_max: float = inf) -> Group | None:
+        """Let a waiter wait; return its group, which may need a new ``due``.
+
+        Returns None, and does not let it wait, if more than ``unindexed_max`` patterns would have to be
+        compared with every job.
+        """
+        before = self._by_glob.unindexed
+        group = self._put_in(waiter)
+        if before < self._by_glob.unindexed > unindexed_max:
+            self._take_out(waiter)
+            return None
         self._changes.append((waiter, True))
-        return self._put_in(waiter)
+        return group
 
     def _put_in(self, waiter: Waiter) -> Group:
         request = waiter.request
-        held, key = request.worker in self._held, self._key(request)
+        held, key = request.worker in self._held, self._key(waiter)
         group = self._groups.get(key)
         if group is None:
             shared = request if request.worker == key[-1] else replace(request, worker=None)
-            group = self._groups[key] = Group(key, shared, held=held)
-            self.globs += request.names.globs
+            group = self._groups[key] = Group(key, shared, held=held, once=waiter.once)
             self._file(group)
         group.waiters[waiter.seq] = waiter
         waiter.group = group
@@ -151,15 +173,14 @@ class Waiting:
         heappush(self._deadlines, (waiter.deadline, waiter.seq, waiter))
         return group
 
-    def _key(self, request: TakeRequest) -> GroupKey:
+    def _key(self, waiter: Waiter) -> GroupKey:
+        request = waiter.request
         alone = request.worker in self._held or request.worker in self._alone
         worker = request.worker if alone else None
-        return request.names, request.mocked, request.priority, request.accepts, request.scope, worker
-
-    def has_room_for(self, request: TakeRequest, globs_max: int) -> bool:
-        """Tell whether one more may wait where there may be so many ``globs``."""
-        added = request.names.globs
-        return not added or self._key(request) in self._groups or self.globs + added <= globs_max
+        return (
+            request.names, request.mocked, request.priority, request.accepts, request.scope, waiter.once,
+            worker,
+        )  # fmt: skip
 
     def waits_of(self, worker: str) -> int:
         """Return how many waits a worker has."""
@@ -167,8 +188,11 @@ class Waiting:
 
     def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
         """Serve no worker that is ``held`` from now on; one that is ``alone`` has jobs of its own queued."""
+        if held is self._held and alone is self._alone:
+            return
         changed = (self._held ^ held) | (self._alone ^ alone)
         if not changed:
+            self._held, self._alone = held, alone
             return
         moved = [waiter for waiter in self.everyone() if waiter.request.worker in changed]
         for waiter in moved:
@@ -212,24 +236,28 @@ class Waiting:
                 del self._waits_of[worker]
         if not group.waiters:
             del self._groups[group.key]
-            self.globs -= group.request.names.globs
             self._unfile(group)
+            self._end_search(group)
             group.due = None
         return True
 
     def _file(self, group: Group) -> None:
-        """Let jobs find a group by their names; none finds one that is held."""
-        if group.held:
+        """Let jobs find a group by their names, unless it is held or asks once."""
+        if group.held or group.once:
             return
+        self._last_name = None
         names = group.request.names
         for name in names.exact:
             self._by_name[name].append(group)
         for prefix in names.prefixes:
             self._by_prefix[len(prefix)][prefix].append(group)
+        for pattern in names.globs:
+            self._by_glob.add(pattern, group)
 
     def _unfile(self, group: Group) -> None:
-        if group.held:
+        if group.held or group.once:
             return
+        self._last_name = None
         names = group.request.names
         for name in names.exact:
             self._by_name[name].remove(group)
@@ -242,6 +270,32 @@ class Waiting:
                 del files[prefix]
             if not files:
                 del self._by_prefix[len(prefix)]
+        for pattern in names.globs:
+            self._by_glob.discard(pattern, group)
+
+    # --- searches ----------------------------------------------------------------------------------------
+
+    def begin_search(self, group: Group) -> None:
+        """Serve a group nothing until the store has found the jobs of its names."""
+        self._searching.setdefault(group.request.names, {})[group] = None
+        group.due = ""
+
+    def searched(self) -> Collection[Names]:
+        """Return the names that the store is to search for."""
+        return self._searching.keys()
+
+    def end_search(self, names: Names) -> None:
+        """Note that groups can be asked again."""
+        for group in self._searching.pop(names, ()):
+            group.due = None
+            self.note_due(group, "")
+
+    def _end_search(self, group: Group) -> None:
+        groups = self._searching.get(group.request.names)
+        if groups is not None and group in groups:
+            del groups[group]
+            if not groups:
+                del self._searching[group.request.names]
 
     def groups_for(self, row: Job) -> list[Group]:
         """Return the groups that a job would serve."""
@@ -261,7 +315,7 @@ class Waiting:
         takes: list[TakeRequest] = []
         for name, count in Counter(names).items():
             left = count
-            asking = [group for group in self._groups_at(name) if group.request.names.match(name)]
+            asking = dict.fromkeys(self._groups_at(name))
             for group in sorted(asking, key=lambda group: group.oldest().seq):
                 takes.append(replace(group.oldest().request, limit=min(left, len(group.waiters))))
                 left -= takes[-1].limit
@@ -271,10 +325,14 @@ class Waiting:
         return Plan(takes=tuple(takes), own_jobs=True, new_runs=new_runs)
 
     def _groups_at(self, name: str) -> Iterator[Group]:
-        """Yield the groups where one may be that asks for a name."""
+        """Yield the groups that ask for a name; one that does so in several ways comes several times."""
         yield from self._by_name.get(name, ())
         for length, files in self._by_prefix.items():
             yield from files.get(name[:length], ())
+        if self._by_glob:
+            if name != self._last_name:
+                self._last_name, self._last_found = name, self._by_glob.matching(name)
+            yield from self._last_found
 
     def note_due(self, group: Group, stamp: str) -> None:
         """Note that a job may become due for a group at ``stamp``."""
@@ -310,8 +368,7 @@ class Waiting:
     def note_name_due(self, name: str, stamp: str) -> None:
         """Note that a job of some name, of which nothing else is known, may become due at ``stamp``."""
         for group in self._groups_at(name):
-            if group.request.names.match(name):
-                self.note_due(group, stamp)
+            self.note_due(group, stamp)
 
     def due_groups(self, now: str) -> list[Group]:
         """Return the groups for which a job may be due at the stamp ``now``; each must be noted anew."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from weakref import WeakValueDictionary
 
 from bedrockjobs.base.caller import NOBODYS_NAME, Scope
 from bedrockjobs.base.config import NAMES_KEPT_MAX
@@ -15,8 +16,8 @@ from bedrockjobs.job.rows import Job
 class Names:
     """Which names a GetJob asks for: all, one, a list of exact ones, or GLOB patterns.
 
-    ``exact`` holds the names of a list, ``patterns`` the patterns otherwise. Instances are made by
-    ``names_from`` and shared, so they serve as keys.
+    ``exact`` holds the names of a list, ``patterns`` the patterns otherwise. ``names_from`` returns the same
+    instance for the same names as long as anybody uses it, so that instances serve as keys.
     """
 
     def __init__(self, exact: frozenset[str], patterns: tuple[str, ...]) -> None:
@@ -25,10 +26,10 @@ class Names:
         self.patterns = patterns
         self.everything = "*" in patterns
         self.single = next(iter(exact)) if len(exact) == 1 else None
-        self.prefixes = frozenset(map(literal_prefix, patterns))
-        """What names begin with that match one of the patterns."""
-        self.globs = sum(not is_prefix(pattern) for pattern in patterns)
-        """How many patterns every name that might be asked for is matched with."""
+        self.prefixes = tuple({pattern[:-1]: None for pattern in patterns if is_prefix(pattern)})
+        """The fixed beginnings of patterns like ``text*``."""
+        self.globs = tuple({pattern: None for pattern in patterns if not is_prefix(pattern)})
+        """The other patterns."""
 
     def match(self, name: str) -> bool:
         """Tell whether a name is asked for."""
@@ -59,14 +60,25 @@ def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
         patterns = names
     elif name and "," in name:
         listed = frozenset(part.strip() for part in name.split(",")) - {""}
-        return Names(listed, ()) if listed else None
+        return _shared(listed, ()) if listed else None
     elif name:
         patterns = (name,)
     else:
         return None
     if all(map(is_plain, patterns)):
-        return Names(frozenset(patterns), ())
-    return Names(frozenset(), patterns)
+        return _shared(frozenset(patterns), ())
+    return _shared(frozenset(), patterns)
+
+
+_in_use: WeakValueDictionary[tuple[frozenset[str], tuple[str, ...]], Names] = WeakValueDictionary()
+
+
+def _shared(exact: frozenset[str], patterns: tuple[str, ...]) -> Names:
+    """Return the instance that is in use for some names, or a new one."""
+    found = _in_use.get((exact, patterns))
+    if found is None:
+        found = _in_use[exact, patterns] = Names(exact, patterns)
+    return found
 
 
 def names_within(names: Names, scope: Scope) -> Names:

@@ -7,13 +7,13 @@ another: an open transaction with the rows as it sees them. Handlers see nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.job.rows import Job
-from bedrockjobs.job.take_request import TakeRequest
+from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.side_tables import Records
 
@@ -34,6 +34,10 @@ class InMemory(Protocol):
     def forget(self) -> None:
         """Know nothing; what is asked for next is read anew. Takes no time however much was known."""
         ...
+
+
+class StillSearching(Exception):
+    """The first job of some names is not found within one unit: ``Unit.search`` goes on in the next ones."""
 
 
 # --- a unit ----------------------------------------------------------------------------------------------
@@ -176,6 +180,14 @@ class Unit(Protocol):
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
 
         Jobs that are paused, or whose lock is held, are passed over. A damaged one comes as a DamagedJob.
+        Raises StillSearching if that takes longer than others may wait for this unit.
+        """
+        ...
+
+    def search(self, wanted: Collection[Names]) -> Sequence[Names]:
+        """Go on for a few milliseconds with the search for jobs of ``wanted``, which StillSearching put off.
+
+        Returns those for which ``first_due`` is worth asking again. Searches for other names are given up.
         """
         ...
 
@@ -328,6 +340,10 @@ class Engine(Protocol):
     """Whether other servers may work on the database too: units are a SharedUnit then, and wait in turns."""
     waits_for_disk: bool
     """Whether a commit waits long enough to be done by a thread of its own."""
+
+    def search_in_s(self) -> float:
+        """Return the seconds until ``search`` can go on: some tokens search for very much."""
+        ...
 
     def reach(self) -> None:
         """Connect to a database that was away; raises StoreAway where it still is. None is open."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from bedrockjobs.base.config import PRIORITIES, SLICE
-from bedrockjobs.base.turns import give_turn
+from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
@@ -14,33 +13,80 @@ NamedGroup = tuple[str, int, str, int]
 """Name, priority, and nextRun and jobID of the first job."""
 
 
+Place = tuple[str, int, bool]
+"""Where a walk has come to: a name and a priority, and whether the names there have many jobs each."""
+
+SEEK_ROWS = 10
+"""Rows of a scan that take as long as one seek."""
+
+_LOWEST = min(PRIORITIES)
+
+
 def groups(
     execute: Callable[..., sqlite3.Cursor], lane: str, names: Names, limit: int
 ) -> list[NamedGroup] | None:
-    """Return the head of every group that ``names`` match, None where they are more than ``limit``."""
-    found: list[NamedGroup] = []
+    """Return the head of every group that ``names`` match; None if a short walk does not find them all."""
     if names.exact:
-        for name in names.exact:
-            group = execute(SQL["next_group_of_name"], (lane, name, PRIORITIES[0] + 1)).fetchone()
-            while group is not None:
-                found.append(group)
-                group = execute(SQL["next_group_of_name"], (lane, name, group[1])).fetchone()
-        return found
-    prefix = names.prefix()
-    first = execute(SQL["first_two"], (lane, prefix)).fetchall()
-    if len(first) < 2:  # so it is in most lanes with locks, of which there are very many
-        return [group for group in first if names.match(group[0])]
-    group, seeks = first[0], 0
-    while group is not None and group[0].startswith(prefix):
-        seeks += 1
-        if not seeks % SLICE:
-            give_turn()
-        name = group[0]
-        if names.match(name):
-            while group is not None:
-                found.append(group)
-                group = execute(SQL["next_group_of_name"], (lane, name, group[1])).fetchone()
-            if len(found) > limit:
-                return None
-        group = execute(SQL["next_group"], (lane, name)).fetchone()
+        return [group for name in names.exact for group in _of_name(execute, lane, name, PRIORITIES[0] + 1)]
+    found, after, _ = groups_after(execute, lane, None, names.prefix(), limit + 1)
+    return None if after is not None else [group for group in found if names.match(group[0])]
+
+
+def groups_after(
+    execute: Callable[..., sqlite3.Cursor], lane: str, after: Place | None, prefix: str, limit: int
+) -> tuple[list[NamedGroup], Place | None, int]:
+    """Return the heads of the next groups whose names have a prefix, where they end, and what they cost.
+
+    At the end of a lane that place is None. The rows that are looked at, and the cost, are about ``limit``.
+    """
+    found: list[NamedGroup] = []
+    if after is None:
+        rows = execute(SQL["queued_from"], (lane, prefix, limit)).fetchall()
+    else:
+        name, priority, crowded = after
+        found = _of_name(execute, lane, name, priority)
+        if crowded:
+            return _by_seeks(execute, lane, name, prefix, limit, found)
+        rows = execute(SQL["queued_behind"], (lane, name, limit)).fetchall()
+    ended = len(rows) < limit
+    if rows and not rows[-1][0].startswith(prefix):
+        rows = [row for row in rows if row[0].startswith(prefix)]
+        ended = True
+    name, priority = "", -1
+    for row in rows:
+        if row[0] != name or row[1] != priority:
+            found.append(row)
+            name, priority = row[0], row[1]
+    return found, None if ended else (name, priority, len(found) * SEEK_ROWS < len(rows)), len(rows)
+
+
+def _of_name(execute: Callable[..., sqlite3.Cursor], lane: str, name: str, priority: int) -> list[NamedGroup]:
+    """Return the heads of the groups of a name below a priority."""
+    found: list[NamedGroup] = []
+    while priority > _LOWEST:
+        group = execute(SQL["next_group_of_name"], (lane, name, priority)).fetchone()
+        if group is None:
+            break
+        found.append(group)
+        priority = group[1]
     return found
+
+
+def _by_seeks(
+    execute: Callable[..., sqlite3.Cursor],
+    lane: str,
+    name: str,
+    prefix: str,
+    limit: int,
+    found: list[NamedGroup],
+) -> tuple[list[NamedGroup], Place | None, int]:
+    """Return the same, name by name: a scan would see all jobs of each."""
+    cost = 0
+    while cost < limit:
+        group = execute(SQL["next_group"], (lane, name)).fetchone()
+        if group is None or not group[0].startswith(prefix):
+            return found, None, cost
+        name = group[0]
+        found += [group, *_of_name(execute, lane, name, group[1])]
+        cost += 3 * SEEK_ROWS
+    return found, (name, _LOWEST, False), cost

@@ -94,10 +94,25 @@ SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND 
 SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND {queued}
     ORDER BY name, priority DESC, nextRun, jobID LIMIT 1;
 
--- name: first_two
--- The head of the highest priority of the first name from a name on, and the job behind it.
+-- name: queued_from
+-- The first queued jobs from a name on, by name and priority.
 SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name >= ? AND {queued}
-    ORDER BY name, priority DESC, nextRun, jobID LIMIT 2;
+    ORDER BY name, priority DESC, nextRun, jobID LIMIT ?;
+
+-- name: queued_behind
+-- The first queued jobs behind a name, by name and priority.
+SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND {queued}
+    ORDER BY name, priority DESC, nextRun, jobID LIMIT ?;
+
+-- name: due_after
+-- The next due jobs of a priority behind a nextRun and jobID, in order.
+SELECT * FROM (
+    SELECT * FROM (SELECT nextRun, jobID, name FROM jobs INDEXED BY jobsByPriority WHERE lane = ?1
+        AND priority = ?2 AND nextRun = ?4 AND ?4 <= ?3 AND jobID > ?5 AND {queued} ORDER BY jobID LIMIT ?6)
+    UNION ALL
+    SELECT * FROM (SELECT nextRun, jobID, name FROM jobs INDEXED BY jobsByPriority WHERE lane = ?1
+        AND priority = ?2 AND nextRun > ?4 AND nextRun <= ?3 AND {queued} ORDER BY nextRun, jobID LIMIT ?6)
+) LIMIT ?6;
 
 -- name: soonest_by_name
 -- When the next job of a name becomes due.

@@ -7,22 +7,23 @@ writing connection; who waits, and what a take does, is not known here.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
+from typing import Any
 
-from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.config import PRIORITIES, SEARCHED_AT_ONCE
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, UNTAKEN, Lane, found_in, is_narrow, parse_lane
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.base import Held
-from bedrockjobs.store.groups import NamedGroup, groups
+from bedrockjobs.store.groups import SEEK_ROWS, NamedGroup, groups, groups_after
 from bedrockjobs.store.lock_history import LockHistory
-from bedrockjobs.store.pattern_index import Group, PatternIndex
+from bedrockjobs.store.pattern_index import Head, PatternIndex
 from bedrockjobs.store.records import TableRecords
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
@@ -46,12 +47,15 @@ class ReadyQueue:
         job: Callable[[int], Job | None],
         records: TableRecords,
         settings: Settings,
+        monotonic: Callable[[], float],
     ) -> None:
         """Look in the database of the writer's ``connection``; ``job`` returns a row."""
         self._execute = connection.execute
         self.job = job
         self._records = records
-        self.patterns = PatternIndex(self, settings.patterns_cached_max, settings.groups_remembered_max)
+        self.patterns = PatternIndex(
+            self, settings.patterns_cached_max, settings.groups_remembered_max, monotonic
+        )
         """What is remembered of patterns."""
         self._all_hosts = AllHostsSchedules(self.is_paused)
         self.moment = datetime.min.replace(tzinfo=UTC)
@@ -79,6 +83,7 @@ class ReadyQueue:
 
     def refresh(self) -> None:
         """Read which lanes are in use, and who holds their locks, unless that is known; in an open unit."""
+        self.patterns.begin()
         if self._known:
             return
         self._clear()
@@ -222,8 +227,8 @@ class ReadyQueue:
         return None if found is None or (not found.until and lock not in self._locks) else found
 
     def pauses_changed(self, *, wake: bool = True) -> None:
-        """What is paused has changed: forget what was remembered of names, and serve those who wait."""
-        self.patterns.forget()
+        """What is paused has changed: look again at names that were paused, and serve those who wait."""
+        self.patterns.pauses_changed()
         self._all_hosts.pauses_changed()
         self._wake_all = self._wake_all or wake
 
@@ -239,8 +244,8 @@ class ReadyQueue:
         if not request.mocked and not self._special and not self._locked and not self._bound:
             if priority is None and names.single is not None and not self._records.pauses():
                 return self._first(*_BY_NAME, now, OPEN_LANE, names.single)  # most takes
-            return self._first_due(names, OPEN_LANE, now, priority)
-        firsts = [self._first_due(names, lane, now, priority) for lane in self._lanes(request)]
+            return self._first_due(request, OPEN_LANE, now)
+        firsts = [self._first_due(request, lane, now) for lane in self._lanes(request)]
         rows = [row for row in firsts if row is not None]
         return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
@@ -271,12 +276,14 @@ class ReadyQueue:
     def _in_use(self, lane: str) -> bool:
         return self._execute(SQL["lane_in_use"], (lane,)).fetchone() is not None
 
-    def _first_due(self, names: Names, lane: str, now: str, priority: int | None) -> Job | None:
+    def _first_due(self, request: TakeRequest, lane: str, now: str) -> Job | None:
+        names, priority = request.names, request.priority
         paused = bool(self._records.pauses()) and not parse_lane(lane).now
         if paused and names.single is not None and self.is_paused(names.single):
             return None
+        priorities = PRIORITIES if priority is None else (priority,)
         if lane in self._locked:
-            return self._first_unlocked(names, lane, now, PRIORITIES if priority is None else (priority,))
+            return self._first_unlocked(request, lane, now, priorities)
         if names.single is not None:
             if priority is None:
                 return self._first(*_BY_NAME, now, lane, names.single)
@@ -285,21 +292,22 @@ class ReadyQueue:
             if priority is None:
                 return self._first(*_OF_ANY, now, lane)
             return self._found(SQL["due_of_any_of_priority"], (lane, now, priority))
-        priorities = PRIORITIES if priority is None else (priority,)
-        due = self._due(names, lane, now, priorities, paused)
-        if not parse_lane(lane).worker:  # of these lanes nothing is remembered: many, with few jobs each
-            if not self.patterns.knows(names, lane):
-                for job in islice(due, GLANCE_ROWS):
-                    if job is not None:
-                        return job
-            if not self.patterns.is_wide(names, lane):
-                return self.patterns.first_due(names, lane, now, priorities)
-        return next((job for job in in_turns(due) if job is not None), None)
+        if parse_lane(lane).worker:  # of these lanes nothing is remembered: many, with few jobs each
+            due = self._due(names, lane, now, priorities, paused)
+            return next((job for job in in_turns(due) if job is not None), None)
+        if not self.patterns.is_ready(names, lane):
+            for job in islice(self._due(names, lane, now, priorities, paused), GLANCE_ROWS):
+                if job is not None:
+                    return job
+        return self.patterns.first_due(names, lane, now, priorities, request.by)
 
-    def _first_unlocked(self, names: Names, lane: str, now: str, priorities: tuple[int, ...]) -> Job | None:
+    def _first_unlocked(
+        self, request: TakeRequest, lane: str, now: str, priorities: tuple[int, ...]
+    ) -> Job | None:
         """Return the first due job of all lanes with locks that are found in ``lane``."""
+        names = request.names
         if not self.patterns.is_wide(names, lane):
-            return self.patterns.first_due(names, lane, now, priorities)
+            return self.patterns.first_due(names, lane, now, priorities, request.by)
         free = [one for one in self._locked[lane] if not self.held_lock(one)]
         paused = bool(self._records.pauses()) and not lane.startswith("now")
         due = (self._due(names, one, now, priorities, paused) for one in free)
@@ -348,17 +356,18 @@ class ReadyQueue:
         stamp: str | None
         if self._empty in ((lane,), (lane, names.single)):
             return None
+        known = self.patterns.is_ready(names, lane) and not self.patterns.is_wide(names, lane)
         if lane in self._locked:
-            if not self.patterns.is_wide(names, lane):
+            if known:
                 return self.patterns.soonest(names, lane, now)
             stamps = (self._soonest(names, one, now) for one in self._locked[lane])
             return min((stamp for stamp in stamps if stamp is not None), default=None)
         if names.single is not None:
             stamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]
-        elif names.everything or is_narrow(lane) or self.patterns.is_wide(names, lane):
-            stamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
-        else:
+        elif known and not is_narrow(lane):
             stamp = self.patterns.soonest(names, lane, now)
+        else:
+            stamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
         return stamp
 
     # --- Seeks: what PatternIndex asks -------------------------------------------------------------------
@@ -379,21 +388,47 @@ class ReadyQueue:
         if not self._locked.get(found_in(lane)):
             self._locked.pop(found_in(lane), None)
 
-    def heads_of(self, lane: str, names: Names, limit: int) -> list[tuple[Group, int, str, int]] | None:
-        """Return the head of every group of a lane, or of all lanes with locks that are found in it."""
+    def pauses(self) -> Sequence[PauseRow]:
+        """Return all pauses."""
+        return self._records.pauses()
+
+    def pause_of(self, name: str) -> PauseRow | None:
+        """Return a pause that covers a name."""
+        return self._records.pause_of(name)
+
+    def combines(self, lane: str) -> bool:
+        """Tell whether a lane stands for all lanes with locks that are found in it."""
+        return lane in self._locked
+
+    def heads_of(self, lane: str, names: Names) -> list[Head]:
+        """Return the heads of the groups of a list of names."""
+        return [(name, name, *rest) for name, *rest in self.groups(lane, names, 0) or ()]  # type: ignore[misc]
+
+    def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[Head], Any, int]:
+        """Return the next heads of names with a prefix, where they end, and the cost; see ``Seeks``."""
         if lane not in self._locked:
-            plain = self.groups(lane, names, limit)
-            return None if plain is None else [*plain]
-        heads: list[tuple[Group, int, str, int]] = []
-        for one in list(self._locked[lane]):
-            found = self.groups(one, names, limit - len(heads))
-            if found is None:
-                return None
-            heads += [((one, name), *rest) for name, *rest in found]  # type: ignore[misc]
-            if not found and not self._in_use(one):
-                self._close_lane(one, parse_lane(one).lock)
-        return heads
+            found, place, cost = groups_after(self._execute, lane, after, prefix, SEARCHED_AT_ONCE)
+            return [(group[0], *group) for group in found], place, cost
+        heads: list[Head] = []
+        lanes, at, place = after or (tuple(self._locked[lane]), 0, None)
+        room = SEARCHED_AT_ONCE
+        while at < len(lanes) and room > 0:
+            one, begins = lanes[at], place is None
+            found, place, cost = groups_after(self._execute, one, place, prefix, max(room, 2))
+            heads += [((one, group[0]), *group) for group in found]
+            room -= cost + SEEK_ROWS
+            if place is None:
+                at += 1
+                if begins and not found and not self._in_use(one):
+                    self._close_lane(one, parse_lane(one).lock)
+        return heads, None if at == len(lanes) else (lanes, at, place), SEARCHED_AT_ONCE - room
+
+    def due_after(
+        self, lane: str, now: str, priority: int, after: tuple[str, int]
+    ) -> Iterator[tuple[str, int, str]]:
+        """Yield nextRun, jobID and name of the next due jobs behind a place, of one slice."""
+        return self._execute(SQL["due_after"], (lane, priority, now, *after, SEARCHED_AT_ONCE))
 
     def groups(self, lane: str, names: Names, limit: int) -> list[NamedGroup] | None:
-        """Return the head of every group that ``names`` match, None where they are more than ``limit``."""
+        """Return the head of every group that ``names`` match; None if they are more than ``limit``."""
         return groups(self._execute, lane, names, limit)

@@ -68,7 +68,7 @@ class SQLiteEngine:
         except BaseException:
             self._db.close()
             raise
-        self.unit = SQLiteUnit(self._db, settings)
+        self.unit = SQLiteUnit(self._db, settings, self._clock.monotonic)
         """What is open, or was open last."""
         self._version = self._data_version()
         self.look_for_room()
@@ -242,6 +242,10 @@ class SQLiteEngine:
     def next_on_all_hosts(self) -> str | None:
         """Return when the next schedule on all hosts is due."""
         return self.unit.ready.next_on_all_hosts()
+
+    def search_in_s(self) -> float:
+        """Return the seconds until ``search`` of a unit can go on."""
+        return self.unit.ready.patterns.search_in_s()
 
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,7 +67,9 @@ def replacing(value: bytes) -> str:
 class SQLiteUnit:
     """The open transaction of one database; opened and ended by its engine."""
 
-    def __init__(self, connection: sqlite3.Connection, settings: Settings) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, settings: Settings, monotonic: Callable[[], float]
+    ) -> None:
         """Work over the writer's connection."""
         self._connection = connection
         self._execute = connection.execute
@@ -81,12 +83,13 @@ class SQLiteUnit:
         self.records = TableRecords(connection)
         self.records.obey(settings)
         """The tables beside jobs."""
-        self.ready = ReadyQueue(connection, self._found, self.records, settings)
+        self.ready = ReadyQueue(connection, self._found, self.records, settings, monotonic)
         """The queued jobs."""
         self._parts: tuple[InMemory, ...] = (
             self._rows, self._facts, self.identifiers, self.records, self.ready, self.ready.patterns
         )  # fmt: skip
         self.first_due, self.soonest = self.ready.first_due, self.ready.soonest
+        self.search = self.ready.patterns.search
         self.pauses_changed = self.ready.pauses_changed
         self.became_ready, self.must_wake_all = self.ready.became_ready, self.ready.must_wake_all
         self.workers_with_own_jobs = self.ready.workers_with_own_jobs

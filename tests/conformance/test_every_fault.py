@@ -129,7 +129,7 @@ class Bench:
                 request = TakeRequest(names, mocked=True, worker=worker, accepts=("cmd",))
                 due = found.first_due(request, now)
                 exact.append(None if due is None else due.job_id)
-                early.append(found.soonest(request, now))
+                early.append(found.soonest(request, now) if due is None else None)
         exact.append((found.new_job_id(), found.new_run_id()))
         return exact, early, own
 

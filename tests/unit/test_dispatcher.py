@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -16,7 +17,8 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import SLEEP_S_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import Command, CreateJob, GetJob, QueryJob
+from bedrockjobs.commands import Command, CreateJob, CreateJobs, FinishJob, GetJob, JobSpec, QueryJob
+from bedrockjobs.engine import batch
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, RunOpened
 from bedrockjobs.engine.handlers import failing
@@ -25,6 +27,7 @@ from bedrockjobs.engine.handlers.registry import HANDLERS
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
+from bedrockjobs.store import pattern_index, ready_queue
 from bedrockjobs.store.faults import StoreBroken
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.submitting import submit
@@ -396,3 +399,83 @@ async def test_a_fault_of_the_database_while_nobody_asks_for_anything_is_got_ove
     monkeypatch.undo()
     assert body(await bench.ask(CreateJob(name="b"))) == '{"jobID":2}'
     assert not bench.failed.done()
+
+
+# --- searches that take more than one transaction --------------------------------------------------------
+
+
+@pytest.fixture
+def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each transaction look at very few names."""
+    for module in (ready_queue, pattern_index):
+        monkeypatch.setattr(module, "SEARCHED_AT_ONCE", 5)
+    monkeypatch.setattr(pattern_index, "SEARCHED_UNIT_MAX", 5)
+    monkeypatch.setattr(pattern_index, "STEPS_FREE", 0)
+
+
+async def fill(bench: Bench, count: int) -> None:
+    """Create jobs of as many names, and one that comes last."""
+    await bench.ask(CreateJobs(jobs=[JobSpec(name=f"n{number:04}/x") for number in range(count)]))
+    await bench.ask(CreateJob(name="zz/y"))
+
+
+@pytest.mark.usefixtures("slow_search")
+@pytest.mark.parametrize("waits", [False, True])
+async def test_others_are_served_while_a_new_pattern_is_searched_for(bench: Bench, waits: bool) -> None:
+    await fill(bench, 200)
+    asked = GetJob(name="*/y", connection="wait") if waits else GetJob(name="*/y")
+    take = bench.send(asked)
+    commits = bench.dispatcher.commits
+    for _ in range(5):
+        assert '"jobID"' in body(await bench.ask(CreateJob(name="other/x")))
+        assert '"n0000/x"' in body(await bench.ask(QueryJob(job_id=1)))
+    assert not take.done()
+    assert bench.dispatcher.commits >= commits + 10
+    assert '"zz/y"' in body(await asyncio.wait_for(take, 10))
+
+
+@pytest.mark.usefixtures("slow_search")
+async def test_a_search_that_finds_nothing_is_answered(bench: Bench) -> None:
+    await fill(bench, 100)
+    first = [bench.send(GetJob(name=f"*/{end}")) for end in ("a", "b", "c", "a")]
+    waits = bench.send(GetJob(name="*/a", connection="wait", timeout=60_000))
+    for outcome in await asyncio.wait_for(asyncio.gather(*first), 10):
+        assert isinstance(outcome, NotFound)
+    assert bench.dispatcher.waiting == 1
+    await bench.ask(CreateJob(name="late/a"))
+    assert '"late/a"' in body(await asyncio.wait_for(waits, 5))
+    assert bench.dispatcher.pending == 0
+
+
+@pytest.mark.usefixtures("slow_search")
+async def test_a_search_goes_on_after_a_transaction_that_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(bench, 200)
+    take = bench.send(GetJob(name="*/y"))
+    await bench.ask(CreateJob(name="other/x"))
+
+    def crash(*_: object) -> object:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setitem(HANDLERS, QueryJob, crash)
+    assert isinstance(await bench.ask(QueryJob(job_id=1)), ServerFault)
+    assert '"zz/y"' in body(await asyncio.wait_for(take, 10))
+
+
+@pytest.mark.usefixtures("slow_search")
+async def test_the_next_job_behind_an_end_is_searched_for(bench: Bench) -> None:
+    await fill(bench, 200)
+    first = json.loads(body(await bench.ask(GetJob(name="n0000/x"))))
+    ended = await bench.ask(FinishJob(job_id=first["jobID"], then_get="*/y"))
+    assert json.loads(body(ended))["job"]["name"] == "zz/y"
+
+
+@pytest.mark.usefixtures("slow_search")
+async def test_a_search_that_takes_too_long_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "SEARCH_S_MAX", 0.01)
+    monkeypatch.setattr(pattern_index, "SEARCH_BURST", 0)  # so that it never goes on
+    await fill(bench, 200)
+    outcome = await bench.ask(GetJob(name="*/y"))
+    assert isinstance(outcome, Unavailable)
+    assert outcome.reason == "Still searching"

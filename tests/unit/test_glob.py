@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import PATTERNS_COMPILED_MAX
-from bedrockjobs.base.glob import _matcher, glob, is_plain
+from bedrockjobs.base.config import (
+    GRAM_CHARS,
+    LENGTHS_INDEXED_MAX,
+    PATTERNS_COMPILED_MAX,
+    PATTERNS_PER_KEY_MAX,
+)
+from bedrockjobs.base.glob import PatternSet, _matcher, glob, is_plain
 from tests.effort import examples
 
 LETTERS = "ab-]^[*?é/"
@@ -77,3 +83,77 @@ def test_patterns_kept_are_limited() -> None:
 @pytest.mark.parametrize(("text", "plain"), [("a.b", True), ("a*", False), ("a?", False), ("a[", False)])
 def test_plain(text: str, plain: bool) -> None:
     assert is_plain(text) is plain
+
+
+@settings(max_examples=examples(300, night=3_000), deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.text("ab/*?[", max_size=9), st.integers(0, 2)), max_size=60),
+    st.lists(st.text("ab/", max_size=9), max_size=10),
+)
+def test_a_set_of_patterns_finds_what_each_pattern_matches(
+    changes: list[tuple[bool, str, int]], names: list[str]
+) -> None:
+    found, plain = PatternSet[int](), set[tuple[str, int]]()
+    for adds, pattern, owner in changes:
+        if adds:
+            found.add(pattern, owner)
+            plain.add((pattern, owner))
+        else:
+            found.discard(pattern, owner)
+            plain.discard((pattern, owner))
+        for name in names:
+            expected = sorted({one for text, one in plain if glob(name, text)})
+            assert sorted(found.matching(name)) == expected
+    assert len(found) == len({pattern for pattern, _ in plain})
+
+
+FORMS = {
+    "an end": "jobs/*/host-{}",
+    "a beginning and an end": "a{}/*/b{}",
+    "beginnings": "host-{}-[ab]*",
+    "a part in the middle": "*/host-{}/*",
+    "a part between the same ends": "x/*/host-{}/*/run",
+}
+"""Forms of patterns of which thousands may differ in one place, by what tells them from each other."""
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_name_is_compared_with_few_of_many_patterns(form: str) -> None:
+    many = PatternSet[int]()
+    patterns = [form.format(number, number % 97) for number in range(5_000)]
+    for number, pattern in enumerate(patterns):
+        many.add(pattern, number)
+    assert many.unindexed <= 50
+    compared = 0
+    for entry in many._entries.values():
+        matches = entry.matches
+
+        def counting(name: str, matches: Callable[[str], bool] = matches) -> bool:
+            nonlocal compared
+            compared += 1
+            return matches(name)
+
+        entry.matches = counting
+    for number in range(0, 5_000, 50):
+        name = patterns[number].replace("[ab]", "a").replace("*", "some")
+        assert number in many.matching(name)
+    assert compared / 100 < 60, "of 5,000"
+    assert all(len(gram) <= GRAM_CHARS for grams in many._grams.values() for gram in grams)
+    for number, pattern in enumerate(patterns):
+        many.discard(pattern, number)
+    assert len(many) == many.unindexed == 0
+    assert not many._ends
+    assert not many._grams
+
+
+def test_patterns_that_no_index_tells_apart_are_counted() -> None:
+    alike = PatternSet[int]()
+    for number in range(PATTERNS_PER_KEY_MAX + 5):
+        alike.add(f"?{'?' * number}*", number)  # no fixed part at all
+    assert alike.unindexed == 5
+    lengths = PatternSet[int]()
+    for number in range(LENGTHS_INDEXED_MAX + 5):
+        lengths.add(f"{'a' * (number + 1)}?", number)
+    assert all(len(by_suffix) <= LENGTHS_INDEXED_MAX for by_suffix in lengths._ends.values())
+    assert len(lengths._ends) <= LENGTHS_INDEXED_MAX
+    assert lengths.matching("aaa") == [1]

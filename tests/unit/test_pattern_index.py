@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.config import PRIORITIES, SEARCHED_PER_S_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
+from bedrockjobs.store import pattern_index, ready_queue
 from bedrockjobs.store.all_hosts import AllHostsSchedules
+from bedrockjobs.store.base import StillSearching
 from bedrockjobs.store.ready_queue import GROUPS_FREED_MAX
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.effort import examples
@@ -50,6 +52,7 @@ steps = st.one_of(
     st.tuples(st.just("change"), st.tuples(st.integers(0, 40), jobs)),
     st.tuples(st.just("delete"), st.integers(0, 40)),
     st.tuples(st.sampled_from(["commit", "rollback", "savepoint", "undo"]), st.none()),
+    st.tuples(st.sampled_from(["pause", "pause", "resume"]), st.sampled_from(["a*", "*1", "a/1", "b/*"])),
 )
 
 _plain = sqlite3.connect(":memory:")
@@ -62,11 +65,23 @@ def matches(names: Names, name: str) -> bool:
     return any(_plain.execute("SELECT ? GLOB ?", (name, each)).fetchone()[0] for each in names.patterns)
 
 
+def first_due(store: SQLiteEngine, request: TakeRequest) -> Job | None:
+    """Return the job to take, however many units the search for it takes."""
+    for _ in range(10_000):
+        try:
+            return store.unit.first_due(request, NOW)
+        except StillSearching:
+            store.unit.ready.patterns.begin()  # as at the beginning of each unit
+            store.unit.search([request.names])
+    raise AssertionError("the search does not end")
+
+
 @dataclass
 class Plain:
     """The rows in a dictionary, and the obvious search."""
 
     rows: dict[int, Job] = field(default_factory=dict)
+    pauses: frozenset[str] = frozenset()
 
     def candidates(self, names: Names, mocked: bool, priority: int | None) -> list[Job]:
         found = [
@@ -76,6 +91,7 @@ class Plain:
             and (mocked or not row.mocked)
             and (priority is None or row.priority == priority)
             and matches(names, row.name)
+            and not any(matches(Names(frozenset(), (pause,)), row.name) for pause in self.pauses)
         ]
         return sorted(found, key=lambda row: (-row.priority, row.next_run, row.job_id))
 
@@ -91,8 +107,8 @@ class Both:
             ":memory:", Settings(groups_remembered_max=groups_max, patterns_cached_max=patterns_max)
         )
         self.plain = Plain()
-        self.before: dict[int, Job] = {}
-        self.at_savepoint: dict[int, Job] | None = None
+        self.before = dict(self.plain.rows), self.plain.pauses
+        self.at_savepoint: tuple[dict[int, Job], frozenset[str]] | None = None
         self.store.begin()
 
     def insert(self, name: str, priority: int, next_run: str, mocked: bool) -> None:
@@ -113,7 +129,7 @@ class Both:
     ) -> bool:
         names = names_from(*asked)
         assert names is not None
-        row = self.store.unit.first_due(TakeRequest(names, mocked=mocked, priority=priority), NOW)
+        row = first_due(self.store, TakeRequest(names, mocked=mocked, priority=priority))
         assert row == self.plain.first_due(names, mocked, priority)
         if row is None:
             self.check_soonest(names, mocked, priority)
@@ -149,21 +165,31 @@ class Both:
             self.at_savepoint = None
         if how == "commit":
             self.store.commit()
-            self.before = dict(self.plain.rows)
+            self.before = dict(self.plain.rows), self.plain.pauses
         else:
             self.store.rollback()
-            self.plain.rows = dict(self.before)
+            self.plain.rows, self.plain.pauses = dict(self.before[0]), self.before[1]
         self.store.begin()
 
     def savepoint(self) -> None:
         if self.at_savepoint is None:
             self.mark = self.store.unit.savepoint()
-            self.at_savepoint = dict(self.plain.rows)
+            self.at_savepoint = dict(self.plain.rows), self.plain.pauses
 
     def undo(self) -> None:
         if self.at_savepoint is not None:
             self.store.unit.undo(self.mark)
-            self.plain.rows, self.at_savepoint = self.at_savepoint, None
+            (self.plain.rows, self.plain.pauses), self.at_savepoint = self.at_savepoint, None
+
+    def pause(self, pattern: str, *, paused: bool) -> None:
+        records = self.store.unit.records
+        if paused:
+            records.put_pause(PauseRow(pattern, "", "", NOW, ""))
+            self.plain.pauses |= {pattern}
+        else:
+            records.delete_pause(pattern)
+            self.plain.pauses -= {pattern}
+        self.store.unit.pauses_changed()
 
     def step(self, kind: str, what: object) -> None:
         match kind, what:
@@ -178,6 +204,8 @@ class Both:
                 self.delete(job_id)
             case (("commit" | "rollback"), _):
                 self.end(kind)
+            case (("pause" | "resume"), str(pattern)):
+                self.pause(pattern, paused=kind == "pause")
             case "savepoint", _:
                 self.savepoint()
             case "undo", _:
@@ -187,11 +215,28 @@ class Both:
         self.store.unit.became_ready()
 
 
-@given(st.lists(steps, max_size=60), st.sampled_from([1, 2, 5, 20_000]), st.sampled_from([1, 2, 256]))
-@settings(max_examples=examples(100, night=250), deadline=None)
+@given(
+    st.lists(steps, max_size=60),
+    st.sampled_from([1, 2, 5, 20_000]),
+    st.sampled_from([1, 2, 256]),
+    st.sampled_from([0, 1, 3]),
+)
+@settings(max_examples=examples(200, night=500), deadline=None)
 def test_the_store_finds_what_a_plain_search_finds(
-    history: list[tuple[str, object]], groups_max: int, patterns_max: int
+    history: list[tuple[str, object]], groups_max: int, patterns_max: int, slice_: int
 ) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if slice_:  # else nearly all is found within one unit
+            patch.setattr(ready_queue, "SEARCHED_AT_ONCE", slice_ + 1)
+            patch.setattr(pattern_index, "SEARCHED_AT_ONCE", slice_ + 1)
+            patch.setattr(pattern_index, "SEARCHED_UNIT_MAX", slice_)
+            patch.setattr(pattern_index, "STEPS_FREE", 0)
+            patch.setattr(pattern_index, "EARLY_MAX", 2)
+            patch.setattr(ready_queue, "GLANCE_ROWS", 1)
+        _compare(history, groups_max, patterns_max)
+
+
+def _compare(history: list[tuple[str, object]], groups_max: int, patterns_max: int) -> None:
     both = Both(groups_max, patterns_max)
     try:
         for kind, what in history:
@@ -209,7 +254,7 @@ def test_more_groups_than_are_remembered_are_looked_through() -> None:
         both.insert(name, 500, NOW, False)
     names = names_from("*1", None)
     assert names is not None
-    assert both.store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW) is not None
+    assert both.store.unit.ready.patterns.first_due(names, OPEN_LANE, NOW, PRIORITIES, "") is not None
     assert both.store.unit.ready.patterns.is_wide(names, OPEN_LANE)
     assert [both.take(("*1", None), False, None) for _ in range(4)] == [True, True, True, True]
     assert not both.take(("*1", None), False, None)
@@ -222,6 +267,7 @@ def test_a_pattern_becomes_wide_when_too_many_names_come() -> None:
     assert names is not None
     for number in range(1, 6):
         both.insert(f"n{number}", 500, NOW, False)
+        assert both.store.unit.ready.patterns.first_due(names, OPEN_LANE, NOW, PRIORITIES, "") is not None
         assert both.store.unit.ready.patterns.is_wide(names, OPEN_LANE) is (number > 3)
     assert [both.take(("*[1-9]", None), False, None) for _ in range(6)] == [True] * 5 + [False]
     both.store.close()
@@ -233,7 +279,7 @@ def test_patterns_are_forgotten_the_least_used_first() -> None:
     for asked in ("a/?", "a/*", "[a]/1", "a/?", "?/1"):
         names = names_from(asked, None)
         assert names is not None
-        assert both.store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW) is not None
+        assert first_due(both.store, TakeRequest(names)) is not None
         assert len(both.store.unit.ready.patterns._patterns) <= 2
     both.store.close()
 
@@ -271,7 +317,7 @@ def test_a_take_does_not_look_into_the_lane_of_each_lock(pattern: str, held: int
     assert names is not None
 
     def take() -> object:
-        store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
+        first_due(store, TakeRequest(names))
         return store.unit.soonest(TakeRequest(names, mocked=False), NOW)
 
     take()  # from now on it is remembered what matches
@@ -279,9 +325,9 @@ def test_a_take_does_not_look_into_the_lane_of_each_lock(pattern: str, held: int
     store.unit.insert(
         Job(created=NOW, job_id=1000, state="QUEUED", name="nothing", next_run=NOW, priority=500)
     )
-    row = store.unit.first_due(TakeRequest(names, mocked=False, priority=1000), NOW)
+    row = first_due(store, TakeRequest(names, priority=1000))
     assert row is None
-    row = store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
+    row = first_due(store, TakeRequest(names))
     assert row is not None
     store.close()
 
@@ -292,7 +338,7 @@ def test_many_jobs_that_wait_under_one_lock_cost_others_nothing() -> None:
     assert names is not None
 
     def take() -> object:
-        return store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
+        return first_due(store, TakeRequest(names))
 
     take()
     assert statements(store, take) < 50
@@ -306,7 +352,7 @@ def test_a_lock_that_is_free_again_does_not_offer_all_that_waited() -> None:
     assert len(store.unit.became_ready()) <= GROUPS_FREED_MAX
     names = names_from("n1999", None)
     assert names is not None
-    row = store.unit.first_due(TakeRequest(names, mocked=False, priority=None), NOW)
+    row = first_due(store, TakeRequest(names))
     assert row is not None
     assert row.name == "n1999"
     store.close()
@@ -331,3 +377,41 @@ def test_when_the_next_of_very_many_is_due_is_looked_up_once() -> None:
     assert every.next == "2026-01-01 00:00:09"
     assert every.next == "2026-01-01 00:00:09"
     assert len(asked) == 3
+
+
+def test_one_token_that_searches_for_ever_new_patterns_leaves_others_their_walks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pattern_index, "SEARCH_BURST", 400)
+    now = [0.0]
+    store = SQLiteEngine(":memory:", Settings())
+    store.begin()
+    patterns = store.unit.ready.patterns
+    patterns._monotonic, patterns._filled_at = lambda: now[0], 0.0
+    monkeypatch.setattr(ready_queue, "SEARCHED_AT_ONCE", 100)
+    for number in range(250):
+        job_id = store.unit.new_job_id()
+        store.unit.insert(
+            Job(created=NOW, job_id=job_id, state="QUEUED", name=f"n{number}", next_run=NOW, priority=500)
+        )
+
+    def searched(pattern: str, by: str, units: int) -> bool:
+        names = names_from(pattern, None)
+        assert names is not None
+        for _ in range(units):
+            patterns.begin()
+            try:
+                store.unit.first_due(TakeRequest(names, by=by), NOW)
+            except StillSearching:
+                store.unit.search([names])
+            else:
+                return True
+        return False
+
+    assert searched("*x", "greedy", 10)
+    assert not searched("*y", "greedy", 10), "it has used up its walks"
+    assert patterns.search_in_s() > 0
+    assert searched("*z", "other", 10)
+    now[0] += 250 / SEARCHED_PER_S_MAX  # as many rows as there are
+    assert searched("*y", "greedy", 10)
+    store.close()

@@ -164,5 +164,7 @@ class Answer:
     taken: Sequence[Taken] = ()
     waits_for: TakeRequest | None = None
     """Set where the command is done but its answer waits for a job."""
+    searching: bool = False
+    """Whether it waits, even if its client does not, as the store has still to find the first job."""
     media: str = "application/json"
     """What the body is; only Query can answer with something else."""

@@ -69,7 +69,8 @@ def hold_if_full(context: Context, pattern: str) -> bool:
 
 def rooms(events: Iterable[Event]) -> list[str]:
     """Return the patterns whose limits have room again, each once."""
-    return list(dict.fromkeys(event.pattern for event in events if type(event) is RoomForRuns))
+    found = [event.pattern for event in events if type(event) is RoomForRuns]
+    return list(dict.fromkeys(found)) if found else found
 
 
 def has_room_left(context: Context) -> bool:

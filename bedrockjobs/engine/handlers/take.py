@@ -36,6 +36,7 @@ from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import DamagedJob, Job
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from, names_within
 from bedrockjobs.schedule import repeat as repeats
+from bedrockjobs.store.base import StillSearching
 
 
 class PassedOver(NotFound):
@@ -165,7 +166,10 @@ def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
 
 
 def take(context: Context, request: TakeRequest) -> Answer | None:
-    """Take up to ``request.limit`` jobs; None where there is none."""
+    """Take up to ``request.limit`` jobs; None if there is none.
+
+    Returns a ``searching`` Answer if it is not known yet whether there is one.
+    """
     if request.worker is not None and _drained(context, request):
         return None
     taken: list[Taken] = []
@@ -173,7 +177,12 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
     size = 0
     due_again: list[Job] = []
     while len(taken) < request.limit and size < ANSWER_BYTES_MAX:
-        due = _next(context, request)
+        try:
+            due = _next(context, request)
+        except StillSearching:
+            if not taken:
+                return Answer(waits_for=request, searching=True)
+            break
         if due is None:
             break
         before, caught_up = due

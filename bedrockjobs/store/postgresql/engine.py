@@ -255,6 +255,10 @@ class PostgreSQLEngine:
         """Return when the next schedule on all hosts is due."""
         return self.unit.next_on_all_hosts()
 
+    def search_in_s(self) -> float:
+        """Return the seconds until ``search`` of a unit can go on."""
+        return 0.0
+
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""
         return self._value("soonest_of_all", now)

@@ -7,7 +7,7 @@ unit of one command waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.job.lanes import workers_of
 from bedrockjobs.job.rows import DamagedJob, Job, job_from
+from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import RowDamaged
 from bedrockjobs.store.postgresql import rows, transaction
@@ -387,6 +388,10 @@ class PostgreSQLUnit:
         self._takes.forget()
         self.remembered.forget()
         self._wake_all = self._wake_all or wake
+
+    def search(self, wanted: Collection[Names]) -> Sequence[Names]:
+        """Return all that is wanted: here no take is put off."""
+        return [*wanted]
 
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers for which jobs are queued that nobody else may take."""
