@@ -190,6 +190,22 @@ SLIPS_LOOKED_AT_MAX = 5
 CONNECTION_BYTES_FREE = 16 * 1024
 """What a connection may hold without being counted in the budget of memory: a head, or a small answer."""
 
+MEMORY_RESERVE_BYTES = 88 * 1024 * 1024
+"""Part of the budget of memory for what cannot be counted one by one: copies while a request is read and an
+answer is made, and what the allocator keeps. A small budget has less of it, or none."""
+
+MEMORY_COUNTED_LEAST_BYTES = 64 * 1024 * 1024
+"""Part of the budget of memory that is counted, if the reserve would leave less: all of a small budget."""
+
+LOOKS_PIPELINED_MAX = 4
+"""Looks at single jobs that one raw connection has under way: each answer may have 4 MB that nobody reads."""
+
+TOKEN_SHARE = 2
+"""A token may use the part 1/2 of a limit for everybody: one that takes all it can leaves others as much."""
+
+ARRIVALS_REMEMBERED_MAX = 10_000
+"""Addresses whose rate of new connections is remembered; beyond, those are forgotten that came first."""
+
 TRIM_BYTES = 16 * 1024 * 1024
 """Use of the budget of memory after which what was freed is given back to the system."""
 
@@ -197,8 +213,9 @@ STREAM_BYTES_MAX = 64 * 1024
 """Text of the rows that a stream writes in one go, kept twice while its client does not read: a thousand such
 clients take half of the budget of memory that there is by default."""
 
-BATCH_ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""Answers of one commit: a thousand looks at large jobs are not in memory together, the rest comes next."""
+BATCH_ANSWER_BYTES_MAX = 4 * 1024 * 1024
+"""Answers of one commit: a thousand looks at large jobs are not in memory together, the rest comes next. Each
+megabyte of answers keeps the event loop for some milliseconds."""
 
 LARGE_BYTES = 1024 * 1024
 """Size of what is given memory of its own by the system, and gives it back as soon as it is freed: large

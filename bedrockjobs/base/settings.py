@@ -234,6 +234,12 @@ class Settings(BaseSettings):
     connections_per_address_max: int = Field(
         1_000, ge=1, description="Open connections of one address other than loopback; of IPv6, of one /64."
     )
+    connections_per_address_s_max: int = Field(
+        500,
+        ge=1,
+        description="New connections of one address other than loopback, or of one /64 of IPv6, in a second;"
+        " connections_per_address_max may come at once. More are closed.",
+    )
     pipelined_max: int = Field(
         64, ge=1, description="Requests of one raw connection that may be under way; reading pauses beyond."
     )
@@ -253,8 +259,8 @@ class Settings(BaseSettings):
     memory_bytes: int = Field(
         256 * 1024 * 1024,
         ge=16 * 1024 * 1024,
-        description="Memory for requests and answers of all connections together: beyond it those who do not"
-        " read their answers are closed, and what is sent is refused with 503.",
+        description="Memory that requests and answers of all connections may add to the process: beyond it"
+        " those who do not read their answers are closed, and what is sent is refused with 503.",
     )
     head_s: float = Field(10.0, gt=0, description="Time to send a whole head once it has begun.")
     first_byte_s: float = Field(75.0, gt=0, description="Time a new connection may stay silent.")

@@ -13,7 +13,7 @@ from bedrockjobs.base.settings import Settings
 READ_AGAIN = frozenset(
     {
         *("public_url", "smtp", "mail_from", "notify_commands", "heartbeat_url"),
-        *("connections_max", "connections_per_address_max", "pending_max"),
+        *("connections_max", "connections_per_address_max", "connections_per_address_s_max", "pending_max"),
         *("batch_max", "patterns_waiting_max"),
         *("first_byte_s", "handshake_s", "head_s", "body_s", "write_s", "drain_s"),
         *("keep_finished", "keep_keys_s", "keep_audit_s", "output_bytes"),

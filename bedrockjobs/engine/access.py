@@ -109,6 +109,8 @@ class Access:
         self._by_digest: dict[str, Grant] = {}
         self._by_name: dict[str, Grant] = {}
         self._logins: dict[str, Grant] = {}
+        self._login_places: dict[str, str] = {}
+        """Where sessions of the pages were begun, as far as this server knows."""
         self._unix = Grant("", rules.unix_role) if rules.unix_role else None
         self._proxy_role, self._proxies_name = rules.proxy_role, bool(rules.proxy_user_header)
         self._proxied: dict[str, Grant] = {}
@@ -281,8 +283,27 @@ class Access:
     def log_in(self, caller: Caller, done: Callable[[Outcome], bool]) -> str:
         """Return a new session of the pages for somebody; it counts once ``done`` is called."""
         session = new_secret()
-        self.write(partial(acts.log_in, token=caller.name, digest=digest_of(session)), done)
+        digest, place = digest_of(session), net_of(caller.address)
+        gone = self._needless_login(caller.name, place)
+        self._login_places[digest] = place
+        self.write(partial(acts.log_in, token=caller.name, digest=digest, gone=gone), done)
         return session
+
+    def _needless_login(self, token: str, place: str) -> str:
+        """Return the session of a token that ends if there are too many: the oldest of where most come from.
+
+        So whoever logs in again and again ends sessions of their own. ``place`` is where one more comes from.
+        """
+        if len(self._login_places) >= ADDRESSES_MAX:
+            kept = self._login_places.keys() & self._logins.keys()
+            self._login_places = {digest: self._login_places[digest] for digest in kept}
+        found: dict[str, list[str]] = {place: []}
+        for digest, grant in self._logins.items():
+            if grant.name == token:
+                used = next(map(net_of, grant.addresses), "")
+                found.setdefault(self._login_places.get(digest, used), []).append(digest)
+        most = max(found.values(), key=lambda some: len(some) + (some is found[place]))
+        return most[0] if most else ""
 
     def log_out(self, session: str, done: Callable[[Outcome], bool]) -> None:
         """End a session of the pages."""

@@ -44,6 +44,7 @@ class RawConnection(asyncio.Protocol):
         "_reading",
         "_scheduled",
         "_service",
+        "_token",
         "_transport",
         "_turn_max",
         "_unread",
@@ -53,7 +54,7 @@ class RawConnection(asyncio.Protocol):
     def __init__(self, connections: Connections, http: HTTPFactory, doorway: Doorway | None = None) -> None:
         """Belong to ``connections``; ``http`` makes the protocol that takes an HTTP connection over.
 
-        ``doorway`` is there where the connection may begin with TLS, and may have to.
+        ``doorway`` is there if the connection may begin with TLS, and may have to.
         """
         self._connections = connections
         self._service = connections.service
@@ -74,6 +75,8 @@ class RawConnection(asyncio.Protocol):
         """The part of a request that has a deadline."""
         self._asker: Asker | None = None
         """Who asks, where it matters."""
+        self._token = ""
+        """The name of the token for which it counts."""
         self.deadline = 0.0
 
     # --- asyncio.Protocol --------------------------------------------------------------------------------
@@ -311,7 +314,11 @@ class RawConnection(asyncio.Protocol):
         return self._asker
 
     def _caller(self, authorization: str) -> Caller:
-        return self._asking().caller(authorization, self._transport)
+        caller = self._asking().caller(authorization, self._transport)
+        if caller.name != self._token:
+            self._connections.belongs(self, caller.name)
+            self._token = caller.name
+        return caller
 
     def _answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Take the outcome of a command; return False if its client cannot get it."""

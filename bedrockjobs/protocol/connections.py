@@ -12,6 +12,8 @@ from typing import Protocol
 
 from bedrockjobs.base.caller import net_of
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import ARRIVALS_REMEMBERED_MAX, TOKEN_SHARE
+from bedrockjobs.base.errors import TooMany
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.memory import MemoryBudget
 from bedrockjobs.protocol.request_cache import RequestCache
@@ -62,18 +64,58 @@ class Connections:
         self.open: set[Connection] = set()
         self._timed: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
+        self._arrivals: dict[str, tuple[float, float]] = {}
+        """How many connections may come at once from an address, and since when that is so."""
+        self._tokens: Counter[str] = Counter()
+        self._token_of: dict[Connection, str] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._ended: asyncio.Event | None = None
+
+    def arrives(self, address: str) -> bool:
+        """Count a connection that comes from an address; return False if too many came of late.
+
+        Whoever opens connections without a pause so costs little: others wait for each that is served.
+        """
+        if address in LOOPBACK:
+            return True
+        settings, now, place = self.settings, self.clock.monotonic(), net_of(address)
+        most = settings.connections_per_address_max
+        left, since = self._arrivals.pop(place, (float(most), now))
+        left = min(most, left + (now - since) * settings.connections_per_address_s_max)
+        if len(self._arrivals) >= ARRIVALS_REMEMBERED_MAX:
+            del self._arrivals[next(iter(self._arrivals))]
+        self._arrivals[place] = max(left - 1, 0.0), now
+        return left >= 1
+
+    def belongs(self, connection: Connection, token: str) -> None:
+        """Note the token that a connection uses; raises TooMany if others use too many with it already."""
+        before = self._token_of.get(connection, "")
+        if token == before or connection not in self.open:
+            return
+        most = max(self.settings.connections_max // TOKEN_SHARE, 1)
+        if token and self._tokens[token] >= most:
+            raise TooMany("Too many connections", f"token {token}: expected at most {most} at once")
+        self._forget_token(connection)
+        if token:
+            self._tokens[token] += 1
+            self._token_of[connection] = token
+
+    def _forget_token(self, connection: Connection) -> None:
+        token = self._token_of.pop(connection, "")
+        if token:
+            self._tokens[token] -= 1
+            if not self._tokens[token]:
+                del self._tokens[token]
 
     def admit(self, connection: Connection, address: str) -> bool:
         """Count a new connection; return False if it is one too many, which the caller must close."""
         if len(self.open) >= self.settings.connections_max or self.service.draining:
             return False
         if address not in LOOPBACK:
-            address = net_of(address)
-            if self._addresses[address] >= self.settings.connections_per_address_max:
+            place = net_of(address)
+            if self._addresses[place] >= self.settings.connections_per_address_max:
                 return False
-            self._addresses[address] += 1
+            self._addresses[place] += 1
         self.open.add(connection)
         self.service.connections += 1
         return True
@@ -82,15 +124,17 @@ class Connections:
         """Forget a connection that ``admit`` let in."""
         self.open.discard(connection)
         self.memory.hold(connection, 0)
+        if self._token_of:
+            self._forget_token(connection)
         self.expect_nothing(connection)
         self.service.connections -= 1
         if not self.open and self._ended is not None:
             self._ended.set()
         if address not in LOOPBACK:
-            address = net_of(address)
-            self._addresses[address] -= 1
-            if not self._addresses[address]:
-                del self._addresses[address]
+            place = net_of(address)
+            self._addresses[place] -= 1
+            if not self._addresses[place]:
+                del self._addresses[place]
 
     def expect(self, connection: Connection, seconds: float) -> None:
         """Set the deadline of ``connection``, in place of the one it has: ``expire`` in so many seconds.

@@ -167,6 +167,9 @@ class HTTPFront:
                 if path not in PROBES:  # a load balancer names the machine as it likes
                     self._origins.check(request)
                 self._gate.check(request, path)
+                caller, connection = request.get(CALLER), _connection_of(request)
+                if caller is not None and connection is not None:
+                    connection.belongs(caller)
                 if path not in PROBES and self._gate.needs_name(request, path):
                     self._origins.check_name(request)
                 return await handler(request)
@@ -328,10 +331,13 @@ class HTTPFront:
 
     async def _body(self, request: web.Request) -> bytes:
         """Read a body; before it comes, its room is taken out of the budget of memory."""
+        body = bytearray()
         if request.content_length is not None:
             self._borrow(request, request.content_length)
-            return await request.content.read()
-        body = bytearray()
+            # Not by ``request.read``: it has a whole body gathered in pieces that leave holes in the memory.
+            async for piece in request.content.iter_any():
+                body += piece
+            return bytes(body)
         async for piece in request.content.iter_any():
             body += piece
             if len(body) > self._settings.body_bytes_max:

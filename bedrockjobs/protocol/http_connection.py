@@ -371,12 +371,17 @@ class HTTPConnection(asyncio.Protocol):
             log.exception("a plain HTTP request failed")
             self._answered(command, ServerFault())
 
+    def belongs(self, caller: Caller) -> None:
+        """Note who sends requests; raises TooMany if others use too many connections with the same token."""
+        self._connections.belongs(self, caller.name)
+
     def _caller_of(self, authorization: bytes) -> Caller:
         """Return who sends a plain request; most clients show the same ``Authorization`` each time."""
         gate = self._plain.gate
         before, caller = self._shown
         if caller is None or not compare_digest(before, authorization) or not gate.goes_on(caller):
             caller = gate.of_plain(authorization, self._transport)
+            self.belongs(caller)
             self._shown = authorization, caller
         return caller
 

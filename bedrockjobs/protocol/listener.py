@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import stat
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,15 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 4_096
 """Connections the kernel may hold before they are accepted: a restart brings all clients at once."""
+
+ACCEPTED_AT_ONCE_MAX = 100
+"""Connections that are accepted in one turn of the event loop: some milliseconds."""
+
+ACCEPT_AGAIN_S = 1.0
+"""Time until connections are accepted again, when the process had no more files or no memory for them."""
+
+AT_ONCE = struct.pack("ii", 1, 0)
+"""The option of a socket by which it is reset as it is closed, and leaves nothing behind."""
 
 LINGER_S = 1.0
 """Time an HTTP client may go on sending a body that was refused."""
@@ -64,6 +74,9 @@ class Listener:
         self._connections = connections
         self._settings = settings
         self._servers: list[asyncio.Server] = []
+        self._accepting: list[socket.socket] = []
+        self._begun: set[asyncio.Task[object]] = set()
+        """Connections that are accepted and get their transport."""
         self._runner: web.AppRunner | None = None
         self.addresses: list[tuple[str, int]] = []
         """Where it listens: host and port of each socket."""
@@ -102,14 +115,14 @@ class Listener:
         loop = asyncio.get_running_loop()
         if isinstance(where, str):
             try:
-                server = await loop.create_server(self._connect, where, port, backlog=BACKLOG)
+                server = await loop.create_server(self._connect, where, port, start_serving=False)
             except OSError as error:
                 words = IN_WORDS.get(error.errno or 0, error.strerror)
                 raise OSError(error.errno, f"{where}, port {port}: {words}") from None
         else:
-            server = await loop.create_server(self._connect, sock=where, backlog=BACKLOG)
+            server = await loop.create_server(self._connect, sock=where, start_serving=False)
         self._servers.append(server)
-        for listening in server.sockets:  # what is accepted inherits these
+        for listening in map(self._serve, server.sockets):  # what is accepted inherits these
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in KEEPALIVE:
                 if hasattr(socket, name):
@@ -120,7 +133,63 @@ class Listener:
         listening, inode = _bound(path)
         self._unix = (path, inode)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_unix_server(self._connect, sock=listening, backlog=BACKLOG))
+        server = await loop.create_unix_server(self._connect, sock=listening, start_serving=False)
+        self._servers.append(server)
+        for each in server.sockets:
+            self._serve(each)
+
+    def _serve(self, bound: socket.socket) -> socket.socket:
+        """Listen on a socket that is bound, and accept what comes; return it as one of our own.
+
+        Not by the event loop's own server: uvloop's accepts one connection in each turn, so that a new client
+        waits for as many turns as others came before it, however long each turn is.
+        """
+        listening = socket.socket(fileno=os.dup(bound.fileno()))
+        listening.setblocking(False)
+        try:
+            listening.listen(BACKLOG)
+        except OSError as error:
+            listening.close()
+            where = ", port ".join(map(str, bound.getsockname()[:2]))
+            raise OSError(error.errno, f"{where}: {IN_WORDS.get(error.errno or 0, error.strerror)}") from None
+        self._accepting.append(listening)
+        asyncio.get_running_loop().add_reader(listening.fileno(), self._accept, listening)
+        return listening
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept the connections that are there, as many as others may wait for."""
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPTED_AT_ONCE_MAX):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:  # it is gone already
+                continue
+            except OSError as error:  # there are no more files, or there is no memory
+                log.warning("no connection can be accepted: %s", error.strerror)
+                loop.remove_reader(listening.fileno())
+                loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
+                return
+            if not self._connections.arrives(address[0] if isinstance(address, tuple) else ""):
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+                accepted.close()  # without a word: that costs least
+                continue
+            accepted.setblocking(False)
+            begun = loop.create_task(self._begin(accepted))
+            self._begun.add(begun)
+            begun.add_done_callback(self._begun.discard)
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening in self._accepting:
+            asyncio.get_running_loop().add_reader(listening.fileno(), self._accept, listening)
+
+    async def _begin(self, accepted: socket.socket) -> None:
+        """Give a connection its transport."""
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._connect, accepted)
+        except OSError:  # it is gone already
+            accepted.close()
 
     def _connect(self) -> RawConnection:
         return RawConnection(self._connections, self._http, self._doorway)
@@ -151,6 +220,10 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; open connections go on."""
+        for listening in self._accepting:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+            listening.close()
+        self._accepting = []
         for server in self._servers:
             server.close()
         if self._unix is not None:

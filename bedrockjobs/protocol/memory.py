@@ -11,7 +11,13 @@ import ctypes
 import gc
 from typing import Protocol
 
-from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LARGE_BYTES, TRIM_BYTES
+from bedrockjobs.base.config import (
+    CONNECTION_BYTES_FREE,
+    LARGE_BYTES,
+    MEMORY_COUNTED_LEAST_BYTES,
+    MEMORY_RESERVE_BYTES,
+    TRIM_BYTES,
+)
 from bedrockjobs.base.errors import Unavailable
 
 _MMAP_THRESHOLD = -3
@@ -40,8 +46,8 @@ class MemoryBudget:
     """The bytes that the connections of one server hold."""
 
     def __init__(self, bytes_max: int) -> None:
-        """Allow so many."""
-        self._bytes_max = bytes_max
+        """Let the memory of the process grow by so many; the part that is counted is smaller."""
+        self._bytes_max = max(bytes_max - MEMORY_RESERVE_BYTES, min(bytes_max, MEMORY_COUNTED_LEAST_BYTES))
         self._held: dict[Holder, int] = {}
         self._used = 0
         self._most = 0

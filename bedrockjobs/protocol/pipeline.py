@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from bedrockjobs.base.config import CONNECTION_BYTES_FREE
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LOOKS_PIPELINED_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, TooManyWrong, UnknownCommand
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, command_named
@@ -181,7 +181,9 @@ class Pipeline:
             self._fill(exchange, raw.FORGOTTEN)
             return exchange
         exchange.waits = command.waiting
-        if command.where in ("reader", "presence"):
+        if command.where in ("reader", "presence") or (
+            command.reads and len(exchanges) > LOOKS_PIPELINED_MAX
+        ):
             self._blocker = exchange
             if len(exchanges) > 1:
                 exchange.held = True

@@ -59,9 +59,12 @@ class RawParser:
 
     @property
     def held(self) -> int:
-        """Return the bytes that a request holds that is not whole, or will: its Content-Length counts."""
-        chunks = 0 if self._chunks is None else len(self._chunks)
-        return max(len(self.buffer), self._body_left) + chunks
+        """Return the memory that an unfinished request takes, or will: its Content-Length counts.
+
+        A buffer that grows has more memory than it has bytes.
+        """
+        chunks = 0 if self._chunks is None else self._chunks.__alloc__()
+        return max(self.buffer.__alloc__(), self._body_left) + chunks
 
     def feed(self, data: bytes) -> None:
         """Take more bytes."""

@@ -8,6 +8,7 @@ from the views alone and knows nothing of how rows come to be.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from bedrockjobs.base.caller import Caller
-from bedrockjobs.base.config import STREAM_BYTES_MAX
+from bedrockjobs.base.config import STREAM_BYTES_MAX, TOKEN_SHARE
 from bedrockjobs.base.errors import BadArguments, CommandError, TooMany
 from bedrockjobs.commands import Command, Events, ReadOutput
 from bedrockjobs.engine.access import Access
@@ -67,6 +68,7 @@ class _Streams:
         self._streams_max = streams_max
         self._wait = {"connection": "wait", "timeout": round(keep_alive_s * 1000)}
         self._open = 0
+        self._open_of: Counter[str] = Counter()
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /events``: each event with its kind and number."""
@@ -121,7 +123,11 @@ class _Streams:
         """
         if self._open >= self._streams_max:
             raise TooMany("Too many streams", f"expected at most {self._streams_max} at once")
+        token, share = caller.name, max(self._streams_max // TOKEN_SHARE, 1)
+        if token and self._open_of[token] >= share:
+            raise TooMany("Too many streams", f"token {token}: expected at most {share} at once")
         self._open += 1
+        self._open_of[token] += 1
         begun: web.StreamResponse | None = None
         end = partial(cut, request)
         caller.grant.ends.add(end)
@@ -139,6 +145,9 @@ class _Streams:
                 raise
         finally:
             self._open -= 1
+            self._open_of[token] -= 1
+            if not self._open_of[token]:
+                del self._open_of[token]
             caller.grant.ends.discard(end)
         assert begun is not None
         return begun

@@ -121,6 +121,27 @@ async def test_there_are_not_too_many_logins(live: Live, monkeypatch: pytest.Mon
         assert codes == ([200] * count if count <= 4 else [401, 200, 200, 200, 200])
 
 
+async def test_who_logs_in_again_and_again_ends_sessions_of_their_own(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "LOGINS_PER_TOKEN_MAX", 4)
+    live = await serve(behind_proxy=True, trusted_proxies="127.0.0.1")
+    root = await admin_of(live)
+    away = {"X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https"}
+    other = {**away, "X-Forwarded-For": "192.0.2.2"}
+    first = await _cookie(live, root.token, **away)
+    for _ in range(6):
+        last = await _cookie(live, root.token, **other)
+    for cookie in (first, last):
+        assert (await Bearer(live).get("/ListJobs", Cookie=cookie, **other)).code == 200
+
+
+async def _cookie(live: Live, token: str, **headers: str) -> str:
+    """Log in with some headers; return the cookie."""
+    reply = await posted(live, "/ui/login", f"token={token}", **headers)
+    return reply.headers["set-cookie"].partition(";")[0]
+
+
 async def test_a_proxy_with_tls_makes_the_cookie_secure(serve: Serve) -> None:
     live = await serve(behind_proxy=True, trusted_proxies="10.0.0.2", root_path="/queue")
     root = await admin_of(live)

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import ManualClock, SystemClock
+from bedrockjobs.base.config import ARRIVALS_REMEMBERED_MAX, TOKEN_SHARE
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.protocol import sse
 from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.protocol.listener import ACCEPTED_AT_ONCE_MAX
 from tests.conftest import Live, Serve
 from tests.engines import sqlite_only
 from tests.protocol.talk import post, request
+from tests.runs.bearer import Bearer, admin_of
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 """What is refused does not depend on the event loop; one is enough."""
@@ -52,6 +56,108 @@ async def test_connections_per_address(live: Live) -> None:
     connections.dismiss(made[0], "192.0.2.1")
     assert connections.admit(made[4], "192.0.2.1")
     assert not connections.admit(made[5], "192.0.2.1")
+
+
+async def test_new_connections_per_address_and_second(live: Live) -> None:
+    settings = Settings(connections_per_address_max=2, connections_per_address_s_max=10)
+    clock = ManualClock(SystemClock().now())
+    connections = Connections(live.server.service, clock, settings)
+    for address, other in (("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8:0:1::1")):
+        assert [connections.arrives(address) for _ in range(4)] == [True, True, False, False]
+        assert connections.arrives(other), "another address has its own"
+        clock.advance(0.1)
+        assert [connections.arrives(address) for _ in range(2)] == [True, False]
+    assert not connections.arrives("2001:db8::2"), "it is of the same net"
+    assert all(connections.arrives("127.0.0.1") for _ in range(100)), "this machine has no limit"
+    for number in range(2 * ARRIVALS_REMEMBERED_MAX):
+        connections.arrives(f"a{number}")
+    assert len(connections._arrivals) <= ARRIVALS_REMEMBERED_MAX
+
+
+async def _tried(port: int, source: str) -> bytes:
+    """Ping from an address; return what comes, nothing if the connection is reset."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+        writer.write(request("Ping"))
+        found = await reader.readline()
+        writer.close()
+    except ConnectionError:
+        return b""
+    return found
+
+
+async def test_who_connects_too_often_is_reset_and_keeps_nobody_else_waiting(serve: Serve) -> None:
+    live = await serve(connections_per_address_max=3, connections_per_address_s_max=1)
+    found = [await _tried(live.port, "127.0.0.2") for _ in range(20)]
+    assert found[:3] == [b"200 OK\r\n"] * 3
+    assert found.count(b"") >= 10
+    assert await _tried(live.port, "127.0.0.3") == b"200 OK\r\n"
+    assert (await live.ask("Ping")).code == 200
+
+
+async def test_many_connections_are_accepted_in_one_turn(live: Live) -> None:
+    """A client that comes behind others waits for no turn of the event loop for each of them."""
+    port, count = live.port, ACCEPTED_AT_ONCE_MAX - 1
+    clients = []
+    for _ in range(count):  # the server, which is in this loop, does nothing meanwhile
+        client = socket.socket()
+        client.connect(("127.0.0.1", port))
+        clients.append(client)
+    before = live.server.service.connections
+    turns = 0
+    while live.server.service.connections < before + count:
+        await asyncio.sleep(0)
+        turns += 1
+        assert turns < count // 2
+    for client in clients:
+        client.close()
+
+
+async def test_a_token_has_half_of_the_connections(serve: Serve) -> None:
+    live = await serve(connections_max=3 * TOKEN_SHARE)
+    root = await admin_of(live)
+    greedy, other = await root.token_for("greedy", "work", "a/*"), await root.token_for("other", "read")
+    talks = []
+    for way in ("raw", "HTTP", "HTTP with a route"):
+        talk = await live.connect()
+        if way == "raw":
+            talk.send(request("GetJob", name="a/b", Connection="wait", timeout=60_000, **greedy.headers))
+        elif way == "HTTP":
+            talk.send(post("GetJob", {"name": "a/b"}, greedy.headers))
+            assert (await talk.reply()).code == 404
+        else:
+            talk.send(post("GetJob", {"name": "a/b"}, {**greedy.headers, "X-Other": "1"}))
+            assert (await talk.reply()).code == 404
+        talks.append(talk)
+    await live.waiting(1)
+    for data in (
+        request("GetJob", name="a/b", **greedy.headers),
+        post("GetJob", {"name": "a/b"}, greedy.headers),
+        post("GetJob", {"name": "a/b"}, {**greedy.headers, "X-Other": "1"}),
+    ):
+        async with await live.connect() as talk:
+            talk.send(data)
+            reply = await talk.reply()
+            assert reply.code == 429, reply
+    assert (await other.http("ListJobs")).code == 200
+    await talks.pop().close()
+    await live.connections(2)
+    assert (await greedy.http("GetJob", name="a/b")).code == 404
+
+
+async def test_a_token_has_half_of_the_streams(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = await admin_of(live)
+    greedy, other = await root.token_for("greedy", "read"), await root.token_for("other", "read")
+    monkeypatch.setattr(sse, "TOKEN_SHARE", sse.STREAMS_MAX // 2)  # so that it is two
+    ask = "GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nAuthorization: {}\r\n\r\n"
+
+    async def first_line(bearer: Bearer) -> bytes:
+        talk = await live.connect()
+        talk.send(ask.format(bearer.headers["Authorization"]).encode())
+        return await talk.reader.readline()
+
+    assert [(await first_line(greedy))[9:12] for _ in range(3)] == [b"200", b"200", b"429"]
+    assert (await first_line(other))[9:12] == b"200"
 
 
 async def test_pending_commands(serve: Serve) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bedrockjobs.base.config import LOOKS_PIPELINED_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
@@ -182,3 +183,20 @@ def test_a_client_too_far_ahead_is_not_read() -> None:
     assert not peer.pipeline.ahead
     peer.feed(b"x")
     assert peer.pipeline.ahead
+
+
+def test_few_looks_of_one_connection_are_under_way() -> None:
+    """Each answer may be large, and the client may read none of them."""
+    pipeline = Pipeline(Settings())
+    pipeline.feed(b"QueryJob\njobID: 1\n\n" * 10)
+    answered = 0
+    while answered < 10:
+        begun = []
+        while (exchange := pipeline.begin()) is not None:
+            begun.append(exchange)
+        assert 1 <= len(begun) <= LOOKS_PIPELINED_MAX
+        for exchange in begun:
+            pipeline.answer(exchange, Answer("{}"))
+            answered += 1
+        while pipeline.writable:
+            pipeline.next_bytes()

@@ -150,10 +150,11 @@ def shown_token(token: TokenRow) -> dict[str, object]:
 # --- what nobody asks for by a command ---------------------------------------------------------------------
 
 
-def log_in(context: Context, token: str, digest: str) -> None:
-    """Log somebody in to the pages who showed a token; the oldest login of it goes, where there are many."""
+def log_in(context: Context, token: str, digest: str, gone: str) -> None:
+    """Log somebody in to the pages who showed a token; of too many logins ``gone`` or the oldest ends."""
     records = context.unit.records
     of_token = [login for login in records.logins() if login.token == token]
+    of_token.sort(key=lambda login: login.digest != gone)  # the others stay in their order
     for login in of_token[: max(len(of_token) + 1 - LOGINS_PER_TOKEN_MAX, 0)]:
         records.delete_login(login.digest)
     records.put_login(LoginRow(digest, token, context.now_ms, after_seconds(context.now_ms, LOGIN_S)))
