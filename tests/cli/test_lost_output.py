@@ -6,11 +6,12 @@ import os
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 from live_server import BEDROCKJOBS, DEADLINE_S, Running, clean_environment
-from program import Program, made, shown
+from program import Program, made, process_of, shown
 
 from bedrockjobs.cli.output import OUTPUT_LOST
 
@@ -56,8 +57,10 @@ def without_output(server: Running, how: str, *arguments: str) -> tuple[int, str
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("how", STDOUTS)
-@pytest.mark.parametrize("more", [[], ["--count", "2"], ["--worker", "w"], ["-o", "json"]], ids=str)
+@pytest.mark.parametrize(
+    ("how", "more"),
+    [*((how, []) for how in STDOUTS), *(("full", more) for more in (["--count", "2"], ["--worker", "w"]))],
+)
 def test_a_job_that_cannot_be_shown_is_handed_back(
     server: Running, bedrockjobs: Program, how: str, more: list[str]
 ) -> None:
@@ -87,12 +90,19 @@ COMMANDS = [
 """A command of each way to write."""
 
 
-@pytest.mark.parametrize("how", ["full", "unread"])
+@pytest.fixture(scope="module")
+def something(server: Running) -> None:
+    """Let lists have a row to write."""
+    made(partial(process_of, BEDROCKJOBS_SERVER=server.address), "something", "--repeat", "finished, +1 DAY")
+
+
+@pytest.mark.usefixtures("something")
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_each_command_ends_with_a_sentence_and_a_status(
-    server: Running, bedrockjobs: Program, how: str, command: tuple[str, ...]
+    server: Running, bedrockjobs: Program, command: tuple[str, ...]
 ) -> None:
     assert bedrockjobs(*command).returncode in (0, 1), "the command itself"
+    how = "unread" if "json" in command else "full"
     status, said = without_output(server, how, *command)
     assert (status, said.strip().splitlines()[-1:]) == (OUTPUT_LOST, [SAID[how]])
     assert "Traceback" not in said
