@@ -323,7 +323,7 @@ class ListWorkers(Command[WorkersReply]):
     )  # fmt: skip
 
     name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
-    after: Annotated[str, Field(max_length=WORKER_CHARS_MAX)] = Field(
+    after: Annotated[OneLine, Field(max_length=WORKER_CHARS_MAX)] = Field(
         default="",
         description="Only names behind this one: the last one of the page before.",
     )
