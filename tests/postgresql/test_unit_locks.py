@@ -93,7 +93,7 @@ def test_a_unique_job_whose_first_goes_meanwhile_is_the_second(servers: Servers,
 def test_an_idempotency_key_counts_on_all_servers(servers: Servers, beside: Beside) -> None:
     one, other, watcher = servers(3)
     one.opened(c.CreateJob(name="a", idempotency_key="k"))
-    second = beside(lambda: other.do(c.CreateJob, name="b", idempotencyKey="k"))
+    second = beside(lambda: other.do(c.CreateJob, name="a", idempotencyKey="k"))
     until_blocked(watcher)
     one.commit()
     assert second.result(DEADLINE_S) == {"jobID": 1}
