@@ -84,7 +84,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         log=log,
         log_after=log_after,
         follows=log is not None and runs[0]["status"] == "running",
-        timeline=_timeline(shown, runs, events),
+        timeline=timeline(shown, runs, events),
         children=children.jobs,
         family=relatives,
         children_after=None if children.ended else children.reached,
@@ -123,27 +123,32 @@ def _exit_status(shown: dict[str, Any]) -> int | None:
     return None if code is None or re.search(rf"\bexit status {code}\b", error) else int(code)
 
 
-def _timeline(
+def timeline(
     shown: dict[str, Any], runs: list[dict[str, Any]], events: list[tuple[Any, ...]]
 ) -> list[Moment]:
-    """Return what happened, the newest first; an event that says what the end of its run says is left out."""
+    """Return what happened, the newest first; an event that says what the end of its run says is left out.
+
+    Things of one moment stand in the order in which they must have happened: a job is created before it is
+    taken, and a run is taken before it ends.
+    """
     found: list[Moment] = []
     ends = {(run["runID"], run["ended"][:19], run["error"]) for run in runs if run["ended"]}
     if shown:
         found.append(Moment(shown["created"], "QUEUED", "created", 0))
-    for run in runs:
+    for run in sorted(runs, key=lambda run: int(run["runID"])):
         cause = "" if run["cause"] == "schedule" else f", {run['cause']}"
         words = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
         found.append(Moment(run["started"], "running", words, run["runID"]))
         if run["ended"]:
             error = f": {run['error']}" if run["error"] else ""
             found.append(Moment(run["ended"], run["status"], f"{called(run['status'])}{error}", run["runID"]))
-    for _, at, kind, _, _, run_id, by, detail in events:
+    for _, at, kind, _, _, run_id, by, detail in sorted(events):
         if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
             continue
         who = f" by {by}" if by else ""
         found.append(Moment(at, kind, f"{kind}{who}{': ' if detail else ''}{detail}", run_id))
-    return sorted(found, key=lambda moment: moment.at, reverse=True)
+    found.sort(key=lambda moment: (moment.at, moment.run))  # what is equal keeps its order
+    return found[::-1]
 
 
 def _lines(request: web.Request, job_id: int) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from bedrockjobs.pages.family import FAILED_SHOWN, told
-from bedrockjobs.pages.job import CHILDREN_SHOWN
+from bedrockjobs.pages.job import CHILDREN_SHOWN, timeline
 from bedrockjobs.views.families import CHILDREN_COUNTED, FamilyCounts
 from tests.pages.looking import Site, check
 
@@ -319,3 +319,25 @@ async def test_only_the_end_of_a_long_output_is_shown(site: Site, page: Page) ->
     await expect(page.locator("#line-250 .when")).to_be_visible()
     await page.get_by_role("link", name="All of it").click()
     await expect(page.locator("#log .line")).to_have_count(250)
+
+
+async def test_things_of_one_moment_stand_in_the_order_in_which_they_happened() -> None:
+    at = "2026-11-21 10:00:37.074"
+    run = {"worker": "w", "attempt": 1, "cause": "queue", "started": at, "ended": at, "status": "fail"}
+    runs = [{**run, "runID": number, "error": f"no {number}"} for number in (2, 1)]
+    events = [
+        (7, at, "recovered", "a", 1, 2, "", ""),
+        (6, at, "deferred", "a", 1, 2, "", ""),
+        (5, at, "triggered", "a", 1, 0, "ann", ""),
+    ]
+    said = [moment.words.partition(" ")[0] for moment in timeline({"created": at}, runs, events)]
+    assert said[::-1] == ["created", "triggered", "taken", "fail:", "taken", "fail:", "deferred", "recovered"]
+
+
+async def test_a_job_that_was_not_taken_is_not_said_to_have_been(site: Site, page: Page) -> None:
+    job = await site.create("untaken")
+    await site.open(page, f"ui/jobs/{job}")
+    await expect(page.get_by_text("This job has not been taken yet.")).to_be_visible()
+    await site.ask("GetJob", name="untaken")
+    await site.open(page, f"ui/jobs/{job}")
+    await expect(page.get_by_text("the worker that took this job gave no name")).to_be_visible()
