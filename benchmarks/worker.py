@@ -46,7 +46,8 @@ def empty(job):
     pass
 """
 
-_STAMP = re.compile(r"^(\S+ \S+) INFO (started|reported) ", re.MULTILINE)
+_STAMP = re.compile(r"^(\d\S+[T ]\d\S+?)Z? INFO (started|reported) ", re.MULTILINE)
+"""A line of the worker's log; one of an older version has no ``T`` and no ``Z``."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def measure(directory: Path, way: Way, jobs: int, checkout: Path | None = None) 
         before_s = server.cpu_s()
         worker_s, log = run_worker(folder, server.port, way, checkout)
         server_s = server.cpu_s() - before_s
-    stamps = [(what, datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S,%f")) for stamp, what in _STAMP.findall(log)]
+    found = _STAMP.findall(log)
+    stamps = [(what, datetime.fromisoformat(stamp.replace(",", "."))) for stamp, what in found]
     done = sum(what == "reported" for what, _ in stamps)
     took_s = (stamps[-1][1] - stamps[0][1]).total_seconds()
     return Outcome(done / took_s, (worker_s - start_s) * 1e3 / done, server_s * 1e3 / done)
