@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +23,14 @@ from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.cli.finding import Finding, Level
 from bedrockjobs.cli.output import Record, styled, text_of, write_many
+from bedrockjobs.cli.pages import paged
+from bedrockjobs.cli.schedule import SCHEDULES, split_repeat
 from bedrockjobs.cli.schedule_control import resume_command
 from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.cli.time_text import with_local_times
-from bedrockjobs.commands import Overview, Status
+from bedrockjobs.commands import Overview, Status, ValidateSchedule
+from bedrockjobs.schedule.cron import next_tick
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.backup import CopyError
 from bedrockjobs.views.room import ROOM_LOW_BYTES, WHEN_FULL
@@ -45,6 +48,15 @@ WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 
 WAITED_FAIL_S = 300.0
 """Time after which a job that no worker takes is no longer a worker that is about to start."""
+
+SCHEDULES_LOOKED_AT = 10_000
+"""Schedules whose time zones are looked at: as many as one server is built for."""
+
+ZONES_LOOKED_AT = 100
+"""Time zones that the server is asked about, each in a request of its own."""
+
+PROBE = "0 0 1 */3 *"
+"""An expression whose next five ticks show a zone's rules of more than a year."""
 
 DIFFERENCES_SHOWN_MAX = 10
 """Differences of a schema that are named."""
@@ -96,6 +108,50 @@ def check_clock(server: Server) -> Iterator[Finding]:
         yield Finding("warn", "clock", words, advice)
     else:
         yield Finding("ok", "clock", "the server's clock and this one agree")
+
+
+def check_zones(session: Session) -> Iterator[Finding]:
+    """Look for schedules whose time zone is gone, and compare the server's rules with this machine's."""
+    names: dict[str, list[str]] = {}
+    looked_at = paged(session, SCHEDULES, {}, SCHEDULES_LOOKED_AT)
+    for row in looked_at:
+        zone = split_repeat(text_of(row, "repeat"))[1]
+        if zone and text_of(row, "state") != "FAILED":
+            names.setdefault(zone, []).append(text_of(row, "name"))
+    found = False
+    for zone, schedules in list(names.items())[:ZONES_LOOKED_AT]:
+        probe = f"CRON TZ={zone} {PROBE}"
+        reply = session.record(ValidateSchedule(repeat=probe))
+        who = schedules[0] if len(schedules) == 1 else f"{schedules[0]} and {len(schedules) - 1} more"
+        if reply["valid"] != "true":
+            found = True
+            words = f"the server has no time zone {zone}, which {who} has"
+            advice = (
+                "install tzdata there, or give it a zone that exists: `bedrockjobs schedule update --zone`"
+            )
+            yield Finding("fail", "zones", words, advice)
+            continue
+        told = [str(tick) for tick in jsontext.parse(reply["next"])]
+        try:
+            here = [stamp(tick) for tick in _ticks_here(zone, told)]
+        except ValueError:
+            continue  # this machine does not have the zone, and nothing runs by its rules
+        if here != told:
+            found = True
+            words = f"the server's rules of {zone}, which {who} has, are not those of this machine"
+            advice = "update tzdata on both; the server reads new rules at its start and once a day"
+            yield Finding("warn", "zones", words, advice)
+    if names and not found:
+        yield Finding("ok", "zones", f"the rules of {len(names)} time zones are those of this machine")
+
+
+def _ticks_here(zone: str, told: list[str]) -> Iterator[datetime]:
+    """Yield as many ticks of the probe by this machine's rules, from just before the first that was told."""
+    at: datetime | None = moment_of(told[0]) - timedelta(days=1)
+    for _ in told:
+        at = next_tick(PROBE, at, zone) if at is not None else None
+        if at is not None:
+            yield at
 
 
 # --- the file --------------------------------------------------------------------------------------------
@@ -316,6 +372,10 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
     else:
         yield from look_at_file(settings.database_path(), server, scrub=scrub)
     if server is not None:
+        try:
+            yield from check_zones(session)
+        except Failure as failure:
+            yield Finding("warn", "zones", f"could not be looked at: {failure.message}", "try again later")
         is_here = bool(settings.database) and not settings.on_postgresql and settings.database_path().exists()
         yield from check_jobs(session, server, of_disk=not is_here)
 

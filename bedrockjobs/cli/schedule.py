@@ -42,6 +42,7 @@ from bedrockjobs.commands import (
     UpdateJob,
     ValidateSchedule,
 )
+from bedrockjobs.schedule.repeat import NEVER
 
 SCHEDULES = Listing(ListSchedules, "schedules", "after", "jobID", LIST_MAX)
 
@@ -118,14 +119,18 @@ def found_by_name(session: Session, name: str) -> Record:
     return found[0]
 
 
-def _told(session: Session, did: str, name: str, job_id: str, validity: Record | None) -> None:
+def _told(
+    session: Session, did: str, name: str, job_id: str, validity: Record | None, set_to: str = ""
+) -> None:
+    """Tell what was done; ``set_to`` is the next run that the server has, if it was asked."""
     record: dict[str, Any] = {"jobID": int(job_id), "name": name, "outcome": did}
     lines = [f"{did.capitalize()} schedule {name} (job {job_id})."]
     if validity is not None:
         ticks = next_ticks(validity)
         words = text_of(validity, "words")
-        record |= {"words": words, "nextRun": ticks[0] if ticks else None}
-        lines = [f"{lines[0][:-1]}: {words}", f"Next tick: {local_text(ticks[0]) if ticks else 'never'}"]
+        following = set_to or (ticks[0] if ticks else "")
+        record |= {"words": words, "nextRun": following or None}
+        lines = [f"{lines[0][:-1]}: {words}", f"Next tick: {local_text(following) if following else 'never'}"]
     if session.form != "table":
         write_one(record, session.form, identity="name")
         return
@@ -190,6 +195,17 @@ def _tell_if_untaken(session: Session, job_id: str) -> None:
             return
 
 
+def _next_run(session: Session, name: str) -> str:
+    """Return when a schedule runs next as the server has it; empty if that is not to be had, or never."""
+    try:
+        found = session.record(built(ListSchedules, {"name": literal(name), "limit": 1}))
+    except Failure:
+        return ""  # it was changed, whatever we may see of it
+    rows = records_in(found.get("schedules", RawJSON("[]")))
+    following = text_of(rows[0], "nextRun") if rows else ""
+    return "" if following >= NEVER else following
+
+
 @schedule.command(cls=SectionedCommand)
 @_name_argument
 @click.argument("expression", metavar="[EXPRESSION]", required=False)
@@ -222,7 +238,7 @@ def update(session: Session, /, name: str, expression: str | None, zone: str | N
         validity = validated(session, wanted)
     job_id = text_of(there, "jobID")
     session.ask(built(UpdateJob, {"jobID": job_id, **changes}))
-    _told(session, "updated", name, job_id, validity)
+    _told(session, "updated", name, job_id, validity, _next_run(session, name) if times else "")
 
 
 @schedule.command()

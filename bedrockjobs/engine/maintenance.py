@@ -15,12 +15,13 @@ from functools import partial
 from math import inf
 
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, moment_of, stamp, stamp_ms
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import plan_anew
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.trigger import pass_over
+from bedrockjobs.engine.handlers.trigger import pass_over, plan_by_new_rules
 from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.workers import WorkerRegistry
@@ -36,6 +37,9 @@ AT_ONCE_MAX = 100
 
 CLEAN_EVERY = timedelta(hours=1)
 """Time between two looks for what is too old to be kept."""
+
+RULES_EVERY = timedelta(days=1)
+"""Time between two looks whether the rules of time zones have changed, as they do a few times a year."""
 
 CLEAN_MORE_S = 1
 """Time to the next look where there was more than one transaction should delete."""
@@ -66,6 +70,8 @@ class Done:
     started: bool = False
     news: int = 0
     """How many of the workers' news were written."""
+    looked_at_rules: bool = False
+    """Whether planned ticks were compared with the rules of their time zones."""
     cleaned: bool = False
     clean_more: bool = False
     """Whether there was more that is too old than one transaction should delete."""
@@ -98,6 +104,8 @@ class Maintenance:
         """When the workers of the server before this one have said that they are there."""
         self._clean_at = clock.now() + CLEAN_EVERY
         """When what is too old is looked for, by the date: it is as old as the date says."""
+        self._rules_at = clock.now() + RULES_EVERY
+        """When planned ticks are compared with the rules of their time zones, by the date."""
         self._clean_more_at: float | None = None
         """When more of it is deleted, in monotonic seconds; None where the last look found no more."""
         self._failures: dict[Hashable, int] = {}
@@ -151,7 +159,7 @@ class Maintenance:
         if self._clock_moved_s():
             return 0.0
         now = self._clock.monotonic()
-        sleep = min(self._workers.sleep_s(), self._until_cleaning_s(now))
+        sleep = min(self._workers.sleep_s(), self._until_cleaning_s(now), self._until_rules_s())
         if self._engine.next_on_all_hosts() is not None and self._settled_at > now:
             sleep = min(sleep, self._settled_at - now)
         soonest = self.next_stamp()
@@ -168,6 +176,12 @@ class Maintenance:
         self._clean_at = min(self._clean_at, today + CLEAN_EVERY)  # the date may have been set back
         until = (self._clean_at - today).total_seconds()
         return until if self._clean_more_at is None else min(until, self._clean_more_at - now)
+
+    def _until_rules_s(self) -> float:
+        """Return the seconds until planned ticks are compared with the rules of their time zones."""
+        today = self._clock.now()
+        self._rules_at = min(self._rules_at, today + RULES_EVERY)  # the date may have been set back
+        return (self._rules_at - today).total_seconds()
 
     def _clock_moved_s(self) -> float:
         """Return by how many seconds the clock was set since that was told, 0 where it hardly was."""
@@ -208,6 +222,10 @@ class Maintenance:
             done.news = self._write_news(context)
         if self._clock.monotonic() >= self._settled_at:
             self._fire_on_all_hosts(context)
+        if self._until_rules_s() <= 0:
+            ticks.forget_rules()
+            self._plan_by_new_rules(context)
+            done.looked_at_rules = True
         if self._until_cleaning_s(self._clock.monotonic()) <= 0:
             done.cleaned, done.clean_more = True, self._clean(context)
 
@@ -282,7 +300,21 @@ class Maintenance:
         context.emit(DrainsChanged(context.unit.records.drains()))
         context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
         context.emit(RunKeyKnown(context.unit.records.run_key()))
+        ticks.forget_rules()
+        self._plan_by_new_rules(context)
         self._pass_over_missed(context)
+
+    def _plan_by_new_rules(self, context: Context) -> None:
+        """Plan schedules anew whose ticks were planned by rules of their time zones that have changed."""
+        for job in in_turns(context.unit.repeating()):
+            if job.memory_json != "{}" and ticks.is_schedule(job) and job.memory.offset is not None:
+                plan = partial(plan_by_new_rules, context, job)
+                self._try(
+                    context,
+                    ("plan", job.job_id),
+                    partial(failing.unless_broken, context, job, plan),
+                    lambda _: None,  # it runs when it was planned to
+                )
 
     def _pass_over_missed(self, context: Context) -> None:
         """Let schedules pass over what they missed while no server worked, where they want that."""
@@ -375,6 +407,8 @@ class Maintenance:
             self._started = True
         if done.news:
             self._workers.told(done.news)
+        if done.looked_at_rules:
+            self._rules_at = self._clock.now() + RULES_EVERY
         if done.cleaned:
             self._clean_at = self._clock.now() + CLEAN_EVERY
             self._clean_more_at = self._clock.monotonic() + CLEAN_MORE_S if done.clean_more else None

@@ -64,6 +64,9 @@ class Memory(NamedTuple):
     """Whether somebody cancelled it while it ran: its run is told to stop, and nothing tries it again."""
     failed: bool = False
     """Whether it failed for good the last time: its next end that is none is a recovery."""
+    offset: int | None = None
+    """Seconds east of UTC that a schedule's zone had at its tick by the rules of when that was planned; none
+    in UTC, and if somebody set its nextRun."""
     formers: tuple[tuple[str, str], ...] = ()
     """Repeats that a schedule had before, the oldest first, each with the stamp up to which its ticks count.
     They are kept while the schedule still waits or runs for a tick of that time."""
@@ -88,7 +91,8 @@ _KEYS = {
     "error": "error", "exit_code": "exitCode", "failures": "failures", "losses": "losses", "cause": "cause",
     "overtime": "overtime", "before": "before", "tick": "tick", "trigger": "trigger", "pending": "pending",
     "bound_to": "boundTo", "removed": "removed", "defined": "defined", "broken": "broken",
-    "cancelled": "cancelled", "failed": "failed", "formers": "formers", "unfit": "unfit",
+    "cancelled": "cancelled", "failed": "failed", "offset": "offset",
+    "formers": "formers", "unfit": "unfit",
 }  # fmt: skip
 MEMORY_KEYS = frozenset(_KEYS.values())
 """All keys, as they are spelled in the column."""
@@ -138,7 +142,7 @@ def decode_memory(text: str) -> Memory:
 _TYPES: dict[str, type] = {
     "error": str, "exit_code": int, "failures": int, "losses": int, "cause": str, "overtime": int,
     "tick": str, "trigger": str, "pending": bool, "bound_to": str, "removed": bool, "broken": bool,
-    "cancelled": bool, "failed": bool, "unfit": int,
+    "cancelled": bool, "failed": bool, "unfit": int, "offset": int,
 }  # fmt: skip
 
 

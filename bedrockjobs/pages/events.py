@@ -16,6 +16,7 @@ ROWS = 100
 KINDS = (
     "failed", "retried", "recovered", "lost", "timeout", "expired", "deleted", "paused", "resumed",
     "held", "released", "limited", "triggered", "handed back", "drained", "undrained", "synced", "undeclared",
+    "planned anew",
     "worker joined", "worker left", "server started", "server joined", "server left",
 )  # fmt: skip
 """Kinds that a person is offered; any other can be typed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, timedelta, tzinfo
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -157,6 +157,28 @@ def same_ticks(one: str, other: str) -> bool:
         return _meaning(one) == _meaning(other)
     except ValueError:
         return False
+
+
+def offset_at(text: str, tick: str) -> int | None:
+    """Return the seconds east of UTC that a schedule's zone has at a tick, None in UTC; raises ValueError."""
+    zone = _zone_of(text)
+    if zone is UTC or tick >= NEVER:
+        return None
+    offset = moment_of(tick).astimezone(zone).utcoffset()
+    return None if offset is None else int(offset.total_seconds())
+
+
+def same_wall_time(text: str, tick: str, offset: int) -> str:
+    """Return when a schedule's zone shows the time that it showed at a tick with another offset."""
+    wall = (moment_of(tick) + timedelta(seconds=offset)).replace(tzinfo=_zone_of(text))
+    return stamp(wall.astimezone(UTC))
+
+
+def _zone_of(text: str) -> tzinfo:
+    zone, expression = cron.split_zone(text)
+    if zone == "UTC" and "{" not in expression:
+        return UTC
+    return find_zone(cron.parse(expression).zone or zone)
 
 
 def _meaning(text: str) -> tuple[object, cron.Schedule]:

@@ -46,8 +46,11 @@ SELECT {run} FROM runs WHERE runID IN (
 ) ORDER BY runID DESC;
 
 -- name: schedules
--- Schedules by jobID, each with its newest run and a pattern that pauses it. `words` is made of `repeat`.
-SELECT jobs.jobID, jobs.name, jobs.state, jobs.repeat, '' AS words, jobs.nextRun, jobs.lastRun,
+-- Schedules by jobID, each with its newest run and a pattern that pauses it. `words` is made of `repeat`; nextRun is
+-- the schedule's own, also while a run that somebody asked for comes first.
+SELECT jobs.jobID, jobs.name, jobs.state, jobs.repeat, '' AS words,
+    coalesce(nullif(CASE WHEN json_valid(jobs.memory) THEN jobs.memory ->> 'trigger' END, ''), jobs.nextRun) AS nextRun,
+    jobs.lastRun,
     coalesce(runs.status, '') AS lastStatus, coalesce(runs.runID, 0) AS runID,
     coalesce((SELECT pattern FROM pauses WHERE jobs.name GLOB pattern AND ("until" = '' OR "until" > :now)
         ORDER BY pattern LIMIT 1), '') AS paused,

@@ -45,6 +45,7 @@ _COUNTED = {"second": ("minute", 60), "minute": ("hour", 60), "hour": ("day", 24
 _DAYS = {"day-of-month": ("month", 31), "day-of-week": ("week", 7)}
 _STEP = re.compile(r"[*0]/([0-9]{1,3})")
 _INTERVAL = re.compile(r"([0-9]{1,2})([smh])", re.IGNORECASE)
+_WEEKDAY_NUMBER = re.compile(r"(?<![/#0-9])[0-7]")
 _UNITS = {"s": "second", "m": "minute", "h": "hour"}
 
 
@@ -117,7 +118,9 @@ def _schedule(text: str, now: datetime) -> tuple[list[str], str, list[str]]:
     if schedule.years and not ticks:
         raise never_again(text)
     fields = "" if expression.startswith("{") else expression
-    warnings = [*_reading(fields), *_either(schedule), *_uneven(fields), *_single(fields)]
+    warnings = [
+        *_reading(fields), *_quartz(fields), *_either(schedule), *_uneven(fields), *_single(fields)
+    ]  # fmt: skip
     if schedule.years:
         warnings += _left(ticks)
         zone = schedule.zone or zone
@@ -150,6 +153,16 @@ def _reading(expression: str) -> Iterator[str]:
         yield "6 fields: the last one is read as the year, the first as the minute"
     else:
         yield "6 fields: the first one is read as the second, not as the minute; some systems put a year last"
+
+
+def _quartz(expression: str) -> Iterator[str]:
+    """Warn of numbers of weekdays beside a ``?``, by which one knows an expression of Quartz."""
+    days = _fields(expression).get("day-of-week", "")
+    if "?" in expression and _WEEKDAY_NUMBER.search(days):
+        yield (
+            f"day-of-week {days}: 1 is Monday and 7 is Sunday here; in Quartz, which has the ?,"
+            " 1 is Sunday and 7 is Saturday: names such as MON-FRI mean the same in both"
+        )
 
 
 def _either(schedule: cron.Schedule) -> Iterator[str]:

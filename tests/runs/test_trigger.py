@@ -332,3 +332,16 @@ async def test_what_was_asked_for_follows_also_without_a_repeat(site: Site) -> N
     await site.finish(job)
     await site.finish(await site.take("s"))
     assert await site.state(1) == "(deleted)"
+
+
+async def test_the_list_shows_the_next_run_of_its_own(site: Site) -> None:
+    await site.create("s", repeat="CRON 0 12 * * *")
+    noon = "2026-11-21 12:00:00"
+    await site.ok("TriggerJob", name="s")
+    for step in ("waits", "runs", "over"):
+        (row,) = (await site.ok("ListSchedules"))["schedules"]
+        assert row["nextRun"] == noon, step
+        if step == "waits":
+            job = await site.take("s")
+        elif step == "runs":
+            await site.finish(job)

@@ -46,6 +46,7 @@ def well(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
     fake = fake_server(monkeypatch)
     fake.will("Status", status(path))
     fake.will("Overview", overview())
+    fake.will("ListSchedules", {"schedules": []})
     return fake
 
 

@@ -144,6 +144,7 @@ def told(server: FakeServer, path: Path) -> Ask:
         server._answers.clear()
         server.will("Status", status(path))
         server.will("Overview", overview(*problems, **more))
+        server.will("ListSchedules", {"schedules": []})
         return of(findings(expect=expect), check)
 
     return found
@@ -198,3 +199,34 @@ def test_a_server_that_cannot_look_in_time_is_a_warning(server: FakeServer, path
     server.will("Overview", TimedOut("Timeout"))
     found = findings()
     assert (of(found, "jobs")[0]["level"], of(found, "workers")) == ("warn", [])
+
+
+ZONED = [{"name": "a", "state": "QUEUED", "repeat": "CRON TZ=Europe/Berlin 0 9 * * *"}]
+BERLIN = [
+    "2026-12-31 23:00:00", "2027-03-31 22:00:00", "2027-06-30 22:00:00", "2027-09-30 22:00:00",
+    "2027-12-31 23:00:00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "words"),
+    [
+        ({"valid": True, "next": BERLIN}, "ok", "the rules of 1 time zones are those"),
+        (
+            {"valid": True, "next": [BERLIN[0], "2027-03-31 23:00:00"]},
+            "warn",
+            "the server's rules of Europe/Berlin",
+        ),
+        ({"valid": False, "next": []}, "fail", "the server has no time zone Europe/Berlin, which a has"),
+    ],
+)
+def test_the_rules_of_zones_are_compared(
+    server: FakeServer, path: Path, answer: dict[str, Any], level: str, words: str
+) -> None:
+    server._answers.clear()
+    server.will("Status", status(path))
+    server.will("Overview", overview())
+    server.will("ListSchedules", {"schedules": ZONED})
+    server.will("ValidateSchedule", answer)
+    (found,) = of(findings(expect=1 if level == "fail" else 0), "zones")
+    assert (found["level"], found["finding"].startswith(words)) == (level, True)

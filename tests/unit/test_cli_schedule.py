@@ -268,7 +268,7 @@ def test_show_is_the_whole_of_a_schedule(fake: FakeServer) -> None:
     assert "runTimeout     1h30m" in lines
     assert "failing since  2026-11-20 08:00 UTC (3d ago)" in lines
     assert "succeeded      never" in lines
-    assert lines[lines.index("Last ticks") + 2].split()[8:] == ["1", "fired", "fail", "1", "1", "3"]
+    assert lines[lines.index("Last ticks") + 2].split()[8:] == ["1", "ran", "fail", "1", "1", "3"]
     assert lines[lines.index("Last runs") + 2].split() == [
         "3", "success", "schedule", "1", "2026-11-21", "08:00:01", "(2d", "ago)", "1m30s", "w1", "0",
     ]  # fmt: skip
@@ -364,3 +364,12 @@ def test_a_race_of_two_who_add_makes_no_second_schedule(fake: FakeServer) -> Non
     run("schedule", "add", "backup", "@daily")
     made += [command for command in fake.asked if type(command).__name__ == "CreateJob"]
     assert [(command.unique, command.overwrite) for command in made] == [(True, False)]  # type: ignore[attr-defined]
+
+
+def test_an_update_tells_the_next_run_that_the_server_has(fake: FakeServer) -> None:
+    """A tick that is due stays due, whatever the new expression says."""
+    due = {**SCHEDULE, "nextRun": "2026-11-20 08:00:00"}
+    fake.will("ListSchedules", {"schedules": [SCHEDULE]}, {"schedules": [due]})
+    fake.will("ValidateSchedule", VALID)
+    result = run("schedule", "update", "backup", "30 9 * * *")
+    assert result.stdout.splitlines()[-1] == "Next tick: 2026-11-20 08:00 UTC"

@@ -304,3 +304,17 @@ def test_words_of_stored_schedules() -> None:
     assert words_of("CRON TZ=Europe/Berlin @daily") == "at 00:00, every day (Europe/Berlin)"
     assert words_of("CRON 99 * * * *") == "minute '99': expected a number in 0-59"
     assert words_of.cache_info().maxsize == validate.WORDS_KEPT_MAX
+
+
+@pytest.mark.parametrize(
+    ("expression", "hinted"),
+    [
+        ("0 0 9 ? * 2-6", True), ("0 0 9 ? * 6#3", True), ("0 0 9 ? * 6L", True),
+        ("0 0 9 ? * MON-FRI", False), ("0 0 9 1 * ?", False), ("0 0 9 ? * */2", False),
+        ("0 9 * * 2-6", False),
+    ],
+)  # fmt: skip
+def test_weekdays_of_quartz_are_hinted_at(expression: str, hinted: bool) -> None:
+    found = json.loads(validated(expression, datetime(2026, 11, 21, tzinfo=UTC), "document"))
+    assert found["valid"], found
+    assert any("Quartz" in warning for warning in found["warnings"]) == hinted

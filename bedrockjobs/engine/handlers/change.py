@@ -122,7 +122,7 @@ def _with_next_run(context: Context, row: Job, changed: Job, next_run: str) -> J
             ticks.skip_until(context, row, next_run)
         except CannotEvaluate as error:
             raise BadArguments("Malformed repeat", f"repeat: {error}") from None
-        changed = changed.noting(tick="")
+        changed = changed.noting(tick="", offset=None)
     return changed._replace(next_run=next_run)
 
 

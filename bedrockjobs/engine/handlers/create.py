@@ -123,6 +123,8 @@ def create(
         row = checked._replace(job_id=context.unit.new_job_id())
         if ticks.is_schedule(row) and spec.first_run is None:
             row = ticks.with_tick(row, row.next_run)
+    elif repeat and spec.first_run is None and ticks.is_schedule(row):
+        row = ticks.with_tick(row, row.next_run)
     if not (alone and context.waiters and handed_off(context, row)):
         context.unit.insert(row)
     return row.job_id

@@ -17,6 +17,7 @@ from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.placement import placed
 from bedrockjobs.job.rows import Job, TickRow
 from bedrockjobs.schedule import repeat as repeats
+from bedrockjobs.schedule.cron.zones import forget_zones
 
 COUNTED_MAX = 10_000
 """Missed ticks that are counted one by one; a longer stretch counts as so many, which takes 0.1 s."""
@@ -66,6 +67,7 @@ def with_tick(job: Job, tick: str) -> Job:
     memory = job.memory.after_end()
     if memory.formers:
         memory = memory._replace(formers=tuple(each for each in memory.formers if each[1] > tick))
+    memory = memory._replace(offset=_offset_at(job.repeat, tick))
     jitter = job.options.jitter
     if jitter:
         wait = crc32(f"{job.job_id} {tick}".encode()) % (jitter + 1)
@@ -73,6 +75,31 @@ def with_tick(job: Job, tick: str) -> Job:
             job.remembering(memory._replace(tick=tick))._replace(next_run=after_seconds(tick, wait))
         )
     return placed(job.remembering(memory._replace(tick=""))._replace(next_run=tick))
+
+
+def _offset_at(repeat: str, tick: str) -> int | None:
+    try:
+        return repeats.offset_at(repeat, tick)
+    except ValueError:
+        return None
+
+
+def moved_by_rules(job: Job) -> str | None:
+    """Return when the zone's clock shows the time of a schedule's tick by new rules; None if by the old ones.
+
+    None too if it is not known by which rules its tick was planned.
+    """
+    offset, tick = job.memory.offset, tick_of(job)
+    if offset is None or job.memory.formers or _offset_at(job.repeat, tick) in (None, offset):
+        return None
+    return repeats.same_wall_time(job.repeat, tick, offset)
+
+
+def forget_rules() -> None:
+    """Forget what was found by the rules of time zones."""
+    forget_zones()
+    _next_after.cache_clear()
+    _count_of.cache_clear()
 
 
 def next_after(job: Job, moment: str) -> str:
@@ -316,20 +343,34 @@ def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> No
 def after_run(context: Context, job: Job, reason: str = "running") -> Job:
     """Return a schedule whose run is over, planned for its next tick; others are skipped for ``reason``."""
     tick = min(tick_of(job), job.last_run or context.now, context.now)  # the clock may have been set back
+    tick = max(tick, moved_by_rules(job) or tick)  # one time of the wall clock is one tick
     following = next_after(job, tick)
     if following <= context.now:
         backlog = job.options.catchup == "all" and following <= job.last_run
         if job.options.overlap != "queue" and not backlog:
             skip(context, job, following, _latest(job, following, context.now), reason)
             following = next_after(job, context.now_ms)
+        elif job.options.catchup != "all":
+            _skip_all_but_latest(context, job, following, reason)
     return with_tick(job, following)
 
 
 def after_other_run(context: Context, job: Job) -> Job:
     """Return a schedule after a run that stood for no tick, planned for its own next tick as it was."""
-    if job.last_run < tick_of(job) <= context.now and job.options.overlap != "queue":
+    if not job.last_run < tick_of(job) <= context.now:
+        return placed(job)
+    if job.options.overlap != "queue":
         return after_skipping(context, job, "running")
+    if job.options.catchup != "all":
+        _skip_all_but_latest(context, job, tick_of(job), "running")
     return placed(job)
+
+
+def _skip_all_but_latest(context: Context, job: Job, tick: str, reason: str) -> None:
+    """Enter the ticks up to now as skipped before the latest one, for which the next run will stand."""
+    before = _before(job, tick, _latest(job, tick, context.now))
+    if before is not None:
+        skip(context, job, tick, before, reason)
 
 
 def after_skipping(context: Context, job: Job, reason: str) -> Job:

@@ -6,6 +6,7 @@ that such a run is to follow the present one. Nothing here sets a state.
 
 from __future__ import annotations
 
+from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.next_run import next_run_of
@@ -53,6 +54,28 @@ def with_repeat(context: Context, before: Job, changed: Job, *, explicit: bool =
     if explicit or has_due_run(context, before):
         return ticks.with_former(context, changed, before.repeat if was else NO_TICKS)
     return with_next_tick(context, changed)
+
+
+def plan_by_new_rules(context: Context, job: Job) -> None:
+    """Plan a queued schedule anew if the rules of its zone have changed since its tick was planned.
+
+    Raises CannotEvaluate.
+    """
+    if job.state != "QUEUED" or job.memory.cause or job.memory.trigger == "":
+        return
+    own = _own(job)
+    moved = ticks.moved_by_rules(own)
+    if moved is None:
+        return
+    before, tick = ticks.tick_of(own), ticks.next_after(own, after_seconds(moved, -1))
+    planned = ticks.with_tick(own, tick)
+    if job.memory.trigger is not None:  # the run that somebody asked for comes first
+        planned = planned.noting(trigger=planned.next_run)._replace(
+            next_run=job.next_run, lane=job.lane, expires=job.expires, attempt=job.attempt
+        )
+    context.unit.save(planned)
+    detail = f"from {before} to {tick}: the rules of its time zone have changed"
+    context.note("planned anew", name=job.name, job_id=job.job_id, detail=detail)
 
 
 def has_due_run(context: Context, job: Job) -> bool:

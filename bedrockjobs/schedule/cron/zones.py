@@ -36,6 +36,12 @@ def find_zone(name: str) -> tzinfo:
         raise BadSchedule("zone", name, "the name of a time zone such as Europe/Berlin or UTC") from None
 
 
+def forget_zones() -> None:
+    """Forget all zones, so that their rules are read again: an update of the system may have changed them."""
+    find_zone.cache_clear()
+    ZoneInfo.clear_cache()
+
+
 def next_moment(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime | None:
     """Return the first moment strictly after ``after`` (aware) at which the schedule fires, in UTC."""
     if schedule.start is not None:
