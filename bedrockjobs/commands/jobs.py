@@ -126,7 +126,7 @@ class RetryJob(Ending):
         default=False,
         description="It was put off, not failed: its run ends as snoozed, and no attempt is used.",
     )
-    unfit: str | None = Field(
+    unfit: Printed | None = Field(
         default=None,
         description="Hand it back as returned does, as this worker cannot run it but another may, such as one"
         f" with newer code: says why. It waits longer each time, and has failed after {UNFIT_MAX} times.",

@@ -37,8 +37,8 @@ TEXTS = {
 }
 
 FREE = {
-    "cmd", "argv", "note", "reason", "error", "output", "lines", "data", "progress", "body", "query", "jobs",
-    "schedules", "rules", "token", "conditions", "connection", "repeat",
+    "cmd", "argv", "note", "reason", "error", "unfit", "output", "lines", "data", "progress", "body", "query",
+    "jobs", "schedules", "rules", "token", "conditions", "connection", "repeat",
 }  # fmt: skip
 """Attributes that are no names: programs, and texts of people and programs."""
 

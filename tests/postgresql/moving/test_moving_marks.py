@@ -179,7 +179,7 @@ async def test_a_server_that_is_there_is_in_the_way_and_one_that_comes_is_refuse
         with pytest.raises(StartError, match="was moved to") as refused:
             await on_postgresql().start()
         assert refused.value.status == EXIT_CONFIG
-        monkeypatch.setattr(schema, "prepare", lambda *_: None)
+        monkeypatch.setattr(schema, "prepare", schema.keys_of)
     moving.undo_move(moved.database())
 
 
