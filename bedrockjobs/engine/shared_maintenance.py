@@ -12,6 +12,7 @@ from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.wire import after_seconds, moment_of, stamp_ms
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown
+from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.maintenance import JUMP_S, SETTLE_S, Done, Maintenance
 from bedrockjobs.engine.minutes import Minutes
@@ -86,10 +87,12 @@ class SharedMaintenance(Maintenance):
             self._tell_clock(context, done, (context.moment - moment_of(seen)).total_seconds())
 
     def _start(self, context: Context) -> None:
-        """Tell who is drained; that the server is there is told by those who meet it."""
+        """Tell who is drained, and plan by the rules of zones as they are now."""
         context.emit(DrainsChanged(context.unit.records.drains()))
         context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
         context.emit(RunKeyKnown(context.unit.records.run_key()))
+        ticks.forget_rules()
+        self._plan_by_new_rules(context)
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Write what the last minute was, where something is written anyway."""
