@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bedrockjobs.store.backup import CopyError
 from bedrockjobs.store.bedrock_import import open_for_writing
+from bedrockjobs.store.plain_file import check_owner
 from bedrockjobs.store.records import TableRecords
 from bedrockjobs.store.schema import VERSION, SchemaError, version_of
 
@@ -33,10 +34,11 @@ class FileUnit:
 def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
     """Context a transaction on a database that is there; it is on disk behind it.
 
-    Raises CopyError, SchemaError or sqlite3.Error.
+    Raises CopyError, PlantedFile, SchemaError or sqlite3.Error.
     """
     if not path.is_file():
         raise CopyError(f"there is no database {path}; `bedrockjobs serve` makes one")
+    check_owner(path.resolve())
     with closing(open_for_writing(path)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1000)}")
         found = version_of(connection)

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from bedrockjobs.store.loss import STOPPED, loss_of
-from bedrockjobs.store.plain_file import open_plain
+from bedrockjobs.store.plain_file import check_owner, open_plain
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,9 @@ class DatabaseLock:
         """Take the lock, and make an empty file where there is no database.
 
         Raises Owned where another process has it, Lost where a part of it is missing, PlantedFile where a
-        link stands in the way.
+        link stands in the way, or a file of another user.
         """
+        check_owner(self._database)
         file = open_plain(self._path)
         held: int | None = None
         try:

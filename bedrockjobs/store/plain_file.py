@@ -41,6 +41,32 @@ def open_plain(path: Path) -> int:
     return file
 
 
+def check_owner(database: Path) -> None:
+    """Raise PlantedFile for a database, or a log beside it, that another user put there or may write to.
+
+    It may be ours, root's, or of the user whose folder it is, unless everybody may make files there.
+    """
+    folder = database.parent.stat()
+    trusted = {os.geteuid(), 0} | (set() if folder.st_mode & stat.S_IWOTH else {folder.st_uid})
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path = Path(f"{database}{suffix}")
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISLNK(found.st_mode):
+            if suffix:
+                raise PlantedFile(_words(path))
+            return  # it is not followed where it is opened
+        if found.st_uid not in trusted:
+            raise PlantedFile(
+                f"{path} belongs to the user {found.st_uid}, who may have put it there: expected a file of"
+                " the server's user or of root. Remove it, or give it to that user by chown."
+            )
+        if found.st_mode & stat.S_IWOTH:
+            raise PlantedFile(f"everybody may write to {path}: run chmod o-w {path}")
+
+
 def make_plain(path: Path) -> int:
     """Make a file anew, in place of a plain one of this name; return its descriptor. Raises PlantedFile."""
     remove_plain(path)

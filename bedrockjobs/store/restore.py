@@ -30,6 +30,7 @@ from bedrockjobs.store.holding import hold
 from bedrockjobs.store.lock import DatabaseLock, lock_path
 from bedrockjobs.store.moved import mark_of, refusal
 from bedrockjobs.store.statements import RECORDS
+from bedrockjobs.store.tables import tables
 
 _NUMBERS = {
     "nextJobID": f"SELECT max(jobID) FROM jobs WHERE jobID < {COUNTED_ID_MAX}",  # noqa: S608 - a number
@@ -78,8 +79,8 @@ def restore(
     with _owned(target) as there:
         if there and not force:
             raise CopyError(f"{target} exists; --force puts it aside and restores the backup in its place")
-        with empty_beside(target) as draft:
-            restored = _ready(backup, draft, target if there else None, held, now, progress)
+        with empty_beside(target) as copy, empty_beside(target) as draft:
+            restored = _ready(backup, copy, draft, target if there else None, held, now, progress)
             aside = _put_aside(target, now) if there else None
             for suffix in COMPANIONS:  # of a database that is gone itself
                 Path(f"{target}{suffix}").unlink(missing_ok=True)
@@ -108,22 +109,25 @@ def _owned(target: Path) -> Iterator[bool]:
 
 
 def _ready(
-    backup: Path, draft: Path, old: Path | None, held: Hold | None, now: str, progress: Progress | None
-) -> Restored:
-    """Fill a draft with all that the database is to have, on disk."""
+    backup: Path, copy: Path, draft: Path, old: Path | None, held: Hold | None, now: str,
+    progress: Progress | None,
+) -> Restored:  # fmt: skip
+    """Fill a draft with all that the database is to have, on disk; ``copy`` is room for the backup's file."""
     try:
-        copy_snapshot(backup, draft, progress)
-        checked(draft)
+        copy_snapshot(backup, copy, progress)
+        checked(copy)
     except CopyError as error:
         words = str(error) if str(error).startswith(str(backup)) else f"{backup}: {error}"
         raise CopyError(f"{words}; nothing was changed") from None
     except sqlite3.DatabaseError as error:
         raise CopyError(f"{backup} cannot be restored: {error}; nothing was changed") from None
+    try:
+        told = _rows_alone(copy, draft)
+    except schema.SchemaError as error:
+        raise CopyError(f"{backup}: {error} Nothing was changed.") from None
+    except sqlite3.Error as error:
+        raise CopyError(f"{backup} cannot be restored: {error}; nothing was changed") from None
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-        try:
-            told = schema.apply(connection).told
-        except schema.SchemaError as error:
-            raise CopyError(f"{backup}: {error} Nothing was changed.") from None
         if place := mark_of(connection):
             raise CopyError(f"{backup}: {refusal(place)}")
         connection.execute("DELETE FROM logins")  # who had logged out since would be logged in again
@@ -135,11 +139,40 @@ def _ready(
         states = dict(connection.execute("SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state"))
         (schedules,) = connection.execute("SELECT count(*) FROM jobs WHERE repeat <> ''").fetchone()
         seen = connection.execute("SELECT value FROM meta WHERE key = 'seen'").fetchone()
-    if told:
-        checked(draft)
+    checked(draft)
     _give_to_owner(draft, old or draft.parent)
     sync(draft)
     return Restored(states, schedules, str(seen[0]) if seen else "", told, None)
+
+
+def _rows_alone(copy: Path, draft: Path) -> tuple[str, ...]:
+    """Copy the rows of a foreign file into a new database; return what bringing them to this schema did.
+
+    The file may have triggers, views and indexes that somebody put into it. They are dropped before anything
+    is written, and the new database has the objects of this schema and no others. Raises SchemaError.
+    """
+    with closing(sqlite3.connect(copy, isolation_level=None)) as foreign:
+        foreign.execute("PRAGMA trusted_schema = OFF")
+        objects = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"
+        for kind, name in foreign.execute(objects).fetchall():
+            quoted = name.replace('"', '""')
+            foreign.execute(f'DROP {kind} IF EXISTS "{quoted}"')
+        told = schema.apply(foreign).told
+    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")  # it is synced as a whole
+        connection.execute("PRAGMA trusted_schema = OFF")
+        schema.apply(connection)
+        connection.execute("ATTACH ? AS backup", (f"{copy}",))
+        connection.execute("BEGIN")
+        connection.execute("DELETE FROM meta")
+        for table, columns in [("meta", ("key", "value")), *((one.name, one.columns) for one in tables())]:
+            listed = ", ".join(f'"{column}"' for column in columns)
+            connection.execute(
+                f"INSERT INTO main.{table} ({listed}) SELECT {listed} FROM backup.{table}"  # noqa: S608 - ours
+            )
+        connection.execute("COMMIT")
+        connection.execute("DETACH backup")
+    return told
 
 
 def _go_on_counting(connection: sqlite3.Connection, old: Path) -> None:

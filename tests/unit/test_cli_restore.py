@@ -18,6 +18,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.lock import DatabaseLock, Lost
 from bedrockjobs.store.sqlite import SQLiteEngine
+from bedrockjobs.store.tables import tables
 
 VERSION_3 = (Path(__file__).parents[1] / "runs" / "schema_3.sql").read_text()
 PAUSES = "SELECT pattern, by, reason FROM pauses"
@@ -208,6 +209,52 @@ def test_a_backup_of_an_older_version_is_brought_up(tmp_path: Path) -> None:
     assert (result.exit_code, "from schema version 3" in result.stdout) == (0, True), result.stderr
     assert rows_of(tmp_path / "jobs.db", PAUSES) == [("***", "ann", "restored from old.db")]
     assert rows_of(backup, "PRAGMA user_version") == [(3,)]
+
+
+PLANTED = (
+    "CREATE TRIGGER mine AFTER INSERT ON pauses BEGIN INSERT INTO tokens (name, digest, role, created)"
+    " VALUES ('evil', 'x', 'admin', ''); END",
+    "CREATE TRIGGER gone AFTER DELETE ON logins BEGIN INSERT INTO tokens (name, digest, role, created)"
+    " VALUES ('evil', 'x', 'admin', ''); END",
+    "CREATE TRIGGER told INSTEAD OF INSERT ON shown BEGIN SELECT 1; END",
+    "CREATE VIEW shown AS SELECT * FROM jobs",
+    "CREATE TABLE more (a)",
+    "CREATE INDEX moreIndex ON jobs (data)",
+    "DROP INDEX jobsByName",
+    "DROP TRIGGER jobsDataByHand",
+    "ALTER TABLE jobs ADD COLUMN colour TEXT DEFAULT 'red'",
+)
+"""What somebody may have done to a backup."""
+
+
+def test_a_restored_file_has_the_objects_of_this_schema_and_no_others(backup: Path, tmp_path: Path) -> None:
+    """All that a file may bring along: triggers, views, tables, indexes, columns, and what it lacks."""
+    rows = [rows_of(backup, f"SELECT * FROM {table.name}") for table in tables()]
+    execute(backup, "INSERT INTO logins (digest, token, created, expires) VALUES ('d', 't', '', '')")
+    for sql in (PLANTED[3], *PLANTED[:3], *PLANTED[4:]):
+        execute(backup, sql)
+    target = tmp_path / "restored.db"
+    assert run("restore", str(backup), "--database", str(target), "--by", "ann").exit_code == 0
+    new = tmp_path / "new.db"
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        schema.apply(connection)
+    objects = "SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2"
+    assert rows_of(target, objects) == rows_of(new, objects)
+    assert rows_of(target, "SELECT name FROM tokens") == []
+    found = [rows_of(target, f"SELECT * FROM {table.name}") for table in tables()]
+    held = [at for at, table in enumerate(tables()) if table.name in ("pauses", "events")]
+    for at, (before, after) in enumerate(zip(rows, found, strict=True)):
+        assert after == before or at in held, tables()[at].name
+    assert len(rows_of(target, "SELECT jobID FROM jobs")) == 300
+
+
+def test_a_table_that_is_none_is_refused(backup: Path, tmp_path: Path) -> None:
+    execute(backup, "ALTER TABLE keys RENAME TO others")
+    execute(backup, "CREATE VIEW keys AS SELECT * FROM others")
+    result = run("restore", str(backup), "--database", str(tmp_path / "restored.db"))
+    assert result.exit_code != 0
+    assert "no such table" in result.stderr
+    assert not (tmp_path / "restored.db").exists()
 
 
 def test_a_crash_in_the_middle_leaves_nothing_that_a_server_starts_on(backup: Path, tmp_path: Path) -> None:

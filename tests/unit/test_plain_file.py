@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from bedrockjobs.store import plain_file
-from bedrockjobs.store.plain_file import PlantedFile, make_plain, open_plain, remove_plain
+from bedrockjobs.store.by_hand import unit_of
+from bedrockjobs.store.lock import DatabaseLock
+from bedrockjobs.store.plain_file import PlantedFile, check_owner, make_plain, open_plain, remove_plain
 
 
 def _linked(path: Path) -> None:
@@ -74,3 +77,62 @@ def test_plain_ones_are_opened_made_anew_and_removed(place: Path) -> None:
     for _ in range(2):
         remove_plain(place)
         assert not place.exists()
+
+
+STRANGER = 4242
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """Return a database with all that stands beside it, in a folder in which everybody may make files."""
+    folder = tmp_path / "sticky"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    path = folder / "jobs.db"
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{suffix}").touch(0o600)
+    return path
+
+
+def as_a_strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file be another user's: by giving it away, which root can, else by being another oneself."""
+    if os.geteuid() == 0:
+        os.chown(path, STRANGER, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+def test_a_database_that_another_user_may_have_planted_is_refused(
+    database: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    check_owner(database)
+    file = Path(f"{database}{suffix}")
+    file.chmod(0o602)
+    with pytest.raises(PlantedFile, match=f"everybody may write to {file}: run chmod o-w"):
+        check_owner(database)
+    file.chmod(0o600)
+    as_a_strangers(file, monkeypatch)
+    for opens in (lambda: check_owner(database), DatabaseLock(database).acquire):
+        with pytest.raises(PlantedFile, match=r"belongs to the user \d+, who may have put it there"):
+            opens()
+    if suffix:
+        file.unlink()
+        file.symlink_to(database)
+        with pytest.raises(PlantedFile, match="is a link"):
+            check_owner(database)
+    else:
+        with pytest.raises(PlantedFile), unit_of(database, datetime(2026, 1, 1, tzinfo=UTC)):
+            pass
+
+
+def test_who_has_the_folder_may_have_the_file(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where root works on the database of the server's user."""
+    as_a_strangers(database, monkeypatch)
+    if os.geteuid() == 0:
+        os.chown(database.parent, STRANGER, -1)
+    database.parent.chmod(0o755)
+    check_owner(database)
+    database.parent.chmod(0o1777)
+    with pytest.raises(PlantedFile):
+        check_owner(database)
