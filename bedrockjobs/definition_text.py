@@ -6,7 +6,6 @@ It bounds what reading may cost: length, depth, values. It does not know what a 
 from __future__ import annotations
 
 import re
-import tomllib
 from typing import Any, Literal, NamedTuple, get_args
 
 from bedrockjobs.base.config import (
@@ -14,6 +13,7 @@ from bedrockjobs.base.config import (
     SCHEDULE_FILE_CHARS_MAX,
     TOML_KEY_PARTS_MAX,
 )
+from bedrockjobs.base.json_limits import toml_document
 from bedrockjobs.imports import json_items
 from bedrockjobs.imports.place import Place
 
@@ -50,7 +50,7 @@ def parsed(text: str, form: Format) -> Parsed:
         raise ValueError(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
     if form == "toml":
         places = _TomlPlaces().read(text)
-        return Parsed(tomllib.loads(text), places)
+        return Parsed(toml_document(text), places)
     if form == "json":
         return Parsed(*json_items.document(text, LISTS))
     from bedrockjobs.imports import yaml_items  # only YAML pays for loading its reader

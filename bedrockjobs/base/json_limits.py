@@ -7,7 +7,10 @@ than a request may.
 from __future__ import annotations
 
 import re
+import sys
+import tomllib
 from itertools import accumulate
+from typing import Any
 
 import msgspec
 
@@ -113,3 +116,18 @@ def _check_exponent(text: bytes, zeros: bytes, at: int) -> None:
         raise ValueError(f"a number has {digits} digits or more before its exponent")
     if abs(float(text[at - digits : exponent.end()])) == float("inf"):
         raise ValueError("a number is beyond the range of a double")
+
+
+def toml_document(text: str) -> dict[str, Any]:
+    """Return what a TOML text holds; raises TOMLDecodeError, also for numbers that Python would not read."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:
+        digits = sys.get_int_max_str_digits()
+        long = re.search(rf"[0-9_]{{{digits + 1},}}", text)
+        line = text.count("\n", 0, long.start()) + 1 if long else 1
+        raise tomllib.TOMLDecodeError(
+            f"expected a number of at most {digits:,} digits (at line {line}, column 1)"
+        ) from None

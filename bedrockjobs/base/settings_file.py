@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bedrockjobs.base.json_limits import toml_document
+
 VARIABLE = "BEDROCKJOBS_CONFIG"
 """The environment variable that names the file."""
 
@@ -67,7 +69,7 @@ def read_table(path: Path, table: str) -> Table:
     """Return a table of the file, empty where the file has none; raises SettingsFileError."""
     text = _text_of(path)
     try:
-        document = tomllib.loads(text)
+        document = toml_document(text)
     except tomllib.TOMLDecodeError as error:
         found = _LINE_OF_FAULT.search(str(error))
         place = f"{path}:{found[1]}" if found else str(path)
@@ -117,7 +119,7 @@ def _lines_of(text: str) -> dict[tuple[str, ...], int]:
         if len(statement) > SETTING_LINES_MAX:
             break
         try:
-            read = tomllib.loads("\n".join(statement))
+            read = toml_document("\n".join(statement))
         except tomllib.TOMLDecodeError:
             continue
         begin, header = number - len(statement) + 1, statement[0].lstrip().startswith("[")

@@ -20,8 +20,7 @@ from bedrockjobs.base.token_text import TOKEN_CHARS_MAX
 from bedrockjobs.engine.handlers.access import LOGIN_S
 from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.pages.site import Site
-from bedrockjobs.protocol.gate import LOGIN_PATH, SESSION_COOKIE, caller_of
-from bedrockjobs.protocol.host_check import over_tls
+from bedrockjobs.protocol.gate import LOGIN_PATH, caller_of, is_secure, session_cookie
 from bedrockjobs.protocol.http_answers import status_of
 
 FORM_BYTES_MAX = 4_096
@@ -80,19 +79,20 @@ class _Login:
         session = await _on_disk(partial(self._access.log_in, caller))
         response = self._to(request, to)
         response.set_cookie(
-            SESSION_COOKIE, session, max_age=LOGIN_S, path=self._path, httponly=True, samesite="Strict",
-            secure=self._settings.behind_proxy or over_tls(request),
+            session_cookie(request, self._settings), session, max_age=LOGIN_S, path=self._path, httponly=True,
+            samesite="Strict", secure=is_secure(request, self._settings),
         )  # fmt: skip
         return response
 
     async def log_out(self, request: web.Request) -> web.StreamResponse:
         """End the session; one that is none is forgotten by the browser, and nothing is written."""
-        session = request.cookies.get(SESSION_COOKIE, "")
+        name = session_cookie(request, self._settings)
+        session = request.cookies.get(name, "")
         with suppress(Unauthenticated):
             self._access.by_login(session, caller_of(request, self._access).address)
             await _on_disk(partial(self._access.log_out, session))
         response = self._to(request, LOGIN_PATH)
-        response.del_cookie(SESSION_COOKIE, path=self._path)
+        response.del_cookie(name, path=self._path, secure=is_secure(request, self._settings))
         return response
 
     async def _sent(self, request: web.Request) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Protocol
 
 from aiohttp import web
 
@@ -17,6 +18,7 @@ from bedrockjobs.base.errors import Forbidden, Unauthenticated
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.access import UNIX, Access
 from bedrockjobs.engine.of_run import WORDS
+from bedrockjobs.protocol.host_check import over_tls
 from bedrockjobs.protocol.proxies import Proxies
 from bedrockjobs.tls.stream import CERTIFICATE_NAME
 
@@ -28,6 +30,37 @@ ADDRESS = web.RequestKey("address", str)
 
 SESSION_COOKIE = "bedrockjobs_session"
 """The cookie of the pages: its value is a secret, of which the SHA-256 is kept."""
+
+_PREFIXES = ("__Host-", "__Secure-")
+"""What its name begins with over TLS, at the root of a host and below: browsers then take it over TLS alone,
+the first one from this very host."""
+
+
+def session_cookie(request: web.Request, settings: CookieSettings) -> str:
+    """Return the name of the cookie on the way that a request came."""
+    if not is_secure(request, settings):
+        return SESSION_COOKIE
+    return _PREFIXES[bool(settings.root_path)] + SESSION_COOKIE
+
+
+def is_secure(request: web.Request, settings: CookieSettings) -> bool:
+    """Tell whether the browser that sends a request sees TLS."""
+    return settings.behind_proxy or over_tls(request)
+
+
+class CookieSettings(Protocol):
+    """What decides on the name of the cookie."""
+
+    @property
+    def behind_proxy(self) -> bool:
+        """Tell whether a proxy does TLS."""
+        ...
+
+    @property
+    def root_path(self) -> str:
+        """Return below which path the server is."""
+        ...
+
 
 LOGIN_PATH = "/ui/login"
 """The page that turns a token into a session."""
@@ -59,9 +92,9 @@ _COMMANDS = frozenset(f"/{kind.__name__}" for kind in COMMANDS.values())
 class Gate:
     """Lets in whom ``access`` knows."""
 
-    def __init__(self, access: Access, proxies: Proxies) -> None:
+    def __init__(self, access: Access, proxies: Proxies, settings: CookieSettings) -> None:
         """Ask ``access``, and believe ``proxies``."""
-        self._access, self._proxies = access, proxies
+        self._access, self._proxies, self._settings = access, proxies, settings
 
     def check(self, request: web.Request, path: str) -> None:
         """Note who sends a request for a path, below the root of the server.
@@ -112,7 +145,7 @@ class Gate:
     def caller(self, request: web.Request) -> Caller:
         """Return who sends a request; raises Unauthenticated and TooManyWrong."""
         given, address = request.headers.get("Authorization", ""), self.address(request)
-        session = request.cookies.get(SESSION_COOKIE, "")
+        session = request.cookies.get(session_cookie(request, self._settings), "")
         if session and self._access.on and not _is_token(given):
             return self._access.by_login(session, address)
         user = self._proxies.user(request.headers, address_of(request.transport))

@@ -35,7 +35,15 @@ from bedrockjobs.protocol import cronken, pings, sse
 from bedrockjobs.protocol.compression import compress
 from bedrockjobs.protocol.docs_page import POLICY
 from bedrockjobs.protocol.documents import Documents
-from bedrockjobs.protocol.gate import CALLER, LOGIN_PATH, PINGS_BELOW, PROBES, Gate, caller_of
+from bedrockjobs.protocol.gate import (
+    CALLER,
+    LOGIN_PATH,
+    PINGS_BELOW,
+    PROBES,
+    SESSION_COOKIE,
+    Gate,
+    caller_of,
+)
 from bedrockjobs.protocol.host_check import Origins
 from bedrockjobs.protocol.http_answers import problem, text_response
 from bedrockjobs.protocol.http_connection import AiohttpProtocol, HTTPConnection
@@ -95,7 +103,8 @@ class HTTPFront:
         self._origins = Origins(
             local_only=local_only, names=settings.public_hosts, open_to_all=settings.insecure
         )
-        self._gate = Gate(service.access, Proxies(settings.trusted_proxies, settings.proxy_user_header))
+        proxies = Proxies(settings.trusted_proxies, settings.proxy_user_header)
+        self._gate = Gate(service.access, proxies, settings)
         self._root_path = root_path
         self._more = more
         self._documents = Documents(root_path)
@@ -106,6 +115,7 @@ class HTTPFront:
     def application(self) -> web.Application:
         """Return the aiohttp application."""
         app = web.Application(client_max_size=self._settings.body_bytes_max, middlewares=[self._guard()])
+        app.on_response_prepare.append(_keep_to_session)
         routes = [*self._routes(), *self._more]
         app.add_routes(routes)
         if self._root_path:
@@ -390,6 +400,13 @@ class HTTPFront:
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
+
+
+async def _keep_to_session(request: web.Request, response: web.StreamResponse) -> None:
+    """Let no cache and no guess of a browser have what a session is answered."""
+    if SESSION_COOKIE in request.headers.get("Cookie", ""):
+        response.headers.setdefault("Cache-Control", "no-store")
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")
 
 
 def _is_browser(request: web.Request) -> bool:

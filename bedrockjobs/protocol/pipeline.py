@@ -168,7 +168,8 @@ class Pipeline:
                 check(exchange.authorization)
             exchange.command = command = request.command or self._read(request, exchange)
         except CommandError as error:
-            from_browser = isinstance(error, UnknownCommand) and "host" in request.headers
+            of_http = request.like_http or "host" in request.headers
+            from_browser = of_http and isinstance(error, UnknownCommand)
             if from_browser or isinstance(error, TooManyWrong):
                 # What a browser sends may look like commands in its body: nothing behind it is begun.
                 exchange.closes, self._blocker = True, exchange

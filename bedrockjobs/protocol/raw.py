@@ -20,6 +20,7 @@ from bedrockjobs.protocol.request_cache import Request, RequestCache
 _HEAD_END = re.compile(rb"\n\r?\n")
 _NEEDLESS = re.compile(r'\\(?![bfnrt"]|u[0-9a-fA-F]{4})')
 """A backslash before a character that stands for itself."""
+_HTTP_LINE = re.compile(r"\sHTTP/[0-9.]+$", re.IGNORECASE)
 _UNUSED = range(0xE000, 0xF900)
 """Characters that mean nothing: one that a text does not have may mark a place in it."""
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
@@ -138,6 +139,7 @@ class RawParser:
             raise BadRequest("Too many headers", f"expected at most {self._headers_max}")
         # Differs from Bedrock: words behind the verb do no harm here, also in `CancelJob / HTTP/1.1`.
         verb = lines[0].strip()
+        like_http = _HTTP_LINE.search(verb) is not None
         headers: dict[str, str] = {}
         last = ""
         if verb[:6].lower() == "query:":
@@ -156,7 +158,7 @@ class RawParser:
                 if last == "content-length" and last in headers:
                     raise BadRequest("Malformed Content-Length", "Content-Length: expected it once")
                 headers[last] = _unescape(value) if "\\" in value else value
-        return Request(verb, headers)
+        return Request(verb, headers, like_http=like_http)
 
     def _expect_body(self, headers: dict[str, str]) -> None:
         self._body_left = 0

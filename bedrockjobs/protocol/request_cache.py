@@ -33,6 +33,8 @@ class Request:
     """The head as it was sent; empty where a body belongs to it."""
     command: Command[Any] | None = None
     """What it was read as, where that is remembered."""
+    like_http: bool = False
+    """Whether its first line is one of HTTP, by a method that HTTP does not have."""
 
 
 @dataclass(frozen=True, slots=True)

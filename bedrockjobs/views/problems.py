@@ -70,17 +70,18 @@ def problems(
 
 
 def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
-    """Return the rules whose messages did not arrive when they were tried last."""
+    """Return the rules whose messages did not arrive when they were tried last.
+
+    Why is for admins, who see ``ListRules``: it may say where messages go.
+    """
     found = []
     for rule in rules:
         delivery = delivery_of(rule)
         if delivery.tries:
-            words = f"the rule {short(rule.name)} cannot send its messages since {delivery.since[:19]}:"
-            words = f"{words} {short(delivery.last_error)}"
+            words = f"the rule {short(rule.name)} cannot send its messages since {delivery.since[:19]}"
             found.append(_problem("messages", 1, words, name=rule.name, since=delivery.since))
         elif delivery.missed:
-            words = f"the last message of the rule {short(rule.name)} did not reach everybody:"
-            words = f"{words} {short(delivery.missed)}"
+            words = f"the last message of the rule {short(rule.name)} did not reach everybody"
             found.append(_problem("messages", 1, words, name=rule.name, since=delivery.last_sent))
     return found
 

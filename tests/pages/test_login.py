@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from bedrockjobs.engine.handlers import access
 from bedrockjobs.pages.login import FORM_BYTES_MAX, _wanted
 from bedrockjobs.protocol.gate import SESSION_COOKIE
+from tests.certificates import Authority
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, Talk
 from tests.runs.bearer import Bearer, admin_of
@@ -148,7 +150,7 @@ async def test_a_proxy_with_tls_makes_the_cookie_secure(serve: Serve) -> None:
     reply = await posted(live, "/queue/ui/login", f"token={root.token}&to=/ui/")
     assert reply.headers["location"] == "/queue/ui/"
     assert re.search(
-        rf"^{SESSION_COOKIE}=\S+; HttpOnly; Max-Age=43200; Path=/queue; SameSite=Strict; Secure",
+        rf"^__Secure-{SESSION_COOKIE}=\S+; HttpOnly; Max-Age=43200; Path=/queue; SameSite=Strict; Secure",
         reply.headers["set-cookie"],
     )
 
@@ -170,3 +172,48 @@ async def test_buttons_of_what_one_may_not_do_are_not_shown(live: Live) -> None:
 )  # fmt: skip
 def test_only_pages_of_ours_are_led_to(given: str, page: str) -> None:
     assert _wanted(given) == page
+
+
+PATHS = (
+    "/ListJobs",
+    "/Status",
+    "/QueryJob?jobID=1",
+    "/openapi.json",
+    "/nothing",
+    "/metrics",
+    "/ui/",
+    "/ui/static/x",
+)
+
+
+async def test_no_cache_keeps_what_a_session_is_answered(live: Live) -> None:
+    root = await admin_of(live)
+    cookie = await logged_in(live, root.token)
+    await root.ok("CreateJob", name="a", data={"x": "y" * 200_000})
+    for path in PATHS:
+        headers = (await Bearer(live).get(path, Cookie=cookie)).headers
+        assert headers["x-content-type-options"] == "nosniff", path
+        assert "cache-control" in headers, path
+    reply = await live.http("GetJob", {"name": "a"}, Cookie=cookie, Origin="http://localhost")
+    assert (reply.code, reply.headers["cache-control"]) == (200, "no-store")
+    assert "cache-control" not in (await root.get("/Status")).headers, "a token is no browser's"
+
+
+async def test_over_tls_the_cookie_is_this_hosts_alone(serve: Serve, tmp_path: Path) -> None:
+    """A cookie that another host of the domain, or somebody without TLS, has planted is none."""
+    live = await serve(**Authority(tmp_path / "tls").serving(), behind_proxy=True, trusted_proxies="10.0.0.2")
+    root = await admin_of(live)
+    reply = await posted(live, "/ui/login", f"token={root.token}&to=/ui/")
+    cookie = reply.headers["set-cookie"]
+    assert re.match(
+        rf"__Host-{SESSION_COOKIE}=\S+; HttpOnly; Max-Age=43200; Path=/; SameSite=Strict; Secure", cookie
+    )
+    pair = cookie.partition(";")[0]
+    codes = [
+        (await Bearer(live).get("/ListJobs", Cookie=given)).code
+        for given in (pair, pair.removeprefix("__Host-"), pair.replace("__Host-", "__Secure-"))
+    ]
+    assert codes == [200, 401, 401]
+    out = await posted(live, "/ui/logout", "", Cookie=pair)
+    assert out.headers["set-cookie"].startswith(f'__Host-{SESSION_COOKIE}=""')
+    assert (await Bearer(live).get("/ListJobs", Cookie=pair)).code == 401

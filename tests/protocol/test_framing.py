@@ -424,3 +424,20 @@ def test_a_warning_costs_little_however_many_headers_there_are() -> None:
     headers = [f"retires{number}" for number in range(SLIPS_LOOKED_AT_MAX)] + ["retires"]
     assert COMMANDS["CreateJob"].slips(headers) == ""
     assert COMMANDS["CreateJob"].slips(headers[1:]) != ""
+
+
+@pytest.mark.parametrize(
+    "first", ["FOO / HTTP/1.1", "PROPFIND /x HTTP/1.0", "connect a:1 http/1.1", "Foo HTTP/2"]
+)
+@pytest.mark.parametrize("host", ["", "Host: evil.example\r\n"])
+async def test_a_body_behind_a_line_of_http_is_read_as_no_command(live: Live, first: str, host: str) -> None:
+    """A browser sends any method, and any body, to whom its page's name leads to."""
+    for head, jobs in ((f"{first}\r\n{host}X: y\r\n\r\n", 0), ("FOO /\r\nX: y\r\n\r\n", 1)):
+        async with await live.connect() as talk:
+            talk.send(f"{head}CreateJob\r\nname: a\r\n\r\n".encode())
+            assert (await talk.reply()).code == 430
+            if jobs:
+                assert (await talk.reply()).code == 200, "a command that nobody knows ends nothing"
+            else:
+                assert await talk.ended() == b""
+        assert len((await live.ask("ListJobs")).json["jobs"]) == jobs

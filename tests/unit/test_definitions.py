@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from bedrock_worker.policy.rules_file import BadRules, read_rules
 
 from bedrockjobs import definitions
 from bedrockjobs.base.config import (
@@ -16,10 +19,12 @@ from bedrockjobs.base.config import (
     YAML_NODES_MAX,
     YAML_VALUES_PER_CHAR_MAX,
 )
+from bedrockjobs.base.settings_file import SettingsFileError, read_table
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import SyncSchedules
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.definition_faults import PROBLEMS_SHOWN
+from bedrockjobs.definition_text import parsed
 from bedrockjobs.definitions import BadDefinitions, Format, format_of, read, toml_comment, toml_entry
 
 TOML = """
@@ -322,3 +327,21 @@ def test_very_many_problems_are_counted() -> None:
         read(text, "toml", "f")
     assert len(told.value.problems) == PROBLEMS_SHOWN + 1
     assert told.value.problems[-1] == "f: and 19 more"
+
+
+def test_numbers_too_long_for_python_are_refused_in_our_words(tmp_path: Path) -> None:
+    """Each reader of TOML: definitions, settings, and the rules of a worker."""
+    text = f"a = 1\nb = {'7' * 5_000}\n"
+    file = tmp_path / "file.toml"
+    file.write_text(text)
+    readers: list[Callable[[], object]] = [
+        lambda: parsed(text, "toml"),
+        lambda: read_table(file, "server"),
+        lambda: read_rules(file),
+    ]
+    for reader in readers:
+        with pytest.raises((ValueError, SettingsFileError, BadRules)) as caught:
+            reader()
+        assert "expected a number of at most 4,300 digits" in str(caught.value)
+        assert "sys." not in str(caught.value)
+        assert "line 2" in str(caught.value) or f"{file}:2" in str(caught.value)

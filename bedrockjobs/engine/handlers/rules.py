@@ -155,7 +155,7 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
         delivery = delivery.arrived(context.now, command.error or "")
     elif delivery.is_too_old(context.now):
         delivery = delivery.failed(command.error, context.now).given_up(command.events)
-        context.note("message lost", name=row.name, detail=f"{command.events} events: {command.error}")
+        context.note("message lost", name=row.name, detail=f"{command.events} events; ListRules tells why")
     else:
         delivery, cursor = delivery.failed(command.error, context.now), row.cursor
     context.unit.records.put_rule(with_delivery(row, delivery, cursor))

@@ -20,6 +20,7 @@ from bedrock_worker.policy.resource_limits import LIMITS, NICE_MAX, ResourceLimi
 from bedrock_worker.policy.rules import PLACEHOLDER, Rule, Rules, Secret
 from bedrockjobs.base import duration
 from bedrockjobs.base.config import ARGV_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX
+from bedrockjobs.base.json_limits import toml_document
 
 FILE_BYTES_MAX = 1024 * 1024
 """Size of a rules file: a thousand times the largest sensible one."""
@@ -75,7 +76,7 @@ def read_rules(path: Path) -> Rules:
     if len(content) > FILE_BYTES_MAX:
         raise BadRules(f"{path}: expected at most {FILE_BYTES_MAX} bytes")
     try:
-        given = tomllib.loads(content.decode())
+        given = toml_document(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadRules(f"{path}: expected TOML: {error}") from None
     if unknown := given.keys() - {"rule"}:
