@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
+from typing import Any
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.jsontext import quoted
@@ -54,7 +56,54 @@ _DATA = {
 def without_data(text: str) -> str:
     """Return a job or a run, as JSON text, as somebody is shown it who sees no data."""
     found = jsontext.members(text)
-    return jsontext.with_members(text, {key: value for key, value in _DATA.items() if key in found})
+    shown = {key: value for key, value in _DATA.items() if key in found}
+    if found.get("error", "null") != "null":
+        shown["error"] = quoted(error_kind(jsontext.parse(found["error"])))
+    return jsontext.with_members(text, shown)
+
+
+NOT_SHOWN = "not shown"
+"""What stands for an error whose kind cannot be told from what a command has printed."""
+
+_HOW_IT_ENDED = re.compile(
+    r"(timed out after [0-9.]+ s \()?(exit status [0-9]+|SIG[A-Z0-9]+|signal [0-9]+)\)?"
+)
+_EXCEPTION = re.compile(
+    r"((?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Za-z0-9_]*(?:Error|Exception|Exit|Interrupt))(?::|$)"
+)
+
+
+def error_kind(error: str) -> str:
+    """Return what kind of error it was, for somebody who must not see what the command has printed."""
+    lines = [line for line in error.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if _HOW_IT_ENDED.fullmatch(lines[0]):
+        return lines[0]
+    found = _EXCEPTION.match(lines[-1]) or _EXCEPTION.match(lines[0])
+    return found[1][:ERROR_KIND_CHARS_MAX] if found else NOT_SHOWN
+
+
+ERROR_KIND_CHARS_MAX = 100
+"""Length of the name of an exception: a command may print anything that looks like one."""
+
+
+def job_as_unseen(row: Job) -> Job:
+    """Return a job as somebody is shown it who sees no data, and so no words of its error."""
+    error = row.memory.error if row.memory_json != "{}" else None
+    shown = job_without_data(row)
+    return shown if error is None else shown.noting(error=error_kind(error))
+
+
+_KIND, _DETAIL = 2, 7
+"""Where an event, as EventReply has it, says what happened, and more of it."""
+
+
+def event_as_unseen(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return an event, as EventReply has it, without words that a command has printed."""
+    if row[_KIND] not in ("failed", "timeout"):
+        return row
+    return (*row[:_DETAIL], error_kind(row[_DETAIL]), *row[_DETAIL + 1 :])
 
 
 def job_without_data(row: Job) -> Job:

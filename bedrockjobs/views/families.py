@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from bedrockjobs.base.caller import Scope
-from bedrockjobs.engine.render import job_without_data
+from bedrockjobs.engine.render import job_as_unseen
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
@@ -97,7 +97,7 @@ class Families:
                 return self._shown(found[:limit])
 
     def _shown(self, found: list[Job]) -> list[Job]:
-        return found if self._data else list(map(job_without_data, found))
+        return found if self._data else list(map(job_as_unseen, found))
 
     async def _stretch(self, statement: str, job_id: int, after: int, limit: int, length: int) -> _Stretch:
         """Look at the next children behind a jobID."""

@@ -16,7 +16,7 @@ from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX, SEEN_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.engine.render import job_without_data
+from bedrockjobs.engine.render import error_kind, event_as_unseen, job_as_unseen, job_without_data
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.queues import OLDEST_MAX
@@ -213,7 +213,7 @@ class Finder:
         found = await self._together(pattern, search, 0, limit, None)
         runs = [RunFound._make(row) for row in found.rows]
         if not self._data:
-            runs = [run._replace(output="[]") for run in runs]
+            runs = [run._replace(output="[]", error=error_kind(run.error)) for run in runs]
         return RunsFound(runs, found.reached, found.ended)
 
     async def events(
@@ -225,7 +225,8 @@ class Finder:
         async def search(one: str | None, within_s: float) -> Rows:
             return await self._search("find_events", {**given, "pattern": one}, 0, limit, within_s)
 
-        return await self._together(pattern, search, 0, limit, None)
+        found = await self._together(pattern, search, 0, limit, None)
+        return found if self._data else found._replace(rows=list(map(event_as_unseen, found.rows)))
 
     async def schedules_ahead(
         self, pattern: str | None, now: str, limit: int
@@ -248,7 +249,7 @@ class Finder:
     def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
         """Return jobs with what may be seen of them."""
         found = map(job_from, rows)
-        return list(found if self._data else map(job_without_data, found))
+        return list(found if self._data else map(job_as_unseen, found))
 
     def _check_text(self, text: str | None) -> None:
         """Refuse to search in what is not seen: whether it is found would tell of it."""
@@ -357,7 +358,8 @@ class Finder:
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job (as in EventReply), the newest first."""
         page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
-        return [row for row in page.rows if sees(self._scope, row[_EVENT_NAME])]
+        rows = [row for row in page.rows if sees(self._scope, row[_EVENT_NAME])]
+        return rows if self._data else list(map(event_as_unseen, rows))
 
     async def history_of(self, job_id: int, ticks: int, runs: int) -> tuple[list[Any], list[Any]]:
         """Return the last lines of the ledger of a schedule that may be seen, and its newest runs."""

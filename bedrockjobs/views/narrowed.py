@@ -18,7 +18,7 @@ from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import HANDLERS
 from bedrockjobs.engine.notifier import EVENTS
-from bedrockjobs.engine.render import job_without_data, without_data
+from bedrockjobs.engine.render import event_as_unseen, job_as_unseen, without_data
 from bedrockjobs.job.rows import Job
 from bedrockjobs.views import EventsPage, OutputPage, Views
 from bedrockjobs.views.overview import written
@@ -60,6 +60,10 @@ class Narrowed:
 
     async def answer(self, command: Command[Any]) -> Answer:
         """Answer a command whose ``where`` is ``reader``; raises CommandError. Cancelling ends its wait."""
+        if self._no_data and isinstance(command, c.ListFailures):
+            return await self.list_failures(command, None)
+        if self._no_data and isinstance(command, c.Events):
+            return self._views.answer_events(await self.events(command))
         if self._scope is None:
             answer = await self._views.answer(command)
         elif isinstance(command, c.Events):
@@ -121,6 +125,12 @@ class Narrowed:
         self, command: c.Events, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
     ) -> EventsPage:
         """Return events, as ``Views.events`` does."""
+        page = await self._events(command, again=again, bytes_max=bytes_max)
+        if not self._no_data:
+            return page
+        return page._replace(events=list(map(event_as_unseen, page.events)))
+
+    async def _events(self, command: c.Events, *, again: bool, bytes_max: int) -> EventsPage:
         if self._scope is None:
             return await self._views.events(command, again=again, bytes_max=bytes_max)
         scope, after = self._scope, command.after
@@ -179,7 +189,7 @@ class Narrowed:
         found = await self._views.job(job_id)
         if found is None or not sees(self._scope, found.name):
             return None
-        return job_without_data(found) if self._no_data else found
+        return job_as_unseen(found) if self._no_data else found
 
     async def _sees_job(self, job_id: int, scope: Scope) -> bool:
         rows = (await self._views.rows("name_of_job", {"jobID": job_id})).rows
@@ -220,7 +230,7 @@ class Narrowed:
         """Tell how things stand with the names that are seen."""
         return Answer(written(await self.standings.overview()))
 
-    async def list_failures(self, command: c.ListFailures, _: Scope) -> Answer:
+    async def list_failures(self, command: c.ListFailures, _: Scope | None) -> Answer:
         """List what failed of the names that are seen: its handler reads by what it is given."""
         answer: Answer = await HANDLERS[c.ListFailures](self, command)
         return answer

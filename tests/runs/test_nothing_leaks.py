@@ -17,7 +17,9 @@ from bedrockjobs.base.caller import roles_held
 from bedrockjobs.commands import ALL, Command
 from bedrockjobs.engine.admission import ANYBODYS, BY_NUMBER, FREE, NARROWED, READS
 from bedrockjobs.server import Server
+from tests.conftest import Live
 from tests.protocol.talk import Reply
+from tests.runs.bearer import admin_of
 from tests.runs.two_kinds import ROLES, SECRET, Place
 
 NOT_NARROWED = {
@@ -329,3 +331,58 @@ async def test_no_data_means_none(place: Place) -> None:
             assert DATA not in reply.body, (kind, reply)
             assert f"line {SECRET}" not in reply.body, (kind, reply)
     assert (await asker.get(f"/runs/{place.theirs['run']}/output")).code == 403
+
+
+PRINTED = "hunter2"
+ERRORS = {
+    f"exit status 3\n{PRINTED}": "exit status 3",
+    f"timed out after 5 s (SIGKILL)\nx {PRINTED}": "timed out after 5 s (SIGKILL)",
+    f"Traceback (most recent call last):\n{PRINTED}\nshop.NoStockError: {PRINTED}": "shop.NoStockError",
+    f"{PRINTED}": "not shown",
+    f"exit status 3 {PRINTED}": "not shown",
+}
+"""What jobs failed with, and what a token sees of it that sees no data."""
+
+
+@pytest.mark.parametrize("names", ["", "a*"])
+async def test_an_error_is_cut_to_its_kind_for_whoever_sees_no_data(live: Live, names: str) -> None:
+    """Every look, over both protocols and on the pages; the control is somebody who sees data."""
+    root = await admin_of(live)
+    blind = await root.token_for("blind", "read", names, noData=True)
+    reader = await root.token_for("reader", "read", names)
+    for error in ERRORS:
+        await root.ok("CreateJob", name="a")
+        job = await root.ok("GetJob", name="a", worker="w")
+        await root.ok("FailJob", jobID=job["jobID"], runID=job["runID"], error=error, final=True)
+        for asked in (blind.http, blind.raw):
+            for command, given in (
+                ("QueryJob", {"jobID": job["jobID"]}),
+                ("QueryRun", {"runID": job["runID"]}),
+            ):
+                assert (await asked(command, **given)).json["error"] == ERRORS[error], command
+    looks = [
+        *(("ListJobs", {}), ("ListRuns", {}), ("ListFailures", {})),
+        *(("Events", {}), ("ExplainJob", {"jobID": 1}), ("Overview", {}), ("ListQueues", {})),
+    ]
+    seen = 0
+    for command, given in looks:
+        for who in (blind, reader):
+            reply = await who.http(command, **given)
+            if reply.code == 200 and who is blind:
+                assert PRINTED not in reply.body, command
+            seen += who is reader and PRINTED in reply.body
+    for path in (
+        "/ui/jobs",
+        "/ui/jobs/1",
+        "/ui/runs",
+        "/ui/runs/1",
+        "/ui/failures",
+        "/ui/events",
+        "/ui/",
+        "/metrics",
+    ):
+        page = await blind.get(path, Accept="text/html")
+        assert page.code == 200, path
+        assert PRINTED not in page.body, path
+        seen += PRINTED in (await reader.get(path, Accept="text/html")).body
+    assert seen >= 8
