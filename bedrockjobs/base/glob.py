@@ -200,6 +200,10 @@ class PatternSet(Generic[T]):
         """Return how many patterns are compared with every name."""
         return len(self._rest)
 
+    def indexes(self, pattern: str) -> bool:
+        """Tell whether a pattern in the set is compared with few names."""
+        return self._entries[pattern] not in self._rest
+
     def add(self, pattern: str, owner: T) -> None:
         """Add an owner of a pattern."""
         entry = self._entries.get(pattern)

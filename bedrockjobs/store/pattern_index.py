@@ -37,6 +37,9 @@ from bedrockjobs.store.base import StillSearching
 NAMES_MATCHED_MAX = 50_000
 """Names with their matching patterns that are cached; the cache is cleared beyond."""
 
+UNINDEXED_MAX = 128
+"""Remembered patterns that are compared with every new name, as they have no fixed part of their own."""
+
 EARLY_MAX = 10_000
 """Jobs that one wide pattern remembers before the place up to which it has looked; beyond, it looks again."""
 
@@ -518,9 +521,15 @@ class PatternIndex:
 
         One with very many names becomes wide instead: to walk for it at each take costs more.
         """
-        if not self._is_full:
+        if not self._overflows and self._unindexed <= UNINDEXED_MAX:
             return
-        for key, pattern in [*self._patterns.items()]:
+        for key, pattern in [*self._patterns.items()] if self._unindexed > UNINDEXED_MAX else ():
+            if pattern is not newest and pattern.names not in self._pending and self._is_unindexed(pattern):
+                del self._patterns[key]
+                self._forget_pattern(pattern)
+                if self._unindexed <= UNINDEXED_MAX:
+                    break
+        for key, pattern in [*self._patterns.items()] if self._overflows else ():
             if pattern.names is newest.names or pattern.walk is not None or pattern.names in self._pending:
                 continue  # somebody waits for it: to begin it again and again would serve nobody
             if self._globs > self._patterns_max or pattern.groups <= SEARCHED_AT_ONCE:
@@ -528,13 +537,22 @@ class PatternIndex:
                 self._forget_pattern(pattern)
             elif not self._seeks.combines(pattern.lane):
                 self._widen(pattern)
-            if not self._is_full:
+            if not self._overflows:
                 break
         self._forget_matches()
 
     @property
-    def _is_full(self) -> bool:
+    def _overflows(self) -> bool:
         return self._globs > self._patterns_max or self._groups > self._groups_max
+
+    @property
+    def _unindexed(self) -> int:
+        """Return how many patterns are compared with every name."""
+        return sum(patterns.unindexed for patterns in self._by_lane.values())
+
+    def _is_unindexed(self, pattern: _Pattern) -> bool:
+        by_pattern = self._by_lane.get(pattern.lane)
+        return by_pattern is not None and not all(map(by_pattern.indexes, pattern.names.patterns))
 
     def _forget_pattern(self, pattern: _Pattern) -> None:
         self._globs -= max(len(pattern.names.patterns), 1)
