@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from bedrockjobs.base.command_line import unknown_option
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import output_written
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
@@ -103,14 +104,19 @@ class Program(Group):
         try:
             with output_written():
                 return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise unknown_option(error) from None
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
 
     def make_context(self, *given: Any, **more: Any) -> click.Context:
         """Read the options of the program, of which ``--help`` and ``--version`` write something."""
-        with output_written():
-            return super().make_context(*given, **more)
+        try:
+            with output_written():
+                return super().make_context(*given, **more)
+        except click.NoSuchOption as error:
+            raise unknown_option(error) from None
 
 
 HELP_WIDTH_MAX = 120

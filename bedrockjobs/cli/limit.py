@@ -29,17 +29,17 @@ def limit() -> None:
 @limit.command("set")
 @click.argument("name", metavar="GLOB")
 @click.option(
-    "--queued", type=WholeNumber(), metavar="NUMBER", help="Jobs that may be queued; any number if left out."
+    "--queued", type=WholeNumber(0), metavar="NUMBER", help="Jobs that may be queued; any number if left out."
 )
 @click.option(
     "--per-second",
-    type=WholeNumber(),
+    type=WholeNumber(0),
     metavar="NUMBER",
     help="Jobs that may be created a second; any number if left out.",
 )
 @click.option(
     "--running",
-    type=WholeNumber(),
+    type=WholeNumber(0),
     metavar="NUMBER",
     help="Jobs that may run at once, the others wait; any number if left out.",
 )

@@ -17,9 +17,9 @@ from typing import IO, Any
 import click
 
 from bedrockjobs.base import duration
+from bedrockjobs.base.command_line import WholeNumber
 from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.duration import duration_text, seconds_of
-from bedrockjobs.base.whole_number import WholeNumber
 
 __all__ = [
     "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "Size", "TextOrFile", "WholeNumber", "Words",

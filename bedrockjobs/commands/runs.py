@@ -184,8 +184,8 @@ class RunReply(Reply):
     name: str
     attempt: int
     cause: str = Field(
-        description="Why it was taken: `schedule` (its time had come, of plain jobs too), `manual` (somebody"
-        " triggered it), `retry` or `lost` (the run before failed, or was lost)."
+        description="Why it was taken: `schedule` (a repeating job was due), `queue` (a job was queued),"
+        " `manual` (a person triggered it), `retry` or `lost` (the run before failed, or was lost)."
     )
     scheduled_for: str
     started: str

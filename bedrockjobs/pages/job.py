@@ -136,7 +136,7 @@ def timeline(
     if shown:
         found.append(Moment(shown["created"], "QUEUED", "created", 0))
     for run in sorted(runs, key=lambda run: int(run["runID"])):
-        cause = "" if run["cause"] == "schedule" else f", {run['cause']}"
+        cause = "" if run["cause"] in ("schedule", "queue") else f", {run['cause']}"
         words = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
         found.append(Moment(run["started"], "running", words, run["runID"]))
         if run["ended"]:

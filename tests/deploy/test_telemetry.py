@@ -100,7 +100,7 @@ async def test_each_run_is_a_span_within_the_trace_of_its_job(
         "messaging.client.id": "w1",
         "bedrockjobs.run.id": good_run,
         "bedrockjobs.run.attempt": 1,
-        "bedrockjobs.run.cause": "schedule",
+        "bedrockjobs.run.cause": "queue",
         "bedrockjobs.run.status": "success",
         "bedrockjobs.run.exit_code": 0,
     }

@@ -38,7 +38,7 @@ async def test_each_worker_gets_its_own(site: Site) -> None:
         job = await site.take("s", worker)
         assert (job["data"], job["runTimeout"], job["repeat"]) == ({"n": 1}, 60, "")
         run = await site.run(job["runID"])
-        assert (run["scheduledFor"], run["cause"]) == (TICK, "schedule")
+        assert (run["scheduledFor"], run["cause"]) == (TICK, "queue")
         assert await site.nothing("s", worker=worker), "one each"
         await site.finish(job)
     assert await site.due(1) == NEXT

@@ -74,7 +74,7 @@ async def test_runs_and_causes_of_retries(site: Site) -> None:
     await failed_once_more(site, error="one")
     await failed_once_more(site, error="two")
     found = [(run["attempt"], run["cause"], run["status"], run["error"]) for run in await site.runs()]
-    assert found == [(2, "retry", "fail", "two"), (1, "schedule", "fail", "one")]
+    assert found == [(2, "retry", "fail", "two"), (1, "queue", "fail", "one")]
 
 
 async def test_data_given_by_the_failed_run_is_there_for_the_next_one(site: Site) -> None:
@@ -208,10 +208,10 @@ async def test_counts_survive_a_restart(site: Site) -> None:
     await failed_once_more(site, error="no disk")
     await site.restart(down=60)
     assert (await site.ok("QueryJob", jobID=1))["error"] == "no disk"
-    assert [run["cause"] for run in await site.runs()] == ["schedule"]
+    assert [run["cause"] for run in await site.runs()] == ["queue"]
     await failed_once_more(site)
     assert await site.state(1) == "FAILED"
-    assert [run["cause"] for run in await site.runs()] == ["retry", "schedule"]
+    assert [run["cause"] for run in await site.runs()] == ["retry", "queue"]
 
 
 async def test_a_requeued_job_has_all_its_retries(site: Site) -> None:
@@ -222,7 +222,7 @@ async def test_a_requeued_job_has_all_its_retries(site: Site) -> None:
     assert await site.state(1) == "FAILED"
     await site.ok("RequeueJobs", jobIDs=[1])
     job = await site.take("a")
-    assert (await site.run(job["runID"]))["cause"] == "schedule"
+    assert (await site.run(job["runID"]))["cause"] == "queue"
     await site.fail(job)
     assert await site.state(1) == "QUEUED"
 

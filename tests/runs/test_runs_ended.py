@@ -145,7 +145,7 @@ async def test_returned_is_as_if_the_job_had_not_been_taken_but_for_its_run(site
     assert await site.refused("FinishJob", jobID=1, runID=1) == OVER
     again = await site.take("a")
     assert (again["attempt"], again["runID"]) == (1, 2)
-    assert (await site.run(2))["cause"] == "schedule", "the cause is as it would have been"
+    assert (await site.run(2))["cause"] == "queue", "the cause is as it would have been"
 
 
 async def test_returned_keeps_the_cause_of_a_retry(site: Site) -> None:

@@ -121,3 +121,32 @@ def test_the_example_of_a_command_can_be_copied(name: str) -> None:
     typed = shlex.join(["bedrockjobs", "call", name, *pairs])
     assert f"\nExample:\n  {typed}\n" in run("call", name, "--help").stdout
     assert kind.read(parameters(kind, tuple(pairs)))
+
+
+SLIPS = [
+    (["serve", "--db", "x"], "Did you mean '--database'?"),
+    (["job", "create", "x", "--delay", "5"], "Did you mean '--first-run'?"),
+    (["job", "list", "--nmae", "x"], "Did you mean '--name'?"),
+    (["job", "list", "--json"], "Did you mean '--output json'?"),
+    (["--serevr", "x", "status"], "Did you mean '--server'?"),
+    (["job", "list", "--qqqqqq"], "No such option '--qqqqqq'."),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), SLIPS, ids=lambda value: str(value)[:40])
+def test_an_unknown_option_is_answered_with_what_was_meant_or_with_nothing(
+    arguments: list[str], said: str
+) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.strip().endswith(said)
+
+
+def test_the_worker_suggests_options_too() -> None:
+    result = CliRunner().invoke(worker, ["--nmae", "x"])
+    assert (result.exit_code, result.stderr.strip().endswith("Did you mean '--name'?")) == (2, True)
+
+
+def test_no_help_shows_a_bound_that_is_none() -> None:
+    for path, command in commands(main, ("bedrockjobs",)):
+        assert "None]" not in command.get_help(click.Context(command, info_name=path[-1]))

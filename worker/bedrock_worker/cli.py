@@ -30,12 +30,12 @@ from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import BadModule
 from bedrock_worker.rights import settle
 from bedrock_worker.settings_file import defaults_from_file
+from bedrockjobs.base.command_line import OneCommand, WholeNumber
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.event_loop import runner
 from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
 from bedrockjobs.base.settings_file import usual_file
-from bedrockjobs.base.whole_number import WholeNumber
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
 
 T = TypeVar("T")
@@ -103,6 +103,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 
 
 @click.command(
+    cls=OneCommand,
     context_settings={
         "allow_interspersed_args": False,
         "help_option_names": ["-h", "--help"],

@@ -37,7 +37,7 @@ def open_run(context: Context, job: Job, request: TakeRequest, data: str) -> Non
     if memory.trigger is not None:
         cause, scheduled_for = "manual", context.now
     else:
-        cause, scheduled_for = memory.cause or "schedule", job.next_run
+        cause, scheduled_for = memory.cause or cause_of(job), job.next_run
         if job.retry_after:
             scheduled_for = context.now
         elif ticks.is_schedule(job):
@@ -52,6 +52,11 @@ def open_run(context: Context, job: Job, request: TakeRequest, data: str) -> Non
     )  # fmt: skip
     wait_s = (context.moment - moment_of(scheduled_for)).total_seconds()
     context.emit(RunOpened(job.run_id, job.job_id, request.worker, lease, cause, wait_s))
+
+
+def cause_of(job: Job) -> str:
+    """Return why a job is taken that neither a person nor a run before it caused."""
+    return "schedule" if job.repeat else "queue"
 
 
 def deadline(context: Context, job: Job, *, supervised: bool) -> str:
@@ -120,9 +125,9 @@ def keep_plain(context: Context, job: Job, exit_code: int | None, result: str) -
     if until:
         context.unit.records.add_ended_run(
             RunRow(
-                context.unit.new_run_id(), job.job_id, job.name, job.attempt, job.memory.cause or "schedule",
-                job.next_run, job.last_run, 0, context.now_ms, "", "", 0, "", "success", exit_code, "",
-                result, "", "[]", until, job.created,
+                context.unit.new_run_id(), job.job_id, job.name, job.attempt,
+                job.memory.cause or cause_of(job), job.next_run, job.last_run, 0, context.now_ms, "", "", 0,
+                "", "success", exit_code, "", result, "", "[]", until, job.created,
             ),
             RunGiven(job.data, job.options_json, job.priority),
         )  # fmt: skip
