@@ -74,7 +74,7 @@ async def test_paused_says_who_why_and_until_when(site: Site) -> None:
     assert "ann" in text
     assert "a flood" in text
     assert "2026-12-01" in text
-    await site.ok("ResumeJobs")
+    await site.ok("ResumeJobs", name="a")
     assert await why(site, 1) == []
 
 
