@@ -134,6 +134,12 @@ def next_run(
     return found
 
 
+def count_ticks(text: str, after: str, until: str) -> int:
+    """Return how many ticks a schedule has after one stamp and up to another; raises ValueError."""
+    zone, expression = cron.split_zone(text)
+    return cron.count_ticks(expression, moment_of(after), moment_of(until), zone)
+
+
 def never_again(text: str) -> cron.BadSchedule:
     """Return what is wrong with a schedule whose last tick has passed."""
     _, expression = cron.split_zone(text)

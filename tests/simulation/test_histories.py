@@ -31,16 +31,22 @@ def simulated(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("share", range(SHARES))
-@pytest.mark.timeout(examples(240, night=7_200))
-def test_no_history_has_a_fault(share: int) -> None:
-    size = SEEDS // SHARES
-    first = share * size + 1
-    status, told = simulated("--seeds", f"{first}-{first + size - 1}")
-    assert status == 0, told
-    for kind in ("ended: failure", "ended: killed", "ended: power", "ended: stopped", "clock set",
-                 "changed by others", "hand-outs lost with their answer"):  # fmt: skip
-        assert f"'{kind}': " in told, "what the histories are about did not happen"
+KINDS = (
+    "ended: failure", "ended: killed", "ended: power", "ended: stopped", "clock set", "changed by others",
+    "hand-outs lost with their answer",
+)  # fmt: skip
+"""What histories are about; some of it is rare."""
+
+
+@pytest.mark.timeout(examples(900, night=28_800))
+def test_no_history_has_a_fault() -> None:
+    size, happened = SEEDS // SHARES, set()
+    for share in range(SHARES):
+        first = share * size + 1
+        status, told = simulated("--seeds", f"{first}-{first + size - 1}")
+        assert status == 0, told
+        happened |= {kind for kind in KINDS if f"'{kind}': " in told}
+    assert happened == set(KINDS), "what the histories are about did not happen"
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import calendar
 import pickle
+import random
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.schedule.cron import BadSchedule, describe, next_tick, parse
+from bedrockjobs.schedule.cron import BadSchedule, count_ticks, describe, next_tick, parse, zones
 from tests.effort import examples
 
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday
@@ -401,3 +403,56 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_described(text: str, words: str) -> None:
     assert describe(text) == words
+
+
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca")
+
+
+CHANGES = ((3, 28), (3, 8), (10, 24), (10, 31), (4, 4), (2, 14))
+"""Days on whose evening, or on the next day, some clock is changed in 2026."""
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_ticks_are_counted_as_they_come_one_by_one(seed: int) -> None:
+    """Over changes of the clock too: with and without ``*``, bounded and not."""
+    dice = random.Random(seed)
+    field = dice.choice
+    fields = (
+        "0 30 * */20 5,50",
+        "0 7 * */10 1-20",
+        "* 2 1-3 */5 0",
+        "* * * 1,15 L",
+        "* * 3-11 */2",
+        "* * 1-5 0#1",
+    )
+    expression = " ".join(field(each.split()) for each in fields)
+    zone = field(ZONES)
+    after = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=dice.randrange(365 * 86_400))
+    if dice.random() < 0.5:  # near a change of the clock
+        after = datetime(2026, *field(CHANGES), 20, tzinfo=UTC)
+    stepped, at = 0, after
+    until = after + timedelta(seconds=dice.randrange(1, 9 * 86_400))
+    while (found := next_tick(expression, at, zone)) is not None and found <= until and stepped < 5_000:
+        stepped, at = stepped + 1, found
+    until = at if stepped == 5_000 else until
+    assert count_ticks(expression, after, until, zone) == stepped, (expression, zone, after, until)
+
+
+def test_a_year_of_seconds_is_counted_in_no_more_steps_than_a_year_of_days(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worst case: schedules of every second that nobody looked after for a year."""
+    steps = 0
+    search = zones.next_moment
+
+    def counting(*given: Any) -> datetime | None:
+        nonlocal steps
+        steps += 1
+        return search(*given)
+
+    monkeypatch.setattr(zones, "next_moment", counting)
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    assert count_ticks("* * * * * *", begin, begin + timedelta(days=365)) == 365 * 86_400
+    assert steps == 0
+    assert count_ticks("*/5 * * * *", begin, begin + timedelta(days=365), "Europe/Berlin") == 365 * 288
+    assert steps < 200, "only the hours around two changes are looked at one by one"

@@ -7,11 +7,12 @@ seconds; a job's nextRun is its next tick, later by the jitter where it has one.
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 from functools import lru_cache
 from zlib import crc32
 
 from bedrockjobs.base.config import CATCHUP_MAX, FORMER_REPEATS_MAX
-from bedrockjobs.base.wire import after_seconds, moment_of
+from bedrockjobs.base.wire import after_seconds, moment_of, stamp
 from bedrockjobs.engine.events import TicksEntered
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.placement import placed
@@ -19,8 +20,7 @@ from bedrockjobs.job.rows import Job, TickRow
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.schedule.cron.zones import forget_zones
 
-COUNTED_MAX = 10_000
-"""Missed ticks that are counted one by one; a longer stretch counts as so many, which takes 0.1 s."""
+_SECOND = timedelta(seconds=1)
 
 NO_PING = "no ping"
 """Why a tick was skipped for which somebody elsewhere was to send a ping, and did not."""
@@ -173,11 +173,21 @@ def _count(job: Job, first: str, last: str) -> int:
 
 @lru_cache(maxsize=1_024)
 def _count_of(repeat: str, formers: tuple[tuple[str, str], ...], first: str, last: str) -> int:
-    count = 1
-    while first < last and count < COUNTED_MAX:
-        first = _next_by(repeat, formers, first[:19])
-        count += 1
-    return count
+    """Return how many ticks there are from ``first`` to ``last``, which are ticks themselves."""
+    count, after = 1, first[:19]
+    for former, until in formers:
+        if after < until:
+            with suppress(CannotEvaluate):  # its zone is gone
+                count += _count_by(former, after, min(until, last))
+            after = until
+    return count + (_count_by(repeat, after, last) if after < last else 0)
+
+
+def _count_by(repeat: str, after: str, until: str) -> int:
+    try:
+        return repeats.count_ticks(repeat, after[:19], until[:19])
+    except ValueError as error:
+        raise CannotEvaluate(repeats.complaint(error)) from None
 
 
 def _before(job: Job, tick: str, limit: str) -> str | None:
@@ -216,12 +226,16 @@ def _first_of_all(job: Job, tick: str, latest: str, oldest: str) -> str:
     """Return the first of the missed ticks that are all made up for."""
     if oldest and tick < oldest:
         tick = next_after(job, after_seconds(oldest, -1))
-    while (count := _count(job, tick, latest)) >= COUNTED_MAX:
-        middle = moment_of(tick) + (moment_of(latest) - moment_of(tick)) / 2
-        tick = next_after(job, middle.isoformat(" ", "seconds")[:19])
-    for _ in range(count - CATCHUP_MAX):
-        tick = next_after(job, tick)
-    return tick
+    if _count(job, tick, latest) <= CATCHUP_MAX:
+        return tick
+    low, high = moment_of(tick), moment_of(latest)
+    while high - low > _SECOND:  # after ``low`` come too many ticks, after ``high`` not
+        middle = low + (high - low) // 2
+        if _count(job, stamp(middle), latest) - 1 > CATCHUP_MAX:
+            low = middle
+        else:
+            high = middle
+    return next_after(job, stamp(high))
 
 
 def enter_fired(context: Context, job: Job, run_id: int, *, caught_up: bool) -> None:

@@ -48,6 +48,45 @@ class Schedule:
                 return None
         return datetime(*day, first(self.hours), first(self.minutes), first(self.seconds))
 
+    def count(self, low: datetime, high: datetime) -> int:
+        """Return how many wall-clock times fit from ``low`` to ``high``, naive and both included."""
+        if low > high:
+            return 0
+        found = self._days_between(low, high) * self._times_until(24, 0, 0)
+        if self._fits_day(low):
+            found -= self._times_until(low.hour, low.minute, low.second)
+        if self._fits_day(high):
+            found -= self._times_until(24, 0, 0) - self._times_until(high.hour, high.minute, high.second + 1)
+        return found
+
+    def _fits_day(self, at: datetime) -> bool:
+        return self._day_from(at.year, at.month, at.day) == (at.year, at.month, at.day)
+
+    def _days_between(self, low: datetime, high: datetime) -> int:
+        """Return how many days fit from that of ``low`` to that of ``high``, both included."""
+        found = 0
+        for number in range(low.year * 12 + low.month - 1, high.year * 12 + high.month):
+            year, month = number // 12, number % 12 + 1
+            if year < YEAR_MIN or not (self.years >> year - YEAR_MIN & 1 and self.months >> month & 1):
+                continue
+            days = self.days.of_month(year, month)
+            if (year, month) == (low.year, low.month):
+                days &= -1 << low.day
+            if (year, month) == (high.year, high.month):
+                days &= (2 << high.day) - 1
+            found += days.bit_count()
+        return found
+
+    def _times_until(self, hour: int, minute: int, second: int) -> int:
+        """Return how many times of a day that fits are before this one."""
+        minutes, seconds = self.minutes.bit_count(), self.seconds.bit_count()
+        found = _below(self.hours, hour) * minutes * seconds
+        if self.hours >> hour & 1:
+            found += _below(self.minutes, minute) * seconds
+            if self.minutes >> minute & 1:
+                found += _below(self.seconds, second)
+        return found
+
     def _day_from(self, year: int, month: int, day: int) -> tuple[int, int, int] | None:
         while (found := first(self.years, max(year - YEAR_MIN, 0))) >= 0:
             if found + YEAR_MIN != year:
@@ -70,6 +109,11 @@ class Schedule:
         if (fits := first(self.hours, hour + 1)) >= 0:
             return fits, first(self.minutes), first(self.seconds)
         return None
+
+
+def _below(values: int, end: int) -> int:
+    """Return how many values of the set are below ``end``."""
+    return (values & (1 << end) - 1).bit_count()
 
 
 def first(values: int, start: int = 0) -> int:

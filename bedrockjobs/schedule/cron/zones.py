@@ -54,6 +54,61 @@ def next_moment(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime |
     return found
 
 
+def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tzinfo) -> int:
+    """Return how often the schedule fires after ``after`` and not after ``until`` (both aware).
+
+    Stretches without a change of the clock are counted by their wall-clock times, all at once; the hours
+    around a change moment by moment.
+    """
+    if schedule.start is not None:
+        after = max(after, _moment(schedule.start, zone) - _INSTANT)
+    if schedule.end is not None:
+        until = min(until, _moment(schedule.end, zone))
+    after, until = max(after, _EARLIEST).astimezone(UTC), until.astimezone(UTC)
+    found = 0
+    while after < until:
+        end = until if zone is UTC else min(after + _STRETCH, until)
+        begin = max(after - _AROUND_CHANGE, _EARLIEST)  # the clock may have been put back just before
+        if zone is UTC or begin.astimezone(zone).utcoffset() == end.astimezone(zone).utcoffset():
+            found += schedule.count(_wall(after, zone) + _SECOND, _wall(end, zone))
+            after = end
+            continue
+        change = _first_change(begin, end, zone)
+        if change - _AROUND_CHANGE > after:
+            end = change - _AROUND_CHANGE
+            found += schedule.count(_wall(after, zone) + _SECOND, _wall(end, zone))
+            after = end
+            continue
+        end = min(change + _AROUND_CHANGE, until)
+        while (moment := next_moment(schedule, after, zone)) is not None and moment <= end:
+            found, after = found + 1, moment
+        after = end
+    return found
+
+
+_STRETCH = timedelta(days=5)
+"""Time that is looked through at once for a change of the clock: two changes are further apart."""
+
+_AROUND_CHANGE = timedelta(hours=3)
+"""More than any clock is put forward or back."""
+
+
+def _wall(moment: datetime, zone: tzinfo) -> datetime:
+    return moment.astimezone(zone).replace(tzinfo=None, fold=0, microsecond=0)
+
+
+def _first_change(low: datetime, high: datetime, zone: tzinfo) -> datetime:
+    """Return a moment near which the clock changes; the offsets of ``low`` and ``high`` differ."""
+    offset = low.astimezone(zone).utcoffset()
+    while high - low > _SECOND:
+        middle = low + (high - low) / 2
+        if middle.astimezone(zone).utcoffset() == offset:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
 def _moment(wall: datetime, zone: tzinfo) -> datetime:
     return (wall if wall.tzinfo else wall.replace(tzinfo=zone)).astimezone(UTC)
 
