@@ -12,6 +12,7 @@ from bedrockjobs.cli.output import (
     Record,
     as_json,
     away,
+    line_of,
     text_of,
     write_many,
     write_one,
@@ -101,12 +102,12 @@ RUN_COLUMNS = ("runID", "status", "cause", "attempt", "started", "took", "worker
 
 
 def run_row(run: Record) -> Record:
-    """Return a run as a row of a table: of its error the first line, the rest is what it printed last."""
+    """Return a run as a row of a table, with the line of its error that says what was wrong."""
     started = text_of(run, "started")
     return {
         **run,
         "took": took_text(started, text_of(run, "ended")),
-        "error": text_of(run, "error").partition("\n")[0],
+        "error": line_of(text_of(run, "error")),
     }
 
 

@@ -14,7 +14,7 @@ from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.groups import near
-from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
+from bedrockjobs.cli.output import Record, as_json, line_of, printable, text_of, write_many
 from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.since import Given, since_option, since_stamp
@@ -146,7 +146,7 @@ def _line(row: Record) -> str:
         for word, key in (("job", "jobID"), ("run", "runID"))
         if text_of(row, key)
     )
-    rest = ": ".join(part for part in (f"by {by}" if by else "", text_of(row, "detail")) if part)
+    rest = ": ".join(part for part in (f"by {by}" if by else "", line_of(text_of(row, "detail"))) if part)
     at = moment_text(text_of(row, "at"), SystemClock().now()).partition(" (")[0]
     parts = (at, f"{text_of(row, 'kind'):{KIND_WIDTH}}", f"{name:{NAME_WIDTH}}", ids, rest)
     return printable("  ".join(part for part in parts if part)).rstrip()
