@@ -28,7 +28,8 @@ CREATE TABLE jobs (
     lane        TEXT    NOT NULL DEFAULT '',    -- '': any worker may take it; else who may, see bedrockjobs/job/lanes.py
     options     TEXT    NOT NULL DEFAULT '{}',  -- what a user gave beside the above: a JSON object, retries, cmd, ...
     memory      TEXT    NOT NULL DEFAULT '{}',  -- what the server notes: a JSON object, see bedrockjobs/job/memory.py
-    checksum    INTEGER                         -- CRC-32 of data as the server wrote it; null: not known
+    checksum    INTEGER,                        -- CRC-32 of data as the server wrote it; null: not known
+    fingerprint TEXT    NOT NULL DEFAULT ''     -- of its error when it became FAILED, see bedrockjobs/base/failure_text.py
 ) STRICT;
 
 -- Somebody who changes data by hand knows nothing of its checksum: none is then better than a wrong one.
@@ -61,6 +62,9 @@ CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED
 
 -- The same of some names, for who sees no others.
 CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
+
+-- FAILED jobs by what failed alike: all that is counted of them.
+CREATE INDEX jobsFailedAlike ON jobs (fingerprint, name, jobID) WHERE state = 'FAILED';
 
 -- Schedules, among all that repeats.
 CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
@@ -110,13 +114,17 @@ CREATE TABLE runs (
     options      TEXT    NOT NULL DEFAULT '{}', -- the job's options then, a JSON object
     priority     INTEGER NOT NULL DEFAULT 500,  -- the job's then
     kept         TEXT    NOT NULL DEFAULT '',   -- stays until then, see keepFinished; '': one of the last of its name
-    created      TEXT    NOT NULL DEFAULT ''    -- when its job was made, where kept is not ''
+    created      TEXT    NOT NULL DEFAULT '',   -- when its job was made, where kept is not ''
+    fingerprint  TEXT    NOT NULL DEFAULT ''    -- of its error, of a run that failed, was lost or took too long; else ''
 ) STRICT;
 
 CREATE INDEX runsByName ON runs (name, runID);
 CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
 CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
+
+-- Runs that failed, by what failed alike.
+CREATE INDEX runsFailedAlike ON runs (fingerprint, name, runID, jobID) WHERE fingerprint <> '';
 
 -- What a run printed, for a day: neighbouring lines in one row. Where lines were left out, their numbers are missing.
 CREATE TABLE output (

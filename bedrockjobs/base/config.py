@@ -393,6 +393,9 @@ UNFIT_DELAY_S_MAX = 60
 JOBS_COUNTED_MAX = 10_000
 """Jobs of one state that the page of jobs counts, `10,000+` where there are more: some 5 ms each."""
 
+FINGERPRINT_CHARS_MAX = 64
+"""Length of a fingerprint that failures are asked for by: those of this version have 16."""
+
 SEEN_MAX = 10_000
 """Failed jobs, and failed runs, that are known as seen; of more the oldest count as new again."""
 

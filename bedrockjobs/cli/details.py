@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.complete import schedule_names
 from bedrockjobs.cli.options import option_text
@@ -12,7 +13,6 @@ from bedrockjobs.cli.output import (
     Record,
     as_json,
     away,
-    line_of,
     text_of,
     write_many,
     write_one,
@@ -102,7 +102,7 @@ RUN_COLUMNS = ("runID", "status", "cause", "attempt", "started", "took", "worker
 
 
 def run_row(run: Record) -> Record:
-    """Return a run as a row of a table, with the line of its error that says what was wrong."""
+    """Return a run as a row of a table: of its error the line that says what was wrong."""
     started = text_of(run, "started")
     return {
         **run,

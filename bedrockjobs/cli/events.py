@@ -11,10 +11,11 @@ import click
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.groups import near
-from bedrockjobs.cli.output import Record, as_json, line_of, printable, text_of, write_many
+from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
 from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.since import Given, since_option, since_stamp
@@ -125,7 +126,8 @@ def _newest(session: Session) -> int:
 
 def _row(record: Record) -> Record:
     """Return an event as a row of a table; no job and no run are left out."""
-    return {**record, **{key: "" for key in ("jobID", "runID") if record.get(key) == "0"}}
+    shown = {"detail": line_of(text_of(record, "detail"))}
+    return {**record, **shown, **{key: "" for key in ("jobID", "runID") if record.get(key) == "0"}}
 
 
 def _write(records: Iterable[Record], form: str) -> None:
@@ -146,7 +148,7 @@ def _line(row: Record) -> str:
         for word, key in (("job", "jobID"), ("run", "runID"))
         if text_of(row, key)
     )
-    rest = ": ".join(part for part in (f"by {by}" if by else "", line_of(text_of(row, "detail"))) if part)
+    rest = ": ".join(part for part in (f"by {by}" if by else "", text_of(row, "detail")) if part)
     at = moment_text(text_of(row, "at"), SystemClock().now()).partition(" (")[0]
     parts = (at, f"{text_of(row, 'kind'):{KIND_WIDTH}}", f"{name:{NAME_WIDTH}}", ids, rest)
     return printable("  ".join(part for part in parts if part)).rstrip()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import click
@@ -16,11 +17,14 @@ from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
+from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.commands import ListFailures, MarkSeen
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
 """What a page of failures holds: its member, its cursor, and what one is called."""
+
+SHOW_COLUMNS = ("kind", "id", "name", "at", "worker", "seen", "seenBy", "what was wrong")
 
 
 @click.group(cls=Group)
@@ -29,6 +33,7 @@ def failure() -> None:
 
     \b
     bedrockjobs failure list
+    bedrockjobs failure show 8f3c2f0c1b7a9d10
     bedrockjobs failure seen --name 'report/*'
     """
 
@@ -36,15 +41,17 @@ def failure() -> None:
 @failure.command("list")
 @click.argument("mask", metavar="[GLOB]", required=False, shell_complete=job_names)
 @click.option("--all", "everything", is_flag=True, help="Also what somebody has seen.")
+@limit_option("groups of jobs, and of runs,")
 @talks
 @pass_session
-def list_failures(session: Session, /, mask: str | None, everything: bool) -> None:
-    """List what failed: jobs that wait for somebody, and runs; of each the newest few hundred.
+def list_failures(session: Session, /, mask: str | None, everything: bool, limit: int) -> None:
+    """List what failed, grouped by what was wrong: jobs that wait for somebody, and runs.
 
-    `newest` is the newest of those that are alike: a jobID for jobs, a runID for runs. What somebody has
-    marked as seen is left out, but for --all.
+    Errors that differ in numbers, ids, quoted texts or paths are in one group. `count` covers the whole
+    group, `newest` is its newest member: a jobID or a runID. The run that made its job FAILED is not counted
+    beside it. What somebody has marked as seen is left out, but for --all.
     """
-    found = [group for group in _groups(session, mask) if everything or text_of(group, "unseen") != "0"]
+    found = list(_groups(session, {"name": mask}, limit, wanted=lambda group: everything or _is_new(group)))
     if session.form != "table":
         write_many(found, session.form, identity="name")
         return
@@ -57,6 +64,22 @@ def list_failures(session: Session, /, mask: str | None, everything: bool) -> No
 
 
 @failure.command()
+@click.argument("fingerprint")
+@click.option("--name", "mask", metavar="GLOB", shell_complete=job_names, help="Only of names that match.")
+@limit_option("jobs, and runs,")
+@talks
+@pass_session
+def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> None:
+    """List the failures of one group, the newest first; `failure list` tells its fingerprint."""
+    found = [one for key in _KINDS for one in islice(_members(session, mask, fingerprint, key), limit)]
+    if session.form != "table":
+        write_many(found, session.form, identity="id")
+        return
+    rows = [{**one, "what was wrong": text_of(one, "line")} for one in found]
+    write_many(rows, "table", SHOW_COLUMNS, none="Nothing with this fingerprint has failed.")
+
+
+@failure.command()
 @click.option("--name", "mask", metavar="GLOB", shell_complete=job_names, help="All of names that match.")
 @click.option(
     "--job", "jobs", metavar="ID|NAME", multiple=True, shell_complete=job_names,
@@ -65,22 +88,30 @@ def list_failures(session: Session, /, mask: str | None, everything: bool) -> No
 @click.option(
     "--run", "runs", metavar="RUNID", multiple=True, help="A run that failed; several: all of them."
 )
+@click.option("--fingerprint", help="All of one group.")
 @click.option("--undo", is_flag=True, help="Let them count as new again.")
 @by_option
 @talks
 @pass_session
 def seen(
-    session: Session, /, mask: str | None, jobs: tuple[str, ...], runs: tuple[str, ...], undo: bool, by: str
+    session: Session,
+    /,
+    mask: str | None,
+    jobs: tuple[str, ...],
+    runs: tuple[str, ...],
+    fingerprint: str | None,
+    undo: bool,
+    by: str,
 ) -> None:
-    """Mark failures as seen: the overview counts them no more, until they fail anew."""
-    if (mask is None) == (not jobs and not runs):
-        raise click.UsageError("give --name GLOB, or --job ID|NAME and --run RUNID")
+    """Mark failures as seen: the overview does not count them until they fail again."""
+    if (mask is None and fingerprint is None) == (not jobs and not runs):
+        raise click.UsageError("give --name GLOB or --fingerprint TEXT, or --job ID|NAME and --run RUNID")
     numbers = {"job": [job_id_of(session, each) for each in jobs], "run": list(runs)}
-    if mask is not None:
-        for group in _all_groups(session, mask):
-            numbers[text_of(group, "kind")] += [
+    if not jobs and not runs:
+        for which in _KINDS:
+            numbers[which[-1]] = [
                 text_of(one, "id")
-                for one in records_in(group["failures"])
+                for one in _all_members(session, mask, fingerprint, which)
                 if bool(text_of(one, "seen")) == undo
             ]
     marked = {"jobs": 0, "runs": 0}
@@ -95,39 +126,68 @@ def seen(
     write_one({key: str(count) for key, count in marked.items()}, session.form, said)
 
 
-def _groups(session: Session, mask: str | None) -> Iterator[Record]:
-    """Go through the groups of the newest jobs and runs that failed, each with its kind."""
-    page = session.record(built(ListFailures, {"name": mask}))
-    for key, _, kind in _KINDS:
-        yield from _of_kind(page, key, kind)
-
-
-def _all_groups(session: Session, mask: str) -> Iterator[Record]:
-    """Go through the groups of all jobs and runs that failed, page by page."""
+def _groups(
+    session: Session, asked: dict[str, Any], limit: int, wanted: Callable[[Record], bool]
+) -> Iterator[Record]:
+    """Yield up to ``limit`` wanted groups of each kind, those with the newest failures first."""
     for key, cursor, kind in _KINDS:
-        before = 0
-        while before is not None:
-            page = session.record(built(ListFailures, {"name": mask, cursor: before}))
-            yield from _of_kind(page, key, kind)
-            before = jsontext.parse(page[cursor])
+        found = filter(wanted, _pages(session, asked, key, cursor, kind))
+        yield from islice(found, limit)
+        if next(found, None) is not None:
+            click.echo(f"There are more groups of {key}: a higher --limit shows them.", err=True)
 
 
-def _of_kind(page: Record, key: str, kind: str) -> Iterator[Record]:
-    return ({"kind": RawJSON(jsontext.dump(kind)), **group} for group in records_in(page[key]))
+def _pages(session: Session, asked: dict[str, Any], key: str, cursor: str, kind: str) -> Iterator[Record]:
+    """Yield all groups of a kind, page by page."""
+    before = 0
+    while before is not None:
+        page = session.record(built(ListFailures, {**asked, cursor: before}))
+        for group in records_in(page[key]):
+            yield {"kind": RawJSON(jsontext.dump(kind)), **group}
+        before = jsontext.parse(page[cursor])
+
+
+def _all_members(
+    session: Session, mask: str | None, fingerprint: str | None, which: tuple[str, str, str]
+) -> Iterator[Record]:
+    """Yield all failed jobs, or runs, of one group or of all groups."""
+    if fingerprint:
+        yield from _members(session, mask, fingerprint, which)
+        return
+    for group in _pages(session, {"name": mask}, *which):
+        listed = records_in(group["failures"])
+        if len(listed) == int(text_of(group, "count")):
+            yield from listed
+        else:
+            yield from _members(session, mask, text_of(group, "fingerprint"), which)
+
+
+def _members(
+    session: Session, mask: str | None, fingerprint: str, which: tuple[str, str, str]
+) -> Iterator[Record]:
+    """Yield all failed jobs, or runs, of a group, each with its kind, the newest first."""
+    for group in _pages(session, {"name": mask, "fingerprint": fingerprint}, *which):
+        for one in records_in(group["failures"]):
+            yield {"kind": group["kind"], **one}
+
+
+def _is_new(group: Record) -> bool:
+    return text_of(group, "unseen") != "0"
 
 
 def _row(group: Record) -> Record:
-    failures = records_in(group["failures"])
-    count, unseen = len(failures), int(text_of(group, "unseen"))
-    newest = failures[0]
+    newest = records_in(group["failures"])[0]
+    count, unseen, names = (int(text_of(group, key)) for key in ("count", "unseen", "names"))
     by = text_of(newest, "seenBy")
+    others = f" and {names - 1:,} more" if names > 1 else ""
     return {
         "state": called(text_of(group, "state")),
-        "name": text_of(group, "name"),
+        "name": f"{text_of(group, 'name')}{others}",
         "count": f"{count:,} {text_of(group, 'kind')}{'s' if count != 1 else ''}",
         "new": f"{unseen:,}",
         "newest": text_of(newest, "id"),
-        "at": text_of(newest, "at"),
+        "at": text_of(group, "last"),
         "seen by": "" if unseen else by or "somebody",
+        "fingerprint": text_of(group, "fingerprint"),
         "what was wrong": text_of(group, "line"),
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -22,17 +22,7 @@ from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.wire import RawJSON, moment_of, stamp, wire_name
 from bedrockjobs.cli.groups import WordChoice
-from bedrockjobs.cli.output import (
-    FORMS,
-    WIDE,
-    Form,
-    Record,
-    printable,
-    raw_record,
-    set_wide,
-    tell_time_by,
-    text_of,
-)
+from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, tell_time_by, text_of
 from bedrockjobs.commands import Command, Reply, Status
 
 if TYPE_CHECKING:
@@ -230,10 +220,9 @@ def _set_server(ctx: click.Context, _: click.Parameter, value: str | None) -> No
         ctx.ensure_object(Session).server = value
 
 
-def _set_form(ctx: click.Context, _: click.Parameter, value: Form | Literal["wide"] | None) -> None:
+def _set_form(ctx: click.Context, _: click.Parameter, value: Form | None) -> None:
     if value is not None:
-        ctx.ensure_object(Session).form = "table" if value == WIDE else value
-        set_wide(ctx, wide=value == WIDE)
+        ctx.ensure_object(Session).form = value
 
 
 def _note_file(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
@@ -269,9 +258,8 @@ def _file_options(command: F, *, of_program: bool) -> F:
 
 def _form_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-o", "--output", type=WordChoice((*FORMS, WIDE)), expose_value=False, callback=_set_form,
-        help="How results are written; a table that fits the terminal if left out; wide shows all of it.",
-        **attributes,
+        "-o", "--output", type=WordChoice(FORMS), expose_value=False, callback=_set_form,
+        help="How results are written; a table if left out.", **attributes,
     )  # fmt: skip
 
 

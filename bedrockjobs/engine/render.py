@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.job.lifecycle import KEPT
 from bedrockjobs.job.rows import Job, RunGiven, RunRow
@@ -80,7 +81,7 @@ def error_kind(error: str) -> str:
         return ""
     if _HOW_IT_ENDED.fullmatch(lines[0]):
         return lines[0]
-    found = _EXCEPTION.match(lines[-1]) or _EXCEPTION.match(lines[0])
+    found = next(filter(None, map(_EXCEPTION.match, (line_of(error), lines[-1], lines[0]))), None)
     return found[1][:ERROR_KIND_CHARS_MAX] if found else NOT_SHOWN
 
 

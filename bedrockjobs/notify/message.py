@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.failure_text import line_of
 
 EVENTS_SHOWN = 20
 """Events that one message tells one by one; the others are counted."""
@@ -50,7 +51,7 @@ class Told(NamedTuple):
 
 def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> Told:
     """Return an event without what was printed, which a worker puts behind the first line of an error."""
-    detail = event["detail"].partition("\n")[0]
+    detail = line_of(event["detail"])
     return Told({**event, "detail": detail}, None if run is None else {**run, "output": []})
 
 

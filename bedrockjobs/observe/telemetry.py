@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.engine.events import RunEnded
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Telemetry:
         )
         if run.status not in WELL:
             span.set_attribute("error.type", run.status)
-            span.set_status(trace.StatusCode.ERROR, run.error.partition("\n")[0])
+            span.set_status(trace.StatusCode.ERROR, line_of(run.error))
         span.end(_nanoseconds(run.ended))
 
     async def close(self) -> None:

@@ -1,47 +1,46 @@
 """What failed: jobs that wait for somebody to look, and runs that failed, were lost or took too long.
 
-What is alike stands together; groups that somebody has marked as seen are folded away below the others.
+What is alike stands together; groups that somebody has marked as seen are folded away below the others. One
+group has a page of its own, which reaches all of its failures.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 from aiohttp import web
 
 from bedrockjobs.base.statuses import FAILED_STATUSES
-from bedrockjobs.commands import ListJobs
+from bedrockjobs.commands import ListFailures
 from bedrockjobs.commands.failures import FailureGroupReply
 from bedrockjobs.pages.site import Pages, Site, cursor
-from bedrockjobs.views.failures import Failed, failed_jobs, failed_runs
+from bedrockjobs.views.failures import Failed, failed_alike
 
-_FILTERS = ("name", "before", "runsBefore")
+_FILTERS = ("name", "fingerprint", "before", "runsBefore")
 
 
 class Shown(NamedTuple):
-    """A page of failures: what is new, what was seen, where it goes on, and what is missing."""
+    """A page of failures: what is new, what was seen, and where it goes on."""
 
     groups: list[FailureGroupReply]
     seen: list[FailureGroupReply]
     following: int | None
-    note: str
 
 
 async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     """Show what failed."""
     given = {name: request.query.get(name, "") for name in _FILTERS}
-    wanted = {"name": given["name"]} if given["name"] else {}
-    asked = ListJobs.read({**wanted, "after": given["before"] or "0"})
-    views = site.views
-    runs = await failed_runs(views, asked.name, cursor(request, "runsBefore", "a runID"))
+    wanted = {name: given[name] for name in ("name", "fingerprint") if given[name]}
+    asked = ListFailures.read(wanted)
+    before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
+    jobs = await failed_alike(site.views, "job", asked.name, asked.fingerprint, before)
+    runs = await failed_alike(site.views, "run", asked.name, asked.fingerprint, runs_before)
     return await site.show(
         request,
         "failures.html",
         title="Failures",
-        jobs=_shown(await failed_jobs(views, asked.name, asked.after or None)),
+        jobs=_shown(jobs),
         runs=_shown(runs),
-        key_of=key_of,
         failures=FAILED_STATUSES,
         filters=given,
     )
@@ -51,15 +50,5 @@ PAGES: Pages = (("/ui/failures", failures),)
 
 
 def _shown(found: Failed) -> Shown:
-    note = ""
-    if found.stopped_at is not None:
-        note = (
-            f"The search took its time: it looked down to run {found.stopped_at}. Older runs come behind it."
-        )
     unseen = [group for group in found.groups if group.unseen]
-    return Shown(unseen, [group for group in found.groups if not group.unseen], found.following, note)
-
-
-def key_of(group: FailureGroupReply) -> str:
-    """Return what names a group on the page: the same however many are in it."""
-    return hashlib.sha256(repr((group.state, group.name, group.line)).encode()).hexdigest()[:12]
+    return Shown(unseen, [group for group in found.groups if not group.unseen], found.following)

@@ -14,6 +14,7 @@ from aiohttp import web
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.base.words import called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
@@ -140,13 +141,13 @@ def timeline(
         words = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
         found.append(Moment(run["started"], "running", words, run["runID"]))
         if run["ended"]:
-            error = f": {run['error']}" if run["error"] else ""
+            error = f": {line_of(run['error'])}" if run["error"] else ""
             found.append(Moment(run["ended"], run["status"], f"{called(run['status'])}{error}", run["runID"]))
     for _, at, kind, _, _, run_id, by, detail in sorted(events):
         if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
             continue
         who = f" by {by}" if by else ""
-        found.append(Moment(at, kind, f"{kind}{who}{': ' if detail else ''}{detail}", run_id))
+        found.append(Moment(at, kind, f"{kind}{who}{': ' if detail else ''}{line_of(detail)}", run_id))
     found.sort(key=lambda moment: (moment.at, moment.run))  # what is equal keeps its order
     return found[::-1]
 

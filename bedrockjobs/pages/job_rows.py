@@ -9,13 +9,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.job.readiness import need_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.family import Family, told
 from bedrockjobs.pages.run import progress_of
 from bedrockjobs.pages.site import Site
 from bedrockjobs.pages.words import by_hand
-from bedrockjobs.views.failures import line_of
 from bedrockjobs.views.families import FamilyCounts
 from bedrockjobs.views.problems import pause_words
 from bedrockjobs.views.queues import Group, Held

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.commands import ListRuns, ListSchedules
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import cells, exactly, why_paused
-from bedrockjobs.views.failures import line_of
 
 ROWS = 25
 """Schedules on a page: each costs two reads more, of its ticks and of its runs."""

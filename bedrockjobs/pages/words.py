@@ -13,6 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bedrockjobs.base.duration import days_text, duration_text
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import moment_of, wire_name
 from bedrockjobs.base.words import called
@@ -196,5 +197,6 @@ GLOBALS: dict[str, Any] = {
     "hold_pattern": HOLD_PATTERN,
     "by_hand": by_hand,
     "lasted": lasted,
+    "line_of": line_of,
     "states": NAME_STATES,
 }

@@ -224,9 +224,48 @@ WITH {children} SELECT highest, looked, found.* FROM {looked_children} LEFT JOIN
 -- For which moment, why and how the newest runs of a job went.
 SELECT scheduledFor, cause, status FROM runs WHERE jobID = :jobID ORDER BY runID DESC LIMIT :limit;
 
--- name: seen
--- When and by whom failures were seen, of those between two numbers.
-SELECT number, at, "by" FROM seen WHERE kind = :kind AND number BETWEEN :low AND :high ORDER BY number LIMIT :limit;
+-- name: failed_jobs_alike
+-- FAILED jobs by their fingerprint: how many there are, of how many names, how many of them nobody has seen, the newest and
+-- the oldest, and when that one was last taken. Groups come in the order of their newest.
+SELECT alike.*, coalesce(first.lastRun, '') FROM (
+    SELECT fingerprint, count(*) AS counted, count(DISTINCT name) AS names,
+        count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID)) AS unseen,
+        max(jobID) AS newest, min(jobID) AS oldest
+        FROM jobs INDEXED BY jobsFailedAlike WHERE state = 'FAILED' AND fingerprint BETWEEN :low AND :high
+        AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
+        GROUP BY fingerprint HAVING max(jobID) < :before ORDER BY max(jobID) DESC LIMIT :limit
+) AS alike LEFT JOIN jobs AS first ON first.jobID = alike.oldest ORDER BY alike.newest DESC LIMIT :limit;
+
+-- name: failed_runs_alike
+-- The same of failed runs, but for those that made their job FAILED: one failure counts once.
+SELECT alike.*, coalesce(first.ended, '') FROM (
+    SELECT fingerprint, count(*) AS counted, count(DISTINCT name) AS names,
+        count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM seen WHERE kind = 'run' AND number = runs.runID)) AS unseen,
+        max(runID) AS newest, min(runID) AS oldest
+        FROM runs INDEXED BY runsFailedAlike WHERE fingerprint <> '' AND fingerprint BETWEEN :low AND :high
+        AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} AND {no_job_failed}
+        GROUP BY fingerprint HAVING max(runID) < :before ORDER BY max(runID) DESC LIMIT :limit
+) AS alike LEFT JOIN runs AS first ON first.runID = alike.oldest ORDER BY alike.newest DESC LIMIT :limit;
+
+-- name: newest_failed_jobs
+-- The newest FAILED jobs of each of some fingerprints.
+SELECT jobs.fingerprint, 'FAILED', jobs.name, jobs.jobID, jobs.lastRun, jobs.memory, '', '', coalesce(seen.at, ''),
+        coalesce(seen."by", '')
+    FROM json_each(:groups) AS asked CROSS JOIN jobs LEFT JOIN seen ON seen.kind = 'job' AND seen.number = jobs.jobID
+    WHERE jobs.jobID IN (SELECT jobID FROM jobs INDEXED BY jobsFailedAlike WHERE state = 'FAILED'
+        AND fingerprint = asked.value AND jobID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
+        ORDER BY jobID DESC LIMIT :members)
+    ORDER BY jobs.jobID DESC LIMIT :limit;
+
+-- name: newest_failed_runs
+-- The same of failed runs.
+SELECT runs.fingerprint, runs.status, runs.name, runs.runID, runs.ended, runs.error, runs.worker, runs.started,
+        coalesce(seen.at, ''), coalesce(seen."by", '')
+    FROM json_each(:groups) AS asked CROSS JOIN runs LEFT JOIN seen ON seen.kind = 'run' AND seen.number = runs.runID
+    WHERE runs.runID IN (SELECT runID FROM runs INDEXED BY runsFailedAlike WHERE fingerprint <> ''
+        AND fingerprint = asked.value AND runID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
+        AND {no_job_failed} ORDER BY runID DESC LIMIT :members)
+    ORDER BY runs.runID DESC LIMIT :limit;
 
 -- name: events_of_job
 -- The newest events of a job.

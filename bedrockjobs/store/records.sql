@@ -33,6 +33,14 @@ SELECT min(kept) FROM runs WHERE kept <> '';
 UPDATE runs SET status = ?, ended = ?, exitCode = ?, error = ?, result = ?, output = ?, kept = ?, created = ?
     WHERE runID = ?;
 
+-- name: fingerprint_run
+-- Note what a failed run is grouped by.
+UPDATE runs SET fingerprint = ? WHERE runID = ?;
+
+-- name: fingerprint_job
+-- Note what a FAILED job is grouped by.
+UPDATE jobs SET fingerprint = ? WHERE jobID = ?;
+
 -- name: stop_run
 -- Note what a run's worker is to be told.
 UPDATE runs SET stop = ? WHERE runID = ?;
@@ -357,6 +365,10 @@ DELETE FROM rules WHERE name = ?;
 -- name: last_event
 -- The number of the newest event.
 SELECT coalesce(max(seq), 0) FROM events;
+
+-- name: last_failed_run
+-- The run that made a job FAILED, if it is still known.
+SELECT runID, fingerprint FROM runs WHERE jobID = ? ORDER BY runID DESC LIMIT 1;
 
 -- name: put_seen
 -- Note who has seen a failure first, and when.

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.failure_text import fingerprint_of
 from bedrockjobs.base.jsontext import without_zeros
-from bedrockjobs.job.memory import MEMORY_KEYS
+from bedrockjobs.base.statuses import FAILED_STATUSES
+from bedrockjobs.job.memory import MEMORY_KEYS, decode_memory
 from bedrockjobs.job.rows import checksum_of
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 
@@ -23,8 +25,8 @@ REBUILT = {
     1: ("jobs", "meta"),
     2: ("jobs", "runs", "keys"),
     3: ("jobs", "runs", "keys"),
-    4: ("runs", "keys"),
-    5: ("keys",),
+    4: ("jobs", "runs", "keys"),
+    5: ("jobs", "runs", "keys"),
 }
 """The tables that a version has in another form; they are made anew, and their rows copied. Views, triggers
 and indexes hold no rows and are made anew from every version."""
@@ -128,6 +130,7 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
     if found < 4:
         _add_checksums(connection)
         told.append("The data of each got a checksum.")
+    _add_fingerprints(connection)
     return tuple(told)
 
 
@@ -156,6 +159,26 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
     """Give the data of all jobs its checksum, which older versions did not keep."""
     connection.create_function("checksum_of", 1, checksum_of, deterministic=True)
     connection.execute("UPDATE jobs SET checksum = checksum_of(data)")
+
+
+def _add_fingerprints(connection: sqlite3.Connection) -> None:
+    """Give failed jobs and runs the fingerprint of their error, which versions before 6 did not keep."""
+    connection.create_function("fingerprint_of", 1, fingerprint_of, deterministic=True)
+    connection.create_function("error_in", 1, error_in, deterministic=True)
+    connection.execute(
+        "UPDATE jobs SET fingerprint = fingerprint_of(error_in(memory)) WHERE state = 'FAILED'"
+    )
+    connection.execute(
+        f"UPDATE runs SET fingerprint = fingerprint_of(error) WHERE status IN {FAILED_STATUSES}"  # noqa: S608
+    )
+
+
+def error_in(memory: str) -> str:
+    """Return the error in a job's column ``memory``; empty if somebody wrote something else into it."""
+    try:
+        return decode_memory(memory).error or ""
+    except (ValueError, TypeError):
+        return ""
 
 
 def _move_notes(connection: sqlite3.Connection) -> int:

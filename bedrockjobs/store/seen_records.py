@@ -1,4 +1,4 @@
-"""Which failures somebody has looked at, as the open transaction sees them."""
+"""What is noted of failures: what they are grouped by, and which of them somebody has looked at."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from bedrockjobs.base.config import SEEN_MAX
 
 
 class SeenRecords:
-    """Failures that were seen."""
+    """Failures, as the open transaction sees them."""
 
     _execute: Callable[..., Any]
     _sql: Mapping[str, str]
+
+    def put_fingerprint(self, kind: str, number: int, fingerprint: str) -> None:
+        """Note what a failed ``job`` or ``run`` is grouped by."""
+        self._execute(self._sql[f"fingerprint_{kind}"], (fingerprint, number))
+
+    def last_failed_run(self, job_id: int) -> int | None:
+        """Return the run that made a job FAILED; None if that is not known."""
+        found = self._execute(self._sql["last_failed_run"], (job_id,)).fetchone()
+        return int(found[0]) if found is not None and found[1] else None
 
     def put_seen(self, kind: str, number: int, by: str, now: str) -> None:
         """Note who has seen a failed ``job`` or ``run`` first, and when."""

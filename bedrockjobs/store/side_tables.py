@@ -236,6 +236,14 @@ class Records(Protocol):
         """Forget a rule."""
         ...
 
+    def put_fingerprint(self, kind: str, number: int, fingerprint: str) -> None:
+        """Note what a failed ``job`` or ``run`` is grouped by."""
+        ...
+
+    def last_failed_run(self, job_id: int) -> int | None:
+        """Return the run that made a job FAILED; None if that is not known."""
+        ...
+
     def put_seen(self, kind: str, number: int, by: str, now: str) -> None:
         """Note who has seen a failed ``job`` or ``run`` first, and when."""
         ...

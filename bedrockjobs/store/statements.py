@@ -37,6 +37,12 @@ RUN_FOUND = (
 KEPT = "kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID)"
 """What is left of a job that ended well: a run that is kept for a time while the job is gone."""
 
+NO_JOB_FAILED = (
+    "NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID AND jobs.state = 'FAILED' AND NOT EXISTS"
+    " (SELECT 1 FROM runs AS later WHERE later.jobID = runs.jobID AND later.runID > runs.runID))"
+)
+"""That a run is not the one that made its job FAILED: then the job stands for both."""
+
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
 VISIBLE_ROW = (
@@ -97,6 +103,7 @@ MARKS = {
     "run_filters": RUN_FILTERS,
     "kept": f"(:kept IS NULL OR ({KEPT}))",
     "moment": MOMENT,
+    "no_job_failed": NO_JOB_FAILED,
     "failed_statuses": ", ".join(f"'{status}'" for status in FAILED_STATUSES),
 }
 """What the marks in the files of statements stand for, in the order in which they are put in."""

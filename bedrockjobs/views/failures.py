@@ -1,16 +1,16 @@
-"""ListFailures, and what the page of failures shows: what failed alike, put together, and who has seen it.
+"""ListFailures and the page of failures: what failed alike, grouped by its fingerprint and counted.
 
-FAILED jobs and failed runs come newest first, page by page; those of a page are alike that have the same
-state, name, and line that says what was wrong.
+A failure is a FAILED job, or a failed run of a job that was tried again, went on or is gone: the run that
+made its job FAILED is not listed beside it. Counts cover whole groups, not only what is listed of them.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.statuses import FAILED_STATUSES
+from bedrockjobs.base.config import JOB_ID_MAX
+from bedrockjobs.base.failure_text import line_of, shortened
 from bedrockjobs.commands import ListFailures
 from bedrockjobs.commands.failures import FailureGroupReply, FailureReply, FailuresReply
 from bedrockjobs.engine.handlers.context import Answer
@@ -18,29 +18,19 @@ from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.views import Views
 from bedrockjobs.views.narrowed import Narrowed
 
-JOBS_SHOWN = 100
-"""FAILED jobs on a page: each may be a group of its own, which is half a millisecond."""
+GROUPS_SHOWN = 50
+"""Groups on a page: a table each."""
 
-RUNS_SHOWN = 100
-"""Failed runs on a page."""
+LISTED_OF_GROUP = 20
+"""The newest failures of a group that are listed with it."""
+
+LISTED_OF_ONE = 100
+"""Failures on a page of one group."""
 
 ERROR_CHARS_SHOWN = 2_000
-"""Length of an error up to which it is shown; its run has the whole of it."""
+"""Length of an error up to which it is shown whole; its run has all of it."""
 
-_HOW_IT_ENDED = re.compile(r"exit status \d+|SIG\w+|timed out after .+")
-"""What a worker writes above the last lines of a command."""
-
-
-class _Failure(NamedTuple):
-    """One job or run that failed, as it was found."""
-
-    state: str
-    name: str
-    number: int
-    at: str
-    error: Any
-    worker: str = ""
-    started: str = ""
+Kind = Literal["job", "run"]
 
 
 class Failed(NamedTuple):
@@ -49,68 +39,75 @@ class Failed(NamedTuple):
     groups: list[FailureGroupReply]
     following: int | None
     """The number before which the next page begins."""
-    stopped_at: int | None = None
-    """How far a search got that took its time."""
 
 
-async def failed_jobs(views: Views | Narrowed, pattern: str | None, before: int | None) -> Failed:
-    """Return a page of FAILED jobs below a number."""
-    asked = await views.find.jobs(state="FAILED", pattern=pattern, before=before, limit=JOBS_SHOWN)
-    found = asked.without_data()
-    failures = [
-        _Failure("FAILED", job.name, job.job_id, job.last_run, job.memory.error) for job in found.jobs
-    ]
-    return Failed(await _groups(views, "job", failures), None if found.ended else found.reached)
+async def failed_alike(
+    views: Views | Narrowed, kind: Kind, pattern: str | None, fingerprint: str | None, before: int | None
+) -> Failed:
+    """Return a page of groups of failed jobs or runs, those with the newest failures first.
+
+    With a ``fingerprint`` the page is one of the failures of this group. ``before`` is a number: only groups
+    come whose newest failure has a lower one, of the failures of one group those with a lower one.
+    """
+    limit = JOB_ID_MAX if before is None else before
+    if fingerprint is None:
+        rows, more = await views.find.failed_alike(kind, pattern, None, limit, GROUPS_SHOWN)
+        fingerprints = [row[0] for row in rows]
+        listed, _ = await _failures(views, kind, pattern, fingerprints, JOB_ID_MAX, LISTED_OF_GROUP)
+        following = rows[-1][4] if more else None
+    else:
+        rows, _ = await views.find.failed_alike(kind, pattern, fingerprint, JOB_ID_MAX, 1)
+        listed, more = await _failures(views, kind, pattern, [fingerprint], limit, LISTED_OF_ONE)
+        following = listed[fingerprint][-1].id if more else None
+    groups = [_group(row, listed[row[0]]) for row in rows if row[0] in listed]
+    return Failed(sorted(groups, key=lambda group: not group.unseen), following)
 
 
-async def failed_runs(views: Views | Narrowed, pattern: str | None, before: int | None) -> Failed:
-    """Return a page of failed runs below a number."""
-    found = await views.find.runs(before=before, statuses=FAILED_STATUSES, pattern=pattern, limit=RUNS_SHOWN)
-    failures = [
-        _Failure(run.status, run.name, run.run_id, run.ended, run.error, run.worker, run.started)
-        for run in found.runs
-    ]
-    stopped = found.reached if not found.ended and len(failures) < RUNS_SHOWN else None
-    groups = await _groups(views, "run", failures)
-    return Failed(groups, None if found.ended else found.reached, stopped)
+class _Listed(FailureReply):
+    """A failure with what its group is told by."""
+
+    state: str
 
 
-def line_of(error: str) -> str:
-    """Return the line that says what was wrong: the first one, or the last one of what a command printed."""
-    lines = [line.strip() for line in error.splitlines() if line.strip()] or [""]
-    return lines[-1] if _HOW_IT_ENDED.fullmatch(lines[0]) else lines[0]
+async def _failures(
+    views: Views | Narrowed,
+    kind: Kind,
+    pattern: str | None,
+    fingerprints: list[str],
+    before: int,
+    members: int,
+) -> tuple[dict[str, list[_Listed]], bool]:
+    """Return the newest failures of some groups, and whether there are more of a single one."""
+    if not fingerprints:
+        return {}, False
+    rows = await views.find.newest_failed(kind, pattern, fingerprints, before, members + 1)
+    found: dict[str, list[_Listed]] = {}
+    for fingerprint, state, name, number, at, error, worker, started, seen, by in rows:
+        listed = _Listed(
+            id=number, name=name, at=at, line=line_of(error), error=shortened(error, ERROR_CHARS_SHOWN),
+            worker=worker, started=started, seen=seen, seen_by=by, state=state,
+        )  # fmt: skip
+        found.setdefault(fingerprint, []).append(listed)
+    more = len(found.get(fingerprints[0], ())) > members
+    return {fingerprint: listed[:members] for fingerprint, listed in found.items()}, more
 
 
-async def _groups(views: Views | Narrowed, kind: str, found: list[_Failure]) -> list[FailureGroupReply]:
-    seen = await views.find.seen_failures(kind, [failure.number for failure in found])
-    alike: dict[tuple[str, str, str], list[FailureReply]] = {}
-    for state, name, number, at, whole, worker, started in found:
-        error = str(whole or "")[:ERROR_CHARS_SHOWN]
-        seen_at, seen_by = seen.get(number, ("", ""))
-        alike.setdefault((state, name, line_of(error)), []).append(
-            FailureReply(
-                id=number, at=at, error=error, worker=worker, started=started, seen=seen_at, seen_by=seen_by
-            )
-        )
-    groups = [
-        FailureGroupReply(
-            state=state, name=name, line=line, failures=failures,
-            unseen=sum(not failure.seen for failure in failures),
-        )
-        for (state, name, line), failures in alike.items()
-    ]  # fmt: skip
-    return sorted(groups, key=lambda group: not group.unseen)
+def _group(row: tuple[Any, ...], listed: list[_Listed]) -> FailureGroupReply:
+    fingerprint, count, names, unseen, _, _, first = row
+    newest = listed[0]
+    return FailureGroupReply(
+        fingerprint=fingerprint, state=newest.state, name=newest.name, names=names, line=newest.line,
+        count=count, unseen=unseen, first=first, last=newest.at,
+        failures=[FailureReply(**one.model_dump(exclude={"state"})) for one in listed],
+    )  # fmt: skip
 
 
 @handles(ListFailures)
 async def list_failures(views: Views, command: ListFailures) -> Answer:
     """List what failed."""
-    jobs = await failed_jobs(views, command.name, command.before or None)
-    runs = await failed_runs(views, command.name, command.runs_before or None)
+    jobs = await failed_alike(views, "job", command.name, command.fingerprint, command.before or None)
+    runs = await failed_alike(views, "run", command.name, command.fingerprint, command.runs_before or None)
     reply = FailuresReply(
-        jobs=jobs.groups,
-        runs=runs.groups,
-        before=jobs.following,
-        runs_before=runs.following,
+        jobs=jobs.groups, runs=runs.groups, before=jobs.following, runs_before=runs.following
     )
     return Answer(jsontext.dump(reply.model_dump(by_alias=True)))

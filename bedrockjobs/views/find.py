@@ -13,12 +13,13 @@ from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Scope
-from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX, SEEN_MAX
+from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.engine.render import error_kind, event_as_unseen, job_as_unseen, job_without_data
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
+from bedrockjobs.store.schema import error_in
 from bedrockjobs.views.queues import OLDEST_MAX
 from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pattern
 
@@ -45,6 +46,12 @@ NAMES_WALKED = 5_000
 
 SCHEDULES_LOOKED_AT = 10_000
 """Schedules that are looked at for one in trouble: 10 to 15 ms of the reader."""
+
+_ERROR = 5
+"""Where a row of ``newest_failed`` has its error."""
+
+_ANY_FINGERPRINT = "~"
+"""A text that comes after every fingerprint."""
 
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 _ASIDE = frozenset({"FAILED", "PAUSED"})
@@ -347,13 +354,40 @@ class Finder:
             found.update(row[0] for row in rows if row[0].startswith(prefix) and scope.sees(row[0]))
         return sorted(found)[:limit]
 
-    async def seen_failures(self, kind: str, numbers: Collection[int]) -> dict[int, tuple[str, str]]:
-        """Return when and by whom failed jobs or runs were seen, of those that were."""
-        if not numbers:
-            return {}
-        given = {"kind": kind, "low": min(numbers), "high": max(numbers)}
-        rows = (await self._reader.view("seen", given, SEEN_MAX)).rows
-        return {number: (at, by) for number, at, by in rows}
+    async def failed_alike(
+        self, kind: str, pattern: str | None, fingerprint: str | None, before: int, limit: int
+    ) -> tuple[list[tuple[Any, ...]], bool]:
+        """Return groups of failed jobs or runs whose newest number is below ``before``; whether more follow.
+
+        A row is a fingerprint, how many failed, of how many names, how many of them nobody has seen, the
+        newest and the oldest number, and when the oldest one failed.
+        """
+        given = {
+            "pattern": pattern, "visible": self._visible, "before": before,
+            "low": fingerprint or "", "high": fingerprint or _ANY_FINGERPRINT,
+        }  # fmt: skip
+        page = await self._reader.view(f"failed_{kind}s_alike", given, limit, scans=True)
+        return page.rows, page.more
+
+    async def newest_failed(
+        self, kind: str, pattern: str | None, fingerprints: list[str], before: int, members: int
+    ) -> list[tuple[Any, ...]]:
+        """Return the newest ``members`` failures below ``before`` of some groups, the newest first.
+
+        A row is a fingerprint, a state, a name, a number, when it failed, its error, worker and start, and
+        when and by whom it was seen.
+        """
+        given = {
+            "groups": jsontext.dump(fingerprints), "pattern": pattern, "visible": self._visible,
+            "before": before, "members": members,
+        }  # fmt: skip
+        limit = len(fingerprints) * members
+        rows = (await self._reader.view(f"newest_failed_{kind}s", given, limit, scans=True)).rows
+        if kind == "job":
+            rows = [(*row[:_ERROR], error_in(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
+        if self._data:
+            return rows
+        return [(*row[:_ERROR], error_kind(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job (as in EventReply), the newest first."""

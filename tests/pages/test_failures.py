@@ -6,7 +6,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from bedrockjobs.views.failures import line_of
+from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.views.failures import GROUPS_SHOWN, LISTED_OF_GROUP, LISTED_OF_ONE
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 from tests.pages.test_schedules import awake
@@ -18,6 +19,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def site(start_site: StartSite) -> Site:
     """Return a server whose clock a test moves."""
     return await start_site(test_clock=True)
+
+
+async def fail_and_revive(site: Site, name: str, error: str) -> int:
+    """Let a job fail that somebody revives, so that its run stands alone; return the jobID."""
+    job = await site.fail(name, error)
+    await site.ask("RetryJob", jobID=job, revive=True)
+    return job
 
 
 async def test_nothing_failed(site: Site, page: Page) -> None:
@@ -38,7 +46,9 @@ async def test_what_failed_alike_stands_together(site: Site, page: Page) -> None
     await expect(groups.nth(1).locator("table")).to_be_hidden()
     await groups.first.locator("summary").click()
     await expect(groups.first.get_by_role("link", name=str(last), exact=True)).to_be_visible()
-    await expect(page.locator("#runs .group")).to_have_count(2)
+    await expect(page.locator("#runs .problem.well")).to_contain_text("No other run has failed.")
+    await site.ask("RetryJob", jobID=last, revive=True)
+    await expect(page.locator("#runs .group")).to_have_count(1)
     await page.locator("#runs summary").first.click()
     await check(page)
     await page.locator("#runs .group").first.get_by_role("link").click()
@@ -53,6 +63,17 @@ async def test_what_failed_alike_stands_together(site: Site, page: Page) -> None
         ("exit status 3", "exit status 3"),
         ("SMTP 550: no mailbox\nat line 3", "SMTP 550: no mailbox"),
         ("", ""),
+        (
+            "Traceback (most recent call last):\n  f()\nValueError: a\nb",
+            "ValueError: a",
+        ),
+        ("exit status 1\nTraceback (most recent call last):\n  f()\nKeyError: 1\nbye", "KeyError: 1"),
+        ("ValueError: a\nTraceback (most recent call last):\n  f()\nValueError: a", "ValueError: a"),
+        (
+            "  + Exception Group Traceback (most recent call last):\n  |   f()\n"
+            "  | ExceptionGroup: x (1 sub)\n  +-+-------- 1 --------\n    | ValueError: a\n    +-----",
+            "ExceptionGroup: x (1 sub)",
+        ),
     ],
 )
 async def test_failures_are_alike_by_the_line_that_says_what_was_wrong(error: str, line: str) -> None:
@@ -61,7 +82,7 @@ async def test_failures_are_alike_by_the_line_that_says_what_was_wrong(error: st
 
 async def test_a_groups_jobs_are_retried_and_leave_the_list(site: Site, page: Page) -> None:
     jobs = [await site.fail("a", "same") for _ in range(3)]
-    other = await site.fail("b", "same")
+    other = await site.fail("b", "another")
     await site.open(page, "ui/failures")
     group = page.locator("#jobs .group", has_text="3 jobs")
     await group.locator("summary").focus()
@@ -109,7 +130,7 @@ async def test_a_group_is_marked_as_seen_and_comes_back_when_it_fails_anew(site:
 
 
 async def test_seen_can_be_taken_back_and_runs_have_it_too(site: Site, page: Page) -> None:
-    await site.fail("a", "first")
+    await fail_and_revive(site, "a", "first")
     run = (await site.ask("ListRuns"))["runs"][0]["runID"]
     await site.ask("MarkSeen", runIDs=[run], by="ann")
     await site.open(page, "ui/failures")
@@ -139,32 +160,79 @@ async def test_a_failure_appears_and_what_is_open_stays_open(site: Site, page: P
 
 
 async def test_timeouts_and_lost_runs_are_there_and_successes_are_not(site: Site, page: Page) -> None:
-    await site.create("slow", runTimeout="1s", grace="1s", onLost="fail")
+    slow = await site.create("slow", runTimeout="1s", grace="1s", onLost="fail")
     await site.take("slow", heartbeat=True)
     job = await site.create("fine")
     good = await site.take("fine")
     await site.ask("FinishJob", jobID=job, runID=good["runID"])
     await site.ask("AdvanceClock", seconds=60)
+    await site.ask("RetryJob", jobID=slow, revive=True)
     await site.open(page, "ui/failures")
     await expect(page.locator("#runs .group")).to_contain_text("timeout")
     await expect(page.locator("#runs .group")).to_have_count(1)
 
 
 async def test_pages_and_the_filter_by_name(site: Site, page: Page) -> None:
-    for number in range(101):
-        await site.fail(f"n/{number}", "x")
+    words = [f"{first}{second} broke" for first in "abcdef" for second in "ghijklmno"]
+    for word in words:
+        await site.fail(f"n/{word[:2]}", word)
     await site.open(page, "ui/failures")
     groups = page.locator("#jobs .group")
-    await expect(groups).to_have_count(100)
-    await expect(page.locator("#runs .group")).to_have_count(100)
-    await page.get_by_role("link", name="Older runs").click()
-    await expect(page.locator("#runs .group").first).to_contain_text("n/0")
+    await expect(groups).to_have_count(GROUPS_SHOWN)
     await awake(page)
     await page.keyboard.press("n")
-    await expect(groups).to_have_count(1)
+    await expect(groups).to_have_count(len(words) - GROUPS_SHOWN)
+    await expect(groups.last).to_contain_text(words[0])
     await awake(page)
     await page.keyboard.press("/")
-    await page.keyboard.type("n/1?")
+    await page.keyboard.type("n/a?")
     await page.keyboard.press("Enter")
-    await expect(groups).to_have_count(10)
-    await expect(page.locator("#runs .group")).to_have_count(10)
+    await expect(groups).to_have_count(9)
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/shop/orders.py", line 7, in charge
+    raise LookupError(number)
+LookupError: order {number} is not there"""
+
+
+async def test_a_group_tells_its_true_total_and_leads_to_all_of_it(site: Site, page: Page) -> None:
+    for number in range(105):
+        await site.fail(f"order/{number % 2}", TRACEBACK.format(number=number))
+    await site.open(page, "ui/failures")
+    group = page.locator("#jobs .group")
+    await expect(group.locator("summary")).to_contain_text("LookupError: order 104 is not there")
+    await expect(group.locator("summary")).to_contain_text("105 jobs")
+    await expect(group.locator("summary")).to_contain_text("and 1 more name")
+    await group.locator("summary").click()
+    await expect(group.locator("tbody tr")).to_have_count(LISTED_OF_GROUP)
+    await group.get_by_role("link", name="All 105 jobs").click()
+    await expect(group.locator("tbody tr")).to_have_count(LISTED_OF_ONE)
+    await awake(page)
+    await page.keyboard.press("n")
+    await expect(group.locator("tbody tr")).to_have_count(5)
+    await group.locator("summary").click()
+    await group.get_by_role("button", name="Mark as seen").click()
+    await page.locator("#confirm-yes").click()
+    await expect(group.locator("summary")).to_contain_text("105 jobs, 100 new")
+
+
+async def test_errors_of_several_lines_stand_as_they_were_written(site: Site, page: Page) -> None:
+    """On the pages of a failure, of its job and its run; in lists the line of the exception stands alone."""
+    error = TRACEBACK.format(number=7)
+    job = await site.fail("order", error)
+    run = (await site.ask("ListRuns"))["runs"][0]["runID"]
+    for width in (1280, 390):
+        await page.set_viewport_size({"width": width, "height": 800})
+        for path, place in (
+            (f"ui/jobs/{job}", "div.problem pre"), (f"ui/runs/{run}", "dd pre"), ("ui/failures", "td.error"),
+        ):  # fmt: skip
+            await site.open(page, path)
+            found = page.locator(place).first
+            assert error.rstrip() in str(await found.text_content()), (path, place)
+            spaces = await found.evaluate("each => getComputedStyle(each).whiteSpace")
+            assert spaces in ("pre", "pre-wrap"), (path, width, spaces)
+    for path in ("ui/runs", "ui/jobs?state=FAILED", "ui/events"):
+        await site.open(page, path)
+        await expect(page.locator("main")).to_contain_text("LookupError: order 7 is not there")
+        await expect(page.locator("main")).not_to_contain_text("Traceback")

@@ -14,6 +14,7 @@ import pytest
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX
+from bedrockjobs.base.failure_text import fingerprint_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import statements
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
@@ -66,6 +67,7 @@ RUN_FOUND: Axis = [
 LANES = [
     "", "argv", "every", "for w1", "lock db", "lock disk x", "mock", "now", "now lock disk x", "argv lock db"
 ]  # fmt: skip
+FINGERPRINTS = [fingerprint_of("no"), fingerprint_of("")]
 KINDS = each("kind", None, "triggered", "paused")
 SEARCH = [BEFORE, STATE, MOMENT, TEXT, each("stretch", 1_000, 30)]
 RUNS = [BEFORE, PATTERN, FILTERS]
@@ -129,7 +131,18 @@ GIVEN: dict[str, list[Axis]] = {
         for statement in ("children", "family", "failed_children")
     },
     "tries_of_schedule": [JOBS],
-    "seen": [each("kind", "job", "run"), each("low", 0, 2), each("high", 1, 1_000)],
+    **{
+        f"failed_{one}s_alike": [
+            each("low", "", "f1"), each("high", "~"), BEFORE, PATTERN, VISIBLE,
+        ]
+        for one in ("job", "run")
+    },
+    **{
+        f"newest_failed_{one}s": [
+            each("groups", jsontext.dump(FINGERPRINTS)), each("members", 50, 1), BEFORE, PATTERN, VISIBLE,
+        ]
+        for one in ("job", "run")
+    },
     "events_of_job": [each("jobID", *range(200))],
     "health_of_schedule": [],
     "queue_lanes": [],
@@ -293,7 +306,7 @@ CHANGES = {
     "drained_workers": ("drains", "worker", "worker"),
     "audit": ("audit", "seq", "address"),
     "tokens": ("tokens", "name", "created"),
-    "seen": ("seen", "number", "by"),
+    "newest_failed_jobs": ("seen", "number", "by"),
 }
 """Statements, each with a table, its key, and the column that is changed in the row with the highest key."""
 

@@ -9,11 +9,15 @@ from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
 
+AT = "2026-11-21 09:00:00"
+
 
 def failure(number: int, seen: str = "", by: str = "") -> dict[str, Any]:
     """Return a failure as the server answers it."""
-    at = "2026-11-21 09:00:00"
-    return {"id": number, "at": at, "error": "x", "worker": "", "started": "", "seen": seen, "seenBy": by}
+    return {
+        "id": number, "name": "a", "at": AT, "line": "x", "error": "x", "worker": "", "started": "",
+        "seen": seen, "seenBy": by,
+    }  # fmt: skip
 
 
 def page(*groups: tuple[str, str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -23,7 +27,18 @@ def page(*groups: tuple[str, str, list[dict[str, Any]]]) -> dict[str, Any]:
         state = "FAILED" if kind == "jobs" else "frozen"
         unseen = sum(not one["seen"] for one in failures)
         found[kind].append(
-            {"state": state, "name": name, "line": "no disk", "unseen": unseen, "failures": failures}
+            {
+                "state": state,
+                "name": name,
+                "names": 1,
+                "fingerprint": f"f{name}",
+                "line": "no disk",
+                "unseen": unseen,
+                "failures": failures,
+                "count": len(failures),
+                "last": AT,
+                "first": AT,
+            }
         )
     return found
 
@@ -45,7 +60,7 @@ def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeSer
         ["FAILED", "a", "2 jobs", "1", "9"], ["lost", "c", "1 run", "1", "5"]
     ]  # fmt: skip
     everything = run("failure", "list", "--all").stdout
-    assert cells(everything.splitlines()[2])[-2:] == ["ann", "no disk"]
+    assert cells(everything.splitlines()[2])[-3:] == ["ann", "fb", "no disk"]
     assert [group["kind"] for group in json.loads(run("failure", "list", "-o", "json").stdout)] == [
         "job",
         "run",
@@ -95,5 +110,5 @@ def test_names_or_numbers_are_given(fake: FakeServer) -> None:
     for given in ((), ("--name", "a", "--job", "1")):
         found = run("failure", "seen", *given)
         assert found.exit_code == 2
-        assert "give --name GLOB, or --job ID|NAME and --run RUNID" in found.stderr
+        assert "give --name GLOB or --fingerprint TEXT, or --job ID|NAME and --run RUNID" in found.stderr
     assert fake.wired == []

@@ -68,13 +68,13 @@ def test_show_leaves_out_what_says_nothing(fake: FakeServer) -> None:
     assert json.loads(run("run", "show", "3", "-o", "json").stdout) == RUN
 
 
-def test_a_table_has_the_first_line_of_an_error(fake: FakeServer) -> None:
+def test_a_table_has_the_line_of_an_error_that_says_what_was_wrong(fake: FakeServer) -> None:
     """The others are what the run printed last, which `show` has below; without output it shows them all."""
     failed = {**RUN, "error": "SIGTERM\nlast words\x1b[2J\n"}
     fake.will("ListRuns", {"runs": [failed]})
     fake.will("QueryRun", failed, {**failed, "output": []})
-    assert run("run", "list").stdout.splitlines()[1].endswith("  SIGTERM")
-    assert "error               SIGTERM\n" in run("run", "show", "3").stdout
+    assert run("run", "list").stdout.splitlines()[1].endswith("  last words\\u001b[2J")
+    assert "error               last words\\u001b[2J\n" in run("run", "show", "3").stdout
     shown = run("run", "show", "3").stdout
     assert f"error               SIGTERM\n{'':20}last words\\u001b[2J\n" in shown
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError, Forbidden
+from bedrockjobs.base.failure_text import fingerprint_of
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import SECONDS, stamp_ms
 from bedrockjobs.engine.events import Event, Noted
@@ -130,6 +131,9 @@ class Context:
             self.unit.delete(job.job_id)
         else:
             self.unit.save(job)
+            if job.state == "FAILED":
+                fingerprint = fingerprint_of(job.memory.error or "")
+                self.unit.records.put_fingerprint("job", job.job_id, fingerprint)
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ from typing import Literal
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
     DATA_CHARS_PER_COMMAND_MAX,
-    ERROR_CHARS_MAX,
     UNFIT_DELAY_S_MAX,
     UNFIT_MAX,
 )
 from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
+from bedrockjobs.base.failure_text import shortened
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, stamped
@@ -208,10 +208,10 @@ def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> N
     A job that the worker is ``unfit`` for waits a while, so that another one can take it. Nobody can if that
     happens again and again: then it has failed.
     """
-    unfit = None if command.unfit is None else command.unfit[:ERROR_CHARS_MAX]
+    unfit = None if command.unfit is None else shortened(command.unfit)
     times = job.memory.unfit + 1
     if unfit is not None and times > UNFIT_MAX:
-        words = f"No worker could run it in {times} tries: {unfit}"[:ERROR_CHARS_MAX]
+        words = shortened(f"No worker could run it in {times} tries: {unfit}")
         runs.close(context, job, "fail", error=words, exit_code=command.exit_code)
         notes = job.memory.after_run(error=words, exit_code=command.exit_code)
         after_failure(context, changed.remembering(notes)._replace(expires=""), final=True)
@@ -294,7 +294,7 @@ def fail_job(context: Context, command: FailJob) -> Answer:
     if not lifecycle.allows("fail", job.state):
         raise WrongState("Can only fail RUNNING or RUNQUEUED jobs", f"jobID: the job is {job.state}")
     data = job.data if command.data is None else keep_mark(command.data, job)
-    error = None if command.error is None else command.error[:ERROR_CHARS_MAX]
+    error = None if command.error is None else shortened(command.error)
     notes = job.memory.after_run(error=error, exit_code=command.exit_code)
     status = runs.close(
         context,

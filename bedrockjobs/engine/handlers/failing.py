@@ -11,12 +11,12 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
     BACKOFF_S_DEFAULT,
     BACKOFF_S_MAX_DEFAULT,
-    ERROR_CHARS_MAX,
     GRACE_S_DEFAULT,
     LOST_RUNS_MAX,
     TAKE_BACK_S,
 )
 from bedrockjobs.base.errors import DamagedData
+from bedrockjobs.base.failure_text import line_of, shortened
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.engine.events import JOB_LOST, JOB_RETRIED, RunForgotten
 from bedrockjobs.engine.handlers import families, runs, ticks
@@ -118,10 +118,11 @@ def resume_parent(context: Context, job_id: int) -> None:
     if failed:
         first = failed[0]
         words = (
-            f"Child job {first.job_id} ({first.name}) failed: {first.memory.error or 'no error was given'}"
+            f"Child job {first.job_id} ({first.name}) failed:"
+            f" {line_of(first.memory.error or '') or 'no error was given'}"
         )
         words += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        over(context, parent.noting(error=words[:ERROR_CHARS_MAX])._replace(expires=""), "child failed")
+        over(context, parent.noting(error=shortened(words))._replace(expires=""), "child failed")
     else:
         context.save(placed(lifecycle.move(parent, "children end"))._replace(expires=""))
 
@@ -165,7 +166,7 @@ def stopped(context: Context, job: Job) -> None:
 
 def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
     """Write a schedule that can be evaluated no more as FAILED; UpdateJob or RetryJob mends it."""
-    words = f"Its repeat can not be evaluated: {error}"[:ERROR_CHARS_MAX]
+    words = shortened(f"Its repeat can not be evaluated: {error}")
     notes = job.memory.after_end()._replace(
         error=words, broken=True, failed=True, trigger=None, pending=False, before=None
     )

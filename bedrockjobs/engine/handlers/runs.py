@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bedrockjobs.base.config import (
-    ERROR_CHARS_MAX,
     GRACE_S_DEFAULT,
     HISTORY_DEFAULT,
     LEASE_S_DEFAULT,
     OUTPUT_TAIL_DEFAULT,
 )
+from bedrockjobs.base.failure_text import fingerprint_of, shortened
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.base.wire import after_seconds, moment_of
@@ -96,7 +96,7 @@ def close(
     run = run._replace(
         status=status,
         ended=context.now_ms,
-        error=without_zeros(error[:ERROR_CHARS_MAX]),
+        error=without_zeros(shortened(error)),
         exit_code=exit_code,
         result=result,
         output=records.last_lines(run.run_id, given(options.output_lines, OUTPUT_TAIL_DEFAULT)),
@@ -108,6 +108,8 @@ def close(
         keep_success=given(options.keep_success, HISTORY_DEFAULT),
         keep_fail=given(options.keep_fail, HISTORY_DEFAULT),
     )
+    if status in FAILED_STATUSES:
+        records.put_fingerprint("run", run.run_id, fingerprint_of(run.error))
     running.went_on(context, run.name)
     took_s = (context.moment - moment_of(run.started)).total_seconds()
     context.emit(

@@ -20,7 +20,14 @@ def mark_seen(context: Context, command: MarkSeen) -> Answer:
         for run in map(records.run, dict.fromkeys(command.run_ids))
         if run and run.status in FAILED_STATUSES
     ]
-    for kind, numbers in (("job", [job.job_id for job in jobs]), ("run", [run.run_id for run in runs])):
+    of_jobs = filter(None, map(records.last_failed_run, (job.job_id for job in jobs)))
+    for kind, numbers in (
+        ("job", [job.job_id for job in jobs]),
+        (
+            "run",
+            [*(run.run_id for run in runs), *of_jobs],
+        ),  # a job and its run are one failure
+    ):
         for number in numbers:
             if command.seen:
                 records.put_seen(kind, number, command.by, context.now)

@@ -162,6 +162,16 @@ UPDATE runs SET status = new.status, ended = new.ended, exitCode = new.exitCode,
         $9::text[]) AS new (runID, status, ended, exitCode, error, result, output, kept, created)
     WHERE runs.runID = new.runID;
 
+-- name: fingerprint_jobs
+-- Note what FAILED jobs are grouped by.
+UPDATE jobs SET fingerprint = new.fingerprint FROM unnest($1::bigint[], $2::text[]) AS new (jobID, fingerprint)
+    WHERE jobs.jobID = new.jobID;
+
+-- name: fingerprint_runs
+-- Note what failed runs are grouped by.
+UPDATE runs SET fingerprint = new.fingerprint FROM unnest($1::bigint[], $2::text[]) AS new (runID, fingerprint)
+    WHERE runs.runID = new.runID;
+
 -- name: add_events
 -- Tell what happened, in the order of the set.
 INSERT INTO events (at, kind, name, jobID, runID, by, detail) SELECT * FROM unnest($1::text[], $2::text[], $3::text[],

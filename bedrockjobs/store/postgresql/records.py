@@ -36,6 +36,7 @@ class PostgreSQLRecords(TableRecords):
         self._opened: list[tuple[RunRow, RunGiven]] = []
         self._closed: list[RunRow] = []
         self._chunks: list[Chunk] = []
+        self._fingerprints: dict[str, list[tuple[int, str]]] = {"job": [], "run": []}
         self._over: list[int] = []
         """Those of them that have ended."""
         self._ends: dict[int, tuple[int, int]] = {}
@@ -65,6 +66,7 @@ class PostgreSQLRecords(TableRecords):
     def _forget_ahead(self) -> None:
         self._runs, self._over, self._ends, self._small, self._keys = {}, [], {}, {}, {}
         self._opened, self._closed, self._chunks = [], [], []
+        self._fingerprints = {"job": [], "run": []}
 
     def read_ahead(
         self, run_ids: Iterable[int], runs: list[Row], keys: Iterable[str], used: list[Row]
@@ -145,12 +147,14 @@ class PostgreSQLRecords(TableRecords):
     @property
     def changed(self) -> bool:
         """Tell whether there are runs and lines that were not yet written."""
-        return bool(self._opened or self._closed or self._chunks)
+        return bool(self._opened or self._closed or self._chunks or any(self._fingerprints.values()))
 
     def differences(self) -> list[Statement]:
         """Return statements that write runs that were opened and closed, and lines; take that as written."""
         opened, closed, chunks = self._opened, self._closed, self._chunks
+        fingerprints = self._fingerprints
         self._opened, self._closed, self._chunks = [], [], []
+        self._fingerprints = {"job": [], "run": []}
         sets = (
             (
                 "insert_runs",
@@ -177,8 +181,14 @@ class PostgreSQLRecords(TableRecords):
                 ),
             ),
             ("append_chunks", columns([*map(tuple, chunks)])),
+            ("fingerprint_jobs", columns([*dict(fingerprints["job"]).items()])),
+            ("fingerprint_runs", columns([*fingerprints["run"]])),
         )  # fmt: skip
         return [(SQL[name], parameters) for name, parameters in sets if parameters]
+
+    def put_fingerprint(self, kind: str, number: int, fingerprint: str) -> None:
+        """Note what a failed ``job`` or ``run`` is grouped by, when what else is known of it is written."""
+        self._fingerprints[kind].append((number, fingerprint))
 
     def end_of_output(self, run_id: int) -> tuple[int, int]:
         """Return the number of a run's last line of output, and the bytes that it has printed."""

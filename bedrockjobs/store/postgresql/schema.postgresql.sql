@@ -30,7 +30,8 @@ CREATE TABLE jobs (
         STORED,                                  -- the lane in which a take looks: all locks share one
     lock        text   COLLATE "C" NOT NULL GENERATED ALWAYS AS (CASE WHEN lane = '' THEN '' ELSE
         coalesce(substring(lane FROM '^(?:now )?(?:(?:cmd|argv|url) )?lock (.+)$'), '') END)
-        STORED                                   -- the lock that it holds while it is RUNNING; '': none
+        STORED,                                  -- the lock that it holds while it is RUNNING; '': none
+    fingerprint text   COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0);
 
@@ -65,6 +66,7 @@ CREATE INDEX jobsByExpires ON jobs (expires) WHERE expires <> '';
 CREATE INDEX jobsHolding ON jobs (lock) WHERE state = 'RUNNING' AND lock <> '';
 CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED';
 CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
+CREATE INDEX jobsFailedAlike ON jobs (fingerprint, name, jobID) WHERE state = 'FAILED';
 CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
 
 -- Names of very many jobs and of few come and go: what was true when statistics were taken misleads the planner.
@@ -122,13 +124,15 @@ CREATE TABLE runs (
     options      text   COLLATE "C" NOT NULL DEFAULT '{}',
     priority     bigint NOT NULL DEFAULT 500,
     kept         text   COLLATE "C" NOT NULL DEFAULT '',
-    created      text   COLLATE "C" NOT NULL DEFAULT ''
+    created      text   COLLATE "C" NOT NULL DEFAULT '',
+    fingerprint  text   COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 80);
 
 CREATE INDEX runsByName ON runs (name, runID);
 CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
 CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
+CREATE INDEX runsFailedAlike ON runs (fingerprint, name, runID, jobID) WHERE fingerprint <> '';
 
 CREATE TABLE output (
     runID    bigint NOT NULL,

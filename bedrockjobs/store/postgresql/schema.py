@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bedrockjobs.base.config import SERVER_GONE_S
+from bedrockjobs.base.failure_text import fingerprint_of
 from bedrockjobs.base.settings import SCHEMA_NAME
+from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.store.faults import StoreBroken, StoreError
 from bedrockjobs.store.moved import MARK, refusal
 from bedrockjobs.store.postgresql.advisory import SALT, AdvisoryKeys
 from bedrockjobs.store.postgresql.session import Session
-from bedrockjobs.store.schema import SchemaError
+from bedrockjobs.store.schema import SchemaError, error_in
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +71,19 @@ _OLD = (
 )
 _VERSION = "SELECT version FROM control"
 _NOTE = "UPDATE control SET version = $1, epoch = epoch + 1"
+FAILURES_A_TURN = 1_000
+"""Failures that get their fingerprint at once: at most 10 MB of errors."""
+
+_FAILED_JOBS = "SELECT jobID, memory FROM jobs WHERE state = 'FAILED' AND jobID > $1 ORDER BY jobID LIMIT $2"
+_FAILED_RUNS = (
+    f"SELECT runID, error FROM runs WHERE status IN {FAILED_STATUSES} AND runID > $1"  # noqa: S608
+    " ORDER BY runID LIMIT $2"
+)
+_FINGERPRINT_JOBS, _FINGERPRINT_RUNS = (
+    f"UPDATE {table} SET fingerprint = new.fingerprint"  # noqa: S608
+    f" FROM unnest($1::bigint[], $2::text[]) AS new (number, fingerprint) WHERE {key} = new.number"
+    for table, key in (("jobs", "jobID"), ("runs", "runID"))
+)
 _DEMAND = "UPDATE meta SET value = $1 WHERE key = 'schemaVersion' AND value::bigint < $1::bigint"
 
 
@@ -188,8 +203,24 @@ def _bring_up(session: Session, keys: AdvisoryKeys) -> None:
         )
     for step in steps:
         session.script(step.sql)
+        if step.version == 6:
+            _add_fingerprints(session)
     session.run([(_NOTE, (steps[-1].version,)), (_DEMAND, (str(needs),))])
     log.info("the tables were brought from schema version %d to %d", version, steps[-1].version)
+
+
+def _add_fingerprints(session: Session) -> None:
+    """Give failed jobs and runs the fingerprint of their error, which versions before 6 did not keep."""
+    for failed, note, error_of in (
+        (_FAILED_JOBS, _FINGERPRINT_JOBS, error_in),
+        (_FAILED_RUNS, _FINGERPRINT_RUNS, str),
+    ):
+        last = 0
+        while found := session.run([(failed, (last, FAILURES_A_TURN))])[0]:
+            numbers = [number for number, _ in found]
+            fingerprints = [fingerprint_of(error_of(text)) for _, text in found]
+            session.run([(note, (numbers, fingerprints))])
+            last = numbers[-1]
 
 
 class Versions(NamedTuple):

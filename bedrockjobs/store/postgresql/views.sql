@@ -120,3 +120,25 @@ SELECT asked.value::bigint, (
         FROM (SELECT state, :visible::text IS NULL OR name ~ :visible_regex AS seen FROM jobs
             WHERE parentJobID = asked.value::bigint AND parentJobID <> 0 LIMIT :most) AS children
 ) FROM json_array_elements_text(:jobs::json) AS asked (value) ORDER BY 1 LIMIT :limit;
+
+-- name: newest_failed_jobs
+-- The newest FAILED jobs of each of some fingerprints.
+SELECT found.fingerprint, 'FAILED', found.name, found.jobID, found.lastRun, found.memory, '', '',
+        coalesce(seen.at, ''), coalesce(seen."by", '')
+    FROM json_array_elements_text(:groups::json) AS asked (value) CROSS JOIN LATERAL (
+        SELECT * FROM jobs WHERE state = 'FAILED' AND fingerprint = asked.value AND jobID < :before
+            AND (:pattern::text IS NULL OR name ~ :pattern_regex) AND (:visible::text IS NULL OR name ~ :visible_regex)
+            ORDER BY jobID DESC LIMIT :members
+    ) AS found LEFT JOIN seen ON seen.kind = 'job' AND seen.number = found.jobID
+    ORDER BY found.jobID DESC LIMIT :limit;
+
+-- name: newest_failed_runs
+-- The same of failed runs.
+SELECT found.fingerprint, found.status, found.name, found.runID, found.ended, found.error, found.worker, found.started,
+        coalesce(seen.at, ''), coalesce(seen."by", '')
+    FROM json_array_elements_text(:groups::json) AS asked (value) CROSS JOIN LATERAL (
+        SELECT * FROM runs WHERE fingerprint <> '' AND fingerprint = asked.value AND runID < :before
+            AND (:pattern::text IS NULL OR name ~ :pattern_regex) AND (:visible::text IS NULL OR name ~ :visible_regex)
+            AND {no_job_failed} ORDER BY runID DESC LIMIT :members
+    ) AS found LEFT JOIN seen ON seen.kind = 'run' AND seen.number = found.runID
+    ORDER BY found.runID DESC LIMIT :limit;

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from bedrock_worker.pull.job import Job
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX, ERROR_CHARS_MAX
+from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX
+from bedrockjobs.base.failure_text import shortened
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 
 FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 75, 100, 101, 102, 103
@@ -74,7 +75,7 @@ class CompletedCommand:
         """Return what a failed job keeps as its error."""
         if self.failure is not None and self.timed_out_s is None and self.status > 0:
             return shortened(self.failure)
-        return "\n".join([self.words, *self.tail])[:ERROR_CHARS_MAX]
+        return shortened("\n".join([self.words, *self.tail]))
 
 
 def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None) -> Report:
@@ -125,17 +126,6 @@ def failure_of(path: str | Path) -> str | None:
     return f"{error}\n{text}" if text else error
 
 
-def shortened(error: str) -> str:
-    """Return an error that the server keeps whole: of a long one the beginning and the end."""
-    if len(error) <= ERROR_CHARS_MAX:
-        return error
-    half = (ERROR_CHARS_MAX - len(_CUT)) // 2
-    return error[:half] + _CUT + error[-half:]
-
-
-_CUT = "\n  [...]\n"
-
-
 def hand_back(job: Job) -> RetryJob:
     """Return the report that gives a job back, to be taken as if it had not been."""
     return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
@@ -143,12 +133,12 @@ def hand_back(job: Job) -> RetryJob:
 
 def refused(job: Job, error: Exception) -> FailJob:
     """Return the report of a job that this worker must not run, however often it is tried."""
-    return FailJob(job_id=job.job_id, run_id=job.run_id, error=str(error)[:ERROR_CHARS_MAX], final=True)
+    return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(str(error)), final=True)
 
 
 def could_not_start(job: Job, error: str) -> FailJob:
     """Return the report of a job whose command does not exist, or cannot be given what it needs."""
-    return FailJob(job_id=job.job_id, run_id=job.run_id, error=error[:ERROR_CHARS_MAX])
+    return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(error))
 
 
 def result_of(path: str | Path) -> str | None:
@@ -207,7 +197,7 @@ def _failed(
     how = {"timed_out": True} if timed_out else {"final": True} if ended.status == FAIL_FOR_GOOD else {}
     return FailJob(
         job_id=job.job_id, run_id=job.run_id, exit_code=ended.exit_code,
-        error=error[:ERROR_CHARS_MAX], data=data, **how,
+        error=shortened(error), data=data, **how,
     )  # fmt: skip
 
 
