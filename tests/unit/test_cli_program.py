@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_fake import FakeServer, run
@@ -14,7 +13,7 @@ from cli_fake import FakeServer, run
 from bedrockjobs.base.errors import BadQuery
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.client import Answer, ServerUnreachable
-from bedrockjobs.commands import COMMANDS, Command
+from bedrockjobs.commands import COMMANDS
 
 ROWS = '{"headers":["jobID","name","data","name"],"rows":[[1,"foo",{"a":1.0},null],[2,"42",{},"x"]]}'
 
@@ -58,13 +57,18 @@ def test_a_bad_address_is_wrong_usage() -> None:
     assert "Error: server: expected host" in result.stderr
 
 
-def test_an_argument_that_is_not_utf8_is_wrong_usage(fake: FakeServer) -> None:
-    def encode(command: Command[Any]) -> Answer:
-        return Answer(200, "OK", {}, command.wire().encode())
-
-    fake.will("FailJob", encode)
-    result = run("job", "fail", "7", "--error", "\udcff")
-    assert (result.exit_code, "an argument is not UTF-8" in result.stderr) == (2, True)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["job", "create", "\udcff"], "Error: NAME: expected"),
+        (["job", "create", "a", "--data", '{"a":"\udcff"}'], "half of a surrogate pair"),
+        (["query", "SELECT '\udcff'"], "without lone surrogates"),
+    ],
+)
+def test_an_argument_that_is_not_utf8_is_wrong(fake: FakeServer, arguments: list[str], said: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, said in result.stderr) == (2, True)
+    assert fake.asked == []
 
 
 def test_version_and_help() -> None:

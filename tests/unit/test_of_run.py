@@ -14,6 +14,9 @@ from bedrockjobs.engine.of_run import check, check_open
 
 RUN = RunOfToken(run_id=7, job_id=3)
 
+ROLES = frozenset({"work", "produce"})
+"""Of the worker that has the run."""
+
 MAY: list[tuple[str, dict[str, Any]]] = [
     ("UpdateJob", {"jobID": 3, "progress": {"percent": 40}}),
     ("QueryJob", {"jobID": 3}),
@@ -37,19 +40,19 @@ MAY_NOT: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("verb", "given"), MAY)
 def test_what_it_is_for(verb: str, given: dict[str, Any]) -> None:
-    check(RUN, COMMANDS[verb].read(given))
+    check(RUN, COMMANDS[verb].read(given), ROLES)
 
 
 @pytest.mark.parametrize(("verb", "given"), MAY_NOT)
 def test_what_it_is_not_for(verb: str, given: dict[str, Any]) -> None:
     with pytest.raises(Forbidden, match="a run's token is for UpdateJob"):
-        check(RUN, COMMANDS[verb].read(given))
+        check(RUN, COMMANDS[verb].read(given), ROLES)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind.__name__ not in dict(MAY)])
 def test_all_else_is_not(kind: Any) -> None:
     with pytest.raises(Forbidden):
-        check(RUN, kind.read(kind.example.request))
+        check(RUN, kind.read(kind.example.request), ROLES)
 
 
 @pytest.mark.parametrize(
