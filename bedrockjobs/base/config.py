@@ -402,6 +402,15 @@ SEEN_MAX = 10_000
 SEEN_AT_ONCE_MAX = 200
 """Failures that one MarkSeen names: a group of a page."""
 
+RUNS_DELETED_AT_ONCE_MAX = 200
+"""Runs that one DeleteRuns names, or looks at: more would make its transaction long."""
+
+RUN_BYTES_DELETED_AT_ONCE = 4_000_000
+"""Data and output after which a DeleteRuns leaves the rest to the next one: some 20 ms of search."""
+
+DELETED_TEXT_CHARS_MAX = 1_000
+"""Length of the text by which DeleteRuns finds runs: of a longer secret, one line is enough."""
+
 PAGE_TURN_S = 0.00025
 """Seconds for which a page is made before others have a turn of the event loop: half of a small commit."""
 

@@ -13,7 +13,8 @@ CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
 EVENT_KINDS = frozenset(
     {
         *("failed", "retried", "recovered", "timeout", "lost", "expired", "missed", "damaged"),
-        *("handed back", "triggered", "stop", "deleted", "synced", "undeclared", "planned anew"),
+        *("handed back", "triggered", "stop", "deleted", "runs deleted"),
+        *("synced", "undeclared", "planned anew"),
         *("paused", "resumed", "held", "released", "drained", "undrained"),
         *("limited", "limit set", "limit removed", "retention set", "retention removed"),
         *("worker joined", "worker left", "server started", "server joined", "server left"),

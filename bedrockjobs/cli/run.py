@@ -1,15 +1,16 @@
-"""``bedrockjobs run``: each attempt of a job by a worker: list them, read their output, stop them."""
+"""``bedrockjobs run``: each attempt of a job by a worker: list, read, stop, repeat and delete them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.config import LIST_MAX, RUNS_DELETED_AT_ONCE_MAX
 from bedrockjobs.base.statuses import ANY_FAILURE, STATUSES
 from bedrockjobs.cli.complete import job_names, run_ids, worker_names
 from bedrockjobs.cli.details import run_row
@@ -20,6 +21,7 @@ from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import (
     Record,
     as_json,
+    printable,
     printable_line,
     styled,
     text_of,
@@ -28,9 +30,19 @@ from bedrockjobs.cli.output import (
     write_title,
 )
 from bedrockjobs.cli.pages import Listing, limit_option, paged
-from bedrockjobs.cli.session import FAILED, Session, built, pass_session, records_in, talks
-from bedrockjobs.cli.since import Given, since_option, since_stamp
-from bedrockjobs.commands import KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
+from bedrockjobs.cli.session import (
+    FAILED,
+    NOT_FOUND,
+    Failure,
+    Session,
+    built,
+    interactive,
+    pass_session,
+    records_in,
+    talks,
+)
+from bedrockjobs.cli.since import WORDS, Given, Since, since_option, since_stamp
+from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import StopRun
 
 RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
@@ -45,13 +57,14 @@ SUCCESS, RETURNED = "success", "returned"
 
 @click.group(cls=Group)
 def run() -> None:
-    """List runs, follow their output, stop them, run them again.
+    """List runs, follow their output, stop them, run them again, delete them.
 
     \b
     bedrockjobs run list --status failed --since yesterday
     bedrockjobs run logs --follow 7
     bedrockjobs run terminate --job backup --reason 'the disk is full'
     bedrockjobs run again 7
+    bedrockjobs run delete --text - --dry-run
     """
 
 
@@ -254,3 +267,132 @@ def again(session: Session, /, run_id: str, by: str) -> None:
     job_id = text_of(reply, "jobID")
     when = "runs again at the end of its present run" if reply["pending"] == "true" else "is due now"
     write_one(reply, session.form, f"Job {job_id} {when}.", identity="jobID")
+
+
+DELETED_COLUMNS = ("runID", "status", "name", "jobID", "ended")
+
+NAMES_SHOWN = 5
+"""Names of the runs to delete that a question tells, those with most runs first."""
+
+
+@run.command()
+@click.argument("run_ids", metavar="[RUNID]...", nargs=-1, shell_complete=run_ids)
+@click.option("--name", metavar="GLOB", shell_complete=job_names, help="Runs of jobs whose name matches.")
+@click.option(
+    "--text",
+    metavar="TEXT",
+    help="Runs with this in their data, result, error or output; - asks for it, or reads it from stdin, so"
+    " that it does not stay in the history of the shell.",
+)
+@click.option("--before", type=Since(), metavar="WHEN", help=f"Runs that ended before then: {WORDS}.")
+@click.option("--dry-run", is_flag=True, help="Tell which runs it would be, and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@by_option
+@talks
+@pass_session
+def delete(
+    session: Session,
+    /,
+    run_ids: tuple[str, ...],
+    before: Given | None,
+    dry_run: bool,
+    yes: bool,
+    **asked: str,
+) -> None:
+    """Delete runs that have ended, with their data, result, error and output.
+
+    Runs are chosen by number, or by all of --name, --text and --before that are given. Events of these runs
+    stay, without the detail that may quote them; with --text all other events that hold it lose their detail
+    too. A run in progress is refused by number, and left alone otherwise.
+
+    How to remove a leaked secret everywhere it may be is a page of the documentation: remove-a-leaked-secret.
+    """
+    if bool(run_ids) == any(each is not None for each in (asked["name"], asked["text"], before)):
+        raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
+    if asked["text"] == "-":
+        asked["text"] = _secret()
+    given = {
+        "name": asked["name"],
+        "text": asked["text"],
+        "endedBefore": None if before is None else since_stamp(before, session.now(), "--before"),
+        "by": asked["by"] or None,
+    }
+    parts: list[dict[str, Any]] = [given]
+    if run_ids:
+        numbers = list(dict.fromkeys(run_ids))
+        each = RUNS_DELETED_AT_ONCE_MAX
+        parts = [
+            {**given, "runIDs": ",".join(numbers[first : first + each])}
+            for first in range(0, len(numbers), each)
+        ]
+    if dry_run or not yes:
+        found = [
+            one for reply in _deletions(session, parts, dry_run=True) for one in records_in(reply["runs"])
+        ]
+        if dry_run:
+            none = "No run to delete: none matches."
+            write_many(found, session.form, DELETED_COLUMNS, none=none, identity="runID")
+            return
+        if found or asked["text"]:
+            click.echo(printable(_counted(found)), err=True)
+            if not interactive():
+                raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
+            click.confirm("Delete them? This cannot be undone.", abort=True, err=True)
+    deleted: list[Record] = []
+    running = events = 0
+    try:
+        for reply in _deletions(session, parts, dry_run=False):
+            deleted += records_in(reply["runs"])
+            running += int(text_of(reply, "running"))
+            events += int(text_of(reply, "events"))
+    finally:  # what was deleted is told even if the server went away or somebody interrupted
+        _tell_deleted(session, deleted, running, events)
+    missing = set(run_ids) - {text_of(one, "runID") for one in deleted}
+    if missing:
+        raise Failure(f"No such run: {', '.join(sorted(missing, key=int))}", NOT_FOUND)
+
+
+def _secret() -> str:
+    """Return a text that is asked for without being shown, or the first line of stdin."""
+    if interactive():
+        return str(click.prompt("Text", hide_input=True, err=True))
+    return sys.stdin.readline().rstrip("\n")
+
+
+def _deletions(
+    session: Session, parts: Iterable[dict[str, Any]], *, dry_run: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the answers of the server, request by request until it has looked at all runs."""
+    for part in parts:
+        cursor: Any = None
+        while True:
+            reply = session.record(built(DeleteRuns, {**part, "before": cursor, "dryRun": dry_run}))
+            yield reply
+            cursor = jsontext.parse(reply["before"])
+            if cursor is None:
+                break
+
+
+def _counted(found: list[Record]) -> str:
+    """Return how many runs there are, and of which names."""
+    names = Counter(text_of(one, "name") for one in found).most_common()
+    words = ", ".join(f"{count:,} of {name}" for name, count in names[:NAMES_SHOWN])
+    more = f", and of {len(names) - NAMES_SHOWN:,} more names" if len(names) > NAMES_SHOWN else ""
+    return f"{_runs(len(found))}{': ' if words else ''}{words}{more}"
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} run" if count == 1 else f"{count:,} runs"
+
+
+def _tell_deleted(session: Session, deleted: list[Record], running: int, events: int) -> None:
+    """Write how many runs were deleted, and which stay as they have not ended."""
+    if session.form == "name":
+        write_many(deleted, "name", identity="runID")
+        return
+    said = f"Deleted {_runs(len(deleted))}"
+    said += f"; removed the detail of {events:,} {'event' if events == 1 else 'events'}" if events else ""
+    said += f"; {_runs(running)} in progress left alone" if running else ""
+    write_one(
+        {"runs": str(len(deleted)), "running": str(running), "events": str(events)}, session.form, f"{said}."
+    )

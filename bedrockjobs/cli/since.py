@@ -44,7 +44,7 @@ class Since(click.ParamType[Given]):
             self.fail(f"expected {WORDS}, got {value!r}", param, ctx)
 
 
-def since_stamp(given: Given, now: datetime) -> str:
+def since_stamp(given: Given, now: datetime, option: str = "--since") -> str:
     """Return a moment as the server stores them; days begin by this machine's clock.
 
     Raises click.UsageError for what lies before the years there are.
@@ -57,7 +57,7 @@ def since_stamp(given: Given, now: datetime) -> str:
             given = datetime.combine(day, time())
         return stamp(given.astimezone(now.tzinfo))
     except (OverflowError, ValueError):
-        raise click.UsageError(f"--since: expected {WORDS}") from None
+        raise click.UsageError(f"{option}: expected {WORDS}") from None
 
 
 def since_option(what: str, name: str = "since", **more: Any) -> Callable[[F], F]:

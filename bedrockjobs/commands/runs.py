@@ -9,16 +9,29 @@ from pydantic_core import PydanticCustomError
 
 from bedrockjobs.base import shapes
 from bedrockjobs.base.config import (
+    DELETED_TEXT_CHARS_MAX,
     LIST_MAX,
     NAME_CHARS_MAX,
     OUTPUT_LINES_PER_APPEND_MAX,
     REASON_CHARS_MAX,
+    RUNS_DELETED_AT_ONCE_MAX,
     RUNS_PER_HEARTBEAT_MAX,
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.statuses import AskedStatus
-from bedrockjobs.base.wire import Boolean, JobID, JobIDs, Name, OneLine, Paragraphs, Whole, listed, storable
+from bedrockjobs.base.wire import (
+    Boolean,
+    JobID,
+    JobIDs,
+    Name,
+    OneLine,
+    Paragraphs,
+    Timestamp,
+    Whole,
+    listed,
+    storable,
+)
 from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.take import Pattern, Patterns
@@ -278,6 +291,82 @@ class TerminateRun(StopRun):
 
 class KillRun(StopRun):
     """Let a run's worker send SIGKILL to the whole process group."""
+
+
+class DeletedRun(Reply):
+    """A run that was deleted, or that would be."""
+
+    run_id: int
+    job_id: int
+    name: str
+    status: str
+    ended: str
+
+
+class DeletedRunsReply(Reply):
+    """Which runs were deleted; with ``dryRun`` which would be."""
+
+    runs: list[DeletedRun]
+    running: int = Field(description="How many others match, but have not ended.")
+    events: int = Field(description="How many events lost their detail.")
+    before: int | None = Field(
+        description="`before` of the next request; null if all runs have been looked at."
+    )
+
+
+class DeleteRuns(Command[DeletedRunsReply]):
+    """Delete runs that have ended, with their data, results, errors and output: to remove a leaked secret.
+
+    At least one of `runIDs`, `name`, `text` and `endedBefore` chooses them; of several, all hold. Each
+    request looks at some of them, the newest first, and says with `before` where the next one goes on. The
+    detail of the events of these runs, and of those that hold the text, is removed.
+    """
+
+    model_config = ConfigDict(json_schema_extra=shapes.one_of("runIDs", "name", "text", "endedBefore"))
+    group = "runs"
+    role = "operate"
+    repeatable = True
+    example = Example(
+        {"runIDs": [1]},
+        {
+            "runs": [
+                {
+                    "runID": 1, "jobID": 1, "name": "mail/welcome", "status": "fail",
+                    "ended": "2026-11-21 03:29:57.100",
+                }
+            ],
+            "running": 0,
+            "events": 1,
+            "before": None,
+        },
+    )  # fmt: skip
+    refusals = [
+        Refusal(402, "Missing runIDs", "None of `runIDs`, `name`, `text` and `endedBefore` is given."),
+        Refusal(405, "Run is running", "One of `runIDs` has not ended; nothing is deleted."),
+    ]
+
+    run_ids: Annotated[
+        JobIDs,
+        Field(min_length=1, max_length=RUNS_DELETED_AT_ONCE_MAX),
+        Shape(lambda: shapes.job_ids(1, RUNS_DELETED_AT_ONCE_MAX)),
+    ] = Field(default=[], description="Only these runs; those that do not exist are left out.")
+    name: Pattern | None = Field(
+        default=None, description="Only runs of jobs whose name matches this GLOB pattern."
+    )
+    text: Paragraphs | None = Field(
+        default=None,
+        min_length=1,
+        max_length=DELETED_TEXT_CHARS_MAX,
+        description="Only runs with this text in what they were given, gave back or printed.",
+    )
+    ended_before: Timestamp | None = Field(
+        default=None, description="Only runs that ended before this moment."
+    )
+    before: JobID | None = Field(
+        default=None, description="Only runs with a lower runID: where the request before stopped."
+    )
+    dry_run: Boolean = Field(default=False, description="Only tell which runs would be deleted.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
 class WorkerReply(Reply):

@@ -34,6 +34,7 @@ BY_NUMBER: frozenset[type[Command[Any]]] = frozenset(
     {
         c.QueryJob, c.UpdateJob, c.CancelJob, c.DeleteJob, c.TriggerJob, c.TerminateRun,
         c.KillRun, c.AppendOutput, c.PingSchedule, c.GetPingSecret, c.RunAgain, c.MarkSeen,
+        c.DeleteRuns,
     }
 )  # fmt: skip
 """Commands of the writer that name jobs or runs: of others they find none, see ``by_caller``."""

@@ -33,10 +33,10 @@ DETAIL_CHARS_MAX = 4_000
 NOT_KEPT = frozenset(
     {
         "data", "progress", "schedules", "jobs", "token", "connection", "timeout", "by", "query",
-        "idempotencyKey",
+        "idempotencyKey", "text",
     }
 )  # fmt: skip
-"""Parameters whose values are not kept: data of jobs, secrets, and what says nothing."""
+"""Parameters whose values are not kept: data of jobs, secrets (also one to be removed), what says nothing."""
 
 _LOOKED_AT_MAX = 1
 """Jobs of a name that are looked at for a schedule: it has one."""

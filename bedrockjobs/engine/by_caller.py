@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.errors import Forbidden
-from bedrockjobs.commands import Command, CreateJobs, FinishJobs, MarkSeen, RequeueJobs
+from bedrockjobs.commands import Command, CreateJobs, DeleteRuns, FinishJobs, MarkSeen, RequeueJobs
 from bedrockjobs.engine.audit import audited
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.of_run import check_open
@@ -68,7 +68,7 @@ def _naming(kind: type[Command[Any]]) -> _Naming:
     return _Naming(jobs, "run_id" in fields, "name" in fields, kind in _SEVERAL)
 
 
-_SEVERAL = frozenset({CreateJobs, FinishJobs, RequeueJobs, MarkSeen})
+_SEVERAL = frozenset({CreateJobs, FinishJobs, RequeueJobs, MarkSeen, DeleteRuns})
 
 
 def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | None:
@@ -82,7 +82,7 @@ def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | N
         jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
     if naming.run or naming.many:
         given = [getattr(command, "run_id")] if naming.run else []  # noqa: B009
-        given += command.run_ids if type(command) is MarkSeen else []
+        given += command.run_ids if isinstance(command, MarkSeen | DeleteRuns) else []
         runs = {run_id for run_id in given if run_id and not _sees_run(context, run_id, scope)}
     name: str | None = getattr(command, "name") if naming.name else None  # noqa: B009
     names: set[str] = set() if name is None or scope.sees(name) else {name}

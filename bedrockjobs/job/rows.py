@@ -141,6 +141,17 @@ class RunGiven(NamedTuple):
     priority: int = PRIORITY_DEFAULT
 
 
+class RunHead(NamedTuple):
+    """What tells a run from others, without what it was given and printed."""
+
+    run_id: int
+    job_id: int
+    name: str
+    status: str
+    ended: str
+    """A stamp; empty while it runs."""
+
+
 class TickRow(NamedTuple):
     """Neighbouring ticks of a schedule with one outcome."""
 

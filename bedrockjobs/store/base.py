@@ -269,6 +269,10 @@ class Unit(Protocol):
         """Note that a server is alive."""
         ...
 
+    def wipe_log(self) -> None:
+        """Let nothing of what was deleted be left in the engine's log once this unit is on disk."""
+        ...
+
     def sign_off(self, now: str) -> None:
         """Note that a server ends well, and give back what it has reserved."""
         ...

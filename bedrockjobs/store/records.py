@@ -6,7 +6,7 @@ Operations of the open transaction. Nothing here decides anything; moments are p
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
@@ -24,7 +24,7 @@ from bedrockjobs.job.retention import (
     text_of_retention,
     value_for,
 )
-from bedrockjobs.job.rows import EventRow, JobOfKey, PauseRow, RuleRow, RunGiven, RunRow, TickRow
+from bedrockjobs.job.rows import EventRow, JobOfKey, PauseRow, RuleRow, RunGiven, RunHead, RunRow, TickRow
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.cleaned_records import CleanedRecords
 from bedrockjobs.store.seen_records import SeenRecords
@@ -168,6 +168,48 @@ class TableRecords(CleanedRecords, SeenRecords):
     def delete_run(self, run_id: int) -> None:
         """Forget a run that never began."""
         self._execute(self._sql["delete_run"], (run_id,))
+
+    def runs_below(self, run_id: int, name: str | None, limit: int) -> list[RunHead]:
+        """Return the newest runs below one, of any name or of this one."""
+        if name is None:
+            found = self._execute(self._sql["runs_below"], (run_id, limit))
+        else:
+            found = self._execute(self._sql["runs_of_name_below"], (name, run_id, limit))
+        return [RunHead._make(row) for row in found.fetchall()]
+
+    def size_of_run(self, run_id: int) -> int:
+        """Return about how many bytes a run and its output are."""
+        found = self._execute(self._sql["size_of_run"], (run_id,)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def texts_of_run(self, run_id: int) -> Iterator[str]:
+        """Yield all texts of a run, those of its columns first, then its output, chunk by chunk."""
+        yield from self._execute(self._sql["texts_of_run"], (run_id,)).fetchone() or ()
+        after = 0
+        while chunk := self._execute(self._sql["next_chunk"], (run_id, after)).fetchone():
+            after, codec, content = chunk
+            try:
+                yield "\n".join(line.text for line in lines_of(codec, content))
+            except ValueError:  # it is damaged, and may hold the text all the same
+                yield bytes(content).decode(errors="replace")
+
+    def erase_run(self, run_id: int) -> None:
+        """Delete a run that has ended, its output, and that somebody has seen it."""
+        self._execute(self._sql["delete_output"], (run_id,))
+        self._execute(self._sql["delete_run"], (run_id,))
+        self.delete_seen("run", run_id)
+
+    def events_of_runs(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Return the number and the runID of events with a detail, of the runs between two."""
+        return list(self._execute(self._sql["events_of_runs"], (first, last)).fetchall())
+
+    def events_with_detail(self, after: int, limit: int) -> list[tuple[int, str, str]]:
+        """Return the number, the name and the detail of events behind one."""
+        return list(self._execute(self._sql["events_with_detail"], (after, limit)).fetchall())
+
+    def put_detail(self, seq: int, detail: str) -> None:
+        """Replace the detail of an event."""
+        self._execute(self._sql["put_detail"], (detail, seq))
 
     def open_runs(self) -> list[tuple[int, int, str, int, str]]:
         """Return runID, jobID, worker, lease and stop of each run in progress."""

@@ -125,6 +125,39 @@ SELECT runID FROM output WHERE runID > ? ORDER BY runID LIMIT 1;
 -- Forget a run's output.
 DELETE FROM output WHERE runID = ?;
 
+-- name: runs_below
+-- Runs below one, the newest first.
+SELECT runID, jobID, name, status, ended FROM runs WHERE runID < ? ORDER BY runID DESC LIMIT ?;
+
+-- name: runs_of_name_below
+-- The same of one name.
+SELECT runID, jobID, name, status, ended FROM runs WHERE name = ? AND runID < ? ORDER BY runID DESC LIMIT ?;
+
+-- name: size_of_run
+-- About how many bytes a run and its output are.
+SELECT length(data) + length(options) + length(result) + length(runs.output) + length(error) + length(progress)
+    + coalesce((SELECT sum(size) FROM output WHERE output.runID = runs.runID), 0) FROM runs WHERE runID = ?;
+
+-- name: texts_of_run
+-- All that a run was given, gave back and was called, but for its output.
+SELECT data, options, error, result, progress, output, name, worker, host, stop FROM runs WHERE runID = ?;
+
+-- name: next_chunk
+-- The chunk of a run's output behind a line.
+SELECT firstSeq, codec, bytes FROM output WHERE runID = ? AND firstSeq > ? ORDER BY firstSeq LIMIT 1;
+
+-- name: events_of_runs
+-- The events of the runs between two that have a detail.
+SELECT seq, runID FROM events WHERE runID BETWEEN ? AND ? AND detail <> '';
+
+-- name: events_with_detail
+-- Events behind one that have a detail, in order.
+SELECT seq, name, detail FROM events WHERE seq > ? AND detail <> '' ORDER BY seq LIMIT ?;
+
+-- name: put_detail
+-- Replace the detail of an event.
+UPDATE events SET detail = ? WHERE seq = ?;
+
 -- name: old_runs
 -- The oldest runs beyond a number of them, from one on; as runIDs count up, that is seen from the newest.
 SELECT max(runID) FROM (SELECT runID FROM runs WHERE runID > ?1 AND runID <= (SELECT max(runID) FROM runs) - ?2

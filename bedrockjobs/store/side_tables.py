@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from bedrockjobs.job.rows import (
     PauseRow,
     RuleRow,
     RunGiven,
+    RunHead,
     RunRow,
     TickRow,
     TokenRow,
@@ -70,6 +71,34 @@ class Records(Protocol):
 
     def delete_run(self, run_id: int) -> None:
         """Forget a run that never began."""
+        ...
+
+    def runs_below(self, run_id: int, name: str | None, limit: int) -> list[RunHead]:
+        """Return the newest runs below one, of any name or of this one."""
+        ...
+
+    def size_of_run(self, run_id: int) -> int:
+        """Return about how many bytes a run and its output are."""
+        ...
+
+    def texts_of_run(self, run_id: int) -> Iterator[str]:
+        """Yield all texts of a run, those of its columns first, then its output, chunk by chunk."""
+        ...
+
+    def erase_run(self, run_id: int) -> None:
+        """Delete a run that has ended, its output, and that somebody has seen it."""
+        ...
+
+    def events_of_runs(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Return the number and the runID of events with a detail, of the runs between two."""
+        ...
+
+    def events_with_detail(self, after: int, limit: int) -> list[tuple[int, str, str]]:
+        """Return the number, the name and the detail of events behind one."""
+        ...
+
+    def put_detail(self, seq: int, detail: str) -> None:
+        """Replace the detail of an event."""
         ...
 
     def open_runs(self) -> list[tuple[int, int, str, int, str]]:

@@ -28,6 +28,9 @@ from bedrockjobs.store.statements import STATEMENTS as SQL
 
 log = logging.getLogger(__name__)
 
+WIPE_AGAIN_S = 1.0
+"""Time after which a commit tries again to empty the log: most readers are done in less."""
+
 
 class SQLiteEngine:
     """One database, open for writing."""
@@ -57,6 +60,8 @@ class SQLiteEngine:
         """Whether the disk is full: only commands that free room are done."""
         self._watch: FileWatch | None = None
         self._look_at = 0.0
+        self._wipe_at = 0.0
+        """When the log can be emptied, in monotonic seconds, after somebody was reading it."""
         self._reserve = Reserve(self.path, settings.ballast_bytes)
         self.waits_for_disk = self.path != ":memory:"
         try:
@@ -75,6 +80,7 @@ class SQLiteEngine:
 
     def _prepare(self, settings: Settings) -> None:
         self._execute("PRAGMA journal_mode = WAL")
+        self._execute("PRAGMA secure_delete = ON")  # what is deleted, or moved, must not stay in the file
         self._execute("PRAGMA synchronous = FULL")
         self._execute("PRAGMA cache_size = -65536")
         self._execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages(settings.wal_bytes)}")
@@ -148,6 +154,25 @@ class SQLiteEngine:
         except sqlite3.Error as error:
             raise self.fault(error) or error from error
         self.unit.identifiers.saved()
+        if self.unit.wipes_log:
+            self._wipe_log()
+
+    def _wipe_log(self) -> None:
+        """Copy the log into the database and cut it to nothing; after a while again if somebody reads.
+
+        It grows again with what is written, and is then as long as before.
+        """
+        now = self._clock.monotonic()
+        if now < self._wipe_at:
+            return
+        try:
+            busy = self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error:
+            busy = 1
+        if busy:
+            self._wipe_at = now + WIPE_AGAIN_S
+        else:
+            self.unit.wipes_log, self._wipe_at = False, 0.0
 
     def confirm(self) -> None:
         """Look whether the files that a commit wrote to are still there by their names; raises FileGone."""

@@ -98,6 +98,8 @@ class SQLiteUnit:
         self._stored: Job | None = None
         """The row that was read or written last, as it is in the open transaction."""
         self._changes_before = 0
+        self.wipes_log = False
+        """Whether the log is to be emptied, as it holds what was deleted on purpose."""
 
     # --- the transaction ---------------------------------------------------------------------------------
 
@@ -316,6 +318,10 @@ class SQLiteUnit:
     def set_seen(self, now: str) -> None:
         """Note that a server is alive."""
         self._execute(SQL["set_meta"], ("seen", now))
+
+    def wipe_log(self) -> None:
+        """Let nothing of what was deleted be left in the log once this unit is on disk."""
+        self.wipes_log = True
 
     def sign_off(self, now: str) -> None:
         """Note that a server ends well, and give back what it has reserved."""

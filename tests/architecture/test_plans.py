@@ -84,6 +84,8 @@ def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command
         (c.RequeueJobs, {"jobIDs": [1, 2]}, Plan(jobs=(1, 2))),
         (c.TriggerJob, {"name": "a"}, Plan(names=("a",))),
         (c.KillRun, {"runID": 3}, Plan(runs=(3,))),
+        (c.DeleteRuns, {"runIDs": [3, 4]}, Plan(runs=(3, 4))),
+        (c.DeleteRuns, {"name": "a"}, Plan()),
         (c.PauseJobs, {}, Plan(control=True)),
     ],
 )

@@ -70,7 +70,7 @@ async def test_buttons_and_forms_by_role(live: Live) -> None:
         },
         "operate": {
             "/ui/queues": {"PauseJobs"},
-            "/ui/runs": {"RunAgain"},
+            "/ui/runs": {"RunAgain", "DeleteRuns"},
             "/ui/jobs/1/edit": {"UpdateJob"},
             "/ui/schedules/new": {"CreateJob"},
             "/ui/schedules/2/edit": {"UpdateJob"},

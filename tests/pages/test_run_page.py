@@ -39,6 +39,20 @@ async def test_a_run_shows_how_it_went_and_what_it_printed(site: Site, page: Pag
     await check(page)
 
 
+async def test_a_run_that_has_ended_is_deleted(site: Site, page: Page) -> None:
+    job, run = await running(site, ["token=hunter2"])
+    await site.open(page, f"ui/runs/{run}")
+    await expect(page.get_by_role("button", name="Kill")).to_have_count(1)
+    await expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+    await site.ask("FinishJob", jobID=job, runID=run)
+    await page.get_by_role("button", name="Delete").click()
+    await expect(page.locator("#confirm-which")).to_contain_text(f"Delete run {run} (build) with its data")
+    await check(page)
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("h1")).to_have_text("Runs")
+    assert (await site.ask("ListRuns"))["runs"] == []
+
+
 async def test_it_says_what_was_run_and_leads_to_the_runs_beside_it(site: Site, page: Page) -> None:
     runs = []
     for name in ("build", "other", "build", "build"):

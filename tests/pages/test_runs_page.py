@@ -66,6 +66,18 @@ async def test_a_run_is_run_again(site: Site, page: Page) -> None:
     ]
 
 
+async def test_selected_runs_are_deleted(site: Site, page: Page) -> None:
+    await fill(site)
+    kept = [run["runID"] for run in (await site.ask("ListRuns"))["runs"] if run["runID"] != 1]
+    await site.open(page, "ui/runs?status=failed")
+    await page.locator("#runs tbody tr").get_by_role("checkbox").check()
+    await page.locator("[data-bulk]").get_by_role("button", name="Delete").click()
+    await expect(page.locator("#confirm-which")).to_contain_text("Delete run 1 (mail/a) with their data")
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#news")).to_contain_text("Deleted: run 1")
+    assert [run["runID"] for run in (await site.ask("ListRuns"))["runs"]] == kept
+
+
 async def test_pages_follow_each_other(site: Site, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "ROWS", 2)
     await fill(site)

@@ -48,6 +48,7 @@ DONE: dict[str, dict[str, Any]] = {
     "TerminateRun": {"runID": RUN},
     "KillRun": {"runID": RUN},
     "RunAgain": {"runID": RUN},
+    "DeleteRuns": {"name": "failing"},
     "MarkSeen": {"jobIDs": [FAILED]},
     "AppendOutput": {"runID": RUN, "seq": 1, "lines": ["text"]},
     "SyncSchedules": {"source": "s", "schedules": [{"name": "synced", "repeat": "CRON @daily"}]},

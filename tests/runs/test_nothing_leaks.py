@@ -61,6 +61,9 @@ def bodies(kind: type[Command[Any]], numbers: dict[str, int], name: str) -> list
         return [{"jobIDs": [numbers["running"]]}]
     if kind.__name__ == "MarkSeen":
         return [{"jobIDs": [numbers["failed"]]}, {"runIDs": [numbers["run"], numbers["run"] + 1]}]
+    if kind.__name__ == "DeleteRuns":
+        runs = [numbers["run"] - 1, numbers["run"]]
+        return [{"runIDs": [run]} for run in runs] + [{"name": "*"}, {"text": SECRET}]
     if kind.__name__ == "SyncSchedules":
         return [{"source": SECRET, "schedules": []}]
     given: list[dict[str, Any]] = []

@@ -41,6 +41,7 @@ OF_SEVERAL_KINDS = {
     "--to",  # where a message goes, or a database
     "--by",  # who wants it, or the token that it was done with
     "--job",  # a job, or its number alone where several may be given
+    "--before",  # a moment, or what a page ended with
     "--after",  # what a page ended with
     "--database",
     "--output-bytes",

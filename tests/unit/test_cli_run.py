@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, run
+from cli_fake import FakeServer, run, sent
 
+from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import follow
 from bedrockjobs.client import Answer, ServerUnreachable
@@ -274,3 +275,80 @@ def test_a_table_has_a_persons_words_and_json_those_of_the_wire(fake: FakeServer
     assert table.stdout.splitlines()[1].split()[:2] == ["3", "lost"]
     assert fake.wired[-1][1]["status"] == "frozen"
     assert json.loads(run("run", "list", "--status", "frozen", "-o", "json").stdout)[0]["status"] == "frozen"
+
+
+def deletion(*numbers: int, before: int | None = None, running: int = 0, events: int = 0) -> dict[str, Any]:
+    """Return an answer to DeleteRuns."""
+    runs = [
+        {
+            "runID": number,
+            "jobID": 7,
+            "name": f"n/{number % 2}",
+            "status": "fail",
+            "ended": "2026-11-21 08:01:31",
+        }
+        for number in numbers
+    ]
+    return {"runs": runs, "running": running, "events": events, "before": before}
+
+
+def test_runs_are_deleted_request_by_request_after_a_question(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.cli.run.interactive", lambda: True)
+    pages = [deletion(9, 7, before=5), deletion(4, running=1, events=2)]
+    fake.will("DeleteRuns", *pages, *pages)
+    found = run("run", "delete", "--name", "n/*", "--by", "ann", stdin="y\n")
+    assert "3 runs: 2 of n/1, 1 of n/0" in found.stderr
+    assert found.stdout == "Deleted 3 runs; removed the detail of 2 events; 1 run in progress left alone.\n"
+    asked = sent(fake, "DeleteRuns")
+    assert [(one["dryRun"], one.get("before")) for one in asked] == [
+        (True, None), (True, 5), (False, None), (False, 5)
+    ]  # fmt: skip
+    assert {(one["name"], one["by"]) for one in asked} == {("n/*", "ann")}
+    fake.will("DeleteRuns", deletion(9))
+    assert run("run", "delete", "9", stdin="n\n").exit_code == 1
+    assert [one["dryRun"] for one in sent(fake, "DeleteRuns")[4:]] == [True], "nothing but looked"
+
+
+def test_a_look_lists_the_runs_and_deletes_none(fake: FakeServer) -> None:
+    fake.will("DeleteRuns", deletion(9, 7), deletion(9, 7), deletion())
+    found = run("run", "delete", "--before", "2026-11-22 00:00:00Z", "--dry-run")
+    assert [line.split()[:3] for line in found.stdout.splitlines()[1:]] == [
+        ["9", "fail", "n/1"],
+        ["7", "fail", "n/1"],
+    ]
+    assert run("run", "delete", "--name", "x", "--dry-run", "-o", "name").stdout == "9\n7\n"
+    assert run("run", "delete", "--name", "x", "--dry-run").stderr == "No run to delete: none matches.\n"
+    asked = sent(fake, "DeleteRuns")
+    assert all(one["dryRun"] for one in asked)
+    assert asked[0]["endedBefore"] == "2026-11-22 00:00:00"
+
+
+def test_a_secret_is_read_from_stdin_and_numbers_go_in_parts(fake: FakeServer) -> None:
+    fake.will("DeleteRuns", deletion(3))
+    assert run("run", "delete", "--text", "-", "--yes", stdin="hunter2\n").stdout == "Deleted 1 run.\n"
+    assert sent(fake, "DeleteRuns")[0]["text"] == "hunter2"
+    numbers = [str(number) for number in range(1, RUNS_DELETED_AT_ONCE_MAX + 2)]
+    fake.will(
+        "DeleteRuns",
+        deletion(*range(2, RUNS_DELETED_AT_ONCE_MAX + 1)),
+        deletion(RUNS_DELETED_AT_ONCE_MAX + 1),
+    )
+    found = run("run", "delete", "--yes", *numbers)
+    assert (found.exit_code, found.stderr.strip()) == (3, "Error: No such run: 1")
+    assert [len(one["runIDs"]) for one in sent(fake, "DeleteRuns")[1:]] == [RUNS_DELETED_AT_ONCE_MAX, 1]
+
+
+def test_runs_to_delete_are_numbers_or_filters_and_nobody_guesses(fake: FakeServer) -> None:
+    for given in ((), ("1", "--name", "a"), ("1", "--text", "x"), ("--dry-run",)):
+        assert run("run", "delete", *given).exit_code == 2
+    assert not sent(fake, "DeleteRuns")
+    fake.will("DeleteRuns", deletion(1))
+    found = run("run", "delete", "1")
+    assert found.exit_code == 2
+    assert "--yes" in found.stderr
+    fake.will("DeleteRuns", WrongState("Run is running", "runIDs: run 1 has not ended"))
+    refused = run("run", "delete", "1", "--yes")
+    assert "run 1 has not ended" in refused.stderr
+    assert refused.exit_code == 4

@@ -138,6 +138,13 @@ class PostgreSQLRecords(TableRecords):
         self._forget_run(run_id)
         super().delete_run(run_id)
 
+    def erase_run(self, run_id: int) -> None:
+        """Delete a run that has ended, its output, and that somebody has seen it."""
+        self._transaction.collect()  # what was opened, closed or printed in this unit, and is not written
+        self._ends.pop(run_id, None)
+        self._small.pop(run_id, None)
+        super().erase_run(run_id)
+
     def _forget_run(self, run_id: int) -> None:
         """Read a run anew, as it is written; runs that were opened in this unit are written before."""
         self._runs.pop(run_id, None)
