@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bedrockjobs.cli.output import write_many
+from bedrockjobs.cli.output import Record, text_of, write_many
 from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.since import Given, since_option, since_stamp
@@ -37,5 +37,7 @@ def audit(
     """
     begin = None if since is None else since_stamp(since, session.now())
     given = {"who": who, "command": command, "name": name, "since": begin, "limit": limit}
-    found = records_in(session.record(built(ListAudit, given))["entries"])
+    found: list[Record] = records_in(session.record(built(ListAudit, given))["entries"])
+    if session.form == "table":
+        found = [{**record, "jobID": text_of(record, "jobID").lstrip("0")} for record in found]
     write_many(found, session.form, COLUMNS, none="Nothing was changed.", identity="seq")

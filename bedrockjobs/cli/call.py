@@ -150,7 +150,7 @@ def _write(answer: Answer, session: Session) -> None:
     text = answer.body.decode(errors="replace")
     if text.startswith("["):
         rows: list[Record] = [_row(RawJSON(element)) for element in jsontext.elements(text)]
-        write_many(rows, session.form)
+        write_many(rows, session.form, complete=True)
     elif text and not text.startswith("{"):
         for line in text.splitlines():
             click.echo(printable(line))
@@ -162,7 +162,7 @@ def _write_object(record: Record, session: Session, words: str) -> None:
     (key, value), *more = [*record.items()] or [("", RawJSON())]
     if session.form != "json" and not more and value.startswith("["):
         rows: list[Record] = [_row(RawJSON(element), key) for element in jsontext.elements(value)]
-        write_many(rows, session.form)
+        write_many(rows, session.form, complete=True)
     else:
         write_one(record, session.form, "" if record else words)
 

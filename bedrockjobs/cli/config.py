@@ -49,7 +49,7 @@ def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) 
             value = days_text(value)
         record = {"setting": field, "value": value}
         records.append(record | {"origin": found.origins[field]} if origin else record)
-    write_many(records, session.form, identity="setting")
+    write_many(records, session.form, identity="setting", complete=True)
 
 
 show = answers(

@@ -102,7 +102,7 @@ RUN_COLUMNS = ("runID", "status", "cause", "attempt", "started", "took", "worker
 
 
 def run_row(run: Record) -> Record:
-    """Return a run as a row of a table: of its error the line that says what was wrong."""
+    """Return a run as a row of a table, with the line of its error that says what was wrong."""
     started = text_of(run, "started")
     return {
         **run,

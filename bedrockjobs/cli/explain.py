@@ -6,7 +6,7 @@ import click
 
 from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.named_job import job_id_of
-from bedrockjobs.cli.output import Record, printable, text_of, write_one
+from bedrockjobs.cli.output import Record, one_line, printable, text_of, write_one
 from bedrockjobs.cli.session import Session, built, in_commands, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import ExplainJob
@@ -47,7 +47,7 @@ def explain(session: Session, job_id: str) -> None:
         return
     click.echo("What stands in its way" + (", the most decisive first:" if len(reasons) > 1 else ":"))
     for at, reason in enumerate(reasons, 1):
-        click.echo(f"  {at}. {printable(sentence(reason))}")
+        click.echo(f"  {at}. {one_line(sentence(reason))}")
 
 
 def sentence(reason: Record) -> str:

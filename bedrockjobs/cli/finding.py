@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from bedrockjobs.cli.output import printable
+from bedrockjobs.cli.output import one_line
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -21,4 +21,4 @@ class Finding(NamedTuple):
     def line(self) -> str:
         """Return it as one line."""
         advice = f" -> {self.advice}" if self.advice else ""
-        return printable(f"{self.check:<9}{self.words}{advice}")
+        return one_line(f"{self.check:<9}{self.words}{advice}")

@@ -1,7 +1,8 @@
-"""How results are written: as a table, as JSON, as JSON lines, or as bare names.
+"""Writes results as a table, as JSON, as JSON lines, or as bare names.
 
-A table is drawn and coloured on a terminal only; anywhere else it is plain aligned text, as wide as it must
-be. This module knows records (wire name to value) and nothing of commands, servers or the database.
+On a terminal a table is coloured and fitted to the width: long names and texts are cut, and columns that
+matter least are left out. Anywhere else, and with ``-o wide``, a table is as wide as its content. This module
+knows records (wire name to value) and nothing of commands, servers or the database.
 """
 
 from __future__ import annotations
@@ -13,18 +14,28 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, Literal, TextIO, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, get_args
 
 import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.base.wire import RawJSON, moment_of
 from bedrockjobs.base.words import called
 from bedrockjobs.cli.time_text import FAR_YEAR, away_text, is_stamp, moment_text, zone_now
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 Form = Literal["table", "json", "jsonl", "name"]
 FORMS: tuple[Form, ...] = get_args(Form)
+
+WIDE: Final = "wide"
+"""What ``-o`` takes beside the forms: a table of which nothing is cut or left out on a terminal."""
+
+_WIDE_KEY = f"{__name__}.wide"
+"""The key under which click's context keeps whether ``-o wide`` was given."""
 
 Record = Mapping[str, Any]
 """Values by wire name; a value that came from a server is ``RawJSON`` and keeps its spelling."""
@@ -38,16 +49,46 @@ NOW = "now"
 COLUMN_GAP = "  "
 
 SHORT_CELLS = 24
-"""Width up to which a column of a table is not folded while the terminal has room: that of a moment."""
+"""Width up to which an unknown column is shown whole."""
+
+LONG_CELLS = 20
+"""Width of a long column below which others are left out instead, if they matter less."""
+
+LEAST_CELLS = 8
+"""Width that a long column keeps on the narrowest terminal."""
+
+ELLIPSIS = "…"
+
+NAMES = frozenset(
+    {"name", "worker", "host", "address", "to", "schedule", "by", "seen by", "seenBy", "source"}
+)  # fmt: skip
+"""Keys of long columns that are cut in the middle: names often differ at their ends."""
+
+TEXTS = frozenset(
+    {"error", "detail", "reason", "lastError", "what was wrong", "progress", "paused by", "paused", "repeat",
+     "names", "on", "roles"}
+)  # fmt: skip
+"""Keys of long columns that are cut at the end; of several lines one is shown that says what was wrong."""
+
+LEFT_OUT = (
+    "version", "fingerprint", "pid", "blocked", "later", "address", "exitCode", "cause", "attempt", "late",
+    "host", "sent", "tries", "priority", "perSecond", "by", "seen by", "seenBy", "until", "roles", "slots",
+    "runID", "jobID", "lastRun", "lastSent", "lastRefused", "oldest of all", "worker", "repeat", "used",
+    "lastUsed", "most", "names",
+)  # fmt: skip
+"""Keys of columns that a narrow terminal leaves out, the first ones first; never the first column."""
 
 TIMES = frozenset(
     {"created", "nextRun", "lastRun", "started", "ended", "scheduledFor", "expires", "now", "at", "joined",
      "heartbeat", "tick", "until", "lastUsed", "lastSent", "mutedUntil", "lastRefused", "revoked", "pulse",
      "next run", "oldest of all"}
 )  # fmt: skip
-"""Keys whose values are moments; a table shows them by this machine's clock, and how far away they are."""
+"""Keys whose values are moments. A fitted table shows how far away they are, others also the local time."""
 
-SAID = frozenset({"state", "status", "outcome"})
+EXACT = frozenset({"tick", "until"})
+"""Keys of moments that a fitted table shows by the clock: a tick is known by its time."""
+
+SAID = frozenset({"state", "status", "outcome", "last status"})
 """Keys whose values a table shows in a person's words; JSON has those of the wire."""
 
 STATE_COLOURS = {
@@ -103,6 +144,11 @@ def output_written() -> Iterator[None]:
 def printable(text: str) -> str:
     """Return text with control characters escaped: a job's name must not steer the reader's terminal."""
     return _CONTROL.sub(_escape, text)
+
+
+def one_line(text: str) -> str:
+    """Return a text of perhaps several lines as one line, with control characters escaped."""
+    return printable(" ".join(filter(None, map(str.strip, text.splitlines()))))
 
 
 def printable_line(text: str) -> str:
@@ -166,9 +212,9 @@ def text_of(record: Record, key: str) -> str:
     return "" if value is None else value if isinstance(value, str) else as_json(value)
 
 
-def heading(key: str, *, stored: bool = False) -> str:
-    """Return the heading of a column; moments name their zone, UTC where they are shown as ``stored``."""
-    if key not in TIMES:
+def heading(key: str, *, stored: bool = False, fitted: bool = False) -> str:
+    """Return the heading of a column; clock times name their zone, which is UTC if shown as ``stored``."""
+    if key not in TIMES or (fitted and key not in EXACT):
         return printable(key)
     return f"{printable(key)} ({'UTC' if stored else zone_now(_clock())})"
 
@@ -182,12 +228,14 @@ def tell_time_by(clock: Callable[[], datetime]) -> None:
     _clock = clock
 
 
-def _moment_cell(key: str, value: Any, *, whole: bool = False) -> str:
+def _moment_cell(key: str, value: Any, *, whole: bool = False, fitted: bool = False) -> str:
     text = cell(value)
     if not is_stamp(text):
         return text
+    if fitted and key not in EXACT and key != NOW:
+        return away(text).strip("()") or moment_text(text, _clock())
     shown = moment_text(text, _clock(), whole=whole)
-    return shown.partition(" (")[0] if key == NOW else shown
+    return shown.partition(" (")[0] if fitted or key == NOW else shown
 
 
 def away(text: str) -> str:
@@ -197,10 +245,22 @@ def away(text: str) -> str:
     return f"({away_text((moment_of(text) - _clock()).total_seconds())})"
 
 
-def _cell_of(key: str, value: Any, *, stored: bool) -> str:
+def _cell_of(key: str, value: Any, *, fitted: bool) -> str:
     if key in SAID:
         return called(cell(value))
-    return _moment_cell(key, value) if key in TIMES and not stored else cell(value)
+    if key in TIMES:
+        return _moment_cell(key, value, fitted=fitted)
+    return printable(line_of(text_of({key: value}, key))) if key in TEXTS else cell(value)
+
+
+def _complete_cell(key: str, value: Any, *, stored: bool) -> str:
+    """Return a value as a cell that keeps all of it; its lines are lines on a terminal."""
+    if not stored and key in SAID | TIMES:
+        return _cell_of(key, value, fitted=False)
+    text = text_of({key: value}, key)
+    return (
+        "\n".join(map(printable, text.split("\n"))) if "\n" in text and sys.stdout.isatty() else cell(value)
+    )
 
 
 def write_one(record: Record, form: Form, sentence: str = "", *, identity: str = "jobID") -> None:
@@ -208,7 +268,7 @@ def write_one(record: Record, form: Form, sentence: str = "", *, identity: str =
     if form == "table" and sentence:
         click.echo(printable(sentence))
     elif form == "table":
-        _table([], [row for key, value in record.items() for row in _rows_of(key, value)])
+        _write_facts([row for key, value in record.items() for row in _rows_of(key, value)])
     elif form == "json":
         click.echo(_indented(record))
     else:
@@ -250,12 +310,15 @@ def write_many(
     *,
     identity: str = "jobID",
     stored: bool = False,
+    complete: bool = False,
 ) -> None:
     """Write a list of records.
 
-    A table shows ``columns``, or all keys of the first record, and says ``none`` on stderr where the list is
-    empty; moments are shown by this machine's clock unless as ``stored``. ``name`` writes the ``identity`` of
-    each record, or its first value.
+    A table shows ``columns``, or all keys of the first record, and says ``none`` on stderr if the list is
+    empty. Moments are shown by this machine's clock unless as ``stored``. On a terminal a table is fitted to
+    the width; if it must be ``complete`` or ``stored``, it wraps its texts instead, or shows its records one
+    below the other.
+    ``name`` writes the ``identity`` of each record, or its first value.
     """
     if form == "json":
         inside = ",\n".join(_indented(record, "  ") for record in records)
@@ -270,26 +333,149 @@ def write_many(
         if not records and none:
             click.echo(none, err=True)
             return
-        shown = list(columns or records[0])
-        rows = [[_cell_of(key, record.get(key), stored=stored) for key in shown] for record in records]
-        _table([heading(key, stored=stored) for key in shown], rows)
+        _write_table(records, list(columns or records[0]), stored=stored, complete=complete)
     elif none:
         click.echo(none, err=True)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table below its headings; without ``columns`` the first cell of each row is its heading."""
-    if sys.stdout.isatty():
-        _drawn_table(columns, rows)
+class Grid(NamedTuple):
+    """A table as text: the key and the title of each column, and rows with a cell for each column."""
+
+    keys: Sequence[str]
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def widths(self) -> list[int]:
+        """Return the width of each column."""
+        from rich.cells import cell_len  # only a table pays for loading rich
+
+        columns = zip(self.titles, *self.rows, strict=True)
+        return [max(cell_len(line) for text in column for line in text.split("\n")) for column in columns]
+
+    def only(self, places: Sequence[int]) -> Grid:
+        """Return the grid with the columns at these places."""
+        keys, titles, *rows = ([line[at] for at in places] for line in (self.keys, self.titles, *self.rows))
+        return Grid(keys, titles, rows)
+
+
+def set_wide(context: click.Context, *, wide: bool) -> None:
+    """Set whether tables are as wide as their content on a terminal too, in this run of the program."""
+    context.meta[_WIDE_KEY] = wide
+
+
+def fits_terminal() -> bool:
+    """Tell whether tables are fitted to a terminal."""
+    context = click.get_current_context(silent=True)
+    return sys.stdout.isatty() and not (context and context.meta.get(_WIDE_KEY))
+
+
+def _write_table(records: Sequence[Record], keys: Sequence[str], *, stored: bool, complete: bool) -> None:
+    width = _terminal_width() if fits_terminal() else None
+    if complete or stored:
+        rows = [[_complete_cell(key, record.get(key), stored=stored) for key in keys] for record in records]
+    else:
+        rows = [
+            [_cell_of(key, record.get(key), fitted=width is not None) for key in keys] for record in records
+        ]
+    narrow = width is not None and not (complete or stored)
+    grid = Grid(keys, [heading(key, stored=stored, fitted=narrow) for key in keys], rows)
+    if not sys.stdout.isatty():
+        for line in _aligned([grid.titles, *grid.rows]):
+            click.echo(line)
+    elif narrow and width is not None:
+        grid, left_out = fitted(grid, width)
+        _draw(drawn(grid), _total(grid.widths()))
+        if left_out:
+            click.echo(f"Not shown: {', '.join(left_out)}. -o {WIDE} shows all columns.", err=True)
+    elif width is None:
+        _draw(drawn(grid), _total(grid.widths()))
+    else:
+        _write_complete(grid, width)
+
+
+def _write_complete(grid: Grid, width: int) -> None:
+    """Draw a table whose long texts are wrapped; if that is too wide, each record as lines of its own."""
+    natural = grid.widths()
+    long = [at for at, each in enumerate(natural) if each > SHORT_CELLS]
+    widths = _shared(natural, long, [min(SHORT_CELLS, each) for each in natural], width)
+    if _total(widths) <= width:
+        _draw(drawn(grid, widths), width)
         return
-    lines = [list(columns), *rows] if columns else list(rows)
-    for line in _aligned(lines):
-        click.echo(line)
+    for number, row in enumerate(grid.rows):
+        if number:
+            click.echo()
+        _write_facts(list(zip(grid.titles, row, strict=True)))
+
+
+def fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
+    """Return a grid that fits a width, and the titles of the columns with content that it leaves out.
+
+    Only names and texts are cut. If the first column and the state alone are wider, the grid is too.
+    """
+    from rich.cells import cell_len
+
+    natural = grid.widths()
+    if _total(natural) <= width:
+        return grid, []
+    titles = [cell_len(title) for title in grid.titles]
+    long = [at for at in range(len(natural)) if _is_long(grid.keys[at], natural[at])]
+    wanted, least = list(natural), list(natural)
+    for at in long:
+        wanted[at] = min(natural[at], max(titles[at], LONG_CELLS))
+        least[at] = min(natural[at], max(titles[at], LEAST_CELLS))
+    shown = list(range(len(natural)))
+    empty = [at for at in shown[1:] if not any(row[at] for row in grid.rows)]
+    seldom = [at for key in LEFT_OUT for at in shown[1:] if grid.keys[at] == key]
+    other = [at for at in reversed(shown[1:]) if grid.keys[at] not in SAID]
+    for some, needed in ((empty, wanted), (seldom, wanted), (other, least)):
+        for at in some:
+            if at in shown and _total([needed[each] for each in shown]) > width:
+                shown.remove(at)
+    left_out = [title for at, title in enumerate(grid.titles) if at not in shown and at not in empty]
+    grid = grid.only(shown)
+    long = [place for place, at in enumerate(shown) if at in long]
+    widths = _shared([natural[at] for at in shown], long, [least[at] for at in shown], width)
+    rows = [
+        [_cut(key, text, room) for key, text, room in zip(grid.keys, row, widths, strict=True)]
+        for row in grid.rows
+    ]
+    return grid._replace(rows=rows), left_out
+
+
+def _is_long(key: str, width: int) -> bool:
+    """Tell whether a column may be cut."""
+    return key in NAMES | TEXTS or (width > SHORT_CELLS and key not in SAID | TIMES)
+
+
+def _shared(natural: Sequence[int], long: Sequence[int], least: Sequence[int], width: int) -> list[int]:
+    """Return the widths of columns if the long ones share what the others leave; the short of them first."""
+    widths = list(natural)
+    room = width - _total([0 if at in long else each for at, each in enumerate(natural)])
+    for place, at in enumerate(sorted(long, key=lambda at: natural[at])):
+        widths[at] = max(min(natural[at], room // (len(long) - place)), least[at])
+        room -= widths[at]
+    return widths
+
+
+def _cut(key: str, text: str, width: int) -> str:
+    """Return a text with an ellipsis in the place of what is too much: names lose their middle."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    end = (width - 1) // 2 if key in NAMES else 0
+    # Turned around, the end of a text is cut like its beginning.
+    tail = set_cell_size(text[::-1], end)[::-1].lstrip() if end else ""
+    return f"{set_cell_size(text, width - 1 - end).rstrip()}{ELLIPSIS}{tail}"
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(COLUMN_GAP) * (len(widths) - 1)
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     """Return lines of cells as text in columns, whatever the width of the whole."""
-    from rich.cells import cell_len  # only a table pays for loading rich
+    from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     return [
@@ -300,31 +486,52 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _drawn_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def drawn(grid: Grid, widths: Sequence[int] | None = None, **attributes: Any) -> Table:
+    """Return a grid for rich to draw; texts are wrapped to ``widths``. ``attributes`` are the table's."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout)
-    titles = list(columns) or ["", ""]
-    table = Table(
-        box=box.SIMPLE_HEAD if columns else None, show_header=bool(columns), show_edge=False,
-        pad_edge=False, padding=(0, 1 if columns else 2, 0, 0),
-    )  # fmt: skip
-    for title, whole in zip(titles, _whole_columns([titles, *rows], console.width), strict=True):
-        style = "" if columns or table.columns else "bold"
-        table.add_column(Text(title), overflow="fold", no_wrap=whole, style=style)
-    for row in rows:
-        table.add_row(*(Text(text, style=STATE_COLOURS.get(text, "")) for text in row))
-    console.print(table)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), **attributes)
+    for title, width in zip(grid.titles, widths or grid.widths(), strict=True):
+        table.add_column(Text(title), overflow="fold", width=width, no_wrap=widths is None)
+    for row in grid.rows:
+        table.add_row(
+            *(Text(text, style=_style(key, text)) for key, text in zip(grid.keys, row, strict=True))
+        )
+    return table
 
 
-def _whole_columns(lines: Sequence[Sequence[str]], width: int) -> list[bool]:
-    """Tell which columns are never folded: the short ones, where the others have room enough beside them."""
-    from rich.cells import cell_len
+def _style(key: str, text: str) -> str:
+    return STATE_COLOURS.get(text, "") if key in SAID else ""
 
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    short = [each <= SHORT_CELLS for each in widths]
-    taken = sum(each if is_short else SHORT_CELLS for each, is_short in zip(widths, short, strict=True))
-    return short if taken + len(COLUMN_GAP) * len(widths) <= width else [False] * len(widths)
+
+def _write_facts(rows: Sequence[Sequence[str]]) -> None:
+    """Write values beside their headings; a terminal wraps what is long between words."""
+    if not sys.stdout.isatty():
+        for line in _aligned(rows):
+            click.echo(line)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold", no_wrap=not fits_terminal())
+    for title, text in rows:
+        table.add_row(Text(title), Text(text, style=_style(title, text)))
+    titles, texts = Grid(("", ""), ("", ""), rows).widths()
+    _draw(table, _terminal_width() if fits_terminal() else _total((titles, texts)))
+
+
+def _terminal_width() -> int:
+    from rich.console import Console
+
+    return Console(file=sys.stdout).width
+
+
+def _draw(table: Table, width: int) -> None:
+    """Draw a table on the terminal; one that is wider than it goes on in the terminal's next line."""
+    from rich.console import Console
+
+    Console(file=sys.stdout, width=width).print(table, crop=False)

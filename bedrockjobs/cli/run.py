@@ -119,13 +119,19 @@ def show(session: Session, run_id: str) -> None:
         return
     tail = jsontext.parse(record.get("output", "[]"))
     row = run_row(record)
-    row = {**record, "took": row["took"], "error": row["error"] if tail else record["error"]}
+    row = {**record, "took": row["took"], "error": _unrepeated(text_of(record, "error"), tail)}
     empty = ("", '""', "null", "[]")
     write_one({key: value for key, value in row.items() if value not in empty and key != "output"}, "table")
     if tail:
         write_title("Last lines of output")
         for line in tail:
             click.echo(printable_line(line))
+
+
+def _unrepeated(error: str, tail: list[str]) -> str:
+    """Return an error without the last lines of output, if these are shown beside it."""
+    first, *more = error.splitlines() or [""]
+    return first if more and set(more) <= set(tail) else error
 
 
 @run.command()

@@ -19,7 +19,7 @@ from bedrockjobs.cli.explain import sentence
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.job import DATA_HELP, PRIORITY
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
-from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
+from bedrockjobs.cli.output import Record, one_line, printable, text_of, write_many, write_one
 from bedrockjobs.cli.pages import Listing, limit_option, literal, paged
 from bedrockjobs.cli.session import (
     NOT_FOUND,
@@ -191,7 +191,7 @@ def _tell_if_untaken(session: Session, job_id: str) -> None:
         return  # it was added, whatever we may see of it
     for reason in records_in(reply.get("waitsFor", RawJSON("[]"))):
         if text_of(reason, "reason") in UNTAKEN:
-            click.echo(f"Note: {printable(sentence(reason))}.", err=True)
+            click.echo(f"Note: {one_line(sentence(reason))}.", err=True)
             return
 
 

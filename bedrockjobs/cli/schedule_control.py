@@ -12,7 +12,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.complete import Completer, job_names, schedule_names
 from bedrockjobs.cli.options import by_option, until_option
-from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
+from bedrockjobs.cli.output import Record, one_line, printable, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, built, interactive, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import local_text
 from bedrockjobs.commands import ListJobs, ListPauses, PauseJobs, ResumeJobs, TriggerJob
@@ -134,7 +134,7 @@ def _ask_to_end_all(session: Session) -> None:
     if not ending:
         return
     for pause in ending:
-        click.echo(printable(paused_words(text_of(pause, "pattern"), pause)), err=True)
+        click.echo(one_line(paused_words(text_of(pause, "pattern"), pause)), err=True)
     if not interactive():
         raise click.UsageError("nobody can be asked here: give --yes to end all of these pauses")
     click.confirm(f"End {len(ending):,} pause{'s' if len(ending) > 1 else ''}?", abort=True, err=True)

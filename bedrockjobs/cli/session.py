@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -22,7 +22,17 @@ from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.wire import RawJSON, moment_of, stamp, wire_name
 from bedrockjobs.cli.groups import WordChoice
-from bedrockjobs.cli.output import FORMS, Form, Record, printable, raw_record, tell_time_by, text_of
+from bedrockjobs.cli.output import (
+    FORMS,
+    WIDE,
+    Form,
+    Record,
+    printable,
+    raw_record,
+    set_wide,
+    tell_time_by,
+    text_of,
+)
 from bedrockjobs.commands import Command, Reply, Status
 
 if TYPE_CHECKING:
@@ -220,9 +230,10 @@ def _set_server(ctx: click.Context, _: click.Parameter, value: str | None) -> No
         ctx.ensure_object(Session).server = value
 
 
-def _set_form(ctx: click.Context, _: click.Parameter, value: Form | None) -> None:
+def _set_form(ctx: click.Context, _: click.Parameter, value: Form | Literal["wide"] | None) -> None:
     if value is not None:
-        ctx.ensure_object(Session).form = value
+        ctx.ensure_object(Session).form = "table" if value == WIDE else value
+        set_wide(ctx, wide=value == WIDE)
 
 
 def _note_file(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
@@ -258,8 +269,9 @@ def _file_options(command: F, *, of_program: bool) -> F:
 
 def _form_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-o", "--output", type=WordChoice(FORMS), expose_value=False, callback=_set_form,
-        help="How results are written; a table if left out.", **attributes,
+        "-o", "--output", type=WordChoice((*FORMS, WIDE)), expose_value=False, callback=_set_form,
+        help="How results are written; a table that fits the terminal if left out; wide shows all of it.",
+        **attributes,
     )  # fmt: skip
 
 

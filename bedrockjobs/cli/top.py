@@ -1,6 +1,6 @@
-"""``bedrockjobs top``: the queue as it is now, drawn anew each second.
+"""``bedrockjobs top``: the queue as it is now, drawn again each second.
 
-What is drawn is in ``bedrockjobs.cli.top_view``; here it is gathered.
+This module gathers what ``bedrockjobs.cli.top_view`` draws.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.statuses import ANY_FAILURE
 from bedrockjobs.cli.keys import waiting_for_the_end
-from bedrockjobs.cli.output import Record, text_of, write_one
+from bedrockjobs.cli.output import Record, fits_terminal, text_of, write_one
 from bedrockjobs.cli.session import (
     UNAVAILABLE,
     Failure,
@@ -25,7 +25,7 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.top_view import Picture, drawn
+from bedrockjobs.cli.top_view import Picture, frame
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.worker import workers
 from bedrockjobs.commands import ListQueues, ListRuns, Overview, Status
@@ -42,8 +42,8 @@ FAILURES_SHOWN = 5
 COUNTING_PART = 0.1
 """Part of the time that counting the jobs may take: a huge table is counted less often than it is drawn."""
 
-PLAIN_WIDTH = 120
-"""Width of a frame that is written to a file or a pipe."""
+PLAIN_WIDTH = 100_000
+"""Width for a frame in which nothing is cut or wrapped: more than the longest line."""
 
 INTERVAL_LEAST_S = 0.2
 """The shortest time between two frames: a view is no load test."""
@@ -138,9 +138,10 @@ def top(session: Session, once: bool, interval: float) -> None:
     if session.form != "table":
         write_one(picture.record(), session.form, identity="ready")
     elif once or not console.is_terminal:
-        if not console.is_terminal:
-            console = Console(width=PLAIN_WIDTH)
-        console.print(drawn(picture))
+        if fits_terminal():
+            console.print(frame(picture, console.width))
+        else:
+            Console(width=PLAIN_WIDTH).print(frame(picture), crop=False)
     else:
         _live(console, observer, picture, interval)
 
@@ -152,10 +153,15 @@ def _live(console: Console, observer: Observer, picture: Picture, interval: floa
     try:
         with (
             waiting_for_the_end() as ended,
-            Live(drawn(picture), console=console, screen=True, auto_refresh=False) as live,
+            Live(
+                frame(picture, console.width, console.height),
+                console=console,
+                screen=True,
+                auto_refresh=False,
+            ) as live,
         ):
             while True:
-                live.update(drawn(picture, console.height), refresh=True)
+                live.update(frame(picture, console.width, console.height), refresh=True)
                 if ended(interval):
                     return
                 try:

@@ -9,7 +9,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.base.words import called
-from bedrockjobs.cli.output import STATE_COLOURS, Record, printable, text_of
+from bedrockjobs.cli.output import Grid, Record, drawn, fitted, one_line, printable, text_of
 from bedrockjobs.cli.session import records_in
 from bedrockjobs.cli.time_text import (
     away_text,
@@ -99,8 +99,8 @@ class Picture(NamedTuple):
         }
 
 
-def drawn(picture: Picture, height: int | None = None) -> Group:
-    """Return a frame; ``height`` is the lines there are, None for as many as it takes."""
+def frame(picture: Picture, width: int | None = None, height: int | None = None) -> Group:
+    """Return a frame that fits a terminal; without ``width`` or ``height`` it is as large as it must be."""
     from rich.console import Group
     from rich.text import Text
 
@@ -108,19 +108,19 @@ def drawn(picture: Picture, height: int | None = None) -> Group:
     most = max((height - TOP_LINES) // len(tables) - TABLE_LINES, 2) if height else None
     parts: list[Any] = [_head(picture), _counts(picture)]
     parts += [
-        Text(printable(with_local_times(text_of(problem, "detail"))[:ERROR_CHARS]), style="yellow")
+        Text(one_line(with_local_times(text_of(problem, "detail"))[:ERROR_CHARS]), style="yellow")
         for problem in picture.problems[:PROBLEMS_SHOWN]
     ]
     if (more := len(picture.problems) - PROBLEMS_SHOWN) > 0:
         parts.append(Text(f"and {more} more: bedrockjobs doctor tells all of them", style="yellow"))
     if picture.problem:
-        parts.append(Text(printable(picture.problem[:ERROR_CHARS]), style="bold red"))
-    parts += [_table(title, columns, rows, most) for title, columns, rows in tables]
+        parts.append(Text(one_line(picture.problem[:ERROR_CHARS]), style="bold red"))
+    parts += [_table(title, columns, rows, width, most) for title, columns, rows in tables]
     return Group(*parts)
 
 
 def _tables(picture: Picture) -> list[tuple[str, tuple[str, ...], list[list[str]]]]:
-    """Return the tables of a frame; what failed and what piles up are left out where nothing did."""
+    """Return the tables of a frame; what failed and what piles up are left out if nothing did."""
     failures = ("Failed lately", ("run", "name", "status", "ended", "error"), _failure_rows(picture))
     names = ("Names", ("name", "ready", "running", "failed", "oldest", "paused by"), _name_rows(picture))
     return [
@@ -242,21 +242,20 @@ def _worker_rows(picture: Picture) -> list[list[str]]:
     ]  # fmt: skip
 
 
-def _table(title: str, columns: Sequence[str], rows: list[list[str]], most: int | None) -> Table:
-    from rich import box
-    from rich.table import Table
+def _table(
+    title: str, columns: Sequence[str], rows: list[list[str]], width: int | None, most: int | None
+) -> Table:
     from rich.text import Text
 
     shown = rows if most is None else rows[:most]
     more = len(rows) - len(shown)
-    table = Table(
-        title=Text(f"\n{title}", style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
-        show_edge=False, caption=f"and {more} more" if more else None, caption_justify="left",
+    grid = Grid(columns, columns, [list(map(printable, row)) for row in shown])
+    if width is not None:
+        grid, _ = fitted(grid, width)
+    table = drawn(
+        grid, title=Text(f"\n{title}", style="bold"), title_justify="left",
+        caption=f"and {more} more" if more else None, caption_justify="left",
     )  # fmt: skip
-    for column in columns:
-        table.add_column(column, no_wrap=True, overflow="ellipsis")
-    for row in shown:
-        table.add_row(*(Text(printable(text), style=STATE_COLOURS.get(text, "")) for text in row))
     if not rows:
         table.add_row(Text("none", style="bright_black"))
     return table

@@ -20,6 +20,10 @@ _INTRO = """\
 Results go to stdout, everything else to stderr. `-o` chooses how results are written: `table` (for people),
 `json` (one document), `jsonl` (one line a record) or `name` (the first value of each record, for scripts).
 
+On a terminal a table fits the width. States, ids, numbers and times are whole, long names lose their middle
+and long texts their end, and the columns that matter least are left out; a line below names them. `-o wide`
+shows everything. A pipe and a file always get everything, as aligned text.
+
 Every option of `bedrockjobs` is also an environment variable, named after its command:
 `BEDROCKJOBS_JOB_LIST_LIMIT=20` is `bedrockjobs job list --limit 20`. The options of `bedrockjobs serve`
 have their own names, listed with the [settings](settings.md); those of `bedrock-worker` begin with

@@ -6,14 +6,20 @@ import io
 import json
 import re
 from contextlib import redirect_stdout
+from typing import Any
 
 import pytest
+from cli_fake import NOW, FakeServer, run
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.cli import main
 from bedrockjobs.cli.output import (
+    Grid,
     as_json,
+    fitted,
     printable,
     printable_line,
     raw_record,
@@ -109,27 +115,287 @@ def test_an_empty_list_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> 
     assert (captured.out, captured.err) == ("", "No jobs.\n")
 
 
-@pytest.mark.parametrize(("width", "folded"), [("60", False), ("30", True)])
-def test_short_columns_are_folded_only_where_there_is_no_room(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, width: str, folded: bool
+LONG_NAME = "reports/customers/in-the-north-of-europe/monthly-invoices-of-2026-11"
+TRACEBACK = (
+    "Traceback (most recent call last):\n"
+    '  File "/srv/app/jobs.py", line 12, in run\n    raise ValueError(number)\n'
+    "ValueError: the customer record 4711 has no address in the register of the tax office, nor elsewhere"
+)
+LAST_LINE = TRACEBACK.splitlines()[-1]
+RUN = {
+    "runID": 1234567, "jobID": 7654321, "name": LONG_NAME, "status": "frozen", "attempt": 3,
+    "cause": "schedule", "started": "2026-11-23 11:43:00", "ended": "2026-11-23 11:50:30.5",
+    "scheduledFor": "2026-11-23 11:43:00", "worker": "worker-of-the-second-rack-1",
+    "host": "build-machine-01.internal.example.com", "exitCode": 137, "error": TRACEBACK,
+}  # fmt: skip
+JOB_SHOWN = {
+    "jobID": 7654321, "state": "PAUSED", "name": LONG_NAME, "priority": 500, "nextRun": "2026-11-23 12:17:00",
+    "lastRun": "2026-11-23 11:43:00", "repeat": "CRON TZ=Europe/Berlin 0,15,30,45 9-17 * * MON-FRI",
+    "data": {},
+}  # fmt: skip
+SCHEDULE = {
+    "jobID": 7654321, "name": LONG_NAME, "repeat": JOB_SHOWN["repeat"], "nextRun": "2026-11-23 12:17:00",
+    "lastRun": "2026-11-23 11:43:00", "lastStatus": "timeout", "state": "QUEUED", "words": "every quarter",
+    "paused": LONG_NAME,
+}  # fmt: skip
+FAILURE = {
+    "id": 1234567, "name": LONG_NAME, "at": "2026-11-23 11:43:00", "line": LAST_LINE, "error": TRACEBACK,
+    "worker": "", "started": "", "seen": "", "seenBy": "",
+}  # fmt: skip
+FAILURES = {
+    "fingerprint": "0123456789abcdef", "state": "timeout", "name": LONG_NAME, "names": 3, "line": LAST_LINE,
+    "count": 12, "unseen": 9, "first": "2026-11-22 11:43:00", "last": "2026-11-23 11:43:00",
+    "failures": [FAILURE],
+}  # fmt: skip
+QUEUE = {
+    "name": LONG_NAME, "ready": 1234567, "running": 12, "failed": 3, "later": 40, "paused": 0, "blocked": 2,
+    "more": False, "oldestReady": "2026-11-23 11:43:00", "age": 1020, "workers": 12, "pausedBy": LONG_NAME,
+}  # fmt: skip
+OF_RULE = {"lastSent": "2026-11-23 11:43:00", "lastError": TRACEBACK, "mutedUntil": "2026-11-23 12:17:00"}
+ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, ...]]] = {
+    ("job", "list"): ({"ListJobs": [{"jobs": [JOB_SHOWN]}]}, ("7654321", "waiting for children", "in 17m")),
+    ("run", "list"): ({"ListRuns": [{"runs": [RUN]}]}, ("1234567", "lost", "17m ago", "7m30s")),
+    ("failure", "list"): (
+        {"ListFailures": [{"jobs": [], "runs": [FAILURES], "before": None, "runsBefore": None}] * 2},
+        ("timeout", "9", "1234567", "17m ago"),
+    ),
+    ("failure", "show", "0123456789abcdef"): (
+        {"ListFailures": [{"jobs": [], "runs": [FAILURES], "before": None, "runsBefore": None}] * 2},
+        ("run", "1234567", "17m ago"),
+    ),
+    ("queue", "list"): (
+        {"ListQueues": [{"queues": [QUEUE]}], "ListPauses": [{"pauses": []}]},
+        ("1,234,567", "12", "3", "17m"),
+    ),
+    ("schedule", "list"): (
+        {"ListSchedules": [{"schedules": [SCHEDULE]}]}, ("7654321", "in 17m", "timeout"),
+    ),
+    ("schedule", "show", "x"): (
+        {
+            "ListSchedules": [{"schedules": [SCHEDULE]}], "QueryJob": [JOB_SHOWN],
+            "ListRuns": [{"runs": [RUN]}],
+            "ListTicks": [{"ticks": [{
+                "tick": "2026-11-22 11:43:00", "until": "2026-11-22 11:50:00", "count": 8,
+                "outcome": "skipped",
+                "reason": "the run before it was still going on when the tick was due: none is made up for",
+                "status": "success", "failed": 0, "late": 12, "runID": 1234567,
+            }]}],
+            "ValidateSchedule": [{"next": []}],
+        },
+        ("1234567", "lost", "17m ago", "7m30s", "2026-11-22 11:43:00", "skipped", "success"),
+    ),
+    ("worker", "list"): (
+        {"ListWorkers": [{"workers": [{
+            "name": "worker-of-the-second-rack-1", "status": "draining", "runIDs": [1, 2, 3], "slots": 16,
+            "host": RUN["host"], "pid": 1234567, "names": [LONG_NAME], "heartbeat": "2026-11-23 11:59:48",
+            "version": "1.2.3",
+        }]}]},
+        ("draining", "3", "12s ago"),
+    ),
+    ("server", "list"): (
+        {"ListServers": [{"servers": [{
+            "name": "jobs-server-of-the-second-rack-1", "address": "jobs-1.internal.example.com:8888",
+            "started": "2026-11-23 11:43:00", "pulse": "2026-11-23 11:59:48", "version": "1.2.3",
+            "workers": 144, "state": "standing by",
+        }]}]},
+        ("17m ago", "12s ago", "144", "standing by"),
+    ),
+    ("notify", "list"): (
+        {"ListRules": [{"rules": [{
+            "name": "operators-of-the-second-rack", "on": ["failed", "lost", "late"], "names": [LONG_NAME],
+            "to": "https://chat.internal.example.com/hooks/0123456789abcdef", "sent": 120, "tries": 3,
+            **OF_RULE,
+        }]}]},
+        ("in 17m",),
+    ),
+    ("token", "list"): (
+        {"ListTokens": [{"tokens": [{
+            "name": "operators-of-the-second-rack", "roles": ["operate", "work", "read"],
+            "names": [LONG_NAME], "expires": "2026-11-23 12:17:00", "lastUsed": "2026-11-23 11:59:48",
+            "revoked": "", "by": "somebody@example.com",
+        }]}]},
+        ("in 17m", "12s ago"),
+    ),
+    ("kept", "list"): (
+        {"ListRetention": [{"kept": [{
+            "name": LONG_NAME, "kind": "runs", "seconds": 2_592_000, "bytes": 1_073_741_824,
+            "most": 1_000_000, "count": 123_456, "more": True, "used": 1_073_741_000,
+            "oldest": "2026-11-23 11:43:00", "by": "somebody@example.com",
+        }]}]},
+        ("runs", "30d", "123456+"),
+    ),
+    ("limit", "list"): (
+        {"ListLimits": [{"limits": [{
+            "name": LONG_NAME, "queued": 100_000, "perSecond": 250, "running": 16, "runs": 12,
+            "refused": 1234, "lastRefused": "2026-11-23 11:43:00", "by": "somebody@example.com",
+        }]}]},
+        ("100000", "16", "12", "1234"),
+    ),
+    ("audit",): (
+        {"ListAudit": [{"entries": [{
+            "seq": 1234567, "at": "2026-11-23 11:43:00", "by": "somebody@example.com",
+            "address": "2001:db8::1234:5678", "command": "RemoveRetention", "name": LONG_NAME, "jobID": 0,
+            "detail": {"name": LONG_NAME},
+        }]}]},
+        ("1234567", "17m ago", "RemoveRetention"),
+    ),
+    ("events",): (
+        {
+            "Overview": [{"newestEvent": 1234567}],
+            "Events": [{"events": [{
+                "seq": 1234567, "at": "2026-11-23 11:43:00", "kind": "worker joined", "name": LONG_NAME,
+                "jobID": 7654321, "runID": 7654322, "by": "somebody@example.com", "detail": TRACEBACK,
+            }]}],
+        },
+        ("1234567", "17m ago", "worker joined"),
+    ),
+    ("top", "--once"): (
+        {
+            "Status": [{"version": "1.0", "started": "2026-11-23 11:43:00", "now": NOW}],
+            "ListRuns": [{"runs": [{**RUN, "stop": "", "progress": {"percent": 40, "message": LONG_NAME}}]},
+                         {"runs": [RUN]}],
+            "ListQueues": [{"queues": [QUEUE]}],
+            "ListWorkers": [{"workers": []}],
+            "Overview": [{"ready": 1, "more": [], "problems": [], "next": [SCHEDULE]}],
+        },
+        ("1234567", "17m", "lost", "9m ago", "1,234,567", "in 17m"),
+    ),
+}  # fmt: skip
+"""What each command that lists something is answered, and what of it every terminal must show whole."""
+
+
+def on_terminal(*arguments: str) -> list[str]:
+    """Run the program with a terminal as stdout and return the lines that this shows, without colours."""
+    screen = Terminal()
+    with redirect_stdout(screen):
+        main.main(list(arguments), prog_name="bedrockjobs", standalone_mode=False)
+    return re.sub("\x1b[^m]*m", "", screen.getvalue()).splitlines()
+
+
+def prepare(fake: FakeServer, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Let the fake answer a command, and return what must be shown of it."""
+    answers, whole = ASKED[command]
+    for verb, bodies in answers.items():
+        fake.will(verb, *bodies)
+    return whole
+
+
+def test_each_command_that_lists_something_is_walked() -> None:
+    lists = {
+        (group, name)
+        for group, command in main.commands.items()
+        for name in getattr(command, "commands", {})
+        if name == "list"
+    }
+    assert lists <= set(ASKED)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("command", ASKED, ids=" ".join)
+def test_a_terminal_shows_ids_states_numbers_and_times_whole(
+    command: tuple[str, ...],
+    width: int,
+    fake: FakeServer,
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And then nothing of them is lost."""
-    monkeypatch.setenv("COLUMNS", width)
-    record = {"status": "terminated", "started": "2026-11-21T08:00:00", "error": "y" * 90}
-    with redirect_stdout(terminal):
-        write_many([record], "table", list(record))
-    shown = re.sub("\x1b[^m]*m", "", terminal.getvalue())
-    assert ("terminated" not in shown, "2026-11-21T08:00:00" not in shown) == (folded, folded)
-    assert shown.count("y") == 90
-    assert sum(map(shown.count, "0123456789")) == 14
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TZ", "UTC")
+    whole = prepare(fake, command)
+    lines = on_terminal(*command)
+    text = "\n".join(lines)
+    assert [line for line in lines if cell_len(line) > width] == []
+    cells = {cell.strip() for line in lines for cell in line.split("  ")}
+    assert [each for each in whole if each not in cells] == []
+    assert "\\u000a" not in text
+    assert "Traceback" not in text
 
 
-def test_a_terminal_gets_colours_and_no_lost_text(terminal: Terminal) -> None:
+@pytest.mark.parametrize("how", [("-o", "wide"), ()], ids=["wide", "pipe"])
+@pytest.mark.parametrize("command", ASKED, ids=" ".join)
+def test_a_wide_table_and_a_pipe_get_each_column_and_nothing_is_cut(
+    command: tuple[str, ...],
+    how: tuple[str, ...],
+    fake: FakeServer,
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = prepare(fake, command)
+    lines = on_terminal(*command, *how) if how else run(*command).stdout.splitlines()
+    text = "\n".join(lines)
+    assert "…" not in text
+    assert "Not shown" not in text
+    answered = json.dumps(ASKED[command][0])
+    assert [each for each in (LONG_NAME, LAST_LINE) if each in answered and each not in text] == []
+    assert "Traceback" not in text
+    numbers = {each for each in whole if each.isdecimal()}
+    assert numbers <= set(re.split(" {2,}|\n", text))
+
+
+def test_names_lose_their_middle_and_errors_their_end(
+    fake: FakeServer, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    prepare(fake, ("run", "list"))
+    _, _, name, *_, error = re.split(" {2,}", on_terminal("run", "list")[2])
+    begin, end = name.split("…")
+    assert LONG_NAME.startswith(begin)
+    assert LONG_NAME.endswith(end)
+    assert len(begin) - len(end) in (0, 1)
+    assert (error[-1], LAST_LINE.startswith(error[:-1])) == ("…", True)
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60])
+def test_a_table_fits_the_narrowest_terminal(width: int) -> None:
+    keys = ("runID", "status", "name", "started", "took", "error", "version")
+    row = ("1234567", "terminated", "日本語" * 9, "17m ago", "7m30s", "y" * 90, "1.0")
+    grid, left_out = fitted(Grid(keys, keys, [row]), width)
+    assert sum(grid.widths()) + 2 * (len(grid.keys) - 1) <= width
+    assert (grid.rows[0][0], "terminated" in grid.rows[0], "version" in left_out) == ("1234567", True, True)
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab日é -"), max_size=40), min_size=6, max_size=6), st.integers(45, 150)
+)
+def test_whatever_the_content_a_fitted_table_is_no_wider_than_the_terminal(
+    row: list[str], width: int
+) -> None:
+    keys = ("name", "status", "error", "worker", "detail", "by")
+    row[1] = "running"
+    grid, _ = fitted(Grid(keys, keys, [row]), width)
+    assert sum(grid.widths()) + 2 * (len(grid.keys) - 1) <= width
+    assert grid.rows[0][1] == "running"
+
+
+def test_a_query_loses_nothing_on_a_narrow_terminal(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its texts are wrapped; if even so it is too wide, each record gets lines of its own."""
+    monkeypatch.setenv("COLUMNS", "60")
+    record = {"jobID": 1234567, "status": "terminated", "error": f"{'word ' * 30}\n{TRACEBACK}"}
+    for count, header in ((1, True), (9, False)):
+        more = {f"column{at}": "x" * 20 for at in range(count - 1)}
+        with redirect_stdout(terminal):
+            write_many([{**record, **more}] * 2, "table", stored=True)
+        shown = re.sub("\x1b[^m]*m", "", terminal.getvalue())
+        assert ("status" in shown.splitlines()[0], shown.count("word"), shown.count("ValueError:")) == (
+            header,
+            60,
+            2,
+        )
+        assert {"1234567", "terminated"} <= set(shown.split())
+        assert all(len(line) <= 60 for line in shown.splitlines())
+        terminal.seek(terminal.truncate(0))
+
+
+def test_a_terminal_gets_colours(terminal: Terminal) -> None:
     with redirect_stdout(terminal):
-        write_many([{**JOB, "name": "y" * 60}, OTHER], "table", ("jobID", "state", "name"))
+        write_many([{**JOB, "name": "FAILED"}, OTHER], "table", ("jobID", "state", "name"))
     shown = terminal.getvalue()
-    assert "\x1b[36m" in shown, "QUEUED is cyan"
-    assert shown.count("y") == 60, "what is too wide is folded"
+    assert "\x1b[36mQUEUED" in shown
+    assert "\x1b[31mFAILED" in shown
+    assert shown.count("\x1b[31m") == 1, "a name is no state"
     assert "日本語" in shown
 
 

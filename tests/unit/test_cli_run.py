@@ -70,14 +70,16 @@ def test_show_leaves_out_what_says_nothing(fake: FakeServer) -> None:
 
 
 def test_a_table_has_the_line_of_an_error_that_says_what_was_wrong(fake: FakeServer) -> None:
-    """The others are what the run printed last, which `show` has below; without output it shows them all."""
-    failed = {**RUN, "error": "SIGTERM\nlast words\x1b[2J\n"}
+    """`show` has all lines, but for what the run printed last if that stands below."""
+    failed = {**RUN, "error": "SIGTERM\na\tb\n\x1b[2J\n"}
+    traceback = {**RUN, "error": 'Traceback (most recent call last):\n  File "x"\nValueError: y'}
     fake.will("ListRuns", {"runs": [failed]})
-    fake.will("QueryRun", failed, {**failed, "output": []})
-    assert run("run", "list").stdout.splitlines()[1].endswith("  last words\\u001b[2J")
-    assert "error               last words\\u001b[2J\n" in run("run", "show", "3").stdout
+    fake.will("QueryRun", failed, {**failed, "output": []}, traceback)
+    assert run("run", "list").stdout.splitlines()[1].endswith("  \\u001b[2J")
+    assert "error               SIGTERM\ntook " in run("run", "show", "3").stdout
     shown = run("run", "show", "3").stdout
-    assert f"error               SIGTERM\n{'':20}last words\\u001b[2J\n" in shown
+    assert f"error               SIGTERM\n{'':20}a\\u0009b\n{'':20}\\u001b[2J\n" in shown
+    assert f'\n{"":20}  File "x"\n{"":20}ValueError: y\n' in run("run", "show", "3").stdout
 
 
 def test_an_unknown_run_is_3(fake: FakeServer) -> None:

@@ -17,7 +17,7 @@ from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import keys, top
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Failure, Session
-from bedrockjobs.cli.top_view import Picture, drawn, progress_text
+from bedrockjobs.cli.top_view import Picture, frame, progress_text
 from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
 
@@ -156,7 +156,7 @@ def test_a_huge_table_is_counted_less_often_than_it_is_drawn(
 def shown(picture: Picture, height: int | None = None) -> str:
     """Return a frame as text."""
     screen = io.StringIO()
-    Console(file=screen, width=100).print(drawn(picture, height))
+    Console(file=screen, width=100).print(frame(picture, 100, height))
     return screen.getvalue()
 
 
