@@ -15,13 +15,16 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.bulk import for_each
 from bedrockjobs.cli.choosing import Choice, choice_of, choosing, chosen, fitting
 from bedrockjobs.cli.complete import job_names
+from bedrockjobs.cli.explain import sentence
 from bedrockjobs.cli.groups import STATES_ALSO, Group, WordChoice
 from bedrockjobs.cli.named_job import job_id_of
 from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
-from bedrockjobs.cli.output import Record, printable, write_many, write_one
+from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
 from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import (
     NOT_FOUND,
@@ -36,7 +39,16 @@ from bedrockjobs.cli.session import (
 )
 from bedrockjobs.cli.since import since_option
 from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, WholeNumber
-from bedrockjobs.commands import CreateJob, GetJob, GetJobs, ListJobs, QueryJob, RetryJob, UpdateJob
+from bedrockjobs.commands import (
+    CreateJob,
+    ExplainJob,
+    GetJob,
+    GetJobs,
+    ListJobs,
+    QueryJob,
+    RetryJob,
+    UpdateJob,
+)
 from bedrockjobs.commands.server import State
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
@@ -216,8 +228,34 @@ def list_jobs(session: Session, /, limit: int, after: str | None, **given: Any) 
 @talks
 @pass_session
 def show(session: Session, /, job_id: str) -> None:
-    """Show a job, with its state and data."""
-    write_one(session.record(built(QueryJob, {"jobID": job_id_of(session, job_id)})), session.form)
+    """Show a job: its state, its name and why it failed or waits come first."""
+    job_id = job_id_of(session, job_id)
+    record: Record = session.record(built(QueryJob, {"jobID": job_id}))
+    if session.form == "table" and record:
+        record = _decisive_first(record, _reason(session, job_id, record))
+    write_one(record, session.form)
+
+
+def _reason(session: Session, job_id: str, record: Record) -> str:
+    """Return in one line what a job failed of, or what it waits for; empty if it does neither."""
+    if text_of(record, "state") not in ("QUEUED", "PAUSED"):
+        return line_of(text_of(record, "error"))
+    try:
+        reply = session.record(built(ExplainJob, {"jobID": job_id}))
+    except Refusal:  # it is gone by now, or too many ask: what is known of it is shown all the same
+        return ""
+    reasons = records_in(reply.get("waitsFor") or RawJSON("[]"))
+    return sentence(reasons[0]) if reasons else ""
+
+
+def _decisive_first(record: Record, reason: str) -> Record:
+    """Return a job as a page for people; the whole error, which may be long, comes last."""
+    first = {"state": record.get("state"), "name": record.get("name"), "reason": reason or None}
+    first["jobID"] = record.get("jobID")
+    shown = {key: value for key, value in first.items() if value is not None}
+    shown |= {key: value for key, value in record.items() if key not in (*first, "error")}
+    error = text_of(record, "error")
+    return shown | ({"error": record["error"]} if error and error != reason else {})
 
 
 @job.command(cls=SectionedCommand)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, run
+from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.errors import (
     BadArguments,
@@ -150,6 +150,43 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
     assert result.stderr.startswith("Error: ")
     assert (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) in result.stderr
     assert fake.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("job", "explained", "first", "last"),
+    [
+        (
+            {"state": "FAILED", "error": "Traceback (most recent call last):\n  File x\nValueError: y"},
+            None,
+            "ValueError: y",
+            ["error     Traceback (most recent call last):", "            File x", "          ValueError: y"],
+        ),
+        ({"state": "FAILED", "error": "no paper"}, None, "no paper", ["priority  500"]),
+        (
+            {"state": "QUEUED"},
+            {"waitsFor": [{"reason": "paused", "detail": "by ann"}, {"reason": "no worker", "detail": ""}]},
+            "Somebody paused it: by ann",
+            ["priority  500"],
+        ),
+        ({"state": "QUEUED"}, {"waitsFor": []}, "", ["priority  500"]),
+        ({"state": "PAUSED"}, NotFound(), "", ["priority  500"]),
+        ({"state": "RUNNING"}, None, "", ["priority  500"]),
+    ],
+    ids=["traceback", "sentence", "waits", "next", "gone", "runs"],
+)
+def test_a_job_is_shown_with_its_state_name_and_reason_first(
+    job: dict[str, Any], explained: Any, first: str, last: list[str], fake: FakeServer
+) -> None:
+    fake.will("QueryJob", {"data": {}, "jobID": 7, "name": "mail", "priority": 500, **job})
+    if explained is not None:
+        fake.will("ExplainJob", explained)
+    lines = run("job", "show", "7").stdout.splitlines()
+    reason = [f"reason    {first}"] if first else []
+    state = {"PAUSED": "waiting for children"}.get(job["state"], job["state"])
+    head = [f"state     {state}", "name      mail", *reason, "jobID     7"]
+    assert lines[: len(head)] == head
+    assert lines[-len(last) :] == last
+    assert len(sent(fake, "ExplainJob")) == (explained is not None)
 
 
 @pytest.mark.parametrize(
