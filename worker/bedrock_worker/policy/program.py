@@ -58,6 +58,8 @@ class ProgramSelector:
         """Read the rules and import the module, if there are any; raises ValueError for a bad one."""
         self._options = options
         self._rules: Rules | None = None
+        self._calls: dict[Function, Program] = {}
+        """The program of each function that has been called."""
         self._module: PythonModule | None = None if options.module is None else load(options.module)
         self.read_rules()
 
@@ -118,10 +120,13 @@ class ProgramSelector:
             )
 
     def _call(self, module: PythonModule, function: Function) -> Program:
-        return Program(
-            function.argv, env=module.environment, cwd=self._options.cwd, timeout_s=function.timeout_s,
-            function=function if self._options.start_method == FORK else None, tells_progress=True,
-        )  # fmt: skip
+        found = self._calls.get(function)
+        if found is None:
+            found = self._calls[function] = Program(
+                function.argv, env=module.environment, cwd=self._options.cwd, timeout_s=function.timeout_s,
+                function=function if self._options.start_method == FORK else None, tells_progress=True,
+            )  # fmt: skip
+        return found
 
     def _fill(self, rule: Rule, job: Job) -> Program:
         secrets = rule.read_secrets()

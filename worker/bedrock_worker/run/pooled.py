@@ -17,6 +17,7 @@ from bedrock_worker.run import packet
 from bedrock_worker.run.alarm import Alarm
 from bedrock_worker.run.guard import DATA_FILE
 from bedrock_worker.run.kernel import NEVER
+from bedrock_worker.run.pump import drain
 from bedrock_worker.run.warm import read_end
 
 if TYPE_CHECKING:
@@ -167,8 +168,8 @@ class PooledRun:
         somebody, they have been killed by then, and its last output has been heard.
         """
         status = await self._ended
+        drain(self._guard.pumps)
         for pump in self._guard.pumps:
-            pump.drain()
             pump.end_line()
         return status
 

@@ -107,7 +107,7 @@ class ChildProcess:
             }  # fmt: skip
         else:
             head |= {"function": warm.function, "runs_max": warm.runs_max, "own": warm.own}
-            self._kind = template = kind_of(warm, cwd, new_privileges)
+            self._kind = template = kind_of(warm, where, new_privileges)
         self._started: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._ended: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._folder_left = True
@@ -284,9 +284,9 @@ class ChildProcess:
             self._ended.set_result(found)
 
 
-def kind_of(warm: Warm, cwd: Path | None, new_privileges: bool) -> bytes:
+def kind_of(warm: Warm, cwd: str, new_privileges: bool) -> bytes:
     """Return what a guard needs to start a template, as JSON: the same for each run of a function."""
-    return _template(tuple(warm.template), tuple(warm.env.items()), _where(cwd), new_privileges)
+    return _template(tuple(warm.template), tuple(warm.env.items()), cwd, new_privileges)
 
 
 @lru_cache(maxsize=64)  # one for each function of a module
@@ -309,11 +309,12 @@ def pooled_run(
 
     Raises ValueError for a NUL in a variable.
     """
-    guard = watchdog.take_pooled(kind_of(warm, cwd, new_privileges)) if warm.runs_max > 1 else None
+    where = _where(cwd)
+    guard = watchdog.take_pooled(kind_of(warm, where, new_privileges)) if warm.runs_max > 1 else None
     if guard is None:
         return None
     check(warm.own.values())
-    head = line_of({"function": warm.function, "cwd": _where(cwd), "own": warm.own})
+    head = line_of({"function": warm.function, "cwd": where, "own": warm.own})
     try:
         return PooledRun(guard, watchdog, head, data, until=until, listener=listener)
     except OSError:  # it was killed while it had nothing to do

@@ -45,6 +45,10 @@ THREAD_LOOKS, THREAD_PAUSE_S = 20, 0.001
 moment to end."""
 
 
+_getsignal = sys.modules.get("_signal", signal).getsignal
+"""Like ``signal.getsignal``, which spends most of its time looking the handler up in an enum."""
+
+
 class ProcessState:
     """The state of this process as it is when this is made. It belongs to one process."""
 
@@ -56,10 +60,18 @@ class ProcessState:
                 self._files.append(os.open(f"/proc/self/{name}", os.O_RDONLY | os.O_CLOEXEC))
         lines = os.pread(self._files[0], READ_BYTES, 0).split(b"\n")
         names = [line.partition(b":")[0] for line in lines]
-        self._lines = itemgetter(*(names.index(name) for name in IN_STATUS if name in names))
-        self._threads = [name for name in IN_STATUS if name in names].index(b"Threads")
+        compared = [names.index(name) for name in IN_STATUS if name in names]
+        self._lines = itemgetter(*compared)
+        self._threads = compared.index(names.index(b"Threads"))
         self._caught_at = names.index(b"SigCgt")
-        caught = int(lines[self._caught_at].split()[1], 16) & ~LIBRARY_SIGNALS
+        # The lines about memory, which change all the time, are between these two parts.
+        second = min(compared[self._threads], *(at for at in compared if names[at].startswith(b"Sig")))
+        first = [at for at in compared if at < second]
+        bounds = (min(first), max(first) + 1, second, max(compared) + 1)
+        self._bounds = [b"\n" + names[at] + b":" for at in bounds]
+        self._parts = b"", b""
+        self._status = self._read_status(b"\n".join(lines))
+        caught = self._status[1]
         self._caught = [number for number in range(1, signal.NSIG) if caught >> (number - 1) & 1]
         self._outputs = [(at, os.dup(at)) for at in (1, 2)]
         self._streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
@@ -100,15 +112,31 @@ class ProcessState:
         wakeup = signal.set_wakeup_fd(-1)
         if wakeup != -1:
             signal.set_wakeup_fd(wakeup)
-        lines = status.split(b"\n")
-        caught = int(lines[self._caught_at].split()[1], 16) & ~LIBRARY_SIGNALS
         return (
-            self._lines(lines), caught, others, wakeup,
-            [signal.getsignal(number) for number in self._caught],
+            *self._read_status(status), others, wakeup,
+            [_getsignal(number) for number in self._caught],
             [signal.getitimer(kind) == OFF for kind in ITIMERS],
             [fcntl.fcntl(at, fcntl.F_GETFL) for at in (1, 2)],
             os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0),
         )  # fmt: skip
+
+    def _read_status(self, status: bytes) -> tuple[tuple[bytes, ...], int]:
+        """Return the lines that are compared, and the signals that are caught.
+
+        If the parts of the file that hold them are as before, nothing has to be parsed.
+        """
+        first, first_end, second, second_end = self._bounds
+        at = status.find(second)
+        parts = (
+            status[status.find(first) : status.find(first_end)], status[at : status.find(second_end, at)]
+        )  # fmt: skip
+        if parts == self._parts:
+            return self._status
+        lines = status.split(b"\n")
+        found = self._lines(lines), int(lines[self._caught_at].split()[1], 16) & ~LIBRARY_SIGNALS
+        if not self._parts[0] or found == self._status:  # such as one more line that is not compared
+            self._parts, self._status = parts, found
+        return found
 
     def _of_python(self) -> tuple[Any, ...]:
         socket = sys.modules.get("socket")
@@ -138,11 +166,15 @@ def is_closed(stream: Any) -> bool:
 def flushed() -> bool:
     """Flush what was printed; return False, and say why, if it is lost. A closed stream has nothing left."""
     good = True
-    streams: tuple[Any, ...] = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    if sys.__stdout__ is not sys.stdout or sys.__stderr__ is not sys.stderr:
+        streams = (*streams, sys.__stdout__, sys.__stderr__)
     for stream in dict.fromkeys(streams):
-        with suppress(ValueError):  # what it was made of is another's by now
+        try:
             if is_closed(stream):
                 continue
+        except ValueError:  # what it was made of is another's by now
+            pass
         try:
             stream.flush()
         except Exception:

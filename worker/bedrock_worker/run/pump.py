@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import select
+from collections.abc import Callable, Sequence
 
 from bedrock_worker.report.line_splitter import LineSplitter
 
@@ -44,6 +45,10 @@ class Pump:
             if not self._read():
                 break
 
+    def fileno(self) -> int:
+        """Return the handle of the pipe, for as long as it has not ended."""
+        return self._pipe
+
     def end_line(self) -> None:
         """Take the last line as it is: the next one is of another run."""
         for line in self._lines.end():
@@ -68,3 +73,15 @@ class Pump:
                 asyncio.get_running_loop().remove_reader(self._pipe)
             os.close(self._pipe)
         self.ended.set()
+
+
+def drain(pumps: Sequence[Pump]) -> None:
+    """Read what is left in several pipes: one question to the kernel if there is nothing, as mostly."""
+    poll = select.poll()
+    for pump in pumps:
+        if not pump.ended.is_set():
+            poll.register(pump.fileno(), select.POLLIN)
+    filled = {handle for handle, _ in poll.poll(0)}
+    for pump in pumps if filled else ():
+        if pump.fileno() in filled:
+            pump.drain()

@@ -107,7 +107,7 @@ def read_end(word: bytes) -> dict[str, Any]:
     """
     head, _, result = word.partition(b"\n")
     with suppress(ValueError, RecursionError):
-        found = json.loads(head)
+        found = json.loads(head.decode())  # of bytes it would look first which encoding they are in
         if isinstance(found, dict) and len(found.keys() & {"done", "exit"}) == 1:
             end = {key: found[key] for key in END_KEYS if isinstance(found.get(key), int)}
             return {**end, "result": result.decode()} if result else end  # which stands behind the line
