@@ -46,6 +46,20 @@ LENGTHS_INDEXED_MAX = 32
 """Lengths of fixed beginnings in one index of patterns, and of fixed ends behind one beginning: a name is
 looked up once for each, so at most 1,024 times, in 0.1 ms."""
 
+NAMES_AT_ONCE = 8
+"""Names and patterns of a GetJobs that is done in its turn. To index more takes longer than to do any other
+command, so one with more is done after those that came with it."""
+
+NAMES_PER_COMMIT_MAX = 500
+"""Names and patterns of such GetJobs in one transaction: 20 ms, for which all others wait."""
+
+NAMES_PER_SHARED_COMMIT_MAX = PATTERNS_MAX
+"""The same if servers share a database: PostgreSQL reads them all before it looks for their jobs."""
+
+NAMES_QUEUED_MAX = 100_000
+"""Names and patterns of such GetJobs that wait for the writer: 5,000 workers that restart with 20 each. One
+more is refused with 503, since the texts would take more than 60 MB."""
+
 NAMES_KEPT_MAX = 512
 """What GetJobs asked for that is kept as read: up to 26 kB each, in two caches."""
 

@@ -21,8 +21,6 @@ from bedrockjobs.base.config import (
 
 T = TypeVar("T")
 
-_WILD = frozenset("*?[")
-_SPECIAL = re.compile(r"[*?\[]")
 _WILD_PART = re.compile(r"[*?]|\[\^?\]?[^\]]*(?:\]|$)", re.DOTALL)
 """A wildcard or a set; a set without an end reaches to the end of the pattern."""
 _NOTHING = "x^"
@@ -36,7 +34,7 @@ def glob(name: str, pattern: str) -> bool:
 
 def is_plain(pattern: str) -> bool:
     """Tell whether a pattern matches itself alone."""
-    return _WILD.isdisjoint(pattern)
+    return not ("*" in pattern or "?" in pattern or "[" in pattern)
 
 
 def is_prefix(pattern: str) -> bool:
@@ -46,8 +44,9 @@ def is_prefix(pattern: str) -> bool:
 
 def literal_prefix(pattern: str) -> str:
     """Return the part of a pattern before its first special character."""
-    found = _SPECIAL.search(pattern)
-    return pattern if found is None else pattern[: found.start()]
+    for special in "*?[":
+        pattern = pattern.partition(special)[0]
+    return pattern
 
 
 @lru_cache(maxsize=PATTERNS_COMPILED_MAX)
@@ -164,12 +163,19 @@ def _set(pattern: str, at: int) -> tuple[str, int]:
 class _Entry(Generic[T]):
     """One pattern of a ``PatternSet`` and its owners."""
 
-    __slots__ = ("matches", "owners", "remove")
+    __slots__ = ("compiled", "owners", "pattern", "place")
 
     def __init__(self, pattern: str) -> None:
-        self.matches = _matcher.__wrapped__(pattern)
+        self.pattern = pattern
+        self.compiled: Callable[[str], bool] | None = None
+        self.place: str | tuple[int, int] | None = None
+        """Where it is filed: under a part of its text, by the lengths of its ends, or nowhere."""
         self.owners: dict[T, None] = {}
-        self.remove: Callable[[], object] = lambda: None
+
+    def matches(self, name: str) -> bool:
+        if self.compiled is None:  # most patterns are never compared with a name
+            self.compiled = _matcher.__wrapped__(self.pattern)
+        return self.compiled(name)
 
 
 _Bucket = list[_Entry[T]]
@@ -195,6 +201,10 @@ class PatternSet(Generic[T]):
         """Return the number of patterns."""
         return len(self._entries)
 
+    def __contains__(self, pattern: str) -> bool:
+        """Tell whether a pattern has owners."""
+        return pattern in self._entries
+
     @property
     def unindexed(self) -> int:
         """Return how many patterns are compared with every name."""
@@ -202,7 +212,7 @@ class PatternSet(Generic[T]):
 
     def indexes(self, pattern: str) -> bool:
         """Tell whether a pattern in the set is compared with few names."""
-        return self._entries[pattern] not in self._rest
+        return self._entries[pattern].place is not None
 
     def add(self, pattern: str, owner: T) -> None:
         """Add an owner of a pattern."""
@@ -220,7 +230,7 @@ class PatternSet(Generic[T]):
         entry.owners.pop(owner, None)
         if not entry.owners:
             del self._entries[pattern]
-            entry.remove()
+            self._unfile(entry)
 
     def matching(self, name: str) -> list[T]:
         """Return the owners of all patterns that match a name, each once."""
@@ -246,17 +256,47 @@ class PatternSet(Generic[T]):
         return [*dict.fromkeys(owner for entry in found for owner in entry.owners)]
 
     def _file(self, pattern: str, entry: _Entry[T]) -> None:
-        parts = _WILD_PART.split(pattern)
+        parts = _WILD_PART.split(pattern) if "[" in pattern else pattern.replace("?", "*").split("*")
         begin, end = parts[0], parts[-1] if len(parts) > 1 else ""
         if is_prefix(pattern) or self._has_room(begin, end, bool(end)):
             self._file_by_ends(begin, end, entry)
         elif (gram := self._rarest_gram(parts)) is not None:
-            self._file_in(self._grams.setdefault(len(gram), {}), gram, entry)
+            entry.place = gram
+            self._grams.setdefault(len(gram), {}).setdefault(gram, []).append(entry)
         elif self._has_room(begin, end, True):
             self._file_by_ends(begin, end, entry)
         else:
             self._rest.append(entry)
-            entry.remove = lambda: self._rest.remove(entry)
+
+    def _unfile(self, entry: _Entry[T]) -> None:
+        place = entry.place
+        if place is None:
+            self._rest.remove(entry)
+        elif isinstance(place, str):
+            by_gram = self._grams[len(place)]
+            by_gram[place].remove(entry)
+            if not by_gram[place]:
+                del by_gram[place]
+            if not by_gram:
+                del self._grams[len(place)]
+        else:
+            self._unfile_by_ends(entry, *place)
+
+    def _unfile_by_ends(self, entry: _Entry[T], before: int, after: int) -> None:
+        pattern = entry.pattern
+        begin, end = pattern[:before], pattern[len(pattern) - after :]
+        by_prefix = self._ends[before]
+        by_length = by_prefix[begin]
+        by_suffix = by_length[after]
+        by_suffix[end].remove(entry)
+        if not by_suffix[end]:
+            del by_suffix[end]
+        if not by_suffix:
+            del by_length[after]
+        if not by_length:
+            del by_prefix[begin]
+        if not by_prefix:
+            del self._ends[before]
 
     def _has_room(self, begin: str, end: str, fits: bool) -> bool:
         """Tell whether a pattern may be filed by its ends: few lengths, few patterns with the same ends."""
@@ -273,21 +313,8 @@ class PatternSet(Generic[T]):
         by_prefix = self._ends.setdefault(len(begin), {})
         by_length = by_prefix.setdefault(begin, {})
         by_suffix = by_length.setdefault(len(end), {})
-        bucket = by_suffix.setdefault(end, [])
-        bucket.append(entry)
-
-        def remove() -> None:
-            bucket.remove(entry)
-            if not bucket:
-                del by_suffix[end]
-            if not by_suffix:
-                by_length.pop(len(end), None)
-            if not by_length:
-                by_prefix.pop(begin, None)
-            if not by_prefix:
-                self._ends.pop(len(begin), None)
-
-        entry.remove = remove
+        by_suffix.setdefault(end, []).append(entry)
+        entry.place = len(begin), len(end)
 
     def _rarest_gram(self, parts: list[str]) -> str | None:
         """Return the part of a pattern's fixed text that fewest others use; None if all are crowded."""
@@ -298,16 +325,3 @@ class PatternSet(Generic[T]):
         grams = (part[at : at + size] for part in parts for at in range(len(part) - size + 1))
         rarest = min(grams, key=lambda gram: len(known.get(gram, ())))
         return rarest if len(known.get(rarest, ())) < PATTERNS_PER_KEY_MAX else None
-
-    def _file_in(self, by_gram: dict[str, _Bucket[T]], gram: str, entry: _Entry[T]) -> None:
-        bucket = by_gram.setdefault(gram, [])
-        bucket.append(entry)
-
-        def remove() -> None:
-            bucket.remove(entry)
-            if not bucket:
-                del by_gram[gram]
-            if not by_gram:
-                self._grams.pop(len(gram), None)
-
-        entry.remove = remove

@@ -23,6 +23,12 @@ Until = Callable[[Callable[[], object]], object]
 LEFT_S = 0.002
 """Seconds for which work ``done_in_turns`` leaves its turns to who is busy; then it goes on all the same."""
 
+OTHERS_SHARE = 4
+"""The part 1/4 of what the turn of others took beyond ``LEFT_S`` is added to the next one of the work."""
+
+LONG_TURN_S = 0.005
+"""The most that is added."""
+
 
 class Slices(Generic[T]):
     """Does one piece of work after another, each of which may stop before it is done.
@@ -110,6 +116,7 @@ async def done_in_turns(
     """Do some work that gives turns, and let other tasks go on in them; return its result.
 
     Others have a turn before and after it too, and while they are ``busy`` all turns, for ``LEFT_S`` at most.
+    If their turn takes long, so does the next one of the work: it would not end otherwise.
     The work sees a copy of the context variables. Raises what the work raises.
     """
     stack = _Stack(work)
@@ -119,7 +126,8 @@ async def done_in_turns(
         await asyncio.sleep(0)
         if busy() and monotonic() < latest:
             continue
-        stack.began = monotonic()
+        now = monotonic()
+        stack.began = now + min(max(now - latest, 0.0) / OTHERS_SHARE, LONG_TURN_S)
         result = stack.switch()
         latest = monotonic() + LEFT_S
     await asyncio.sleep(0)

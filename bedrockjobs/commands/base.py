@@ -251,6 +251,8 @@ class Command(Parameters, Generic[R_co]):
     """Whether its handler may write before it refuses, so that it runs inside a savepoint."""
     asked_again: ClassVar[bool] = False
     """Whether clients send it in the same words again and again, so that it pays to remember it as read."""
+    asks: ClassVar[bool] = False
+    """Whether it asks for jobs by names, of which ``names_asked`` tells how many."""
     tagged: ClassVar[bool] = False
     """Whether its HTTP answer has an ETag."""
     headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -300,6 +302,11 @@ class Command(Parameters, Generic[R_co]):
     def waiting(self) -> bool:
         """Tell whether the client asked to wait."""
         return self.connection is not None and self.connection.lower() == "wait"
+
+    @property
+    def names_asked(self) -> int:
+        """Return how many names and patterns of jobs it asks for."""
+        return 0
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:

@@ -147,6 +147,13 @@ class TakeSpec(TakeOptions):
     names: Patterns | None = Field(default=None, description="Several GLOB patterns, instead of name.")
     job_priority: Priority | None = Field(default=None, description="Only jobs of this priority.")
 
+    @property
+    def names_asked(self) -> int:
+        """Return how many names and patterns of jobs it asks for."""
+        if self.names:
+            return len(self.names)
+        return self.name.count(",") + 1 if self.name else 0
+
 
 class JobFacts(Reply):
     """What an answer says of a job beside its options."""
@@ -232,6 +239,7 @@ class GetJob(TakeSpec, Command[JobReply]):
 
     role = "work"
     waits = True
+    asks = True
     asked_again = True
     example = Example({"name": "mail/*"}, JOB)
     refusals = [Refusal(402, "Cannot use numResults with GetJob; try GetJobs", "`numResults` is given.")]
@@ -246,6 +254,7 @@ class GetJobs(TakeSpec, Command[JobsReply]):
 
     role = "work"
     waits = True
+    asks = True
     asked_again = True
     example = Example({"name": "mail/*", "numResults": 10}, {"jobs": [JOB]})
 

@@ -269,6 +269,8 @@ class Batch:
         once = not submission.command.waiting
         wait_ms = WAIT_MS_DEFAULT if timeout is None or once else timeout
         if submission.gone or wait_ms <= 0 or not self.may_wait:
+            if submission.gone and request.worker is not None and not self._waiting.waits_of(request.worker):
+                work.context.emit(WaitLeft(request.worker))
             work.outcomes.append((submission, unanswered(request) if searching else take.nothing(request)))
             return
         self._seq += 1

@@ -16,7 +16,12 @@ from typing import Any
 
 from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import SLEEP_S_MAX
+from bedrockjobs.base.config import (
+    NAMES_AT_ONCE,
+    NAMES_PER_COMMIT_MAX,
+    NAMES_PER_SHARED_COMMIT_MAX,
+    SLEEP_S_MAX,
+)
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.turns import Slices
@@ -28,7 +33,7 @@ from bedrockjobs.engine.batch import Batch, Work, unanswered
 from bedrockjobs.engine.commits import Commits
 from bedrockjobs.engine.ending import Ending
 from bedrockjobs.engine.events import Listeners
-from bedrockjobs.engine.group_commit import GroupCommit, taken_from
+from bedrockjobs.engine.group_commit import GroupCommit, ManyNames, taken_from
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.health import BUSY_LOOK_S, Health
@@ -72,6 +77,7 @@ class Dispatcher:
         self._maintenance = maintenance_of(engine, workers, minutes, clock)
         self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
+        self._many = ManyNames(NAMES_PER_SHARED_COMMIT_MAX if engine.shared else NAMES_PER_COMMIT_MAX)
         self._again = deque[list[Submission]]()  # of transactions that were undone: each is done with care
         self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
@@ -117,6 +123,10 @@ class Dispatcher:
         if self.pending >= self._settings.pending_max:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
         submission = Submission(command, deliver, caller, by)
+        if command.asks and (many := command.names_asked) > NAMES_AT_ONCE:
+            if self._many.full:
+                raise Unavailable("Too many commands are waiting", "names: too many are asked for now")
+            submission.many = many
         self.pending += 1
         self._gathered.append(submission)
         if not self._open and not self._scheduled:
@@ -178,7 +188,7 @@ class Dispatcher:
 
     def _busy_with(self) -> object:
         """Return what there is to do, if there is anything that will be done."""
-        left = self._open or self._gathered or self._again or self._later
+        left = self._open or self._gathered or self._many or self._again or self._later
         return left and not (self._broken or self._absence.stays)
 
     # --- one transaction after another -------------------------------------------------------------------
@@ -202,6 +212,8 @@ class Dispatcher:
             return
         careful = bool(self._again)
         submissions = self._again.popleft() if careful else self._arrived(self._settings.batch_max)
+        if self._many and not careful:
+            submissions += self._many.some(len(submissions))
         if not (submissions or careful) and (due_s := self._due_in_s()) > 0:
             self._rest(due_s)
             return
@@ -209,10 +221,13 @@ class Dispatcher:
         self._follow(self._slices.begin(partial(self._transaction, submissions, careful=careful)))
 
     def _arrived(self, room: int) -> list[Submission]:
-        """Return what waits to be done, in order and so many at the most, without looks of who is gone."""
+        """Return what waits to be done, in order and so many at the most, without looks of who is gone.
+
+        What asks for many names is put aside.
+        """
         arrived, gone = taken_from(self._gathered, room)
         self.pending -= gone
-        return arrived
+        return self._many.put_aside(arrived)
 
     def _follow(self, step: Step | None) -> None:
         """Do what follows a transaction; one that is long goes on after others have had their turn."""
@@ -283,7 +298,7 @@ class Dispatcher:
         self.pending -= self._batch.accept(work)
         self._open = False
         self._deliver(work.outcomes)
-        due_s = 0.0 if self._gathered or self._again else self._due_in_s()
+        due_s = 0.0 if self._gathered or self._many or self._again else self._due_in_s()
         if due_s > 0:
             self._rest(due_s)
         else:
@@ -325,7 +340,8 @@ class Dispatcher:
             return
         self._open = False
         if isinstance(fault, StoreAway):
-            self._gathered.extendleft(reversed([one for some in (submissions, *self._again) for one in some]))
+            left = (submissions, *self._again, self._many.all())
+            self._gathered.extendleft(reversed([one for some in left for one in some]))
             self._again.clear()
             self._absence.begin(fault)
             self._ending.idle()
@@ -336,7 +352,7 @@ class Dispatcher:
             self._again.appendleft(submissions)
         else:
             self._refuse(submissions, fault or error)
-        if submissions or self._gathered or self._again:
+        if submissions or self._gathered or self._many or self._again:
             self._schedule()
         else:  # what time asked for failed: not again at once
             self._alarm.set(self._settings.busy_s)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from bedrockjobs.base.config import NAMES_PER_COMMIT_MAX, NAMES_QUEUED_MAX
 from bedrockjobs.base.turns import give_turn
 from bedrockjobs.engine.submission import Submission
 
@@ -87,3 +88,58 @@ def taken_from(gathered: deque[Submission], most: int) -> tuple[list[Submission]
         return taken, 0
     left = [one for one in taken if not one.gone or one.matters]
     return left, len(taken) - len(left)
+
+
+class ManyNames:
+    """The takes that ask for many names, and the ends of their waits: a few for each transaction.
+
+    Whoever sends them waits for others who do the same, and nobody else does.
+    """
+
+    def __init__(self, most: int = NAMES_PER_COMMIT_MAX) -> None:
+        """Begin empty; a transaction does so many names at the most."""
+        self._most = most
+        self._did_some = False
+        self._waiting: deque[Submission] = deque()
+        self._names = 0
+
+    def __len__(self) -> int:
+        """Return how many submissions wait."""
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Tell whether no more names may wait."""
+        return self._names >= NAMES_QUEUED_MAX
+
+    def put_aside(self, arrived: list[Submission]) -> list[Submission]:
+        """Keep those that ask for many names; return the others."""
+        if not any([one.many for one in arrived]):  # noqa: C419 - as above
+            return arrived
+        many = [one for one in arrived if one.many]
+        self._waiting += many
+        self._names += sum(one.many for one in many)
+        return [one for one in arrived if not one.many]
+
+    def some(self, others: int) -> list[Submission]:
+        """Take out what a transaction may do beside ``others``: at least one, but in every second one none.
+
+        Others came while the last one was done, and do not wait for one more.
+        """
+        found: list[Submission] = []
+        self._did_some = not (others and self._did_some)
+        if not self._did_some:
+            return found
+        room = self._most
+        while self._waiting and (not found or room >= self._waiting[0].many):
+            found.append(self._waiting.popleft())
+            room -= found[-1].many
+            self._names -= found[-1].many
+        return found
+
+    def all(self) -> list[Submission]:
+        """Take out all of them."""
+        found = [*self._waiting]
+        self._waiting.clear()
+        self._names = 0
+        return found

@@ -35,7 +35,7 @@ PUT_BACK_TRIES_MAX = 1_000
 class Submission:
     """A command, and who gets its outcome."""
 
-    __slots__ = ("by", "caller", "command", "deliver", "gone", "looks", "waiter")
+    __slots__ = ("by", "caller", "command", "deliver", "gone", "looks", "many", "waiter")
 
     def __init__(
         self,
@@ -56,6 +56,8 @@ class Submission:
         self.gone = False
         """Whether its client no longer waits."""
         self.looks = 0
+        self.many = 0
+        """How many names it asks for, if they are so many that others go first."""
 
     def may_look_again(self) -> bool:
         """Count a take that was passed over; return whether it is to be done again."""
@@ -137,6 +139,7 @@ class CancelWait(Submission):
         """Hold the submission that may be waiting."""
         super().__init__(None, lambda _: True)
         self.left = left
+        self.many = left.many  # to forget them takes time too, and is done after they were asked for
 
 
 def refusal_of(error: Exception) -> CommandError:

@@ -27,8 +27,8 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import (
-    ANSWER_BYTES_MAX,
     ASKED_PER_WORKER_MAX,
+    BATCH_ANSWER_BYTES_MAX,
     LEASE_S_DEFAULT,
     PATTERN_BYTES,
     WAIT_MS_DEFAULT,
@@ -62,6 +62,9 @@ log = logging.getLogger(__name__)
 
 LISTED_MAX = 100
 """Workers that an event about one of them lists: an event of each of very many must not list them all."""
+
+LISTED_A_TURN_BYTES = 256 * 1024
+"""Size of what a list of workers takes of one turn of the event loop: some milliseconds."""
 
 LISTED_CHARS_MAX = 1_000
 """Characters of the names in such a list."""
@@ -570,15 +573,22 @@ class WorkerRegistry:
         names = (name for name in self.workers if name > after and (pattern is None or glob(name, pattern)))
         return map(self.workers.__getitem__, sorted(names))
 
-    def listing(self, after: str, pattern: str | None, limit: int) -> str:
-        """Return a page of the live workers by name, as ListWorkers answers; fewer if they are large."""
+    async def listing(self, after: str, pattern: str | None, limit: int) -> str:
+        """Return a page of the live workers by name, as ListWorkers answers; fewer if they are large.
+
+        Others have their turns in between. A worker that leaves meanwhile is shown as it was.
+        """
         rows: list[str] = []
-        size = 0
-        for worker in islice(self.by_name(after, pattern), limit):
-            if size >= ANSWER_BYTES_MAX:
+        size = turn_size = 0
+        for worker in list(islice(self.by_name(after, pattern), limit)):
+            if size >= BATCH_ANSWER_BYTES_MAX:
                 break
+            if turn_size >= LISTED_A_TURN_BYTES:
+                turn_size = 0
+                await asyncio.sleep(0)
             rows.append(jsontext.dump(self._shown(worker)))
             size += len(rows[-1])
+            turn_size += len(rows[-1])
         return f'{{"workers":[{",".join(rows)}]}}'
 
     def _shown(self, worker: Worker) -> dict[str, Any]:

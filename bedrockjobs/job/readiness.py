@@ -20,7 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import Literal, NamedTuple, Protocol
 
-from bedrockjobs.base.glob import glob, is_plain, literal_prefix
+from bedrockjobs.base.config import PATTERNS_PER_KEY_MAX
+from bedrockjobs.base.glob import PatternSet, glob, is_plain, literal_prefix
 from bedrockjobs.job.lanes import MOCK_LANE, UNTAKEN, parse_lane
 from bedrockjobs.job.rows import PauseRow
 
@@ -112,7 +113,7 @@ class AskedNames:
     """Who asks for which names, so that those who ask for one are found without looking at the others.
 
     Patterns are filed by the plain text at their beginning and at their end, so that a name is matched with
-    few of them.
+    few of them. Those with the same ends as many others are filed by other parts of their text.
     """
 
     def __init__(self) -> None:
@@ -121,6 +122,8 @@ class AskedNames:
         self._plain: dict[str, dict[str, None]] = {}
         self._globs: dict[str, dict[str, None]] = {}
         self._files: dict[tuple[int, int], dict[tuple[str, str], dict[str, None]]] = {}
+        self._crowded: PatternSet[str] = PatternSet()
+        """Patterns whose ends are those of many others."""
 
     def put(self, who: str, names: Sequence[str]) -> None:
         """Note all the names and patterns that somebody asks for, in place of those noted before."""
@@ -147,7 +150,7 @@ class AskedNames:
                 some = files.get((name[:before], name[size - after :]))
                 if some:
                     found += [pattern for pattern in some if glob(name, pattern)]
-        return tuple(found)
+        return (*found, *self._crowded.matching(name)) if self._crowded else tuple(found)
 
     def askers(self, pattern: str) -> Mapping[str, None]:
         """Return who asks for a pattern, or for a name that is none."""
@@ -160,7 +163,11 @@ class AskedNames:
         if pattern not in self._globs:
             self._globs[pattern] = {}
             sizes, ends = _ends_of(pattern)
-            self._files.setdefault(sizes, {}).setdefault(ends, {})[pattern] = None
+            with_ends = self._files.setdefault(sizes, {}).setdefault(ends, {})
+            if len(with_ends) < PATTERNS_PER_KEY_MAX:
+                with_ends[pattern] = None
+            else:
+                self._crowded.add(pattern, pattern)
         self._globs[pattern][who] = None
 
     def _discard(self, who: str, pattern: str) -> None:
@@ -172,6 +179,9 @@ class AskedNames:
         del patterns[pattern]
         if patterns is self._globs:
             sizes, ends = _ends_of(pattern)
+            if pattern in self._crowded:
+                self._crowded.discard(pattern, pattern)
+                return
             files = self._files[sizes]
             del files[ends][pattern]
             if not files[ends]:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LOOKS_PIPELINED_MAX
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LOOKS_PIPELINED_MAX, NAMES_AT_ONCE
 from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, TooManyWrong, UnknownCommand
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, command_named
@@ -189,7 +189,7 @@ class Pipeline:
             if len(exchanges) > 1:
                 exchange.held = True
                 return None
-        elif exchange.waits:
+        elif exchange.waits or (command.asks and command.names_asked > NAMES_AT_ONCE):
             self._blocker = exchange
         return exchange
 

@@ -147,22 +147,29 @@ class _Walk:
         """Those that began with it."""
         self.next_round: dict[_Pattern, None] = {}
         """Those that came while it was under way: they take the next round."""
-        self.matching: PatternSet[_Pattern] = PatternSet()
-        self.lists: list[_Pattern] = []
+        self._matching: PatternSet[_Pattern] = PatternSet()
+        self._matching_next: PatternSet[_Pattern] = PatternSet()
+        self._lists: list[_Pattern] = []
+
+    def join(self, pattern: _Pattern) -> None:
+        """Take a pattern along, from the next round on.
+
+        It is indexed here and not as the round begins: very many may have come by then.
+        """
+        self.next_round[pattern] = None
+        for text in pattern.names.patterns:
+            self._matching_next.add(text, pattern)
 
     def begin_round(self) -> None:
         """Begin again for those that came meanwhile."""
         self.patterns, self.next_round, self.at = self.next_round, {}, None
-        self.lists = [pattern for pattern in self.patterns if pattern.names.exact]
-        self.matching = PatternSet()
-        for pattern in self.patterns:
-            for text in pattern.names.patterns:
-                self.matching.add(text, pattern)
+        self._matching, self._matching_next = self._matching_next, PatternSet()
+        self._lists = [pattern for pattern in self.patterns if pattern.names.exact]
 
     def that_match(self, name: str) -> list[_Pattern]:
-        found = self.matching.matching(name)
-        if self.lists:
-            found += [one for one in self.lists if one.names.match(name)]
+        found = [one for one in self._matching.matching(name) if one in self.patterns]
+        if self._lists:
+            found += [one for one in self._lists if one.names.match(name)]
         return found
 
 
@@ -484,7 +491,7 @@ class PatternIndex:
             walk = self._walks.get((lane, prefix))
             if walk is None:
                 walk = self._walks[lane, prefix] = _Walk(lane, prefix)
-            walk.next_round[pattern] = None
+            walk.join(pattern)
             pattern.walk = walk
             if not walk.patterns:
                 walk.begin_round()

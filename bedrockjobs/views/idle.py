@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bedrockjobs.job.readiness import Asking, Takers, need_of
+from bedrockjobs.job.readiness import AskedNames, Asking, Takers, need_of
 from bedrockjobs.views.queues import GROUPS_A_TURN, Queues
+
+WORKERS_A_TURN = 10
+"""Workers whose patterns are indexed in one turn of the event loop: each may have 1,600."""
 
 PAUSED = "what waits for it is paused"
 BLOCKED = "what waits for it needs a lock that another job holds"
@@ -28,7 +31,12 @@ async def why_idle(queues: Queues, workers: Sequence[Asking]) -> dict[str, str]:
     """
     look = await queues.look()
     standings: dict[str, set[str]] = {worker.name: set() for worker in workers}
-    takers = Takers(workers, {})
+    asked = AskedNames()
+    for number, worker in enumerate(workers):
+        if number % WORKERS_A_TURN == WORKERS_A_TURN - 1:
+            await asyncio.sleep(0)
+        asked.put(worker.name, worker.names)
+    takers = Takers(workers, {}, asked)
     for number, group in enumerate(look.groups):
         if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
             await asyncio.sleep(0)

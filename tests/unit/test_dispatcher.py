@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import SLEEP_S_MAX
+from bedrockjobs.base.config import NAMES_PER_COMMIT_MAX, PATTERNS_MAX, SLEEP_S_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import Command, CreateJob, CreateJobs, FinishJob, GetJob, JobSpec, QueryJob
-from bedrockjobs.engine import batch
+from bedrockjobs.commands import Command, CreateJob, CreateJobs, FinishJob, GetJob, GetJobs, JobSpec, QueryJob
+from bedrockjobs.engine import batch, group_commit
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, RunOpened
 from bedrockjobs.engine.handlers import failing
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import HANDLERS
-from bedrockjobs.engine.submission import Outcome
+from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store import pattern_index, ready_queue
@@ -269,6 +269,49 @@ async def test_too_many_commands_are_refused(bench: Bench) -> None:
     for one in sent:
         assert isinstance(await one, Answer)
     assert bench.dispatcher.pending == 0
+
+
+async def test_takes_of_very_many_names_keep_nobody_else_waiting(bench: Bench) -> None:
+    """Whether their clients are there or go away."""
+    order: list[str] = []
+
+    def ask(number: int) -> Submission:
+        names = [f"{number}/{at}/*" for at in range(PATTERNS_MAX)]
+        command = GetJobs.read(
+            {"names": names, "numResults": 1, "worker": f"w{number}", "connection": "wait", "timeout": 1}
+        )
+        return bench.dispatcher.submit(command, lambda _: order.append("take") is None)
+
+    takes = [ask(number) for number in range(40)]
+    for take in takes[::2]:
+        bench.dispatcher.leave(take)
+    for _ in range(3):
+        await bench.ask(CreateJob.read({"name": "a"}))
+        order.append("create")
+    assert bench.dispatcher.commits >= 3
+    assert 0 < order.index("create") <= NAMES_PER_COMMIT_MAX // PATTERNS_MAX
+    async with asyncio.timeout(5):
+        while len(order) < 43:
+            await asyncio.sleep(0)
+            bench.dispatcher.poke()
+    assert not bench.dispatcher.waiting
+    assert bench.dispatcher.pending == 0
+
+
+async def test_names_that_wait_for_the_writer_are_limited(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "NAMES_QUEUED_MAX", 10 * PATTERNS_MAX)
+    refused = 0
+    for number in range(60):
+        names = [f"{number}/{at}/*" for at in range(PATTERNS_MAX)]
+        try:
+            bench.dispatcher.submit(GetJobs.read({"names": names, "numResults": 1}), lambda _: True)
+        except Unavailable:
+            refused += 1
+        if number % 20 == 19:
+            await bench.ask(CreateJob.read({"name": "a"}))
+    assert refused
 
 
 async def test_waiters_do_not_count_as_pending(bench: Bench) -> None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+from bedrockjobs.base.config import (
+    NAMES_PER_COMMIT_MAX,
+    NAMES_PER_SHARED_COMMIT_MAX,
+    NAMES_QUEUED_MAX,
+    PATTERNS_MAX,
+)
 from bedrockjobs.base.turns import Slices
-from bedrockjobs.engine.group_commit import LOOK_S, LOOKS_MAX, TRY_EVERY, GroupCommit
+from bedrockjobs.engine.group_commit import LOOK_S, LOOKS_MAX, TRY_EVERY, GroupCommit, ManyNames
 from bedrockjobs.engine.submission import Submission
 
 MOST = 100
@@ -84,3 +90,38 @@ def test_it_tells_that_it_looks() -> None:
 def test_no_more_share_a_commit_than_may() -> None:
     assert looks(group_of(3), [1, 5, 1]) == 2
     assert looks(group_of(1), [1]) == 0
+
+
+def asking(names: int) -> Submission:
+    """Return a submission that asks for so many names, as a ``ManyNames`` sees it."""
+    found = Submission(None, lambda _: True)
+    found.many = names
+    return found
+
+
+def test_a_transaction_has_a_limited_number_of_names() -> None:
+    aside, plain = ManyNames(), asking(0)
+    many = [asking(100) for _ in range(12)]
+    assert aside.put_aside([plain]) == [plain]
+    assert aside.put_aside([*many[:6], plain, *many[6:]]) == [plain]
+    per_commit = NAMES_PER_COMMIT_MAX // 100
+    assert aside.some(1) == many[:per_commit]
+    assert aside.some(1) == [], "others came meanwhile"
+    assert len(aside) == 12 - per_commit
+    assert aside.all() == many[per_commit:]
+    assert not aside
+    aside.put_aside([asking(2 * NAMES_PER_COMMIT_MAX)])
+    assert len(aside.some(0)) == 1, "one is done however many it asks for"
+    aside.put_aside([asking(NAMES_QUEUED_MAX - 1)])
+    assert not aside.full
+    aside.put_aside([asking(1)])
+    assert aside.full
+    aside.some(0)
+    assert not aside.full
+
+
+def test_where_servers_share_a_database_a_transaction_does_one_of_the_largest() -> None:
+    aside = ManyNames(NAMES_PER_SHARED_COMMIT_MAX)
+    many = [asking(PATTERNS_MAX) for _ in range(3)]
+    aside.put_aside(many)
+    assert [aside.some(0) for _ in range(3)] == [[one] for one in many]

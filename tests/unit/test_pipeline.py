@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import LOOKS_PIPELINED_MAX
+from bedrockjobs.base.config import LOOKS_PIPELINED_MAX, NAMES_AT_ONCE
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
@@ -20,6 +20,7 @@ REQUESTS: dict[str, bytes] = {
     "write": b"CreateJob\r\nname: a\r\n\r\n",
     "body": b'CreateJob\r\nContent-Length: 13\r\n\r\n{"name":"ab"}',
     "take": b"GetJob\r\nname: a\r\n\r\n",
+    "take of many": b"GetJob\nname: %b\n\n" % b",".join([b"a"] * (NAMES_AT_ONCE + 1)),
     "wait": b"GetJob\nname: a\nConnection: wait\n\n",
     "read": b"Query\r\nquery: SELECT 1;\r\n\r\n",
     "presence": b"ListWorkers\n\n",
@@ -40,7 +41,7 @@ REFUSED = {"unknown": b"430 ", "foreign": b"430 ", "bad": b"402 ", "bad forget":
 
 ELSEWHERE = {"read", "presence", "close read"}
 CLOSES = {"close", "close read", "forget", "bad forget", "broken", "foreign"}
-BLOCKS = ELSEWHERE | CLOSES | {"wait"}
+BLOCKS = ELSEWHERE | CLOSES | {"wait", "take of many"}
 
 
 class Peer:

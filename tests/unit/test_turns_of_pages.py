@@ -10,11 +10,9 @@ import jinja2
 import pytest
 
 from bedrockjobs.base.config import PAGE_TURN_S, QUICK_COMMIT_S
-from bedrockjobs.base.turns import LEFT_S, done_in_turns, give_turn_after
+from bedrockjobs.base.turns import LEFT_S, LONG_TURN_S, done_in_turns, give_turn_after
 from bedrockjobs.pages.template_code import TemplateCode
 from bedrockjobs.pages.templates import Templates
-
-TURN_S = 3.0
 
 
 def seconds() -> Callable[[], float]:
@@ -39,11 +37,12 @@ async def test_others_go_on_between_the_turns() -> None:
 
 async def test_a_turn_is_given_when_the_present_one_has_lasted_so_long() -> None:
     turns = 0
-    clock = seconds()
+    step = LEFT_S / 10
+    clock = count(step=step).__next__
 
     def page() -> None:
-        for _ in range(3 * int(TURN_S)):
-            give_turn_after(TURN_S, clock)
+        for _ in range(9):
+            give_turn_after(2.5 * step, clock)
 
     async def others() -> None:
         nonlocal turns
@@ -78,6 +77,36 @@ async def test_where_others_are_always_busy_it_goes_on_after_some_time() -> None
     made = asyncio.ensure_future(done_in_turns(lambda: give_turn_after(0, clock), clock, lambda: True))
     await asyncio.wait_for(others(), timeout=10)
     assert 2 * 8 <= turns <= 2 * 12, "it is left out ten times, before each of its two turns"
+
+
+async def turns_of_a_page(turn_s: float) -> int:
+    """Return how many turns a page takes of a thousand parts, if those of others take ``turn_s``."""
+    now, turns = 0.0, 0
+
+    def clock() -> float:
+        return now
+
+    def page() -> None:
+        nonlocal now
+        for _ in range(1_000):
+            now += PAGE_TURN_S / 5
+            give_turn_after(PAGE_TURN_S, clock)
+
+    async def others() -> None:
+        nonlocal now, turns
+        while not made.done():
+            now += turn_s
+            turns += 1
+            await asyncio.sleep(0)
+
+    made = asyncio.ensure_future(done_in_turns(page, clock))
+    await others()
+    return turns
+
+
+async def test_where_others_take_long_turns_so_does_it() -> None:
+    assert 150 <= await turns_of_a_page(LEFT_S / 2) <= 250, "of five parts each"
+    assert 8 <= await turns_of_a_page(10 * LONG_TURN_S) <= 15, "of a hundred more"
 
 
 def test_elsewhere_no_turn_is_given() -> None:

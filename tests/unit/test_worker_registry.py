@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import json
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import ASKED_PER_WORKER_MAX, PATTERN_BYTES, WORKER_BYTES
+from bedrockjobs.base.config import ASKED_PER_WORKER_MAX, PATTERN_BYTES, PATTERNS_PER_KEY_MAX, WORKER_BYTES
 from bedrockjobs.base.glob import glob
 from bedrockjobs.engine import shared_workers, workers
 from bedrockjobs.engine.events import RunOpened, WaitLeft, WorkerAsked
@@ -105,6 +107,10 @@ ATTRIBUTES: dict[str, Callable[[int], dict[str, Any]]] = {
     "names": lambda number: {
         "name": f"{number:05}",
         "names": [f"{number}/{at}/".ljust(200, "n") + "*" for at in range(20)],
+    },
+    "names with the same ends": lambda number: {
+        "name": f"{number:05}",
+        "names": [f"*{number}x{at}y".ljust(200, "n") + "*" for at in range(20)],
     },
     "one worker's names": lambda number: {
         "name": "w",
@@ -212,6 +218,45 @@ def test_who_asks_for_a_name_is_found_by_its_ends() -> None:
     for pattern in patterns:
         index.remove(pattern)
     assert not any(index.patterns_of(name) for name in ("a", "ab", "b"))
+
+
+async def test_a_list_of_large_workers_is_made_in_turns_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "LISTED_A_TURN_BYTES", 4_000)
+    monkeypatch.setattr(workers, "BATCH_ANSWER_BYTES_MAX", 40_000)
+    found, tell = registry()
+    for number in range(100):
+        tell(asked(f"w{number:03}", "", "n" * 900))
+    listing = asyncio.ensure_future(found.listing("", None, 100))
+    turns = 0
+    while not listing.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if turns == 2:
+            tell(WaitLeft("w001"))
+            found.leave("w002")
+    assert 5 < turns < 20
+    names = [worker["name"] for worker in json.loads(listing.result())["workers"]]
+    assert names == [f"w{number:03}" for number in range(len(names))]
+    assert 20 < len(names) < 50
+    rest = json.loads(await found.listing(names[-1], None, 100))["workers"]
+    assert rest[0]["name"] == f"w{len(names):03}"
+
+
+def test_a_name_is_compared_with_few_patterns_that_have_the_same_ends() -> None:
+    index = AskedNames()
+    patterns = [f"*{number:04}*" for number in range(2_000)]
+    for pattern in patterns:
+        index.put(pattern, [pattern])
+    assert set(index.patterns_of("a/0012/b")) == {"*0012*"}
+    assert set(index.patterns_of("a/1999/b")) == {"*1999*"}
+    assert index._crowded.unindexed == 0
+    assert (
+        max(len(some) for files in index._files.values() for some in files.values()) <= PATTERNS_PER_KEY_MAX
+    )
+    for pattern in patterns:
+        index.remove(pattern)
+    assert not index._crowded
+    assert not index._files
 
 
 def test_a_worker_counts_more_for_each_pattern_of_which_few_lists_are_remembered() -> None:

@@ -120,7 +120,7 @@ async def heartbeat(serving: Serving, command: Heartbeat, by: str = "") -> Answe
 @handles(ListWorkers)
 async def list_workers(serving: Serving, command: ListWorkers) -> Answer:
     """List the workers that are alive, page by page."""
-    return Answer(serving.presence.listing(command.after, command.name, command.limit))
+    return Answer(await serving.presence.listing(command.after, command.name, command.limit))
 
 
 @handles(AdvanceClock)
