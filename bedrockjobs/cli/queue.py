@@ -34,20 +34,27 @@ def queue() -> None:
 @click.argument("mask", metavar="[GLOB]", required=False, shell_complete=job_names)
 @limit_option("names")
 @click.option("--after", metavar="NAME", help="Only names behind this one: the last of the page before.")
+@click.option(
+    "--sort", "order", type=click.Choice(("jobs", "name")), default="jobs", show_default=True,
+    help="Those with the most due jobs first, or all names in their order.",
+)  # fmt: skip
 @talks
 @pass_session
-def list_queues(session: Session, /, mask: str | None, limit: int, after: str | None) -> None:
+def list_queues(session: Session, /, mask: str | None, limit: int, after: str | None, order: str) -> None:
     """List the names of jobs: how many are ready, run or failed, and who paused them.
 
     `oldest` is how long the oldest ready job has been due, `workers` how many live workers take the name. A
-    count with a + is at least so high.
+    count with a + is at least so high. Very many jobs are counted now and then: the list says how long ago.
     """
-    found = paged(session, QUEUES, {"name": mask, "after": after}, limit)
+    found = paged(session, QUEUES, {"name": mask, "after": after, "sort": order}, limit)
     if session.form != "table":
         write_many(found, session.form, identity="name")
         return
     pauses = _pauses(session) if any(text_of(each, "pausedBy") for each in found) else {}
     rows = [_row(each, pauses) for each in found]
+    age = max((int(text_of(each, "countedAge") or 0) for each in found), default=0)
+    if age:
+        click.echo(f"What is queued was counted {age} s ago.", err=True)
     write_many(rows, "table", none="No jobs: `bedrockjobs job create NAME` makes the first one.")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -61,6 +61,7 @@ class OverviewReply(Reply):
     taking: int = Field(description="Live workers that are neither drained nor quiet.")
     oldest_ready: str = Field(description="Since when the oldest ready job is due; empty where none is.")
     more: list[str] = Field(description="The counts that ended at a limit: there are at least so many.")
+    counted_age: int = Field(description="Seconds since what is queued was counted; 0: just now.")
     problems: list[Trouble]
     next: list[NextSchedule]
     newest_event: int = Field(description="The seq of the newest event; 0 before the first.")
@@ -77,7 +78,7 @@ class Overview(Command[OverviewReply]):
             "now": "2026-11-21 10:00:00", "ready": 500, "later": 3, "running": 2, "paused": 500, "blocked": 0,
             "mocked": 0, "failed": 1, "unseen": 1, "children": 0,
             "untaken": 0, "repeating": 4, "pauses": 1, "workers": 2,
-            "taking": 2, "oldestReady": "2026-11-21 09:59:58", "more": [],
+            "taking": 2, "oldestReady": "2026-11-21 09:59:58", "more": [], "countedAge": 0,
             "problems": [
                 {
                     "kind": "paused", "name": "mail/*", "count": 500, "since": "2026-11-21 09:00:00",
@@ -110,6 +111,7 @@ class QueueReply(Reply):
     paused_by: str = Field(description="The pattern that pauses the name; empty where none does.")
     workers: int = Field(description="Live workers that take its jobs.")
     more: bool = Field(description="Whether a count ended at a limit: there are at least so many.")
+    counted_age: int = Field(description="Seconds since what is queued was counted; 0: just now.")
 
 
 class QueuesReply(Reply):
@@ -131,7 +133,7 @@ class ListQueues(Command[QueuesReply]):
                 {
                     "name": "mail/welcome", "ready": 12, "later": 0, "running": 2, "paused": 0, "blocked": 0,
                     "mocked": 0, "failed": 1, "untaken": 0, "oldestReady": "2026-11-21 09:59:58", "age": 2,
-                    "pausedBy": "", "workers": 2, "more": False,
+                    "pausedBy": "", "workers": 2, "more": False, "countedAge": 0,
                 }
             ]
         },
@@ -143,6 +145,11 @@ class ListQueues(Command[QueuesReply]):
         default="", description="Only names behind this one: the last one of the page before."
     )
     limit: Limit = Field(default=100, description="How many at the most.")
+    sort: Literal["name", "jobs"] = Field(
+        default="name",
+        description="`jobs`: those with the most due jobs first, of names of which something is queued,"
+        " runs or has failed. By name if the token sees some names only.",
+    )
 
 
 class PauseReply(Reply):

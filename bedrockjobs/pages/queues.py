@@ -38,6 +38,7 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
         rows=folds.rows,
         left_out=folds.left_out,
         more=folds.more,
+        age=folds.age,
         patterns={
             fold.label: f"{exactly(fold.label)}*" if fold.folded else exactly(fold.label)
             for fold in folds.rows

@@ -50,6 +50,14 @@ SELECT groups.key,
         LIMIT :most))
     FROM groups LIMIT :limit;
 
+-- name: count_all_groups
+-- Of the next lanes and names behind one: how many jobs are due, how many are to come, and the lowest nextRun. A RUNQUEUED job
+-- that is not due runs; its state is looked up in the table.
+SELECT lane, name, count(*) FILTER (WHERE nextRun <= :now),
+    sum(CASE WHEN nextRun <= :now THEN 0 WHEN state = 'QUEUED' THEN 1 ELSE 0 END), min(nextRun)
+    FROM jobs INDEXED BY jobsByName WHERE (lane, name) > (:lane, :name) AND {queued}
+    GROUP BY lane, name ORDER BY lane, name LIMIT :limit;
+
 -- name: count_rests
 -- The same of all names from one on with the same beginning, and the lowest nextRun, out of the first `:most`.
 SELECT rests.key, (
@@ -97,7 +105,7 @@ LIMIT :limit;
 
 -- name: failed_by_name
 -- How many jobs of each name have failed, out of the first `:most`.
-SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed
+SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName WHERE state = 'FAILED' LIMIT :most) AS failed
     GROUP BY name LIMIT :limit;
 
 -- name: failed_by_name_of_visible
@@ -120,8 +128,9 @@ SELECT name, attempt, scheduledFor, started, ended FROM runs ORDER BY runID DESC
 -- repeat, and the newest event.
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed),
-    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' AND NOT EXISTS (
-        SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID) LIMIT :most) AS unseen),
+    (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed)
+        - (SELECT count(*) FROM seen CROSS JOIN jobs
+            WHERE jobs.jobID = seen.number AND seen.kind = 'job' AND jobs.state = 'FAILED'),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'PAUSED' LIMIT :most) AS paused),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' LIMIT :most) AS repeating),
     (SELECT coalesce(max(seq), 0) FROM events)

@@ -74,6 +74,8 @@ class Folds(NamedTuple):
     rows: list[Fold]
     left_out: int
     more: bool
+    age: int = 0
+    """Seconds since what is queued was counted."""
 
 
 class _Measured(NamedTuple):
@@ -153,7 +155,7 @@ class Folder:
             fold.paused_by = visible_pattern(fold.paused_by, self._scope)
             fold.age = age_s(fold.totals.oldest, look.held.now)
         await self._measure({fold.label: fold for fold in rows}, shown, under)
-        return Folds(rows, left_out, look.more)
+        return Folds(rows, left_out, look.more, int(look.age))
 
     async def _measure(self, found: dict[str, Fold], shown: dict[str, str], under: str) -> None:
         """Put to each fold how much comes and goes, and how long it takes."""

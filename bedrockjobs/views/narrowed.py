@@ -165,7 +165,10 @@ class Narrowed:
         field, key, _ = command.paging
         pages = []
         for pattern in patterns_within(getattr(command, "name"), scope):  # noqa: B009 - each of them has one
-            answer = await self._views.answer(command.with_value("name", pattern))
+            asked = command.with_value("name", pattern)
+            if isinstance(asked, c.ListQueues):
+                asked = asked.with_value("sort", "name")  # pages are put together by it
+            answer = await self._views.answer(asked)
             rows = _rows(answer, field)
             pages.append([(_key(row, key), row) for row in rows])
             if len(rows) < getattr(command, "limit") and len(answer.body) >= ANSWER_BYTES_MAX:  # noqa: B009

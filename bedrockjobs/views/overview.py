@@ -25,7 +25,7 @@ from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
-from bedrockjobs.views.queues import COUNTED_MAX, GROUPS_A_TURN, Group, Look, Queues, Totals, aside_of
+from bedrockjobs.views.queues import ALL, COUNTED_MAX, GROUPS_A_TURN, Group, Look, Queues, Totals, aside_of
 
 TROUBLES_MAX = 1_000
 """Schedules whose last run failed that are counted; their own page shows all."""
@@ -76,14 +76,14 @@ class Standings:
         """Return how things stand, and the look at the queue that it is made of."""
         look = await self._queues.look()
         totals = await self._queues.totals(look)
-        given = {"most": COUNTED_MAX + 1}
+        given = {"most": ALL}
         aside = await self._reader.view("set_aside", given, 1, scans=True)
         running = sum((await self._queues.running()).values())
         *set_aside, newest_event = aside.rows[0]
         if self._scope is not None:
             set_aside = await self._set_aside(self._scope)
         counts = {"running": running, **dict(zip(SET_ASIDE, set_aside, strict=True))}
-        more = totals.more | {name for name, count in counts.items() if count > COUNTED_MAX}
+        more = totals.more | ({"running"} if running > COUNTED_MAX else set())
         on_all_hosts = await self._queues.on_all_hosts()
         last_failed = await self._find.schedules_that_failed(TROUBLES_MAX)
         found = await self._reader.view("rules", {"after": ""}, RULES_READ)
@@ -98,17 +98,18 @@ class Standings:
                 blocked=totals.blocked,
                 mocked=totals.mocked,
                 untaken=totals.untaken,
-                **{name: min(count, COUNTED_MAX) for name, count in counts.items()},
+                **counts,
                 pauses=len(look.held.pauses.rows),
                 workers=workers,
                 taking=taking,
                 oldest_ready=totals.oldest,
                 more=sorted(more),
+                counted_age=int(look.age),
                 problems=problems(
                     look,
                     totals,
                     on_all_hosts,
-                    min(counts["unseen"], COUNTED_MAX),
+                    counts["unseen"],
                     last_failed,
                     rules,
                     self._free() if self._scope is None else None,
@@ -129,7 +130,7 @@ class Standings:
 
     async def _set_aside(self, scope: Scope) -> list[int]:
         """Return how many jobs are ``SET_ASIDE``, of visible names."""
-        given = {"most": COUNTED_MAX + 1, **aside_of(scope)}
+        given = {"most": ALL, **aside_of(scope)}
         return list((await self._reader.view("set_aside_of_visible", given, 1, scans=True)).rows[0])
 
     async def _next(self) -> list[NextSchedule]:
@@ -142,7 +143,11 @@ class Standings:
 
     async def queues(self, command: ListQueues) -> QueuesReply:
         """Return a page of names, each with how its jobs stand."""
-        names = await self._queues.names(command.name, command.after, command.limit)
+        names = None
+        if command.sort == "jobs":
+            names = await self._queues.ranked(command.name, command.after, command.limit)
+        if names is None:
+            names = await self._queues.names(command.name, command.after, command.limit)
         look = await self._queues.look_at(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         on_all_hosts = await self._queues.on_all_hosts()
@@ -175,6 +180,7 @@ class Standings:
                     paused_by="" if pause is None else pause.pattern,
                     workers=len(workers),
                     more=look.more or bool(totals.more),
+                    counted_age=int(look.age),
                 )
             )
         return QueuesReply(queues=found)

@@ -16,6 +16,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import LIST_MAX, NAME_CHARS_MAX, PAUSES_MAX
+from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.engine.workers import WorkerRegistry
@@ -65,6 +66,27 @@ OLDEST_MAX = 20_000
 
 HELD_MAX = 10_000
 """Lanes of running jobs that a look knows: more than machines have workers."""
+
+ALL = 100_000_000
+"""More jobs than fail, wait aside or repeat: of them all are counted, a million in a tenth of a second."""
+
+COUNT_S = 5.0
+"""Time after which a count of all that is queued is given up: then a bounded part of it is counted."""
+
+COUNT_SLICE = 1_000
+"""Groups that are counted at once, so that other reads have their turn between."""
+
+NAMES_COUNTED_MAX = 20_000
+"""Groups of a count of all that are kept, those with the most jobs: some 5 MB."""
+
+AGE_PER_COST = 20
+"""A count is good for so many times the time that it took: counting is then a twentieth of the reader."""
+
+COUNTED_EACH_TIME = 20_000
+"""Jobs that are counted for each look, in some 20 ms; a count of more is kept and told with its age."""
+
+AGE_MAX_S = 60.0
+"""How old a count may be in any case."""
 
 GROUPS_A_TURN = 100
 """Groups that are judged until others get their turn in the event loop."""
@@ -157,6 +179,19 @@ class Look(NamedTuple):
     """Whether there are groups that it does not know."""
     unlocked_lanes: list[str]
     """The lanes whose due jobs are ready unless they are paused."""
+    age: float = 0.0
+    """Seconds since its jobs were counted."""
+
+
+class _Count(NamedTuple):
+    """All that is queued, counted."""
+
+    groups: list[Group]
+    more: bool
+    """Whether there are groups that were not kept."""
+    at: float
+    """When it was begun, by the clock of the event loop."""
+    cost_s: float
 
 
 class Queues:
@@ -170,6 +205,8 @@ class Queues:
         self._presence = presence
         self._clock = clock
         self._scope = scope
+        self._counted: _Count | None = None
+        self._counting = asyncio.Lock()
 
     # --- what holds back ---------------------------------------------------------------------------------
 
@@ -209,6 +246,9 @@ class Queues:
             names, more = await self.first_names(None, "", NAMES_MAX, NAMES_WALKED)
             look = await self.look_at(names)
             return look._replace(more=look.more or more)
+        if (counted := await self._count_all()) is not None:
+            age = asyncio.get_running_loop().time() - counted.at
+            return Look(await self.held(), counted.groups, counted.more, [], age)
         held = await self.held()
         lanes, more = await self._lanes()
         given = {"lanes": jsontext.dump(lanes), "alike": ALIKE_MAX, "walked": GROUPS_MAX + len(lanes) + 1}
@@ -224,6 +264,11 @@ class Queues:
 
     async def look_at(self, names: Sequence[str]) -> Look:
         """Look at what is queued of some names."""
+        if self._scope is None and (counted := await self._count_all()) is not None and not counted.more:
+            wanted = set(names)
+            age = asyncio.get_running_loop().time() - counted.at
+            groups = [group for group in counted.groups if group.name in wanted]
+            return Look(await self.held(), groups, False, [], age)
         held = await self.held()
         lanes, more = await self._lanes()
         most = max(LOOKS_MAX // max(len(names), 1), 1)
@@ -233,6 +278,69 @@ class Queues:
         groups = [Group(lane, name, oldest or "") for lane, name, _, oldest in page.rows]
         await self._count(groups, held)
         return Look(held, groups, more or page.more, [])
+
+    async def _count_all(self) -> _Count | None:
+        """Return a count of all that is queued, as old as it may be for what it costs; None if it takes long.
+
+        Group by group in slices of the index; who asks meanwhile waits for the same count.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._counting:
+            known = self._counted
+            if known is not None and loop.time() - known.at < min(known.cost_s * AGE_PER_COST, AGE_MAX_S):
+                return known
+            self._counted = None
+            began, now = loop.time(), stamp_ms(self._clock.now())
+            groups: list[Group] = []
+            more, last = False, ("", "")
+            while True:
+                if loop.time() - began >= COUNT_S:
+                    return None
+                given = {"now": now, "lane": last[0], "name": last[1]}
+                try:
+                    page = await self._reader.view("count_all_groups", given, COUNT_SLICE, scans=True)
+                except TimedOut:
+                    return None
+                for lane, name, due, later, oldest in page.rows:
+                    groups.append(Group(lane, name, oldest, due=due, later=later))
+                if len(groups) > 2 * NAMES_COUNTED_MAX or (not page.more and len(groups) > NAMES_COUNTED_MAX):
+                    groups.sort(key=lambda group: group.due + group.later, reverse=True)
+                    del groups[NAMES_COUNTED_MAX:]
+                    more = True
+                if not page.more:
+                    break
+                last = page.rows[-1][:2]
+            counted = _Count(groups, more, began, loop.time() - began)
+            if sum(group.due + group.later for group in groups) + len(groups) > COUNTED_EACH_TIME:
+                self._counted = counted
+            return counted
+
+    async def ranked(self, pattern: str | None, after: str, limit: int) -> list[str] | None:
+        """Return the names with the most due jobs that match, from behind one on; None if it takes long.
+
+        Names of which nothing is queued, runs or has failed are not among them.
+        """
+        counted = await self._count_all()
+        if counted is None or self._scope is not None:
+            return None
+        due: dict[str, int] = {}
+        later: dict[str, int] = {}
+        for group in counted.groups:
+            due[group.name] = due.get(group.name, 0) + group.due
+            later[group.name] = later.get(group.name, 0) + group.later
+        running, failed = await self.running(), await self.failed()
+        found = [
+            name
+            for name in due.keys() | running.keys() | failed.keys()
+            if pattern is None or glob(name, pattern)
+        ]
+        found.sort(
+            key=lambda name: (
+                -due.get(name, 0), -failed.get(name, 0), -running.get(name, 0), -later.get(name, 0), name
+            )
+        )  # fmt: skip
+        begin = found.index(after) + 1 if after in found else 0
+        return found[begin : begin + limit]
 
     async def _lanes(self) -> tuple[list[str], bool]:
         page = await self._reader.view("queue_lanes", {}, LANES_MAX, scans=True)
@@ -340,7 +448,7 @@ class Queues:
             return dict(
                 (await self._reader.view("failed_by_name_of_visible", given, OLDEST_MAX, scans=True)).rows
             )
-        given = {"most": COUNTED_MAX + 1}
+        given = {"most": ALL}
         return dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
 
     def _visible_counts(self, counts: dict[str, int]) -> dict[str, int]:

@@ -159,6 +159,7 @@ GIVEN: dict[str, list[Axis]] = {
         each("groups", jsontext.dump([[lane, name] for lane in LANES for name in one_history.NAMES])),
         NOW, MOST,
     ],
+    "count_all_groups": [NOW, each("lane", ""), each("name", "")],
     "count_rests": [
         each(
             "rests",
@@ -189,6 +190,7 @@ GIVEN: dict[str, list[Axis]] = {
 """Parameters of every statement but ``limit``: all combinations of each axis."""
 
 UNORDERED = {
+    "count_all_groups",
     "queue_lanes",
     "running_by_name",
     "failed_by_name",

@@ -29,7 +29,7 @@ def test_a_list_says_how_names_are_doing_and_who_paused_them(fake: FakeServer) -
     assert cells(lines[0])[:4] == ["name", "ready", "running", "failed"]
     assert cells(lines[1]) == ["mail/a", "1,200", "2", "1", "0", "0", "0", "1h2m", "2"]
     assert cells(lines[2]) == ["mail/b", "1,200+", "2+", "1+", "0", "9+", "0", "2", "ann: no mail (mail/*)"]
-    assert sent(fake, "ListQueues") == [{"name": "mail/*", "limit": 5}]
+    assert sent(fake, "ListQueues") == [{"name": "mail/*", "limit": 5, "sort": "jobs"}]
 
 
 def test_nothing_paused_asks_nothing_more_and_json_is_the_servers(fake: FakeServer) -> None:

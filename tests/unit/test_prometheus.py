@@ -112,6 +112,7 @@ async def test_names_beyond_the_cap_are_others(site: Site, monkeypatch: pytest.M
 async def test_a_count_ends_at_its_limit_and_the_oldest_is_found_behind_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(queues, "COUNT_S", 0)
     monkeypatch.setattr(queues, "COUNTED_MAX", 10)
     for _ in range(20):
         site.job("mail/a")

@@ -36,7 +36,7 @@ NONE = {
     "now": "2026-11-21 03:29:56", "ready": 0, "later": 0, "running": 0, "paused": 0, "blocked": 0,
     "mocked": 0, "failed": 0, "unseen": 0, "children": 0, "untaken": 0, "repeating": 0, "pauses": 0,
     "workers": 0,
-    "taking": 0, "oldestReady": "", "more": [],
+    "taking": 0, "oldestReady": "", "more": [], "countedAge": 0,
 }  # fmt: skip
 
 
@@ -74,17 +74,78 @@ async def test_what_is_paused_or_mocked_keeps_nobody_waiting(table: Table) -> No
     assert (await overview(table))["oldestReady"] == "2026-11-21 02:00:00"
 
 
-async def test_an_overview_counts_no_further_than_it_shows(table: Table) -> None:
+async def test_an_overview_counts_no_further_than_it_shows(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a count of all takes too long."""
+    monkeypatch.setattr(queues, "COUNT_S", 0)
     rows = ((AT, AT, "QUEUED", "a"),) * (COUNTED_MAX + 5)
+    table.db.execute("BEGIN")
     table.db.executemany("INSERT INTO jobs (created, nextRun, state, name) VALUES (?, ?, ?, ?)", rows)
+    table.db.execute("COMMIT")
     found = await overview(table)
     assert (found["ready"], found["more"]) == (COUNTED_MAX, ["ready", "untaken"])
     (queue,) = (await table.ask(ListQueues()))["queues"]
     assert (queue["ready"], queue["more"]) == (COUNTED_MAX, True)
 
 
+async def ranked(table: Table, **given: Any) -> list[tuple[str, int, bool]]:
+    """Return names in the order of their jobs, how many are ready, and whether there are more."""
+    found = (await table.ask(ListQueues(sort="jobs", **given)))["queues"]
+    return [(queue["name"], queue["ready"], queue["more"]) for queue in found]
+
+
+async def test_counts_are_exact_and_names_are_ranked_by_them(table: Table) -> None:
+    """However many names and jobs there are: no count ends at a limit, and no name hides behind others."""
+    rows = [(AT, AT, "QUEUED", f"n{number % 3_000}/x") for number in range(6_000)]
+    rows += [(AT, AT, "QUEUED", "z/large")] * (COUNTED_MAX + 5) + [(AT, AT, "QUEUED", "y")] * 230
+    rows += [(AT, "2027-01-01 00:00:00", "QUEUED", "later")] * 300
+    table.db.execute("BEGIN")
+    table.db.executemany("INSERT INTO jobs (created, nextRun, state, name) VALUES (?, ?, ?, ?)", rows)
+    table.db.execute("COMMIT")
+    job(table, name="running", state="RUNQUEUED", nextRun="2027-01-01 00:00:00", runID=1)
+    found = await overview(table)
+    assert (found["ready"], found["later"], found["more"]) == (COUNTED_MAX + 6_235, 300, [])
+    assert await ranked(table, limit=2) == [("z/large", COUNTED_MAX + 5, False), ("y", 230, False)]
+    assert (await ranked(table, limit=1, after="y"))[0][1] == 2
+    assert await ranked(table, name="z*") == [("z/large", COUNTED_MAX + 5, False)]
+
+
+async def test_a_count_of_very_many_is_kept_and_told_with_its_age(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job(table, name="a")
+    monkeypatch.setattr(queues, "COUNTED_EACH_TIME", 1)
+    monkeypatch.setattr(queues, "AGE_PER_COST", 10**9)
+    assert (await overview(table))["ready"] == 1
+    job(table, name="a")
+    assert (await overview(table))["ready"] == 1, "it is as old as what it cost allows"
+    look = await table.views.queues.look()
+    assert look.age > 0
+    monkeypatch.setattr(queues, "AGE_MAX_S", 0)
+    assert (await overview(table))["ready"] == 2
+    monkeypatch.setattr(queues, "COUNTED_EACH_TIME", 1_000)
+    job(table, name="a")
+    assert (await overview(table))["ready"] == 3
+    job(table, name="a")
+    assert (await overview(table))["ready"] == 4, "few jobs are counted each time"
+
+
+async def test_of_very_many_names_those_with_the_most_jobs_are_kept(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "NAMES_COUNTED_MAX", 2)
+    monkeypatch.setattr(queues, "COUNT_SLICE", 3)
+    for number in range(12):
+        for _ in range(1 + (number in (4, 11))):
+            job(table, name=f"n{number:02}")
+    assert [name for name, *_ in await ranked(table)] == ["n04", "n11"]
+    assert "ready" in (await overview(table))["more"]
+
+
 def small(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
-    """Let a look at the queue stop early."""
+    """Let a look at the queue stop early, and not count all of it."""
+    monkeypatch.setattr(queues, "COUNT_S", 0)
     for name, limit in limits.items():
         monkeypatch.setattr(queues, name, limit)
 

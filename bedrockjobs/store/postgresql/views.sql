@@ -59,6 +59,13 @@ SELECT groups.place - 1,
     FROM json_array_elements(:groups::json) WITH ORDINALITY AS groups (value, place)
     ORDER BY groups.place LIMIT :limit;
 
+-- name: count_all_groups
+-- Of the next lanes and names behind one: how many jobs are due, how many are to come, and the lowest nextRun.
+SELECT lane, name, count(*) FILTER (WHERE nextRun <= :now),
+    count(*) FILTER (WHERE nextRun > :now AND state = 'QUEUED'), min(nextRun)
+    FROM jobs WHERE (found, name) >= ({found:(:lane)}, :name) AND (found, name, lane) > ({found:(:lane)}, :name, :lane)
+    AND {queued} GROUP BY found, name, lane ORDER BY found, name, lane LIMIT :limit;
+
 -- name: count_rests
 -- The same of all names from one on with the same beginning, and the lowest nextRun, out of the first `:most`.
 SELECT rests.place - 1, (
