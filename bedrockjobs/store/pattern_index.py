@@ -173,6 +173,34 @@ class _Walk:
         return found
 
 
+class Budget:
+    """How many rows walks look at for each token: a burst, then so many a second."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        """Begin with nothing spent."""
+        self._monotonic = monotonic
+        self._spent: dict[str, float] = {}
+        """Rows that the walks of each token looked at beyond its rate."""
+        self._filled_at = monotonic()
+
+    def spend(self, by: str, rows: int) -> None:
+        """Count rows that were looked at for a token."""
+        self._spent[by] = self.spent(by) + rows
+
+    def spent(self, by: str) -> float:
+        """Return how many rows a token has used up beyond its rate."""
+        return self._spent.get(by, 0.0)
+
+    def payer(self, tokens: Iterable[str]) -> str | None:
+        """Return the token that has spent least of some; None if none may spend more."""
+        now = self._monotonic()
+        rows, self._filled_at = (now - self._filled_at) * SEARCHED_PER_S_MAX, now
+        if self._spent and rows > 0:
+            self._spent = {one: left for one, spent in self._spent.items() if (left := spent - rows) > 0}
+        by = min(tokens, key=self.spent, default="")
+        return by if self.spent(by) < SEARCH_BURST else None
+
+
 class PatternIndex:
     """The remembered patterns, the least used forgotten first."""
 
@@ -181,14 +209,12 @@ class PatternIndex:
     ) -> None:
         """Remember up to ``patterns_max`` patterns, each of a list counted, and ``groups_max`` groups."""
         self._seeks = seeks
-        self._monotonic = monotonic
         self._patterns_max = patterns_max
         self._groups_max = groups_max
         self._raised = 0
         """How often a bound was raised: if that is undone, the bound is too high to be true."""
-        self._spent: dict[str, float] = {}
-        """Rows that the walks of each token looked at beyond its rate."""
-        self._filled_at = monotonic()
+        self.budget = Budget(monotonic)
+        """What each token may still search."""
         self._steps = SEARCHED_UNIT_MAX
         self._garbage: list[Any] = []
         """Large containers that were dropped, and are freed in slices."""
@@ -586,7 +612,7 @@ class PatternIndex:
         self._raised += 1
         patterns, by = walk.patterns, self._payer(walk) or ""
         heads, walk.at, cost = self._seeks.heads_after(walk.lane, walk.at, walk.prefix)
-        self._spent[by] = self._spent.get(by, 0.0) + cost
+        self.budget.spend(by, cost)
         ended = walk.at is None
         for head in heads:
             for pattern in walk.that_match(head[1]):
@@ -606,13 +632,7 @@ class PatternIndex:
 
     def _payer(self, walk: _Walk) -> str | None:
         """Return the token that has spent least of those for which a walk is; None if none may spend more."""
-        now = self._monotonic()
-        rows, self._filled_at = (now - self._filled_at) * SEARCHED_PER_S_MAX, now
-        if self._spent and rows > 0:
-            self._spent = {one: left for one, spent in self._spent.items() if (left := spent - rows) > 0}
-        payers = {pattern.by for pattern in (*walk.patterns, *walk.next_round)}
-        by = min(payers, key=lambda one: self._spent.get(one, 0.0), default="")
-        return by if self._spent.get(by, 0.0) < SEARCH_BURST else None
+        return self.budget.payer({pattern.by for pattern in (*walk.patterns, *walk.next_round)})
 
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` can go on."""
@@ -631,7 +651,7 @@ class PatternIndex:
             return lost[:RETRIED_AT_ONCE]
         payers = [(by, walk) for walk in self._walks.values() if (by := self._payer(walk)) is not None]
         if payers:
-            self._go_on(min(payers, key=lambda payer: self._spent.get(payer[0], 0.0))[1])
+            self._go_on(min(payers, key=lambda payer: self.budget.spent(payer[0]))[1])
         ready = next((names for names, pattern in self._pending.items() if pattern.walk is None), None)
         if ready is None:
             return ()

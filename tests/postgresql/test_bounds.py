@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -10,16 +12,20 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.glob import glob
+from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store import pattern_index
 from bedrockjobs.store.postgresql import floors as floors_module
 from bedrockjobs.store.postgresql import heads as heads_module
-from bedrockjobs.store.postgresql import looks, remembered
+from bedrockjobs.store.postgresql import looks
 from bedrockjobs.store.postgresql.floors import ANY, BEHIND_S, RAISED_EVERY_S, Floors
 from bedrockjobs.store.postgresql.heads import Heads, RememberedHeads
 from bedrockjobs.store.postgresql.looks import planned_looks
 from bedrockjobs.store.postgresql.statements import QUERIES
+from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import Server
 from tests.postgresql.plans import pages_of
@@ -159,7 +165,7 @@ def test_what_was_changed_by_hand_is_found_after_a_while(servers: Servers) -> No
     hot(one)
     one.store.session.run([("UPDATE jobs SET state = 'QUEUED', nextRun = $1 WHERE jobID = 3", (EARLY,))])
     assert taken(one, "a", 1) == ["404"]
-    one.clock.advance(remembered.KEPT_S)
+    one.clock.advance(heads_module.KEPT_S)
     assert taken(one, "a", 1) == ["3a"]
 
 
@@ -203,11 +209,11 @@ def behind(one: Server, *names: str) -> None:
 def test_names_are_looked_for_once_and_then_remembered(servers: Servers) -> None:
     (one,) = servers(1)
     behind(one, "a", "b", "a", "c", "b")
-    assert "heads_in_order" in sent(one, lambda: taken(one, "[abc]", 1))
+    assert "heads_behind" in sent(one, lambda: taken(one, "[abc]", 1))
     found: list[str] = []
     statements = sent(one, lambda: found.extend(taken(one, "[abc]", 2)))
     assert found == ["6b", "7a"]
-    assert {"heads_in_order", "take_in_order"}.isdisjoint(statements)
+    assert {"heads_behind", "take_in_order"}.isdisjoint(statements)
     fill(one, "a", priority=1000)
     assert taken(one, "[abc]", 4) == ["10a", "8c", "9b", "404"]
 
@@ -234,7 +240,7 @@ def test_what_others_left_is_found_when_they_tell_and_what_nobody_tells_after_a_
     one.store.heard({"b": EARLY})
     assert taken(one, "[abc]", 1) == ["6b"]
     other.do(c.CreateJob, name="c")
-    one.clock.advance(remembered.KEPT_S)
+    one.clock.advance(heads_module.KEPT_S)
     assert taken(one, "[abc]", 1) == ["7c"]
 
 
@@ -277,7 +283,6 @@ def test_patterns_with_too_many_names_are_looked_for_each_time(
 ) -> None:
     assert heads_module.HEADS_KEPT_MAX == 50_000
     monkeypatch.setattr(heads_module, "HEADS_KEPT_MAX", 2)
-    monkeypatch.setattr("bedrockjobs.store.postgresql.takes.HEADS_KEPT_MAX", 2)
     (one,) = servers(1)
     behind(one, "a", "b", "c")
     assert [taken(one, "[abc]", 1) for _ in range(4)] == [["5a"], ["6b"], ["7c"], ["404"]]
@@ -302,21 +307,21 @@ def test_heads_are_in_the_order_of_takes() -> None:
     assert known.next(begin, NOW, 250, 1) == [due[7]]
     assert known.next(due[5], stamps[9], None, 2) == due[6:8]
     assert known.asked == {(-priority, "d"): None for priority in PRIORITIES}  # it may be a job of any class
-    known.replace([*known.asked, (-500, "a")], [(-500, NOW, 12, "a")])
+    known.replace([*known.asked, (-500, "a")], [(-500, NOW, 12, "a", False)])
     assert [name for *_, name in known.next(begin, stamps[9], None, 9)] == ["c", "a", "b", "c"]
 
 
 def test_patterns_asked_for_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (heads_module.PATTERNS_KEPT_MAX, heads_module.NAMES_MATCHED_MAX) == (200, 50_000)
+    assert (heads_module.PATTERNS_KEPT_MAX, heads_module.NAMES_MATCHED_MAX) == (10_000, 50_000)
     monkeypatch.setattr(heads_module, "PATTERNS_KEPT_MAX", 2)
     monkeypatch.setattr(heads_module, "NAMES_MATCHED_MAX", 1)
-    known = RememberedHeads()
+    known = RememberedHeads(lambda: 0.0)
+    known.begin(NOW)
     keys = [(("",), names) for text in ("a*", "b*", "c*") if (names := names_from(text, None)) is not None]
-    for key in keys[:2]:
-        known.remember(key, [])
-    known.of(keys[0])
-    known.remember(keys[2], [])
-    assert [known.knows(key) for key in keys] == [True, False, True]
+    for key in (*keys[:2], keys[0], keys[2]):
+        known.begin(NOW)
+        known.ready(key, "", lambda _: [])
+    assert [known.of(key) is not None for key in keys] == [True, False, True]
     for name in ("a1", "c1", "a2"):
         known.lower(Job(created=NOW, job_id=1, state="QUEUED", name=name, next_run=NOW))
     assert [len(known.of(key) or ()) for key in (keys[0], keys[2])] == [2, 1]
@@ -330,3 +335,179 @@ def test_the_next_unit_asks_such_a_name_for_as_many_at_once(servers: Servers, sh
     second = sent(one, lambda: found.extend(taken(one, "n*", 20)))
     assert found == [f"{25 + number}n00" for number in range(20)]
     assert (first, second.count("claim_behind_heads"), second.count("take_by_name")) == (4, 1, 0)
+
+
+# --- searches that take more than one unit ---------------------------------------------------------------
+
+
+@pytest.fixture
+def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each unit look at very few names, and walks in order end after three jobs of a class."""
+    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+    few = {"SEARCHED_AT_ONCE": 8, "ROWS_UNIT_MAX": 8, "ROWS_OF_READ": 1, "ASIDE_AT_ONCE": 3}
+    for name, value in few.items():
+        monkeypatch.setattr(heads_module, name, value)
+
+
+def searched(one: Server, name: str, by: str = "", *, units_max: int = 400) -> tuple[str, int]:
+    """Take a job as a client that waits for it; return its name, and in how many units it was found."""
+    names = names_from(name, None)
+    assert names is not None
+    for units in range(1, units_max + 1):
+        context = one.open()
+        answer = take.take(context, TakeRequest(names, by=by))
+        if answer is None or not answer.searching:
+            one.commit()
+            return (answer.taken[0].before.name if answer else "404"), units
+        context.unit.search([names])
+        one.commit()
+    return "searching", units_max
+
+
+def create(one: Server, *names: str) -> None:
+    """Create jobs that are due in this order, two seconds after each other."""
+    for number, name in enumerate(names):
+        first = stamp_ms(one.clock.now() + timedelta(seconds=2 * number))
+        one.do(c.CreateJob, name=name, firstRun=first[:-4])
+    one.clock.advance(2 * len(names) + 10)
+
+
+MANY = [f"n{number:02d}" for number in range(60)]
+
+
+@pytest.mark.usefixtures("slow_search")
+def test_a_new_pattern_is_searched_for_in_slices_and_a_pause_forgets_nothing(servers: Servers) -> None:
+    one, other = servers(2)
+    create(one, *MANY, "zz/y", "zz/y", "zz/y")
+    name, units = searched(one, "*/y")
+    assert name == "zz/y"
+    assert units >= 5, "one slice of eight names in each"
+    assert searched(one, "[n]*")[0] == "n00"
+    one.do(c.PauseJobs, name="n*")
+    assert searched(one, "[nz]*")[0] == "zz/y", "they are looked for, as those in front are paused"
+    one.do(c.ResumeJobs, name="n*")
+    left = iter(MANY[1:])
+    for pausing, resuming in ((one, one), (other, other), (one, other)):
+        found: list[str] = []
+        listed = sent(one, lambda found=found: found.append(searched(one, "[nz]*")[0]))
+        pausing.do(c.PauseJobs, name="n*")
+        listed += sent(one, lambda found=found: found.append(searched(one, "[nz]*")[0]))
+        resuming.do(c.ResumeJobs, name="n*")
+        listed += sent(one, lambda found=found: found.append(searched(one, "[nz]*")[0]))
+        assert found == [next(left), "zz/y", next(left)]
+        create(one, "zz/y")
+        assert "heads_behind" not in listed
+
+
+@pytest.mark.usefixtures("slow_search")
+def test_a_job_that_no_pause_holds_is_found_among_paused_names(servers: Servers) -> None:
+    (one,) = servers(1)
+    create(one, *MANY, "zz")
+    assert searched(one, "[nz]*")[0] == "n00"
+    one.do(c.PauseJobs, name="n*")
+    assert searched(one, "[nz]*")[0] == "zz"
+    one.do(c.TriggerJob, name="n29")
+    assert searched(one, "[nz]*")[0] == "n29"
+    assert searched(one, "[nz]*")[0] == "404"
+
+
+@pytest.mark.usefixtures("slow_search")
+def test_a_pattern_with_too_many_names_keeps_the_place_up_to_which_nothing_matches(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads_module, "HEADS_KEPT_MAX", 10)
+    one, other = servers(2)
+    create(one, *[f"x{number}" for number in range(60)], *MANY)
+    name, units = searched(one, "n*")
+    assert name == "n00"
+    assert units >= 5
+    found: list[str] = []
+    listed = sent(one, lambda: found.append(searched(one, "n*")[0]))
+    assert found == ["n01"]
+    assert listed.count("jobs_behind") <= len(PRIORITIES), "it begins at the place"
+    one.do(c.CreateJob, name="n-own", firstRun=EARLY)
+    other.do(c.CreateJob, name="n-other", firstRun=EARLY)
+    one.store.heard({"n-other": EARLY})
+    assert [searched(one, "n*")[0] for _ in range(3)] == ["n-own", "n-other", "n02"]
+    other.do(c.PauseJobs, name="n0*")
+    assert searched(one, "n*")[0] == "n10"
+    other.do(c.ResumeJobs, name="n0*")
+    assert searched(one, "n*")[0] == "n03"
+
+
+@pytest.mark.usefixtures("slow_search")
+@pytest.mark.parametrize("kept", [10, 1_000])
+def test_a_unit_that_is_undone_in_the_middle_of_a_search_loses_no_job(
+    kept: int, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads_module, "HEADS_KEPT_MAX", kept)
+    (one,) = servers(1)
+    create(one, *[f"x{number}" for number in range(30)], *MANY[:30])
+    names = names_from("n*", None)
+    assert names is not None
+    for number in range(12):  # in each, all jobs of the pattern are taken before others are looked for
+        context = one.opened(*[c.GetJob(name=name) for name in MANY[:30]])
+        answer = take.take(context, TakeRequest(names))
+        assert answer is None or answer.searching
+        context.unit.search([names])
+        one.store.rollback()
+        if number % 3 == 0:
+            context = one.open()
+            answer = take.take(context, TakeRequest(names))
+            assert answer is None or answer.searching
+            context.unit.search([names])
+            one.commit()
+        if answer is None:
+            break
+    assert [searched(one, "n*")[0] for _ in range(31)] == [*MANY[:30], "404"]
+
+
+@pytest.mark.usefixtures("slow_search")
+@pytest.mark.parametrize("kept", [5, 25, 1_000])
+@pytest.mark.parametrize("seed", range(examples(2, night=60)))
+def test_whatever_is_paused_meanwhile_jobs_are_found_in_their_order(
+    kept: int, seed: int, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads_module, "HEADS_KEPT_MAX", kept)
+    dice = random.Random(seed)
+    one, other = servers(2)
+    create(one, *(f"{dice.choice('abx')}{dice.randrange(20):02d}/{dice.choice('yz')}" for _ in range(80)))
+    queued = one.store.session.run([("SELECT nextRun, jobID, name FROM jobs ORDER BY 1, 2", ())])[0]
+    paused: set[str] = set()
+    for _ in range(60):
+        by = dice.choice((one, other))
+        pattern = dice.choice(("a*", "*0/?", "b1*"))
+        match dice.randrange(5):
+            case 0:
+                by.do(c.PauseJobs, name=pattern)
+                paused.add(pattern)
+            case 1 if pattern in paused:
+                by.do(c.ResumeJobs, name=pattern)
+                paused.discard(pattern)
+            case 2:
+                name = f"a{dice.randrange(20):02d}/y"
+                job_id = by.do(c.CreateJob, name=name, firstRun=EARLY)["jobID"]
+                one.store.heard({name: EARLY})
+                queued.append((EARLY, job_id, name))
+            case _:
+                asked = dice.choice(("*/y", "[ab]*", "?1*", "x*", "*"))
+                due = [each for each in queued if glob(each[2], asked)]
+                due = [each for each in due if not any(glob(each[2], pause) for pause in paused)]
+                expected = min(due, default=("", 0, "404"))
+                assert searched(one, asked)[0] == expected[2]
+                queued = [each for each in queued if each != expected]
+
+
+@pytest.mark.usefixtures("slow_search")
+def test_a_token_that_has_used_up_its_walks_leaves_others_theirs(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pattern_index, "SEARCH_BURST", 70)
+    (one,) = servers(1)
+    create(one, *MANY)
+    assert searched(one, "*x", "greedy")[0] == "404"
+    assert searched(one, "*y", "greedy", units_max=30)[0] == "searching"
+    assert one.store.search_in_s() > 0
+    assert searched(one, "*z", "other", units_max=30)[0] == "404"
+    one.clock.advance(1)
+    assert searched(one, "*y", "greedy", units_max=30)[0] == "404"

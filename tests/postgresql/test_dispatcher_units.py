@@ -16,6 +16,7 @@ from bedrockjobs.base.errors import NotFound, Unavailable
 from bedrockjobs.engine import submission
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import LOOK_AGAIN_S, LOOKS_AT_ONCE, Outcome
+from bedrockjobs.store.postgresql import heads, looks
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
 from tests.postgresql.live import Live, until
@@ -201,3 +202,29 @@ async def test_a_worker_that_is_drained_does_not_look_again(
     assert isinstance(await live.ask(c.GetJob(name="a", worker="w")), NotFound)
     assert len(opened) == 1
     other.store.close()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_others_are_served_while_a_new_pattern_is_searched_for(
+    live: Live, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+    for name in ("SEARCHED_AT_ONCE", "ROWS_UNIT_MAX"):
+        monkeypatch.setattr(heads, name, 5)
+    await live.ask(c.CreateJobs(jobs=[c.JobSpec(name=f"n{number:03}/x") for number in range(200)]))
+    await live.ask(c.CreateJob(name="zz/y"))
+    found, missing = (
+        live.send(c.GetJob(name=name, connection="wait") if waits else c.GetJob(name=name))
+        for name in ("*/y", "*/none")
+    )
+    commits = live.dispatcher.commits
+    for _ in range(5):
+        assert '"jobID"' in body(await live.ask(c.CreateJob(name="other/x")))
+    assert not found.done()
+    assert live.dispatcher.commits >= commits + 5
+    assert '"zz/y"' in body(await asyncio.wait_for(found, DEADLINE_S))
+    if waits:
+        await live.ask(c.CreateJob(name="late/none"))
+        assert '"late/none"' in body(await asyncio.wait_for(missing, DEADLINE_S))
+    else:
+        assert isinstance(await asyncio.wait_for(missing, DEADLINE_S), NotFound)

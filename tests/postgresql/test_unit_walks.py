@@ -113,4 +113,4 @@ def test_names_that_begin_alike_are_asked_alone(one: Server) -> None:
 
     one.store.session.run = noted  # type: ignore[method-assign]
     assert taken(one, "n*", 2) == ["6na", "7nb"]
-    assert [given[5] for sql, given in statements if sql == looks.SQL["heads_in_order"]] == ["n"]
+    assert [given[3] for sql, given in statements if sql == looks.SQL["heads_behind"]] == ["n"]

@@ -387,7 +387,7 @@ def test_one_token_that_searches_for_ever_new_patterns_leaves_others_their_walks
     store = SQLiteEngine(":memory:", Settings())
     store.begin()
     patterns = store.unit.ready.patterns
-    patterns._monotonic, patterns._filled_at = lambda: now[0], 0.0
+    patterns.budget._monotonic, patterns.budget._filled_at = lambda: now[0], 0.0
     monkeypatch.setattr(ready_queue, "SEARCHED_AT_ONCE", 100)
     for number in range(250):
         job_id = store.unit.new_job_id()

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bedrockjobs.store.base import StillSearching
 from bedrockjobs.store.postgresql.candidates import EVERYTHING, Order
 from bedrockjobs.store.postgresql.heads import BEGINNING, Head, Heads
 from bedrockjobs.store.postgresql.looks import Look
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 HEADS_MORE = 8
@@ -68,14 +70,19 @@ class BehindHeads(NamedTuple):
         return end
 
 
-def behind_heads(look: Look, known: Heads, now: str, claimed: str) -> BehindHeads | None:
-    """Return what to ask for a look at patterns whose heads are known; None where none is due.
+def behind_heads(
+    look: Look, known: Heads, now: str, claimed: str, remembered: Remembered
+) -> BehindHeads | None:
+    """Return what to ask for a look at patterns whose heads are known; None if none is due or it takes long.
 
     Plain jobs are marked as taken at the stamp ``claimed``, unless that is empty. The third name is asked for
     a third of all: it has no more of them, if those before it have as many.
     """
     count = min(look.limit, int(1.25 * known.share * look.limit) + HEADS_MORE)
-    heads = known.next(BEGINNING, now, look.sort.priority, count + 1)
+    try:
+        heads = remembered.next(known, BEGINNING, now, look.sort.priority, count + 1)
+    except StillSearching:
+        return None
     if not heads:
         return None
     end = EVERYTHING

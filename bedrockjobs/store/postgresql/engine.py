@@ -76,7 +76,7 @@ class PostgreSQLEngine:
         except BaseException:
             self.session.close()
             raise
-        self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock)
+        self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock, serial=terms.serial)
         """What is open, or was open last."""
 
     def _now(self) -> str:
@@ -257,7 +257,7 @@ class PostgreSQLEngine:
 
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` of a unit can go on."""
-        return 0.0
+        return self.unit.remembered.search_in_s()
 
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""

@@ -3,27 +3,66 @@
 To ask each name takes a tenth of a second for 10,000. So the nextRun of the first job of each name and class
 is remembered. It is a lower bound: a job that becomes queued is always in it; one that is gone may still be,
 which is found out when its name is asked for.
+
+A new pattern begins with a walk through the names, a slice in each unit: a take that needs more raises
+StillSearching, and ``search`` goes on. Patterns that need the same names share a walk. A pause forgets
+nothing: heads of paused names are put aside as they come up, and return when the pause ends. A pattern with
+too many names is wide: it looks through the queue in order, and remembers up to where nothing matches.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple, Never
 
-from bedrockjobs.base.config import PRIORITIES
-from bedrockjobs.job.lanes import found_in
-from bedrockjobs.job.rows import Job
+from bedrockjobs.base.config import PRIORITIES, SEARCHED_AT_ONCE, SEARCHED_PER_S_MAX
+from bedrockjobs.base.glob import PatternSet, anchored_regex
+from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.job.lanes import found_in, parse_lane
+from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.job.take_request import Names
-from bedrockjobs.store.postgresql.candidates import NOWHERE
+from bedrockjobs.store.base import StillSearching
+from bedrockjobs.store.pattern_index import EARLY_MAX, RETRIED_AT_ONCE, UNINDEXED_MAX, Budget
+from bedrockjobs.store.postgresql.candidates import NOWHERE, Order
+from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
 HEADS_KEPT_MAX = 50_000
-"""Heads that one server remembers, in some 15 MB. Patterns with more are looked for anew in each unit."""
+"""Heads that one server remembers, in some 15 MB. Patterns with more are wide."""
 
-PATTERNS_KEPT_MAX = 200
-"""Patterns of which heads are remembered: a name that is written for the first time is matched with all."""
+PATTERNS_KEPT_MAX = 10_000
+"""Patterns of which heads are remembered, each of a list counted."""
 
 NAMES_MATCHED_MAX = 50_000
 """Names of which it is remembered which patterns they match; all are forgotten beyond."""
+
+KEPT_S = 60
+"""Time after which all is read again: somebody may have changed rows by hand, which no server hears of."""
+
+LOOKED_PER_S = 2_000
+"""Rows that a walk has looked at for each further second that its result is kept: so walks that only look for
+changes by hand take a small part of the time."""
+
+ROWS_UNIT_MAX = 2 * SEARCHED_AT_ONCE
+"""Rows that walks look at for the takes of one unit: some 10 ms."""
+
+ROWS_OF_READ = 50
+"""Rows as which each read counts at least: one that finds nothing takes 0.3 ms. A wide pattern looks at so
+many first, as most takes find a job there."""
+
+ROWS_OF_SEEK = 30
+"""Jobs that are looked at in order in the time of one seek."""
+
+TRIES_MAX = 10
+"""How often a look may have twice as much: a million rows then, if all jobs before are locked by others."""
+
+ASIDE_AT_ONCE = 1_000
+"""Heads of paused names that one take puts aside before others have their units: 2 ms."""
+
+SETTLED_S = 2
+"""How far the place of a wide pattern stays behind the clock, as jobs of other units may still come there."""
 
 Head = tuple[int, str, int, str]
 """A first job of a name: its class below zero, nextRun, jobID, and the name. Sorts as takes do."""
@@ -34,15 +73,37 @@ BEGINNING: Head = (*NOWHERE, "")
 Key = tuple[tuple[str, ...], Names]
 """Lanes, and the patterns that are looked for in them."""
 
+Read = Callable[[Statement], list[Row]]
+"""What sends one statement in the open unit."""
+
+PauseOf = Callable[[str], PauseRow | None]
+"""What returns a pause that covers a name."""
+
+
+class Wanted(NamedTuple):
+    """Which of the next heads are asked for."""
+
+    after: Head
+    now: str
+    priority: int | None
+    limit: int
+    pauses: Sequence[PauseRow] = ()
+    pause_of: PauseOf = lambda _: None
+
 
 class Heads:
     """The heads that match some patterns."""
 
-    def __init__(self, key: Key, found: Iterable[Head]) -> None:
-        """Begin with all that there are."""
+    def __init__(self, key: Key, found: Iterable[Head] = (), by: str = "") -> None:
+        """Begin with some heads; ``by`` is the token that asked first, which pays for the walk."""
         self.key = key
+        self.by = by
         self._order = sorted(found)
         self._at = {(head[0], head[3]): head for head in self._order}
+        self._aside: dict[str, dict[tuple[int, str], Head]] = {}
+        """Heads of paused names, by the pattern of the pause."""
+        self._always: set[tuple[int, str]] = set()
+        """Classes below zero and names that may have a job which no pause holds."""
         self.asked: dict[tuple[int, str], None] = {}
         """Those that were asked for since they were read, by class below zero and name: their jobs are
         probably taken by now."""
@@ -50,43 +111,115 @@ class Heads:
         """Names that have many of the next jobs, each with how often one unit had to ask it again."""
         self.share = 1.0
         """How many names had any of the next jobs, for each job that was wanted, last time."""
+        self.walk: Walk | None = None
+        """The walk that has still to find all heads."""
+        self.wide = False
+        """Whether there are too many to remember; these are then the ones before ``places`` alone."""
+        self.places: dict[int, tuple[str, int]] = {}
+        """Of a wide pattern: nextRun and jobID, by class below zero, up to which no others match."""
+        self.pauses: Sequence[PauseRow] = ()
+        """The pauses with which the places were found."""
+        self.tries = 0
+        """How often a look through the queue did not get on in its time: the next one has twice as much."""
+        self.looked = 0
+        """Rows that were looked at to find all this."""
+        self.since = ""
+        """When that ended; empty: it has not."""
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self._order)
+        return len(self._order) + sum(map(len, self._aside.values()))
 
-    def next(self, after: Head, now: str, priority: int | None, limit: int) -> list[Head]:
-        """Return the next heads that are due, in the order of takes."""
+    def next(
+        self,
+        after: Head,
+        now: str,
+        priority: int | None,
+        limit: int,
+        pauses: Sequence[PauseRow] = (),
+        pause_of: PauseOf = lambda _: None,
+    ) -> list[Head]:
+        """Return the next heads that are due and not paused, in the order of takes; raises StillSearching."""
+        self._return(pauses)
         found: list[Head] = []
+        aside = 0
         for down in (-each for each in PRIORITIES if priority in (None, each)):
             begin = bisect_right(self._order, max((down, "", 0, ""), after))
             end = bisect_left(self._order, (down, f"{now}\0", 0, ""))
-            found += self._order[begin:end][: limit - len(found)]
+            if not pauses:
+                found += self._order[begin:end][: limit - len(found)]
+                continue
+            kept: list[Head] = []
+            at = begin
+            while at < end and len(found) + len(kept) < limit and aside < ASIDE_AT_ONCE:
+                head = self._order[at]
+                at += 1
+                if (down, head[3]) not in self._always and (pause := pause_of(head[3])):
+                    self._put_aside(pause.pattern, head)
+                    aside += 1
+                else:
+                    kept.append(head)
+            self._order[begin:at] = kept
+            found += kept
+            if aside >= ASIDE_AT_ONCE:
+                raise StillSearching
         return found
 
-    def lower(self, name: str, next_run: str, job_id: int = 0, priority: int | None = None) -> None:
-        """Note a job that is queued.
+    def _put_aside(self, pattern: str, head: Head) -> None:
+        of_pause = self._aside.setdefault(pattern, {})
+        place = head[0], head[3]
+        del self._at[place]
+        of_pause[place] = min(head, of_pause.get(place, head))
+
+    def _return(self, pauses: Sequence[PauseRow]) -> None:
+        """Take back what was put aside for pauses that have ended."""
+        if not self._aside:
+            return
+        patterns = {pause.pattern for pause in pauses}
+        ended = [pattern for pattern in self._aside if pattern not in patterns]
+        for place, head in chain.from_iterable(self._aside.pop(pattern).items() for pattern in ended):
+            self._at[place] = min(head, self._at.get(place, head))
+        if ended:
+            self._order = sorted(self._at.values())
+
+    def lower(
+        self, name: str, next_run: str, job_id: int = 0, priority: int | None = None, *, always: bool = True
+    ) -> None:
+        """Note a job that is queued; ``always``: it may be one that no pause holds.
 
         Without ``priority`` it may be any job, of any class: it is looked at when its name is asked for.
         """
         for down in (-each for each in PRIORITIES if priority in (None, each)):
+            if self.wide and (next_run, job_id) > self.places.get(down, ("", 0)):
+                continue
             known = self._at.get((down, name))
             if known is None or (next_run, job_id) < known[1:3]:
                 self._put(down, name, (down, next_run, job_id, name))
+            if always:
+                self._always.add((down, name))
             if priority is None:
                 self.asked[down, name] = None
+        if self.wide and len(self) > EARLY_MAX:
+            self.look_again()
+
+    def note_asked(self, found: Iterable[Head]) -> None:
+        """Note that some are asked for: they are read again with the commit."""
+        self.asked.update((head[0::3], None) for head in found if not self.wide or head[0::3] in self._at)
 
     def known(self, asked: Iterable[tuple[int, str]]) -> list[Head]:
         """Return the heads of some classes below zero and names, of which none may be known any more."""
         return [self._at.get((down, name), (down, "", 0, name)) for down, name in asked]
 
-    def replace(self, asked: Iterable[tuple[int, str]], found: Iterable[Head]) -> None:
+    def replace(self, asked: Iterable[tuple[int, str]], found: Iterable[Row]) -> None:
         """Have what was read of some classes below zero and names."""
         for down, name in asked:
             self.asked.pop((down, name), None)
+            self._always.discard((down, name))
             self._put(down, name, None)
-        for head in found:
-            self._put(head[0], head[3], head)
+        for down, next_run, job_id, name, always in found:
+            self._put(down, name, (down, next_run, job_id, name))
+            if always:
+                self._always.add((down, name))
 
     def _put(self, down: int, name: str, head: Head | None) -> None:
         known = self._at.pop((down, name), None)
@@ -96,39 +229,134 @@ class Heads:
             self._at[down, name] = head
             insort(self._order, head)
 
+    def widen(self) -> None:
+        """Remember a place instead of all heads."""
+        self.wide = True
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Forget up to where nothing matches."""
+        self._order, self._at, self._aside = [], {}, {}
+        self._always, self.asked, self.places, self.looked = set(), {}, {}, 0
+
+
+class Walk:
+    """A walk through the names of some lanes with one beginning, for all patterns that need it."""
+
+    def __init__(self, lanes: tuple[str, ...], prefix: str) -> None:
+        """Begin with no pattern."""
+        self.lanes, self.prefix = lanes, prefix
+        self.patterns: dict[Heads, None] = {}
+        """Those that began with it."""
+        self.next_round: dict[Heads, None] = {}
+        """Those that came while it was under way: they take the next round."""
+        self.places: dict[str, tuple[str, int]] = {}
+        """The name and class behind which it goes on, in each lane that has not ended."""
+        self.looked = 0
+        self._crowded = False
+        """Whether the names there have many jobs each, so that seeks are faster."""
+        self._matching: PatternSet[Heads] = PatternSet()
+
+    def begin_round(self) -> None:
+        """Begin again for those that came meanwhile."""
+        self.patterns, self.next_round, self.looked = self.next_round, {}, 0
+        self.places = dict.fromkeys(self.lanes, (self.prefix, max(PRIORITIES) + 1))
+        self._matching = PatternSet()
+        for heads in self.patterns:
+            for text in heads.key[1].patterns:
+                self._matching.add(text, heads)
+
+    def go_on(self, read: Read) -> int:
+        """Read one slice; return how many rows that looked at."""
+        limit = -(-SEARCHED_AT_ONCE // len(self.places) // (ROWS_OF_SEEK if self._crowded else 1))
+        names, classes = map(list, zip(*self.places.values(), strict=True))
+        statement = SQL["heads_by_seeks" if self._crowded else "heads_behind"]
+        rows = read((statement, (list(self.places), names, classes, self.prefix, limit)))
+        left: dict[str, tuple[str, int]] = {}
+        for lane, name, priority, next_run, job_id, number in rows:
+            for heads in self._matching.matching(name):
+                if heads in self.patterns and not heads.wide:
+                    heads.lower(name, next_run, job_id, priority, always=lane.startswith("now"))
+            if number == limit:
+                left[lane] = name, priority
+        self.places = left
+        looked = len(rows) * ROWS_OF_SEEK if self._crowded else max(len(rows), limit * len(left))
+        self._crowded = not self._crowded and bool(left) and len(rows) * ROWS_OF_SEEK < looked
+        self.looked += looked
+        return looked
+
 
 class RememberedHeads:
     """The heads of patterns; those that were looked for longest ago are forgotten first."""
 
-    def __init__(self) -> None:
-        """Remember nothing."""
-        self._known: dict[Key, Heads | None] = {}
-        """None: there are too many."""
-        self._new: list[Key] = []
-        """Those that were read in the open unit, with what it has written."""
-        self._matching: dict[tuple[str, str], list[Heads]] = {}
+    def __init__(self, monotonic: Callable[[], float], *, whole: bool = False) -> None:
+        """Remember nothing. ``whole``: walks are done at once, as nothing is remembered between units."""
+        self._budget = Budget(monotonic)
+        self._whole = whole
+        self.now = ""
+        """The stamp of the open unit."""
+        self._rows = ROWS_UNIT_MAX
+        self._places: dict[Heads, dict[int, tuple[str, int]]] = {}
+        """Wide patterns that were looked for in the open unit, each with the places before."""
+        self._walked: dict[Walk, dict[str, tuple[str, int]]] = {}
+        """Walks that went on in the open unit, likewise."""
+        self._ended: list[Heads] = []
+        """Patterns whose walk ended in it."""
+        self._clear()
 
-    def knows(self, key: Key) -> bool:
-        """Tell whether anything is known of some patterns in some lanes."""
-        return key in self._known
+    def _clear(self) -> None:
+        self._known: dict[Key, Heads] = {}
+        self._sets: dict[tuple[str, ...], PatternSet[Heads]] = {}
+        """Patterns by their lanes."""
+        self._walks: dict[tuple[tuple[str, ...], str], Walk] = {}
+        self._pending: dict[Names, Heads] = {}
+        """Names of which a take was put off, each with the heads for which."""
+        self._matching: dict[tuple[str, str], list[Heads]] = {}
+        self._globs = self._lowered = 0
+
+    # --- one unit ----------------------------------------------------------------------------------------
+
+    def begin(self, now: str) -> None:
+        """Keep what was read: another unit begins."""
+        self.now, self._rows = now, ROWS_UNIT_MAX
+        self._places, self._walked, self._ended = {}, {}, []
+
+    def undone(self) -> None:
+        """Be as before this unit, of which a part is undone: it has read what that part wrote."""
+        for heads in self._ended:
+            self._forget(heads)
+        for walk, places in self._walked.items():
+            walk.places = places
+        for heads, before in self._places.items():
+            if heads.wide:
+                both = before.keys() & heads.places.keys()
+                heads.places = {down: min(before[down], heads.places[down]) for down in both}
+        self._places, self._walked, self._ended = {}, {}, []
+
+    def forget(self) -> None:
+        """Know nothing."""
+        self._clear()
+        self._places, self._walked, self._ended = {}, {}, []
+
+    # --- what is known -----------------------------------------------------------------------------------
 
     def of(self, key: Key) -> Heads | None:
-        """Return the heads of patterns that are known; None where they are too many."""
+        """Return the heads of patterns if all are known; None if they are not, or too many."""
         heads = self._known.pop(key, None)
+        if heads is None:
+            return None
         self._known[key] = heads  # the last one is forgotten last
-        return heads
+        if heads.walk is None and self._is_old(heads):
+            if not heads.wide:
+                self._forget(heads)
+                return None
+            heads.look_again()
+            heads.since = self.now
+        return None if heads.walk is not None or heads.wide else heads
 
-    def remember(self, key: Key, found: Sequence[Head]) -> None:
-        """Note all heads of some patterns, or more than there is room for."""
-        self._known[key] = Heads(key, found) if len(found) <= HEADS_KEPT_MAX else None
-        self._new.append(key)
-        while len(self._known) > PATTERNS_KEPT_MAX or self._number > HEADS_KEPT_MAX:
-            del self._known[next(iter(self._known))]
-        self._matching.clear()
-
-    @property
-    def _number(self) -> int:
-        return sum(map(len, filter(None, self._known.values())))
+    def _is_old(self, heads: Heads) -> bool:
+        kept_s = KEPT_S + heads.looked // LOOKED_PER_S
+        return not heads.since <= self.now < after_seconds(heads.since, kept_s)
 
     def lower(self, job: Job) -> None:
         """Note a job that is queued."""
@@ -139,32 +367,243 @@ class RememberedHeads:
         if matching is None:
             if len(self._matching) >= NAMES_MATCHED_MAX:
                 self._matching.clear()
-            matching = self._matching[key] = list(self._that_match(job.name, key[0]))
+            matching = self._matching[key] = self._that_match(job.name, key[0])
+        always = bool(job.lane) and parse_lane(job.lane).now
         for heads in matching:
-            heads.lower(job.name, job.next_run, job.job_id, job.priority)
+            heads.lower(job.name, job.next_run, job.job_id, job.priority, always=always)
+        self._note_lowered(len(matching))
 
     def heard(self, name: str, next_run: str) -> None:
         """Note a job of another server, of whatever lane and class."""
-        for heads in self._that_match(name):
+        matching = self._that_match(name)
+        for heads in matching:
             heads.lower(name, next_run)
+        self._note_lowered(len(matching) * len(PRIORITIES))
 
-    def _that_match(self, name: str, lane: str | None = None) -> Iterable[Heads]:
-        for (lanes, names), heads in self._known.items():
-            if heads is not None and (lane is None or lane in lanes) and names.match(name):
-                yield heads
+    def _note_lowered(self, count: int) -> None:
+        self._lowered += count
+        if self._lowered > SEARCHED_AT_ONCE:
+            self._make_room(None)
 
-    def begin(self) -> None:
-        """Keep what was read: another unit begins."""
-        self._new.clear()
+    def _that_match(self, name: str, lane: str | None = None) -> list[Heads]:
+        found: list[Heads] = []
+        for lanes, patterns in self._sets.items():
+            if lane is None or lane in lanes:
+                found += patterns.matching(name)
+        return found
 
-    def undone(self) -> None:
-        """Forget what was read in this unit, of which a part is undone."""
-        for key in self._new:
-            self._known.pop(key, None)
-        self._new.clear()
+    # --- searches ----------------------------------------------------------------------------------------
+
+    def ready(self, key: Key, by: str, read: Read) -> Heads:
+        """Return the heads of patterns, all of them or wide; raises StillSearching."""
+        self.of(key)
+        heads = self._known.get(key)
+        if heads is None:
+            heads = self._begin(key, by)
+        while heads.walk is not None:
+            walk = heads.walk
+            alone = len(self._walks) == 1 and self._rows > 0 and self._payer(walk) is not None
+            if not (alone or self._whole):
+                self.put_off(heads)
+            self._go_on(walk, read)
+        return heads
+
+    def put_off(self, heads: Heads) -> Never:
+        """Let a take wait until there is more time; raises StillSearching."""
+        self._pending[heads.key[1]] = heads
+        raise StillSearching
+
+    def next(self, heads: Heads, wanted: Wanted) -> list[Head]:
+        """Return what ``Heads.next`` does; a take that is put off is asked again."""
+        while True:
+            try:
+                return heads.next(*wanted)
+            except StillSearching:
+                if not self._whole:
+                    self.put_off(heads)
+
+    def look(
+        self, heads: Heads, wanted: Wanted, seen: Collection[str], read: Read
+    ) -> tuple[list[Head], Order | None]:
+        """Return the next due names of a wide pattern but those ``seen``, and up to where these are all.
+
+        That is None if they are all up to the last one. Raises StillSearching if it found none in its time.
+        """
+        if heads.pauses != wanted.pauses:
+            heads.look_again()
+            heads.pauses = wanted.pauses
+        found = {*self.next(heads, wanted)}
+        new: dict[str, Head] = {}
+        room, before = self._rows + ROWS_UNIT_MAX * ((1 << heads.tries) - 1), dict(heads.places)
+        for down in (-each for each in PRIORITIES if wanted.priority in (None, each)):
+            if len(new) >= wanted.limit or down < wanted.after[0]:
+                continue
+            room, end = self._look_in_class(heads, down, wanted, seen, new, read, room)
+            if end is not None:
+                if not new:
+                    heads.tries = min(heads.tries + 1, TRIES_MAX) if heads.places == before else 0
+                    self.put_off(heads)
+                return sorted(head for head in found.union(new.values()) if head[:3] <= end), end
+        heads.tries = 0
+        return sorted(found.union(new.values()))[: wanted.limit], None
+
+    def _look_in_class(
+        self, heads: Heads, down: int, wanted: Wanted, seen: Collection[str], new: dict[str, Head],
+        read: Read, room: int,
+    ) -> tuple[int, Order | None]:  # fmt: skip
+        """Look through the queue for further names in one class, and note up to where none matches.
+
+        Return how many rows may still be looked at, and where it ended if these were too few.
+        """
+        (lanes, names), now = heads.key, wanted.now
+        start = place = heads.places.get(down, ("", 0))
+        if down == wanted.after[0]:
+            place = max(place, wanted.after[1:3])
+        matched, last = place > start, False
+        size = ROWS_OF_READ
+        while not last and len(new) < wanted.limit:
+            if room <= 0 and not self._whole:
+                return room, (down, *place)
+            asked = now, list(lanes), anchored_regex(names.patterns), -down, *place, size
+            last = True
+            rows = read((SQL["jobs_behind"], asked))
+            looked = rows[-1][-1] if rows else 0
+            heads.looked += 0 if matched else looked
+            room -= max(looked, ROWS_OF_READ)
+            self._rows -= max(looked, ROWS_OF_READ)
+            for next_run, job_id, name, matches, number in rows:
+                if matches and not matched:
+                    matched = True
+                    self._pass(heads, down, (next_run, job_id - 1), now)
+                if matches and name not in seen and len(new) < wanted.limit:
+                    new.setdefault(name, (down, next_run, job_id, name))
+                if number == size:
+                    place, last = (next_run, job_id), False
+            size = min(size * 5, SEARCHED_AT_ONCE)
+            if not matched:
+                self._pass(heads, down, (now, 0) if last else place, now)
+        return room, None
+
+    def _pass(self, heads: Heads, down: int, place: tuple[str, int], now: str) -> None:
+        """Note that up to a place no job of a class matches but those that are remembered."""
+        place = min(place, (after_seconds(now, -SETTLED_S), 0))
+        if place > heads.places.get(down, ("", 0)):
+            self._places.setdefault(heads, dict(heads.places))
+            heads.places[down] = place
+
+    def _begin(self, key: Key, by: str) -> Heads:
+        lanes, names = key
+        heads = self._known[key] = Heads(key, by=by)
+        self._globs += len(names.patterns)
+        patterns = self._sets.setdefault(lanes, PatternSet())
+        for text in names.patterns:
+            patterns.add(text, heads)
+        self._matching.clear()
+        if names.everything:
+            heads.widen()
+            heads.since = self.now
+        else:
+            prefix = names.prefix()
+            walk = self._walks.setdefault((lanes, prefix), Walk(lanes, prefix))
+            walk.next_round[heads] = None
+            heads.walk = walk
+            if not walk.patterns:
+                walk.begin_round()
+        self._make_room(heads)
+        return heads
+
+    def _go_on(self, walk: Walk, read: Read) -> None:
+        """Go on with a walk for one slice."""
+        self._walked.setdefault(walk, walk.places)
+        by = self._payer(walk) or ""
+        looked = walk.go_on(read)
+        self._rows -= max(looked, ROWS_OF_READ)
+        self._budget.spend(by, looked)
+        if not walk.places:
+            for heads in walk.patterns:
+                heads.walk, heads.since, heads.looked = None, self.now, walk.looked
+                self._pending.pop(heads.key[1], None)
+                self._ended.append(heads)
+            walk.patterns = {}
+            self._end_round(walk)
+        self._make_room(None)
+
+    def _end_round(self, walk: Walk) -> None:
+        self._walked.pop(walk, None)
+        if walk.next_round:
+            walk.begin_round()
+        else:
+            self._walks.pop((walk.lanes, walk.prefix), None)
+
+    def _leave_walk(self, heads: Heads) -> None:
+        walk, heads.walk = heads.walk, None
+        if walk is not None:
+            walk.patterns.pop(heads, None)
+            walk.next_round.pop(heads, None)
+            if not walk.patterns:
+                self._end_round(walk)
+
+    def _forget(self, heads: Heads) -> None:
+        if self._known.pop(heads.key, None) is None:
+            return
+        lanes, names = heads.key
+        self._globs -= len(names.patterns)
+        for text in names.patterns:
+            self._sets[lanes].discard(text, heads)
+        self._leave_walk(heads)
         self._matching.clear()
 
-    def forget(self) -> None:
-        """Know nothing."""
-        self._known.clear()
-        self.undone()
+    def _make_room(self, newest: Heads | None) -> None:
+        """Forget patterns, the least used first, but neither the newest nor those that are searched for.
+
+        One with very many names becomes wide instead: to walk for it at each take costs more.
+        """
+        self._lowered = 0
+        total = sum(map(len, self._known.values()))
+        unindexed = sum(patterns.unindexed for patterns in self._sets.values())
+        if total <= HEADS_KEPT_MAX and self._globs <= PATTERNS_KEPT_MAX and unindexed <= UNINDEXED_MAX:
+            return
+        for heads in sorted(self._known.values(), key=len, reverse=True) if total > HEADS_KEPT_MAX else ():
+            if total <= HEADS_KEPT_MAX:
+                break
+            total -= len(heads)
+            self._leave_walk(heads)
+            heads.widen()
+            heads.since = self.now
+        for heads in [*self._known.values()]:
+            lanes, names = heads.key
+            rare = unindexed <= UNINDEXED_MAX or all(map(self._sets[lanes].indexes, names.patterns))
+            if self._globs <= PATTERNS_KEPT_MAX and rare:
+                continue
+            if heads is not newest and heads.walk is None and names not in self._pending:
+                self._forget(heads)
+                unindexed = sum(patterns.unindexed for patterns in self._sets.values())
+
+    def _payer(self, walk: Walk) -> str | None:
+        return self._budget.payer(heads.by for heads in (*walk.patterns, *walk.next_round))
+
+    def search_in_s(self) -> float:
+        """Return the seconds until ``search`` can go on."""
+        if not self._walks or any(heads.walk is None for heads in self._pending.values()):
+            return 0.0
+        if any(self._payer(walk) is not None for walk in self._walks.values()):
+            return 0.0
+        return SEARCHED_AT_ONCE / SEARCHED_PER_S_MAX
+
+    def search(self, wanted: Collection[Names], read: Read) -> Sequence[Names]:
+        """Go on with one walk for one slice; see ``store.base.Unit``."""
+        for names in [names for names in self._pending if names not in wanted]:
+            heads = self._pending.pop(names)
+            if heads.walk is not None:
+                self._forget(heads)
+        lost = [names for names in wanted if names not in self._pending]
+        if lost:
+            return lost[:RETRIED_AT_ONCE]
+        payers = [(by, walk) for walk in self._walks.values() if (by := self._payer(walk)) is not None]
+        if payers and self._rows > 0:
+            self._go_on(min(payers, key=lambda payer: self._budget.spent(payer[0]))[1], read)
+        ready = next((names for names, heads in self._pending.items() if heads.walk is None), None)
+        if ready is None:
+            return [names for names in wanted if names not in self._pending][:RETRIED_AT_ONCE]
+        del self._pending[ready]
+        return (ready,)

@@ -121,20 +121,6 @@ def key_of(sort: Sort, names: Names) -> Key:
     return lanes_open_to(sort), names
 
 
-def heads_in_order(key: Key, now: str, priority: int | None, limit: int, after: Head) -> Statement:
-    """Return what reads the names with the next due jobs, behind a head that was read before."""
-    lanes, names = key
-    return SQL["heads_in_order"], (
-        now,
-        list(lanes),
-        _regex(names),
-        limit,
-        priority,
-        names.prefix(),
-        *after[:3],
-    )
-
-
 def heads_of(key: Key, asked: Sequence[Head]) -> Statement:
     """Return what reads some heads, due or not, each given as it is known: none comes before it."""
     downs, next_runs, job_ids, names = map(list, zip(*asked, strict=True))

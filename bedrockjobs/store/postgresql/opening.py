@@ -72,7 +72,7 @@ class Opening:
         for look in looks:
             heads = remembered.heads_for(look)
             if heads is not None:
-                first = None if remembered.locks else behind_heads(look, heads, now, claimed)
+                first = None if remembered.locks else behind_heads(look, heads, now, claimed, remembered)
                 if first is None:
                     self.asks.append(look)
                 else:

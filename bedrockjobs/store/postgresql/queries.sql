@@ -264,35 +264,62 @@ SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
     ORDER BY job.nextRun, job.jobID LIMIT $4::bigint
 ) AS job WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT $4::bigint;
 
--- name: heads_in_order
--- The first due job in each class of the names that match $3, null for all, in the order of takes: its class below zero,
--- nextRun, jobID, and its name; a seek for each name. $1: now, $2: lanes, $4: how many, $5: the only priority, null for
--- all, $6: what the names begin with, $7 to $9: class, nextRun and jobID of the last one before them.
-WITH RECURSIVE lanes AS MATERIALIZED ({lanes:$2}),
-names (lane, name) AS (
-    SELECT lanes.lane, (SELECT jobs.name FROM jobs WHERE found = lanes.lane AND jobs.name >= $6 AND {queued}
-        ORDER BY jobs.name LIMIT 1) FROM lanes
+-- name: heads_behind
+-- The first job of each of the next names and classes of some lanes, due or not, by name: the lane, name, class, nextRun,
+-- jobID, and its number among the jobs of the lane; and the last job that was looked at. $1 to $3: lanes, each with the name
+-- and class behind which it begins, $4: what the names begin with, $5: how many jobs of each lane are looked at.
+WITH seen AS MATERIALIZED (
+    SELECT asked.lane, job.*, row_number() OVER (PARTITION BY asked.lane ORDER BY name, priority DESC, nextRun, jobID) AS number,
+        lag(job.name) OVER (PARTITION BY asked.lane ORDER BY name, priority DESC, nextRun, jobID) AS before,
+        lag(job.priority) OVER (PARTITION BY asked.lane ORDER BY name, priority DESC, nextRun, jobID) AS class
+    FROM unnest($1::text[], $2::text[], $3::bigint[]) AS asked (lane, after, below) CROSS JOIN LATERAL (
+        (SELECT name, priority, nextRun, jobID FROM jobs WHERE found = asked.lane AND name = asked.after
+            AND priority < asked.below AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT $5::bigint)
+        UNION ALL (SELECT name, priority, nextRun, jobID FROM jobs WHERE found = asked.lane AND name > asked.after
+            AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT $5::bigint) LIMIT $5::bigint
+    ) AS job
+)
+SELECT lane, name, priority, nextRun, jobID, number FROM seen WHERE starts_with(name, $4)
+    AND (before IS NULL OR name <> before OR priority <> class OR number = $5::bigint) ORDER BY number;
+
+-- name: heads_by_seeks
+-- The same, a seek or two for each of them: if many jobs of each would be looked at. $5 and the number are of heads.
+WITH RECURSIVE heads (lane, name, priority, nextRun, jobID, number) AS (
+    SELECT asked.lane, next.*, 1::bigint FROM unnest($1::text[], $2::text[], $3::bigint[]) AS asked (lane, name, priority)
+        CROSS JOIN LATERAL ({next_head:asked}) AS next WHERE starts_with(next.name, $4)
     UNION ALL
-    SELECT names.lane, (SELECT jobs.name FROM jobs WHERE found = names.lane AND jobs.name > names.name AND {queued}
-        ORDER BY jobs.name LIMIT 1) FROM names WHERE starts_with(names.name, $6)
+    SELECT heads.lane, next.*, heads.number + 1 FROM heads CROSS JOIN LATERAL ({next_head:heads}) AS next
+        WHERE heads.number < $5::bigint AND starts_with(next.name, $4)
+)
+SELECT * FROM heads ORDER BY number;
+
+-- name: jobs_behind
+-- The next due jobs of a class behind a place whose names match and are not paused, and the last one that was looked at: its
+-- nextRun, jobID, name, whether it matches, and its number. $1: now, $2: lanes, $3: what names match, $4: the class, $5 and
+-- $6: nextRun and jobID of the place, $7: how many are looked at.
+WITH lanes AS MATERIALIZED ({lanes:$2}),
+seen AS MATERIALIZED (
+    SELECT job.*, row_number() OVER (ORDER BY job.nextRun, job.jobID) AS number FROM (
+        SELECT job.* FROM lanes CROSS JOIN LATERAL (
+            SELECT nextRun, jobID, name, found FROM jobs WHERE found = lanes.lane AND priority = $4::bigint
+            AND nextRun <= $1 AND (nextRun, jobID) > ($5::text, $6::bigint) AND {in_order}
+            ORDER BY nextRun, jobID LIMIT $7::bigint
+        ) AS job ORDER BY job.nextRun, job.jobID LIMIT $7::bigint
+    ) AS job
 )
 SELECT * FROM (
-    SELECT DISTINCT ON (names.name, class.priority) -class.priority AS class, head.nextRun, head.jobID, names.name
-    FROM names CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-        SELECT nextRun, jobID FROM jobs WHERE found = names.lane AND jobs.name = names.name AND priority = class.priority
-        AND nextRun <= $1 AND {queued} ORDER BY nextRun, jobID LIMIT 1
-    ) AS head
-    WHERE class.priority = coalesce($5::bigint, class.priority) AND ($3::text IS NULL OR names.name ~ $3::text)
-        AND (names.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE names.name ~ pauses.regex))
-    ORDER BY names.name, class.priority, head.nextRun, head.jobID
-) AS first WHERE (class, nextRun, jobID) > ($7::bigint, $8::text, $9::bigint)
-ORDER BY class, nextRun, jobID LIMIT $4::bigint;
+    SELECT nextRun, jobID, name, name ~ $3::text AND (
+        found LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE seen.name ~ pauses.regex)
+    ) AS matches, number FROM seen
+) AS job WHERE matches OR number = $7::bigint ORDER BY number;
 
 -- name: heads_of_names
--- The first job of some names in a class each, due or not, as `heads_in_order` has them. $1: lanes, $2: names, $3 to $5:
--- of each, the class, and the nextRun and jobID before which there is none: ended rows are walked past once.
+-- The first job of some names in a class each, due or not: the class below zero, nextRun, jobID, name, and whether there
+-- may be one that no pause holds. $1: lanes, $2: names, $3 to $5: of each, the class, and the nextRun and jobID before which
+-- there is none: ended rows are walked past once.
 WITH lanes AS MATERIALIZED ({lanes:$1})
-SELECT DISTINCT ON (asked.name, asked.priority) -asked.priority, head.nextRun, head.jobID, asked.name
+SELECT DISTINCT ON (asked.name, asked.priority) -asked.priority, head.nextRun, head.jobID, asked.name,
+    bool_or(lanes.lane LIKE 'now%') OVER (PARTITION BY asked.name, asked.priority)
     FROM lanes CROSS JOIN unnest($2::text[], $3::bigint[], $4::text[], $5::bigint[])
         AS asked (name, priority, nextRun, jobID) CROSS JOIN LATERAL (
         SELECT nextRun, jobID FROM jobs WHERE {of_asked} AND (nextRun, jobID) >= (asked.nextRun, asked.jobID)

@@ -57,6 +57,11 @@ class PostgreSQLRecords(TableRecords):
         self._forget_ahead()
         return changed
 
+    @property
+    def known_pauses(self) -> tuple[PauseRow, ...] | None:
+        """Return what is paused, None if that has to be read."""
+        return self._pauses
+
     def forget(self) -> None:
         """Read all anew."""
         super().forget()

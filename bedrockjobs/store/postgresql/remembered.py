@@ -6,28 +6,48 @@ what others hint at, and forgotten where either may have been missed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.job.lanes import OPEN_LANE
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, PauseRow
+from bedrockjobs.job.take_request import Names
+from bedrockjobs.store.base import StillSearching
+from bedrockjobs.store.postgresql.candidates import Order
 from bedrockjobs.store.postgresql.floors import ANY, Floors
-from bedrockjobs.store.postgresql.heads import Head, Heads, Key, RememberedHeads
+from bedrockjobs.store.postgresql.heads import (
+    KEPT_S,
+    Head,
+    Heads,
+    Key,
+    PauseOf,
+    Read,
+    RememberedHeads,
+    Wanted,
+)
 from bedrockjobs.store.postgresql.looks import Look, floors_of, heads_of, key_of
 from bedrockjobs.store.postgresql.pipeline import Row, Statement
-
-KEPT_S = 60
-"""Time after which all is read anew: somebody may have changed rows by hand, which no server hears of."""
 
 
 class Remembered:
     """The bounds of one server."""
 
-    def __init__(self) -> None:
-        """Remember nothing."""
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = lambda: 0.0,
+        pauses: Callable[[], Sequence[PauseRow] | None] = lambda: (),
+        pause_of: PauseOf = lambda _: None,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Remember nothing.
+
+        ``pauses`` returns them if they are known without a read. ``whole``: all is forgotten after each unit.
+        """
+        self._pauses, self._pause_of = pauses, pause_of
         self.floors = Floors({}, {})
         """Of names that are asked for exactly, and of all names."""
-        self._heads = RememberedHeads()
+        self._heads = RememberedHeads(monotonic, whole=whole)
         """Of patterns."""
         self.lanes = True
         """Whether any job was queued outside of the open lane when the open unit began, or is since."""
@@ -74,10 +94,12 @@ class Remembered:
     def begin(self, looks: Sequence[Look], now: str) -> list[Statement]:
         """Return what is worth reading before a unit does these looks, as nothing is written yet."""
         if self._unsure or not (self._since and self._since <= now < after_seconds(self._since, KEPT_S)):
-            self.forget()
+            self.floors.forget()
+            if self._unsure:
+                self._heads.forget()
             self._since, self._unsure = now, False
         self._heard.clear()
-        self._heads.begin()
+        self._heads.begin(now)
         self._used = []
         names: dict[str, None] = {}
         for look in looks:
@@ -120,22 +142,44 @@ class Remembered:
 
     # --- patterns ----------------------------------------------------------------------------------------
 
-    def knows(self, key: Key) -> bool:
-        """Tell whether the heads of patterns, or their being too many, are known."""
-        return self._heads.knows(key)
-
     def heads_for(self, look: Look) -> Heads | None:
         """Return the heads of what a look asks for, None where that are names, or they are not known."""
         return None if look.patterns is None else self.heads(key_of(look.sort, look.patterns))
 
     def heads(self, key: Key) -> Heads | None:
-        """Return the heads of patterns, None where they are not known or too many."""
-        return self._heads.of(key) if self._heads.knows(key) else None
+        """Return the heads of patterns; None if they are not all known, or too many."""
+        return self._heads.of(key)
 
-    def remember(self, key: Key, found: Sequence[Head]) -> None:
-        """Note all heads of some patterns, as the open unit has them."""
-        self._heads.remember(key, found)
-        heads = self._heads.of(key) if self._heads.knows(key) else None
-        if heads is not None:
+    def next(self, heads: Heads, after: Head, now: str, priority: int | None, limit: int) -> list[Head]:
+        """Return the next heads that are due and not paused; raises StillSearching.
+
+        It does so as well if pauses are not known without a read.
+        """
+        pauses = self._pauses()
+        if pauses is None:
+            raise StillSearching
+        wanted = Wanted(after, now, priority, limit, pauses, self._pause_of)
+        return self._heads.next(heads, wanted)
+
+    def find(
+        self, key: Key, by: str, wanted: Wanted, seen: Collection[str], read: Read
+    ) -> tuple[Heads, list[Head], Order | None]:
+        """Return the next names of patterns, and up to where these are all; raises StillSearching.
+
+        That is None if they are all up to the last one. Of patterns with very many names, those that were
+        ``seen`` are left out. ``by`` is the token that asks: walks for it count against its budget.
+        """
+        heads = self._heads.ready(key, by, read)
+        if heads not in self._used:
             self._used.append(heads)
-        self._lower(self._heard)
+        if heads.wide:
+            return heads, *self._heads.look(heads, wanted._replace(pause_of=self._pause_of), seen, read)
+        return heads, self._heads.next(heads, wanted._replace(pause_of=self._pause_of)), None
+
+    def search(self, wanted: Collection[Names], read: Read) -> Sequence[Names]:
+        """Go on with a walk; see ``store.base.Unit``."""
+        return self._heads.search(wanted, read)
+
+    def search_in_s(self) -> float:
+        """Return the seconds until ``search`` can go on."""
+        return self._heads.search_in_s()

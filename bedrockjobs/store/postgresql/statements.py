@@ -34,6 +34,17 @@ def _arrays(first: int) -> str:
     return ", ".join(f"${number}::text[]" for number in range(first, first + len(PRIORITIES)))
 
 
+def _next_head(place: str) -> str:
+    """Return what finds the first job of the next class of a name, or of the next name."""
+    ways = f"name = {place}.name AND priority < {place}.priority", f"name > {place}.name"
+    found = (
+        f"(SELECT name, priority, nextRun, jobID FROM jobs WHERE found = {place}.lane AND {way}"  # noqa: S608
+        " AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT 1)"
+        for way in ways
+    )
+    return f"{' UNION ALL '.join(found)} LIMIT 1"
+
+
 def _first_stamp(priority: int) -> str:
     first = f"found = '' AND priority = {priority} AND nextRun >= asked.floor{priority}"
     any_name, one_name = (
@@ -100,6 +111,8 @@ MARKS = {
         " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job"
         " UNION ALL SELECT {stop} WHERE (SELECT count(*) FROM heads) > $9::bigint"
     ),
+    "next_head:asked": _next_head("asked"),
+    "next_head:heads": _next_head("heads"),
     "of_asked": "found = lanes.lane AND name = asked.name AND priority = asked.priority AND {queued}",
     "of_class": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
     "free_job": "jobID <> ALL ($6::bigint[]) AND {free:jobs}",

@@ -12,13 +12,13 @@ from itertools import count
 
 from bedrockjobs.base.config import TAKEN_AT_ONCE
 from bedrockjobs.job.lanes import parse_lane
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.postgresql.behind_heads import BehindHeads
 from bedrockjobs.store.postgresql.candidates import EVERYTHING, NOWHERE, Order, order_of
-from bedrockjobs.store.postgresql.heads import BEGINNING, HEADS_KEPT_MAX, Head
+from bedrockjobs.store.postgresql.heads import BEGINNING, Head, Wanted
 from bedrockjobs.store.postgresql.job_locks import JobLocks
-from bedrockjobs.store.postgresql.looks import Look, Sort, heads_in_order, key_of, lanes_open_to, sort_of
+from bedrockjobs.store.postgresql.looks import Look, Sort, key_of, lanes_open_to, sort_of
 from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.remembered import Remembered
 from bedrockjobs.store.postgresql.rows import Rows, row_order
@@ -36,8 +36,6 @@ LOCKS_LOOKED_AT = 20
 
 LATELY_MAX = 1_000
 """Jobs of a class that became due lately, whose names are told to who waits: half a millisecond."""
-
-_EVER = "9999-12-31 23:59:59.999"
 
 
 class Asked:
@@ -84,11 +82,13 @@ class Takes:
         is_paused: Callable[[str], bool],
         remembered: Remembered,
         own_jobs: Callable[[], Collection[str]],
+        pauses: Callable[[], Sequence[PauseRow]],
     ) -> None:
         """Look with ``transaction`` and among ``rows``, from where jobs begin as far as is remembered."""
         self._transaction = transaction
         self._remembered = remembered
         self._own_jobs = own_jobs
+        self._pauses = pauses
         self._rows = rows
         self._locks = locks
         self._is_paused = is_paused
@@ -170,7 +170,10 @@ class Takes:
             self._looked[key] = max(map(row_order, jobs)) if len(jobs) >= look.limit else EVERYTHING
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
-        """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID."""
+        """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
+
+        Raises StillSearching, see ``store.base.Unit``.
+        """
         sort, names = self._sort_of(request), request.names
         limit = max(request.limit, TAKEN_AT_ONCE)
         while True:
@@ -186,7 +189,7 @@ class Takes:
             elif names.exact or _covers(self._end(sort, names, now), best):
                 return best
             elif asked is not None:
-                self._ask(asked, sort, names, now)
+                self._ask(asked, sort, request, now)
             elif (more := self._behind_heads.pop((sort, names, now), None)) is not None:
                 self.ask([more], now)
             else:
@@ -212,31 +215,25 @@ class Takes:
     def _look(self, look: Look, now: str) -> None:
         self.looked(look, now, *self._found(look, now))
 
-    def _ask(self, asked: Asked, sort: Sort, names: Names, now: str) -> None:
+    def _ask(self, asked: Asked, sort: Sort, request: TakeRequest, now: str) -> None:
         """Find the names with the next due jobs, behind those that were found before."""
-        found = self._heads(asked, sort, names, now)
+        names = request.names
+        wanted = Wanted(asked.last, now, sort.priority, asked.limit + 1, self._pauses())
+        heads, found, end = self._remembered.find(
+            key_of(sort, names),
+            request.by,
+            wanted,
+            asked.names.keys(),
+            lambda statement: self._transaction.read(statement)[0],
+        )
+        asked.often = heads.often
+        heads.note_asked(found)
         for head in found[: asked.limit]:
             asked.found(head)
         if len(found) > asked.limit:
-            before = (*found[-1][:2], found[-1][2] - 1)
-            self._looked[sort, names, now] = max(self._looked[sort, names, now], before)
-        else:
-            self._looked[sort, names, now] = EVERYTHING
-
-    def _heads(self, asked: Asked, sort: Sort, names: Names, now: str) -> list[Head]:
-        """Return the next heads; all are read, to be remembered, unless they are too many."""
-        key = key_of(sort, names)
-        if not self._remembered.knows(key):
-            statement = heads_in_order(key, _EVER, None, HEADS_KEPT_MAX + 1, BEGINNING)
-            self._remembered.remember(key, self._transaction.read(statement)[0])
-        heads = self._remembered.heads(key)
-        if heads is not None:
-            asked.often = heads.often
-            found = heads.next(asked.last, now, sort.priority, asked.limit + 1)
-            heads.asked.update(dict.fromkeys((head[0], head[3]) for head in found))
-            return found
-        statement = heads_in_order(key, now, sort.priority, asked.limit + 1, asked.last)
-        return self._transaction.read(statement)[0]
+            end = (*found[-1][:2], found[-1][2] - 1)
+        key = sort, names, now
+        self._looked[key] = EVERYTHING if end is None else max(self._looked[key], end)
 
     def _end(self, sort: Sort, asked: str | Names, now: str) -> Order:
         """Return up to where all jobs are known."""

@@ -54,8 +54,13 @@ class Mark(NamedTuple):
 class PostgreSQLUnit:
     """The open transaction of one session; opened and ended by its engine."""
 
-    def __init__(self, session: Session, keys: AdvisoryKeys, session_id: str, clock: Clock) -> None:
-        """Work over ``session`` of the server that has ``session_id``, whose date ``clock`` has."""
+    def __init__(
+        self, session: Session, keys: AdvisoryKeys, session_id: str, clock: Clock, *, serial: bool = False
+    ) -> None:
+        """Work over ``session`` of the server that has ``session_id``, whose date ``clock`` has.
+
+        A ``serial`` one remembers nothing of where jobs begin.
+        """
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
@@ -64,11 +69,13 @@ class PostgreSQLUnit:
         self.records = PostgreSQLRecords(self._transaction, keys)
         """The tables beside jobs."""
         self._locks = JobLocks(self._transaction, self._rows, keys)
-        self.remembered = Remembered()
+        self.remembered = Remembered(
+            clock.monotonic, lambda: self.records.known_pauses, self.records.pause_of, whole=serial
+        )
         """Where queued jobs begin, as this server knows it."""
         self._takes = Takes(
             self._transaction, self._rows, self._locks, self._is_paused, self.remembered,
-            self.workers_with_own_jobs,
+            self.workers_with_own_jobs, self.records.pauses,
         )  # fmt: skip
         all_hosts = AllHosts(self._transaction, self._look, self._is_paused)
         self.due_on_all_hosts, self.next_on_all_hosts = all_hosts.due, all_hosts.next
@@ -113,7 +120,6 @@ class PostgreSQLUnit:
         found = iter(self._transaction.begin(statements))
         self.read_anew = self.records.at_epoch(opening.epoch(found))
         if self.read_anew:
-            self.remembered.forget()
             self._wake_all = True
         lanes = opening.bound_lanes(found)
         self._own_jobs = workers_of(lanes) if opening.own_jobs else None
@@ -389,12 +395,11 @@ class PostgreSQLUnit:
     def pauses_changed(self, *, wake: bool = True) -> None:
         """What is paused has changed: look again, and serve those who wait."""
         self._takes.forget()
-        self.remembered.forget()
         self._wake_all = self._wake_all or wake
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
-        """Return all that is wanted: here no take is put off."""
-        return [*wanted]
+        """Go on with a walk for takes that were put off; see ``store.base.Unit``."""
+        return self.remembered.search(wanted, lambda statement: self._transaction.read(statement)[0])
 
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers for which jobs are queued that nobody else may take."""
