@@ -32,7 +32,7 @@ FORMS = {
 }  # fmt: skip
 """The words for what options take; another one is a new word to learn."""
 
-TEXTS = {"--note", "--reason", "--text", "--traceparent", "--prefix"}
+TEXTS = {"--fingerprint", "--note", "--reason", "--text", "--traceparent", "--prefix"}
 """Options whose value may be any text."""
 
 OF_SEVERAL_KINDS = {
