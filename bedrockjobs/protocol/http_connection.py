@@ -252,7 +252,8 @@ class HTTPConnection(asyncio.Protocol):
         self._closes = True
         if self._aiohttp is not None:
             self._aiohttp.close()
-        if self._transport is None or self._head is not None or self._passing or self._paused:
+        passed = self._passing and (self._active or self._passed_left is not None)
+        if self._transport is None or self._head is not None or passed or self._paused:
             return  # ``expire`` ends what is not read
         self._transport.close()
 

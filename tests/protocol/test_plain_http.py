@@ -20,7 +20,7 @@ from bedrockjobs.protocol.http_connection import AHEAD_BYTES_MAX, HTTPConnection
 from bedrockjobs.protocol.plain_http import PlainHTTP
 from bedrockjobs.protocol.proxies import Proxies
 from tests.conftest import Live, Serve
-from tests.protocol.talk import Reply, post
+from tests.protocol.talk import DEADLINE_S, Reply, post
 
 USUAL = {"X-Not-Plain": "1"}
 """A header that means nothing, but is not known to mean nothing."""
@@ -372,6 +372,24 @@ async def test_a_server_that_stops_answers_what_is_under_way(live: Live) -> None
     assert (await talk.reply()).code == 404
     assert await talk.ended() == b""
     await stopping
+
+
+IDLE_AFTER = {
+    "a plain request": post("Ping"),
+    "a page": b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "chunks": b"POST /Ping HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("request_", IDLE_AFTER)
+async def test_a_server_that_stops_does_not_wait_for_idle_connections(serve: Serve, request_: str) -> None:
+    live = await serve(drain_s=600)
+    talk = await live.connect()
+    talk.send(IDLE_AFTER[request_])
+    assert (await talk.reply()).code == 200
+    async with asyncio.timeout(DEADLINE_S):
+        await live.server.stop()
+    assert await talk.ended() == b""
 
 
 async def test_a_fault_in_a_command_is_an_answer(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
