@@ -53,7 +53,7 @@ def cells(line: str) -> list[str]:
 
 
 def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeServer) -> None:
-    fake.will("ListFailures", PAGE, PAGE, PAGE, page())
+    fake.will("ListFailures", *[PAGE] * 6, page(), page())  # jobs, then runs
     head, *lines = run("failure", "list", "a*").stdout.splitlines()
     assert cells(head)[:5] == ["state", "name", "count", "new", "newest"]
     assert [cells(line)[:5] for line in lines] == [
@@ -68,7 +68,7 @@ def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeSer
     assert (
         run("failure", "list").stderr == "Nothing new has failed; --all shows what was marked as seen too.\n"
     )
-    assert sent(fake, "ListFailures")[0] == {"name": "a*"}
+    assert sent(fake, "ListFailures")[0]["name"] == "a*"
 
 
 def test_names_are_marked_by_what_is_listed(fake: FakeServer) -> None:
