@@ -21,6 +21,18 @@ NOT_RUNNING = (405, "Can only retry/finish RUNNING and RUNQUEUED jobs")
 NO_JOB_FOUND = Outcome(404, "No job found")
 
 
+CUT = "\n  [...] "
+"""What stands in the middle of an error that is too long."""
+
+
+def kept_of(error: str) -> str:
+    """Return what is kept of an error: its beginning and its end, if it is too long."""
+    if len(error) <= ERROR_CHARS_MAX:
+        return error
+    left = ERROR_CHARS_MAX - len(CUT)
+    return error[: left - left // 2] + CUT + error[len(error) - left // 2 :]
+
+
 class Runs(Table):
     """The jobs, and the commands that begin, show and end their runs."""
 
@@ -248,7 +260,7 @@ class Runs(Table):
             raise Refusal(405, "Can only fail RUNNING or RUNQUEUED jobs")
         if command.data is not None:
             row.data = keeping_mark(command.data, row.mocked)
-        row.error = None if command.error is None else command.error[:ERROR_CHARS_MAX]
+        row.error = None if command.error is None else kept_of(command.error)
         row.exitCode = command.exit_code
         row.before = None
         if row.cancelled:

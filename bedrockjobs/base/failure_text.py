@@ -55,8 +55,8 @@ def shortened(error: str, most: int = ERROR_CHARS_MAX) -> str:
     """
     if len(error) <= most:
         return error
-    half = (most - len(_CUT)) // 2
-    return error[:half] + _CUT + error[-half:]
+    behind = (most - len(_CUT)) // 2
+    return error[: most - len(_CUT) - behind] + _CUT + error[-behind:]
 
 
 def line_of(error: str) -> str:

@@ -32,8 +32,9 @@ BACKLOG = 4_096
 ACCEPTED_AT_ONCE_MAX = 100
 """Connections that are accepted in one turn of the event loop: some milliseconds."""
 
-ACCEPT_AGAIN_S = 1.0
-"""Time until connections are accepted again, when the process had no more files or no memory for them."""
+ACCEPT_AGAIN_S = 0.1
+"""Time until connections are accepted again, when the process had no more files or no memory for them: those
+that gave up meanwhile are accepted first, as many at once as there are files."""
 
 AT_ONCE = struct.pack("ii", 1, 0)
 """The option of a socket by which it is reset as it is closed, and leaves nothing behind."""
@@ -75,6 +76,8 @@ class Listener:
         self._settings = settings
         self._servers: list[asyncio.Server] = []
         self._accepting: list[socket.socket] = []
+        self._full = False
+        """Whether it was logged that no connection can be accepted."""
         self._begun: set[asyncio.Task[object]] = set()
         """Connections that are accepted and get their transport."""
         self._runner: web.AppRunner | None = None
@@ -163,11 +166,14 @@ class Listener:
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError):
+                self._full = False
                 return
             except ConnectionError:  # it is gone already
                 continue
             except OSError as error:  # there are no more files, or there is no memory
-                log.warning("no connection can be accepted: %s", error.strerror)
+                if not self._full:
+                    log.warning("no connection can be accepted: %s", error.strerror)
+                self._full = True
                 loop.remove_reader(listening.fileno())
                 loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
                 return

@@ -19,6 +19,7 @@ from tests.conformance.scenario import (
     show,
     update,
 )
+from tests.model_runs import kept_of
 
 NOT_RUNNING = "405 Can only retry/finish RUNNING and RUNQUEUED jobs"
 NOW_MS = "2026-01-05 10:00:00.250"
@@ -86,7 +87,7 @@ SCENARIOS = [
             1,
             state="FAILED",
             data={"why": "x"},
-            error="e" * ERROR_CHARS_MAX,
+            error=kept_of("e" * (ERROR_CHARS_MAX + 5)),
             exitCode=7,
             repeat="FINISHED, +1 MINUTE",
             nextRun=NOW_MS,

@@ -151,7 +151,7 @@ async def test_what_a_server_did_is_in_its_metrics(live: Live) -> None:
             found[sample.name, *sample.labels.values()] = sample.value
     assert found["bedrockjobs_jobs_done_total", "created"] == 2
     assert found["bedrockjobs_jobs_done_total", "finished"] == 1
-    assert found["bedrockjobs_runs_started_total", "schedule"] == 1
+    assert found["bedrockjobs_runs_started_total", "queue"] == 1
     assert found["bedrockjobs_runs_ended_total", "success"] == 1
     assert found["bedrockjobs_run_wait_seconds_count",] == 1
     assert found["bedrockjobs_commit_seconds_count",] >= 4

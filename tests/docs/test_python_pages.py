@@ -128,7 +128,7 @@ def test_the_page_on_fastapi(player: Player, tmp_path: Path) -> None:
             [202, {"job_id": 1}],
             [200, {"source": "cat.jpg", "width": 64}],
             [202, {"job_id": 2}],
-            [422, {"detail": "exit status 100\ncat.txt is no picture"}],
+            [422, {"detail": "Fail: cat.txt is no picture"}],
             [404, {"detail": "no such thumbnail"}],
             [409, {"detail": "not ready yet"}],
         ]

@@ -38,7 +38,7 @@ TEXTS = {
 
 FREE = {
     "cmd", "argv", "note", "reason", "error", "unfit", "output", "lines", "data", "progress", "body", "query",
-    "jobs", "schedules", "rules", "token", "conditions", "connection", "repeat",
+    "text", "jobs", "schedules", "rules", "token", "conditions", "connection", "repeat",
 }  # fmt: skip
 """Attributes that are no names: programs, and texts of people and programs."""
 

@@ -319,8 +319,12 @@ async def test_form_fields_over_http(live: Live) -> None:
 async def test_raw_connections(live: Live, first: str, dripping: bool) -> None:
     talk = await live.connect()
     await talk.drip(first.encode()) if dripping else talk.send(first)
-    assert not (await talk.reply()).status.startswith("HTTP/")
-    assert (await talk.ask("Ping")).status == "200 OK"
+    reply = await talk.reply()
+    assert not reply.status.startswith("HTTP/")
+    if " HTTP/" in first.partition("\r")[0] and reply.code == 430:  # what follows may be its body
+        assert await talk.ended() == b""
+    else:
+        assert (await talk.ask("Ping")).status == "200 OK"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])

@@ -173,6 +173,13 @@ async def test_each_client_is_plain_however_its_request_is_cut(
     assert len(answered) == 6
 
 
+def reader() -> PlainHTTP:
+    """Return what reads the heads of a server that lets everybody in."""
+    settings = Settings()
+    gate = Gate(Access(SystemClock(), settings, reachable=False), Proxies("", ""), settings)
+    return PlainHTTP(Origins(local_only=False, names="", open_to_all=True), gate, settings)
+
+
 REFUSED_HEADS = [
     "POST /Ping HTTP/1.0\r\nHost: a",
     "POST /Ping  HTTP/1.1\r\nHost: a",
@@ -201,11 +208,7 @@ REFUSED_HEADS = [
 @pytest.mark.parametrize("head", REFUSED_HEADS)
 def test_a_head_outside_the_narrow_grammar_is_left_to_aiohttp(head: str) -> None:
     """Two parsers that disagree about where a request ends would let one smuggle a second."""
-    settings = Settings()
-    access = Access(SystemClock(), settings, reachable=False)
-    plain = PlainHTTP(
-        Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")), settings
-    )
+    plain = reader()
     assert plain.head(head.encode()) is None
 
 
@@ -281,11 +284,7 @@ async def test_a_foreign_host_is_refused(live: Live, answered: list[bool]) -> No
 
 def test_heads_are_cached_up_to_a_limit() -> None:
     """The worst case: a client that sends another head each time, and heads that are too long to keep."""
-    settings = Settings()
-    access = Access(SystemClock(), settings, reachable=False)
-    plain = PlainHTTP(
-        Origins(local_only=False, names="", open_to_all=True), Gate(access, Proxies("", "")), settings
-    )
+    plain = reader()
     for number in range(HEADS_REMEMBERED_MAX + 50):
         head = plain.head(f"POST /Ping HTTP/1.1\r\nHost: host{number}".encode())
         assert head is not None

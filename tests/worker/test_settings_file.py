@@ -22,7 +22,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 
     monkeypatch.setattr(cli, "_work", work)
     monkeypatch.setattr(cli, "settle", lambda *_, **__: None)
-    monkeypatch.setattr(cli.log, "begin", lambda: None)
+    monkeypatch.setattr(cli.log, "begin", lambda *_: None)
     return seen
 
 

@@ -66,12 +66,13 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     before = declared.text
     outranked = _declare(context, command, specs, declared) if command.worker else frozenset[str]()
     added = [name for name in specs if name not in ours or name in restored]
-    known = in_turns(name for name in specs if name in ours and name not in restored)
-    differs = [name for name in known if _differs(ours[name], specs[name], command.source)]
+    both = in_turns(name for name in specs if name in ours and name not in restored)
+    differs = [name for name in both if _differs(ours[name], specs[name], command.source)]
     changed = [name for name in differs if name not in outranked]
     kept = [name for name in differs if name in outranked]
     removed, undeclared = _left_over(context, command, declared, [name for name in ours if name not in specs])
-    kept += [name for name in ours if name not in specs and name not in removed and name not in undeclared]
+    known = {*specs, *removed, *undeclared}
+    kept += [name for name in ours if name not in known]
     if not command.dry_run:
         for name in in_turns(added):
             if name in restored:
@@ -135,7 +136,8 @@ def _left_over(
     news = declared.adopt(free, context.now_ms) | declared.just_gone()
     over = after_seconds(context.now_ms, -SCHEDULE_GRACE_S)
     removed = [name for name in free if declared.undeclared_since(name) <= over]
-    later = [name for name in free if name not in set(removed)]
+    gone = set(removed)
+    later = [name for name in free if name not in gone]
     if not command.dry_run:
         until = after_seconds(context.now_ms, SCHEDULE_GRACE_S)[:SECONDS]
         detail = f"no live worker of {command.source} declares it; it is removed at {until}"

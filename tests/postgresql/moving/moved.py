@@ -85,7 +85,9 @@ def content_there() -> Content | None:
         if connection.execute("SELECT to_regclass('meta')").fetchone() == (None,):
             return None
         rows = {table.name: connection.execute(table.select()).fetchall() for table in tables()}
-        rows["meta"] = connection.execute("SELECT key, value FROM meta ORDER BY key").fetchall()
+        rows["meta"] = connection.execute(
+            "SELECT key, value FROM meta WHERE key <> 'lockSalt' ORDER BY key"
+        ).fetchall()
         for name in ("jobIDs", "runIDs"):
             rows[name] = connection.execute(f"SELECT last_value + is_called::int FROM {name}").fetchall()
         return rows
