@@ -26,6 +26,8 @@ _PART = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
+COMMAND_S = 90
+"""Time for one command of the page, which runs beside the other tests."""
 END_S = 5
 
 PORTS = range(20_000, 30_000)
@@ -44,8 +46,9 @@ def quiet_port() -> int:
 class Rehearsal:
     """Plays the page, with hosts and ports of this machine."""
 
-    def __init__(self, both: Pair, folder: Path) -> None:
-        """Play on a pair of databases."""
+    def __init__(self, both: Pair, folder: Path, command_s: int) -> None:
+        """Play on a pair of databases; a command that takes longer than these seconds fails."""
+        self._command_s = command_s
         self._both = both
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -97,10 +100,10 @@ class Rehearsal:
             self._environment[name.removeprefix("export ")] = self._placed(value)
             return False
         done = subprocess.run(
-            ["timeout", str(DEADLINE_S), "bash", "-c", self._placed(command)], cwd=self._folder,
+            ["timeout", str(self._command_s), "bash", "-c", self._placed(command)], cwd=self._folder,
             env=self._environment, check=False, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert alike(done.stdout) == alike(printed), f"{command}\n{done.stdout}\n{self.logs()}"
+        assert alike(done.stdout) == alike(printed), f"{self.logs()}\n{command}\n{done.stdout}"
         return True
 
     def logs(self) -> str:
@@ -119,10 +122,10 @@ class Rehearsal:
 
 
 @contextmanager
-def rehearsal(folder: Path) -> Iterator[Rehearsal]:
+def rehearsal(folder: Path, command_s: int = COMMAND_S) -> Iterator[Rehearsal]:
     """Yield a player with two databases of its own."""
     with pair() as both:
-        player = Rehearsal(both, folder)
+        player = Rehearsal(both, folder, command_s)
         try:
             yield player
         finally:
@@ -138,5 +141,5 @@ def test_a_page_on_which_nobody_promotes_fails(tmp_path: Path) -> None:
     """The control: without the standby's promotion nothing goes on."""
     page = PAGE.read_text().replace("SELECT pg_promote()", "SELECT true")
     page = page.replace("until curl -sf http://127.0.0.1:8881/readyz > ready; do sleep 0.1; done", "true")
-    with rehearsal(tmp_path) as player, pytest.raises(AssertionError, match="run logs --follow"):
+    with rehearsal(tmp_path, DEADLINE_S) as player, pytest.raises(AssertionError, match="run logs --follow"):
         player.play(page.replace("bedrockjobs job create report/tuesday > tuesday", "true"))
