@@ -7,8 +7,7 @@ from collections import deque
 
 import pytest
 from bedrock_worker.report.line_splitter import CUT, LINE_BYTES_MAX, LineSplitter
-from bedrock_worker.report.output import BATCH_BYTES_MAX
-from bedrock_worker.report.progress import progress_of
+from bedrock_worker.report.output import BATCH_BYTES_MAX, progress_of
 
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from tests.worker.conftest import until
@@ -60,7 +59,7 @@ async def test_run_that_prints_nothing_sends_nothing(once, server):
 
 async def test_lines_wait_for_a_server_that_is_away(server, working, tmp_path, monkeypatch):
     """They fill the memory many times over, and none is lost or sent twice."""
-    monkeypatch.setattr("bedrock_worker.report.spool.MEMORY_BYTES_MAX", 1_000)
+    monkeypatch.setattr("bedrock_worker.report.output.MEMORY_BYTES_MAX", 1_000)
     script = f'touch "$0/began"; {WAIT}; seq 5000; touch "$0/said"; sleep 0.2'
     async with working("sh", "-c", script, str(tmp_path), jobs_max=1) as worker:
         await server.add()
@@ -75,7 +74,7 @@ async def test_lines_wait_for_a_server_that_is_away(server, working, tmp_path, m
 
 
 async def test_what_does_not_fit_is_counted(server, working, tmp_path, monkeypatch):
-    monkeypatch.setattr("bedrock_worker.report.spool.SPOOL_BYTES_MAX", 10_000)
+    monkeypatch.setattr("bedrock_worker.report.output.QUEUE_BYTES_MAX", 10_000)
     server.refusals["AppendOutput"] = deque(["503 Service Unavailable"] * 20)
     async with working("sh", "-c", "seq 1000", jobs_max=1) as worker:
         await server.add()
@@ -193,7 +192,7 @@ async def test_latest_progress_is_sent_once_a_second_and_before_the_report(once,
 
 
 async def test_progress_pauses(server, working, tmp_path, monkeypatch):
-    monkeypatch.setattr("bedrock_worker.report.progress.PAUSE_S", 1_000.0)
+    monkeypatch.setattr("bedrock_worker.report.output.PROGRESS_PAUSE_S", 1_000.0)
     last = WAIT.replace("/go", "/end")
     script = f"echo ::progress 1::; {WAIT}; echo ::progress 2::; echo said; {last}; echo ::progress 3::"
     async with working("sh", "-c", script, str(tmp_path), jobs_max=1) as worker:

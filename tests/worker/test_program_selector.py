@@ -170,7 +170,7 @@ async def test_each_limit_has_its_own_grace(server, working):
             (job,) = jobs_of(f'{head}"priority":500,"repeat":"","retryAfter":""{more}}}]}}'.encode())
             options = options_for(server, "true", timeout_s=90.0, grace_s=25.0)
             agent = worker.agent
-            run = JobRun(job, options, agent._selector, watchdog=agent._watchdog, hear=lambda *_: True)
+            run = JobRun(job, options, agent._selector, watchdog=agent._watchdog, on_line=lambda *_: True)
             found.append(run._limits(Program(["true"])))
     assert GRACE_S_DEFAULT == 60
     assert found == [(90.0, 115.0), (90.0, 115.0), (90.0, 105.0), (90.0, 115.0)]

@@ -22,9 +22,9 @@ from bedrock_worker.pull.puller import Puller
 from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
 from bedrock_worker.pull.then_get import ThenGet
 from bedrock_worker.pull.throttle import Throttle
-from bedrock_worker.report.channel import Channel
 from bedrock_worker.report.kept import KeptReports
 from bedrock_worker.report.outcome import Report, hand_back, try_again
+from bedrock_worker.report.output import LiveOutput
 from bedrock_worker.report.reporter import Reporter
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.watchdog_client import WatchdogClient
@@ -98,7 +98,7 @@ class Agent:
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
         self._file = None if options.version_watch is None else FileWatch.of(options.version_watch)
         self._runs: set[JobRun] = set()
-        self._channels: set[Channel] = set()
+        self._outputs: set[LiveOutput] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._later: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -325,22 +325,22 @@ class Agent:
         if self._signals:  # it came with the answer that ended the last wait
             await self._reporter.deliver(hand_back(job))
             return None
-        channel = Channel(self._client, self._server, job)
+        output = LiveOutput(self._client, self._server, job)
         then = ThenGet(self._options, lambda: self._selector.names, self._wants_another)
-        self._channels.add(channel)
+        self._outputs.add(output)
         self._thens.add(then)
         put_off = False
-        run = JobRun(job, self._options, self._selector, watchdog=self._watchdog, hear=channel.hear)
+        run = JobRun(job, self._options, self._selector, watchdog=self._watchdog, on_line=output.add)
         self._heartbeats.add(run, taken_at)
         try:
             report = await self._performed(run)
             if report is None:
-                channel.abandon()
-            left = None if report is None else await self._reporter.deliver(report, then, after=channel.end)
+                output.abandon()
+            left = None if report is None else await self._reporter.deliver(report, then, after=output.finish)
             put_off = left is not None and await self._put_off(left, run)
         finally:
-            channel.abandon()
-            self._channels.discard(channel)
+            output.abandon()
+            self._outputs.discard(output)
             self._thens.discard(then)
             if not put_off:
                 self._heartbeats.discard(run)
@@ -403,8 +403,8 @@ class Agent:
         await self._until(lambda: not self._tasks or self._signals > 1, left_s)
         if self._signals > 1:
             await self._until(lambda: not self._tasks, LAST_OUTPUT_S)
-        for channel in self._channels:  # a result must not wait for lines that nobody takes
-            channel.abandon()
+        for output in self._outputs:  # a result must not wait for lines that nobody takes
+            output.abandon()
         self._stopping.set()
         await self._until(lambda: not self._tasks and not self._later, LAST_REPORTS_S)
         undelivered = [*self._tasks, *self._later]

@@ -91,12 +91,6 @@ class KeptReports:
             self._files.discard(path)
             self._earlier.pop(report.run_id, None)
 
-    def drop(self, kept: Kept) -> None:
-        """Remove the file of an earlier worker's report."""
-        kept.path.unlink(missing_ok=True)
-        self._files.discard(kept.path)
-        self._earlier.pop(kept.report.run_id, None)
-
     def earlier(self) -> list[Kept]:
         """Return what earlier workers kept for one of these servers: the list may have grown since.
 

@@ -1,96 +1,305 @@
-"""Sends what a run prints to the server while it prints it: batches of lines, in order, each line once.
+"""Sends a run's output lines and progress to the server while the run goes on.
 
-Lines wait in the ``spool`` while the server is away. Knows nothing of commands.
+Lines are sent in order, in batches, each exactly once. While the server is away they wait in a bounded queue.
+Of the progress only the latest state counts: a state that is replaced before it could be sent is skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import re
+import tempfile
+from collections import deque
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
-from bedrock_worker.log import event
+from bedrock_worker.log import event, printable
+from bedrock_worker.pull.job import Job
 from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
 from bedrock_worker.report.line_splitter import CUT
-from bedrock_worker.report.spool import Line, Spool
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, UnknownCommand, WrongState
 from bedrockjobs.client import AsyncClient
-from bedrockjobs.commands import AppendOutput
+from bedrockjobs.commands import AppendOutput, UpdateJob
 
 GATHER_S = 0.5
-"""How long lines are gathered for one batch: with the time on the way they are at most 1 s behind."""
+"""Time to collect lines for one batch; with the request itself, output lags by at most 1 s."""
 
 BATCH_BYTES_MAX = 512 * 1024
-"""Size of one batch: it stays in memory until the server has it."""
+"""Size of one batch, which stays in memory until the server has it."""
+
+PROGRESS_PAUSE_S = 1.0
+"""Time between two progress updates: nobody reads faster, and each is a commit."""
+
+PERCENT_MAX = 100
+
+PROGRESS = "progress"
+"""Name of the stream that carries only progress, in addition to ``out`` and ``err``."""
+
+MEMORY_BYTES_MAX = 131_072
+"""Size of the queued lines of one run kept in memory; further ones go to a file."""
+
+QUEUE_BYTES_MAX = 64 * 1024 * 1024
+"""Size of the queued lines of one run; further ones are dropped and counted."""
+
+LINE_OVERHEAD_BYTES = 64
+"""Memory of a short line beyond its text."""
+
+_PERCENT = r"[0-9]{1,3}(?:\.[0-9]{1,6})?"
+_PROGRESS_LINE = re.compile(rf"::progress[ \t]+({_PERCENT})(?:[ \t]+(.*?))?[ \t]*::[ \t]*", re.ASCII)
+_PROGRESS = re.compile(rf"({_PERCENT})(?: (.*))?", re.ASCII | re.DOTALL)
 
 
-class OutputSender:
-    """The output of one run on its way to the server."""
+def progress_of(line: str, pattern: re.Pattern[str] = _PROGRESS_LINE) -> str | None:
+    """Return the progress in a line as a JSON object, or None if there is none.
 
-    def __init__(self, client: AsyncClient, server: ServerStatus, run_id: int | None) -> None:
-        """Send through a client. Without a run there is nobody to send to, and nothing is kept."""
-        self._client, self._server, self._run_id = client, server, run_id
-        self._spool = Spool()
-        self._next = 1
+    Control characters in its message are escaped, since pages and terminals show it as a fact of the run.
+    """
+    found = pattern.fullmatch(line)
+    if found is None or (percent := float(found[1])) > PERCENT_MAX:
+        return None
+    number = int(percent) if percent.is_integer() else percent
+    return jsontext.dump({"percent": number, "message": printable(found[2] or "")})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output."""
+
+    stream: str
+    """``out`` or ``err``."""
+    text: str
+    missing: int = 0
+    """For a notice about dropped lines: their number."""
+
+    @property
+    def size(self) -> int:
+        """Return the approximate memory that the line uses."""
+        return len(self.text) + LINE_OVERHEAD_BYTES
+
+
+class LineQueue:
+    """Bounded FIFO of output lines: recent ones in memory, the overflow in unnamed files.
+
+    Two files take turns, one written while the other is read, so that disk space is freed as lines are sent.
+    They vanish with the worker, however it ends. A notice replaces lines that did not fit.
+    """
+
+    def __init__(self) -> None:
+        """Create an empty queue; files are created on demand."""
+        self._recent: deque[Line] = deque()
+        self._recent_size = 0
+        self._written: io.FileIO | None = None
+        self._read: io.BufferedReader | None = None
+        self._filed = 0
+        self._size = 0
+        self._dropped = 0
+        self._reason = ""
+
+    def __len__(self) -> int:
+        """Return the number of queued lines."""
+        return self._filed + len(self._recent)
+
+    def add(self, line: Line) -> None:
+        """Queue a line, or count it as dropped if there is no room."""
+        if self._size + line.size > QUEUE_BYTES_MAX:
+            self._drop(line, f"{QUEUE_BYTES_MAX >> 20} MiB wait for the server")
+        elif (
+            self._dropped and self._size > QUEUE_BYTES_MAX // 2
+        ):  # drop one long stretch, not every other line
+            self._drop(line, self._reason)
+        else:
+            self.add_notice()
+            self._append(line)
+            if self._recent_size > MEMORY_BYTES_MAX:
+                self._move_to_file()
+
+    def add_notice(self) -> None:
+        """Queue a notice of the lines dropped so far, if there are any."""
+        if self._dropped:
+            missing, self._dropped = self._dropped, 0
+            self._append(Line("err", f"[{missing} lines dropped: {self._reason}]", missing))
+
+    def take(self, lines_max: int, bytes_max: int) -> list[Line]:
+        """Remove and return the oldest lines; only the last of them may exceed ``bytes_max``."""
+        found: list[Line] = []
+        size = 0
+        while len(self) and len(found) < lines_max and size < bytes_max:
+            line = self._pop()
+            found.append(line)
+            size += line.size
+        self._size -= size
+        return found
+
+    def close(self) -> None:
+        """Discard all lines and files."""
+        for file in (self._written, self._read):
+            if file is not None:
+                file.close()
+        self._written = self._read = None
+        self._recent.clear()
+        self._recent_size = self._size = self._filed = 0
+
+    def _drop(self, line: Line, reason: str) -> None:
+        self._dropped += line.missing or 1
+        self._reason = reason
+
+    def _append(self, line: Line) -> None:
+        self._recent.append(line)
+        self._recent_size += line.size
+        self._size += line.size
+
+    def _move_to_file(self) -> None:
+        data = b"".join(b"%s%s\n" % (line.stream[:1].encode(), line.text.encode()) for line in self._recent)
+        try:
+            if self._written is None:
+                self._written = tempfile.TemporaryFile(buffering=0, prefix="bedrock-output-")  # noqa: SIM115  closed by close()
+            _write_all(self._written, data)
+        except OSError as error:
+            self._size -= self._recent_size
+            for line in self._recent:
+                self._drop(line, f"they could not be kept: {error.strerror}")
+        else:
+            self._filed += len(self._recent)
+        self._recent.clear()
+        self._recent_size = 0
+
+    def _pop(self) -> Line:
+        if not self._filed:
+            line = self._recent.popleft()
+            self._recent_size -= line.size
+            return line
+        raw = b"" if self._read is None else self._read.readline()
+        if not raw:
+            raw = self._swap_files().readline()
+        self._filed -= 1
+        return Line("out" if raw[:1] == b"o" else "err", raw[1:-1].decode())
+
+    def _swap_files(self) -> io.BufferedReader:
+        """Empty the file that has been read, and return the written one for reading."""
+        assert self._written is not None
+        empty = None if self._read is None else cast("io.FileIO", self._read.detach())
+        if empty is not None:
+            empty.seek(0)
+            empty.truncate()
+        self._written.seek(0)
+        self._read, self._written = io.BufferedReader(self._written), empty
+        return self._read
+
+
+def _write_all(file: io.FileIO, data: bytes) -> None:
+    """Append all of the data or nothing; raises OSError."""
+    at, rest = file.tell(), memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError:
+        file.seek(at)
+        file.truncate()
+        raise
+
+
+class LiveOutput:
+    """Sends the output and the progress of one run."""
+
+    def __init__(self, client: AsyncClient, server: ServerStatus, job: Job) -> None:
+        """Prepare to send through a client; a job without a run has nowhere to send to."""
+        self._client, self._server, self._job = client, server, job
+        self._wants_lines = self._wants_progress = job.run_id is not None
+        self._lines = LineQueue()
+        self._next_seq = 1
+        self._progress: str | None = None
         self._more = asyncio.Event()
         self._ending = asyncio.Event()
-        self._over = run_id is None
-        self._task: asyncio.Task[None] | None = None
+        self._line_task: asyncio.Task[None] | None = None
+        self._progress_task: asyncio.Task[None] | None = None
 
-    def add(self, stream: str, text: str) -> None:
-        """Take a line of ``out`` or ``err``."""
-        if self._over:
-            return
-        if len(text) > OUTPUT_LINE_CHARS_MAX:
-            text = text[: OUTPUT_LINE_CHARS_MAX - len(CUT)] + CUT
-        self._spool.add(Line(stream, text))
-        self._more.set()
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._send_all())
+    def add(self, stream: str, line: str) -> bool:
+        """Accept a line; return whether it is output, not progress.
 
-    async def end(self) -> None:
-        """Wait until the server has every line or wants no more, or until ``abandon`` is called."""
-        self._spool.end()
+        Commands print progress on stdout as ``::progress 40 message::``; functions write ``40 message`` to
+        the stream ``PROGRESS``.
+        """
+        if stream == PROGRESS:
+            self._set_progress(progress_of(line, _PROGRESS))
+            return False
+        if stream == "out" and (progress := progress_of(line)) is not None:
+            self._set_progress(progress)
+            return False
+        if self._wants_lines:
+            if len(line) > OUTPUT_LINE_CHARS_MAX:
+                line = line[: OUTPUT_LINE_CHARS_MAX - len(CUT)] + CUT
+            self._lines.add(Line(stream, line))
+            self._more.set()
+            if self._line_task is None:
+                self._line_task = asyncio.get_running_loop().create_task(self._send_lines())
+        return True
+
+    async def finish(self) -> None:
+        """Wait until the server has everything or refuses more, or until ``abandon`` is called."""
+        self._lines.add_notice()
         self._more.set()
         self._ending.set()
-        if self._task is not None:
-            await asyncio.wait((self._task,))  # however it ends: the report comes after it
+        if tasks := [task for task in (self._line_task, self._progress_task) if task is not None]:
+            await asyncio.wait(tasks)  # whatever their outcome, the report follows
 
     def abandon(self) -> None:
-        """Send nothing more; nobody would read it."""
-        self._over = True
-        if self._task is not None:
-            self._task.cancel()
-        self._spool.close()
+        """Stop sending and discard what is left."""
+        self._wants_lines = self._wants_progress = False
+        for task in (self._line_task, self._progress_task):
+            if task is not None:
+                task.cancel()
+        self._lines.close()
 
-    async def _send_all(self) -> None:
+    def _set_progress(self, progress: str | None) -> None:
+        if progress is not None and self._wants_progress:
+            self._progress = progress
+            if self._progress_task is None or self._progress_task.done():
+                self._progress_task = asyncio.get_running_loop().create_task(self._send_progress())
+
+    async def _send_progress(self) -> None:
+        """Send the latest progress until there is none newer."""
+        job = self._job
+        while self._progress is not None and self._wants_progress:
+            latest, self._progress = self._progress, None
+            try:
+                command = UpdateJob(job_id=job.job_id, run_id=job.run_id, progress=latest)
+                await send_until_answered(self._client, self._server, command)
+            except CommandError as error:
+                self._wants_progress = False
+                event(logging.INFO, "progress not sent", job=job.job_id, run=job.run_id, answer=error)
+                return
+            await self._pause(PROGRESS_PAUSE_S)
+
+    async def _send_lines(self) -> None:
         try:
             full = False
-            while not self._over:
-                if not self._spool:
+            while self._wants_lines:
+                if not self._lines:
                     if self._ending.is_set():
                         break
                     self._more.clear()
                     await self._more.wait()
                 if not full:
-                    await self._gather()
-                batch = self._spool.take(OUTPUT_LINES_PER_APPEND_MAX, BATCH_BYTES_MAX)
-                full = len(self._spool) > 0
+                    await self._pause(GATHER_S)
+                batch = self._lines.take(OUTPUT_LINES_PER_APPEND_MAX, BATCH_BYTES_MAX)
+                full = len(self._lines) > 0
                 if batch:
-                    await self._send(batch)
+                    await self._send_batch(batch)
         finally:
-            self._spool.close()
+            self._lines.close()
 
-    async def _gather(self) -> None:
-        """Wait for more lines, unless none can come."""
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not after the run has ended."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(GATHER_S):
+            async with asyncio.timeout(seconds):
                 await self._ending.wait()
 
-    async def _send(self, batch: list[Line]) -> None:
+    async def _send_batch(self, batch: list[Line]) -> None:
         lines = [
             line.text if line.stream == "out" else {"line": line.text, "stream": "err"} for line in batch
         ]
@@ -98,36 +307,36 @@ class OutputSender:
             try:
                 seq = await self._append(lines)
             except WrongState as error:
-                expected = _expected(error)
+                expected = _expected_seq(error)
                 if expected is None:
                     raise
-                # The server lost lines that it had confirmed. They are gone; the others need not be.
-                event(logging.WARNING, "output lost by the server", run=self._run_id, error=error)
-                self._next = expected
+                # The server lost lines that it had confirmed. The others can still be appended.
+                event(logging.WARNING, "output lost by the server", run=self._job.run_id, error=error)
+                self._next_seq = expected
                 seq = await self._append(lines)
         except CommandError as error:
-            self._stop(error)
+            self._stop_lines(error)
             return
-        self._next += len(batch)
-        if seq < self._next - 1:
-            self._stop("full")
+        self._next_seq += len(batch)
+        if seq < self._next_seq - 1:
+            self._stop_lines("full")
 
     async def _append(self, lines: list[Any]) -> int:
-        assert self._run_id is not None
-        command = AppendOutput(run_id=self._run_id, seq=self._next, lines=lines)
+        assert self._job.run_id is not None
+        command = AppendOutput(run_id=self._job.run_id, seq=self._next_seq, lines=lines)
         return (await send_until_answered(self._client, self._server, command)).seq
 
-    def _stop(self, answer: CommandError | str) -> None:
-        """Send nothing more: the run is over, the server knows no output, or wants no more of it."""
-        self._over = True
+    def _stop_lines(self, answer: CommandError | str) -> None:
+        """Send no more lines: the run is over, or the server does not support or accept more output."""
+        self._wants_lines = False
         if isinstance(answer, UnknownCommand):
             level = logging.DEBUG  # an older server
         else:
             level = logging.INFO if isinstance(answer, (NotFound, WrongState)) else logging.ERROR
-        event(level, "output not sent", run=self._run_id, answer=answer)
+        event(level, "output not sent", run=self._job.run_id, answer=answer)
 
 
-def _expected(error: WrongState) -> int | None:
-    """Return the number that the server expects, if the error is a gap."""
+def _expected_seq(error: WrongState) -> int | None:
+    """Return the line number that the server expects, if the error reports a gap."""
     found = re.search(r"[0-9]+", error.detail) if error.reason == "Gap in output" else None
     return None if found is None else int(found[0])

@@ -104,11 +104,10 @@ class Reporter:
             try:
                 if await self._is_open(kept):
                     event(logging.INFO, "kept report", file=kept.path)
-                    if await self._judged(kept.report, FAULTS_MAX) is None:
-                        self._kept.drop(kept)
+                    await self._judged(kept.report, FAULTS_MAX)
                 else:
                     _log(logging.WARNING, "run already over", kept.report)
-                    self._kept.drop(kept)
+                    self._kept.forget(kept.report)
             except (CommandError, OSError) as error:
                 event(logging.ERROR, "kept report not delivered", file=kept.path, error=error)
 

@@ -48,19 +48,25 @@ RESULT_FILE = "result.json"
 FOLDER_BYTES = 8
 """Random bytes in the name of a run's folder: nobody makes it before us."""
 
-Hear = Callable[[str, str], bool]
-"""Takes a stream's name and a line; tells whether it is output, and no message to the server."""
+OnLine = Callable[[str, str], bool]
+"""Called with a stream's name and a line; returns whether the line is output, not progress."""
 
 
 class JobRun:
     """The command of one job, from its start to what the server is told."""
 
     def __init__(
-        self, job: Job, options: Options, selector: ProgramSelector, *, watchdog: WatchdogClient, hear: Hear
+        self,
+        job: Job,
+        options: Options,
+        selector: ProgramSelector,
+        *,
+        watchdog: WatchdogClient,
+        on_line: OnLine,
     ) -> None:
         """Belong to a job; nothing is started yet."""
         self.job = job
-        self._options, self._selector, self._watchdog, self._hear_too = options, selector, watchdog, hear
+        self._options, self._selector, self._watchdog, self._on_line = options, selector, watchdog, on_line
         self._child: ChildProcess | PooledRun | None = None
         self._folder = ""
         self._handing_back = False
@@ -250,7 +256,7 @@ class JobRun:
         warm = self._warm(program, own)
         if warm is not None and pooled:
             run = pooled_run(
-                warm, self._watchdog, cwd=program.cwd, data=job.text, listener=self._hear,
+                warm, self._watchdog, cwd=program.cwd, data=job.text, listener=self._handle_line,
                 until=self._kill_at, new_privileges=privileges,
             )  # fmt: skip
             if run is not None:
@@ -265,7 +271,7 @@ class JobRun:
             cwd=program.cwd,
             folder=self._folder,
             data=job.text,
-            listener=self._hear,
+            listener=self._handle_line,
             watchdog=self._watchdog,
             until=self._kill_at,
             limits=program.limits,
@@ -325,9 +331,9 @@ class JobRun:
             own["BEDROCK_DEADLINE"] = stamp_ms(SystemClock().now() + timedelta(seconds=term_s))
         return own
 
-    def _hear(self, stream: str, line: str) -> None:
+    def _handle_line(self, stream: str, line: str) -> None:
         line = self._mask(line)
-        if self._hear_too(stream, line):
+        if self._on_line(stream, line):
             shown = printable(line)
             if self._options.echo:
                 LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, shown)

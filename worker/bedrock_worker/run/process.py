@@ -22,7 +22,7 @@ import msgspec
 
 from bedrock_worker.log import printable
 from bedrock_worker.policy.resource_limits import ResourceLimits
-from bedrock_worker.report.progress import PROGRESS
+from bedrock_worker.report.output import PROGRESS
 from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.pooled import PooledRun
 from bedrock_worker.run.pump import Listener, Pump

@@ -1,4 +1,4 @@
-"""The spool: first in, first out, in memory and on disk, and bounded in both."""
+"""The queue of output lines: first in, first out, in memory and on disk, and bounded in both."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import random
 import tracemalloc
 
 import pytest
-from bedrock_worker.report import spool
-from bedrock_worker.report.spool import Line, Spool
+from bedrock_worker.report import output
+from bedrock_worker.report.output import Line, LineQueue
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Make memory hold a few lines only."""
-    monkeypatch.setattr(spool, "MEMORY_BYTES_MAX", 500)
+    monkeypatch.setattr(output, "MEMORY_BYTES_MAX", 500)
 
 
 def test_keeps_the_order_whatever_comes_when(small):
     chance = random.Random(1)
     for _ in range(30):
-        waiting, sent, got = Spool(), [], []
+        waiting, sent, got = LineQueue(), [], []
         while len(sent) < 2_000:
             for _ in range(chance.randrange(60)):
                 sent.append(
@@ -36,7 +36,7 @@ def test_keeps_the_order_whatever_comes_when(small):
 
 
 def test_one_batch_is_bounded():
-    waiting = Spool()
+    waiting = LineQueue()
     for _ in range(100):
         waiting.add(Line("out", "x" * 1_000))
     assert len(waiting.take(7, 1_000_000)) == 7
@@ -46,7 +46,7 @@ def test_one_batch_is_bounded():
 
 
 def test_memory_is_bounded():
-    waiting = Spool()
+    waiting = LineQueue()
     tracemalloc.start()
     try:
         for number in range(90_000):
@@ -55,13 +55,13 @@ def test_memory_is_bounded():
     finally:
         tracemalloc.stop()
     assert len(waiting) == 90_000
-    assert peak < 10 * spool.MEMORY_BYTES_MAX
+    assert peak < 10 * output.MEMORY_BYTES_MAX
     waiting.close()
 
 
 def test_disk_gives_its_space_back(small):
     """What is written and read all the time needs no more than what waits at once."""
-    waiting, largest = Spool(), 0
+    waiting, largest = LineQueue(), 0
     for number in range(3_000):
         waiting.add(Line("out", f"{number:0100}"))
         if len(waiting) > 50:
@@ -72,14 +72,14 @@ def test_disk_gives_its_space_back(small):
 
 
 def test_line_in_place_says_how_many_are_missing(small, monkeypatch):
-    monkeypatch.setattr(spool, "SPOOL_BYTES_MAX", 2_000)
-    waiting = Spool()
+    monkeypatch.setattr(output, "QUEUE_BYTES_MAX", 2_000)
+    waiting = LineQueue()
     for number in range(100):
         waiting.add(Line("out", f"{number}"))
     before = waiting.take(1_000, 1_000_000)
     for number in range(100, 110):
         waiting.add(Line("out", f"{number}"))
-    waiting.end()
+    waiting.add_notice()
     after = waiting.take(1_000, 1_000_000)
     kept = len(before)
     assert [line.text for line in before] == [str(number) for number in range(kept)]
@@ -92,12 +92,12 @@ def test_lines_that_no_disk_takes_are_counted(small, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    waiting = Spool()
+    waiting = LineQueue()
     waiting.add(Line("out", "kept"))
-    monkeypatch.setattr(spool, "_append", full)
+    monkeypatch.setattr(output, "_write_all", full)
     for _ in range(1_000):
         waiting.add(Line("out", "x" * 50))
-    waiting.end()
+    waiting.add_notice()
     found = waiting.take(10_000, 1_000_000)
     missing = [int(line.text[1:].split()[0]) for line in found if line.stream == "err"]
     assert sum(missing) + len(found) - len(missing) == 1_001
@@ -129,5 +129,5 @@ def test_failed_write_leaves_no_half_line(tmp_path):
 
     file = Full()
     with pytest.raises(OSError, match="full"):
-        spool._append(file, b"more than five\n")
+        output._write_all(file, b"more than five\n")
     assert bytes(file.content) == b"whole\n"
