@@ -21,14 +21,20 @@ from bedrockjobs.cli.places import database_named, file_named, is_url, schema_op
 from bedrockjobs.cli.session import FAILED, REFUSED, UNAVAILABLE, Failure, Session, answers, pass_session
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.store import schema
-from bedrockjobs.store.backup import Copy, CopyError, Progress, copy_database
-from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs, open_for_writing
+from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs
 from bedrockjobs.store.faults import StoreError
-from bedrockjobs.store.inspector import BadRows
 from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
-from bedrockjobs.store.migration_copy import copy_before_migration
-from bedrockjobs.store.moved import BadName, MoveError
 from bedrockjobs.store.plain_file import PlantedFile
+from bedrockjobs.store.transfer import (
+    BadName,
+    BadRows,
+    Copy,
+    Progress,
+    TransferError,
+    copy_before_migration,
+    copy_database,
+    open_for_writing,
+)
 
 if TYPE_CHECKING:
     from bedrockjobs.store.postgresql.moving import Database
@@ -54,7 +60,7 @@ def told(file: str = "database") -> Iterator[None]:
         yield
     except BadName as error:
         raise click.UsageError(str(error)) from None
-    except (CopyError, MoveError, Owned, Lost, PlantedFile, schema.SchemaError) as error:
+    except (TransferError, Owned, Lost, PlantedFile, schema.SchemaError) as error:
         for complaint in error.complaints if isinstance(error, BadRows) else ():
             click.echo(complaint, err=True)
         raise Failure(str(error), REFUSED) from None
@@ -176,7 +182,7 @@ def migrate(
 
 def _migrate(session: Session, path: Path, *, keep: bool) -> None:
     if not path.is_file():
-        raise CopyError(f"there is no database {path}; `bedrockjobs serve` makes one")
+        raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
     with owned(path):
         copy = None
         if keep:
@@ -200,7 +206,7 @@ def _import(session: Session, old: Path, path: Path, skip_bad: bool) -> None:
     findings = examine(old)
     _complain(findings)
     if findings.bad and not skip_bad:
-        raise CopyError(
+        raise TransferError(
             f"{len(findings.bad)} rows cannot be imported; mend them, or leave them out by --skip-bad"
         )
     with owned(path):

@@ -32,7 +32,7 @@ from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import Overview, Status, ValidateSchedule
 from bedrockjobs.schedule.cron import next_tick
 from bedrockjobs.store import inspection, schema
-from bedrockjobs.store.backup import CopyError
+from bedrockjobs.store.transfer import TransferError
 from bedrockjobs.views.room import ROOM_LOW_BYTES, WHEN_FULL
 
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -161,7 +161,7 @@ def check_schema(path: Path) -> Iterator[Finding]:
     """Look at how the database is made, and when it was last in use."""
     try:
         found = inspection.schema_of(path)
-    except (CopyError, sqlite3.Error) as error:
+    except (TransferError, sqlite3.Error) as error:
         yield Finding(
             "fail", "schema", f"{path}: {error}", "restore a backup, or name the file by --database"
         )
@@ -225,7 +225,7 @@ def check_damage(path: Path) -> Iterator[Finding]:
     """Read all of the database, and compare its indexes with its tables."""
     try:
         faults = inspection.faults_of(path, whole=True)
-    except (CopyError, sqlite3.Error) as error:
+    except (TransferError, sqlite3.Error) as error:
         yield Finding("fail", "damage", f"{path}: {error}", "run doctor as a user who may read the file")
         return
     if faults:

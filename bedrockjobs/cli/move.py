@@ -12,10 +12,7 @@ from bedrockjobs.cli.database import owned, progress_bar, told
 from bedrockjobs.cli.output import write_one
 from bedrockjobs.cli.places import database_named, file_named, is_url, schema_option
 from bedrockjobs.cli.session import Session, answers, pass_session
-from bedrockjobs.store.backup import CopyError, Progress
-from bedrockjobs.store.inspector import Rules
-from bedrockjobs.store.sqlite_rows import undo_move
-from bedrockjobs.store.whole_copy import Moved
+from bedrockjobs.store.transfer import Moved, MoveOptions, Progress, TransferError, undo_move
 
 
 @click.command()
@@ -56,9 +53,9 @@ def move(
     _check_kinds(source, target)
     clock = SystemClock()
     begun = clock.monotonic()
-    rules = Rules(keep_damaged=keep_damaged, replace_zeros=replace_zeros)
+    options = MoveOptions(keep_damaged=keep_damaged, replace_zeros=replace_zeros)
     with told(target if is_url(source) else source), progress_bar("Moving") as progress:
-        moved, places = (_in if is_url(target) else _out)(source, target, schema, rules, progress)
+        moved, places = (_in if is_url(target) else _out)(source, target, schema, options, progress)
     seconds = round(clock.monotonic() - begun, 1)
     write_one(
         {"from": places[0], "to": places[1], **moved._asdict(), "seconds": seconds},
@@ -80,7 +77,7 @@ def _check_kinds(source: str, target: str) -> None:
 
 
 def _in(
-    source: str, target: str, schema: str | None, rules: Rules, progress: Progress | None
+    source: str, target: str, schema: str | None, options: MoveOptions, progress: Progress | None
 ) -> tuple[Moved, tuple[str, str]]:
     """Move a file to PostgreSQL; return how much, and what both are called."""
     database, path = database_named(target, schema), _existing(source)
@@ -88,17 +85,17 @@ def _in(
 
     place = database.place
     with owned(path, "move"):
-        return moving.to_postgresql(path, database, rules, progress), (str(path), place)
+        return moving.to_postgresql(path, database, options, progress), (str(path), place)
 
 
 def _out(
-    source: str, target: str, schema: str | None, rules: Rules, progress: Progress | None
+    source: str, target: str, schema: str | None, options: MoveOptions, progress: Progress | None
 ) -> tuple[Moved, tuple[str, str]]:
     """Move a queue on PostgreSQL to a file; return how much, and what both are called."""
     database, path = database_named(source, schema), file_named(target)
     from bedrockjobs.store.postgresql import moving
 
-    return moving.to_sqlite(database, path, rules, progress), (database.place, str(path))
+    return moving.to_sqlite(database, path, options, progress), (database.place, str(path))
 
 
 def _undo(session: Session, source: str, schema: str | None) -> None:
@@ -124,5 +121,5 @@ def _existing(text: str) -> Path:
     """Return the path of a file that is there: to own one would make it."""
     path = file_named(text)
     if not path.is_file():
-        raise CopyError(f"there is no database {path}")
+        raise TransferError(f"there is no database {path}")
     return path

@@ -19,10 +19,9 @@ from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.commands import ReleaseHold
 from bedrockjobs.job.hold import RELEASE
 from bedrockjobs.store import schema as schemas
-from bedrockjobs.store.backup import CopyError
 from bedrockjobs.store.holding import held_file, hold
-from bedrockjobs.store.restore import Hold, Restored
-from bedrockjobs.store.restore import restore as put_in_place
+from bedrockjobs.store.transfer import Hold, Restored, TransferError
+from bedrockjobs.store.transfer import restore as put_in_place
 
 PREFER_OWN_TOOLS = (
     "a PostgreSQL database is restored by pg_restore or from its archive, a copy of `bedrockjobs backup` by"
@@ -124,7 +123,7 @@ def _hold(session: Session, named: str, schema: str | None, by: str) -> None:
         else:
             path = file_named(named)
             if not path.is_file():
-                raise CopyError(f"there is no database {path}")
+                raise TransferError(f"there is no database {path}")
             place = str(path)
             with owned(path, "restore"), closing(held_file(path)) as connection:
                 schemas.apply(connection)

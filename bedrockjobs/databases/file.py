@@ -28,17 +28,16 @@ from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.notifier import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store import inspection
-from bedrockjobs.store.backup import CopyError
 from bedrockjobs.store.faults import StoreDamaged
 from bedrockjobs.store.file_watch import FileGone
 from bedrockjobs.store.guarded import is_damage
 from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
-from bedrockjobs.store.migration_copy import copy_before_migration
 from bedrockjobs.store.plain_file import PlantedFile
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sharing import ServerRow
 from bedrockjobs.store.sqlite import SQLiteEngine
+from bedrockjobs.store.transfer import TransferError, copy_before_migration
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +95,7 @@ class FileDatabase:
         except PlantedFile as error:
             self._lock.release()
             raise StartError(f"database: {error}", EXIT_FAILURE) from None
-        except CopyError as error:
+        except TransferError as error:
             self._lock.release()
             raise StartError(f"database: {error}", EXIT_DISK) from None
         except (sqlite3.Error, SchemaError) as error:
@@ -143,7 +142,7 @@ class FileDatabase:
         log.info("the server before this one did not stop; the database was checked in %.1f s", took_s)
 
     async def _copy_before_migration(self) -> None:
-        """Keep a copy of a file whose schema is older; raises CopyError where there can be none."""
+        """Keep a copy of a file whose schema is older; raises TransferError where there can be none."""
         if not self._settings.migration_backup:
             return
         systemd.notify("STATUS=copying the database before its schema is changed", EXTEND)

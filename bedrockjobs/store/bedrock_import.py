@@ -1,11 +1,10 @@
-"""Copies the jobs of an original Bedrock database into ours, keeping their jobIDs.
+"""Import the jobs of an original Bedrock database with their jobIDs.
 
-Every row is judged before the first is written. It knows no command line and never changes the old file.
+Every row is validated before the first is written. The old file is never changed.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,22 +22,28 @@ from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, checksum_of
 from bedrockjobs.schedule.repeat import parse_repeat, parse_retry_after
 from bedrockjobs.store import schema
-from bedrockjobs.store.backup import CopyError, open_read_only
 from bedrockjobs.store.statements import STATEMENTS
+from bedrockjobs.store.transfer import SQLiteRows, TransferError, open_for_writing, open_read_only
 
 COLUMNS = (
-    "created", "jobID", "state", "name", "nextRun", "lastRun", "repeat", "data", "priority", "parentJobID",
+    "created",
+    "jobID",
+    "state",
+    "name",
+    "nextRun",
+    "lastRun",
+    "repeat",
+    "data",
+    "priority",
+    "parentJobID",
     "retryAfter",
-)  # fmt: skip
-"""Bedrock's columns, in its order, which is also the order of ``Job``."""
-
-COUNTED_ID_MAX = 2**48
-"""Below it jobIDs were counted, and ours go on behind them; the original draws them from 63 bits today."""
+)
+"""Bedrock's columns in its order, which is also the order of ``Job``."""
 
 WAL2_VERSION = 3
-"""Bytes 18 and 19 of a file in WAL2 mode, which Bedrock's own SQLite knows and no other."""
+"""Bytes 18 and 19 of a file in WAL2 mode, which only Bedrock's own SQLite can read."""
 
-_JUDGES: dict[str, TypeAdapter[Any]] = {
+_TYPES: dict[str, TypeAdapter[Any]] = {
     "created": TypeAdapter(Timestamp),
     "jobID": TypeAdapter(JobID),
     "name": TypeAdapter(Name),
@@ -52,24 +57,24 @@ _MAY_BE_EMPTY = {"lastRun": "", "parentJobID": 0}
 
 
 class BadRow(ValueError):
-    """A row that cannot be a job of ours; the message says which value and what was expected."""
+    """A row that cannot be imported; the message names the value and what was expected."""
 
 
 @dataclass
 class Findings:
-    """What the old database holds."""
+    """The result of validating an old database."""
 
     good: set[int] = field(default_factory=set)
     bad: dict[Any, str] = field(default_factory=dict)
-    """The complaint about each row that cannot be imported, by its jobID."""
+    """The complaint about each row that cannot be imported, by jobID."""
     running: int = 0
-    """Good rows that a worker had in hand: nobody will give them out again."""
+    """Good rows in state RUNNING, which no worker will get again."""
 
 
 def examine(old: Path) -> Findings:
-    """Judge every row of an old database.
+    """Validate every row of an old database.
 
-    Raises CopyError where it is no Bedrock database, sqlite3.Error where it cannot be read.
+    Raises TransferError if it is not a Bedrock database, sqlite3.Error if it cannot be read.
     """
     found = Findings()
     parents: dict[int, int] = {}
@@ -92,10 +97,10 @@ def examine(old: Path) -> Findings:
 
 
 def import_jobs(old: Path, database: Path, findings: Findings) -> int:
-    """Copy the good rows in one transaction; return how many.
+    """Import the good rows in one transaction; return their number.
 
-    Makes the database where there is none. Raises CopyError where a jobID is taken already, and
-    ``schema.SchemaError`` for a database of another make.
+    Creates the database if it does not exist. Raises TransferError if a jobID is taken already, and
+    ``schema.SchemaError`` for a foreign database.
     """
     with closing(_open_old(old)) as source, closing(open_for_writing(database)) as target:
         schema.apply(target)
@@ -109,14 +114,8 @@ def import_jobs(old: Path, database: Path, findings: Findings) -> int:
     return count
 
 
-def open_for_writing(database: Path) -> sqlite3.Connection:
-    """Open our database, made with mode 0600 where there is none."""
-    os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
-    return sqlite3.connect(database, isolation_level=None)
-
-
 def _insert_all(source: sqlite3.Connection, target: sqlite3.Connection, findings: Findings) -> int:
-    count = highest = 0
+    count = 0
     for values in _rows(source):
         if values[1] not in findings.good:
             continue
@@ -124,21 +123,18 @@ def _insert_all(source: sqlite3.Connection, target: sqlite3.Connection, findings
             row = _job_row(values)
             target.execute(STATEMENTS["insert_job"], (*row, checksum_of(row.data)))
         except BadRow as complaint:
-            raise CopyError(f"job {values[1]} was changed meanwhile: {complaint}") from None
+            raise TransferError(f"job {values[1]} was changed meanwhile: {complaint}") from None
         except sqlite3.IntegrityError:
-            raise CopyError(
+            raise TransferError(
                 f"jobID {values[1]} is taken in the database already; nothing was imported"
             ) from None
         count += 1
-        if row.job_id < COUNTED_ID_MAX:
-            highest = max(highest, row.job_id)
-    next_id = int(target.execute(STATEMENTS["get_meta"], ("nextJobID",)).fetchone()[0])
-    target.execute(STATEMENTS["set_meta"], ("nextJobID", max(next_id, highest + 1)))
+    target.execute(STATEMENTS["set_meta"], ("nextJobID", SQLiteRows(target).next_number("nextJobID")))
     return count
 
 
 def _open_old(old: Path) -> sqlite3.Connection:
-    """Open the old database at one snapshot."""
+    """Open a snapshot of the old database."""
     connection = open_read_only(old)
     try:
         _check_file(old)
@@ -153,7 +149,7 @@ def _open_old(old: Path) -> sqlite3.Connection:
 def _check_file(old: Path) -> None:
     with old.open("rb") as file:
         if WAL2_VERSION in file.read(20)[18:20]:
-            raise CopyError(
+            raise TransferError(
                 f"{old} is in WAL2 mode, which only Bedrock's own SQLite reads;"
                 " stop Bedrock and set PRAGMA journal_mode = DELETE with its sqlite3 first"
             )
@@ -161,15 +157,15 @@ def _check_file(old: Path) -> None:
 
 def _check_columns(old: Path, present: set[str]) -> None:
     if "runid" in present:
-        raise CopyError(f"{old} is a database of bedrockjobs, not of Bedrock")
+        raise TransferError(f"{old} is a database of bedrockjobs, not of Bedrock")
     missing = [column for column in COLUMNS if column.lower() not in present]
     if missing:
         what = f"its table jobs lacks {', '.join(missing)}" if present else "it has no table jobs"
-        raise CopyError(f"{old} is not a Bedrock database: {what}")
+        raise TransferError(f"{old} is not a Bedrock database: {what}")
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    # A text that is not UTF-8 must be a complaint about its row, not the end of the import.
+    # A text that is not UTF-8 is a complaint about its row; it must not abort the import.
     connection.text_factory = _text
     yield from connection.execute(f"SELECT {', '.join(COLUMNS)} FROM jobs ORDER BY jobID")  # noqa: S608
 
@@ -182,36 +178,36 @@ def _text(value: bytes) -> str | bytes:
 
 
 def _job_row(values: tuple[Any, ...]) -> Job:
-    """Return a row of the old table as one of ours; raises BadRow."""
+    """Convert a row of the old table; raises BadRow."""
     given = dict(zip(COLUMNS, values, strict=True))
-    judged = {key: _judged(key, given[key]) for key in _JUDGES}
+    checked = {key: _checked(key, given[key]) for key in _TYPES}
     if given["state"] not in STATES:
         raise BadRow(f"state: expected one of {', '.join(STATES)}, got {given['state']!r}")
-    if judged["jobID"] == 0:
+    if checked["jobID"] == 0:
         raise BadRow("jobID: expected a number above 0")
     return Job(
-        created=judged["created"],
-        job_id=judged["jobID"],
+        created=checked["created"],
+        job_id=checked["jobID"],
         state=given["state"],
-        name=judged["name"],
-        next_run=judged["nextRun"],
-        last_run=judged["lastRun"],
+        name=checked["name"],
+        next_run=checked["nextRun"],
+        last_run=checked["lastRun"],
         repeat=_expression("repeat", given["repeat"]),
-        data=judged["data"],
-        priority=judged["priority"],
-        parent_job_id=judged["parentJobID"],
+        data=checked["data"],
+        priority=checked["priority"],
+        parent_job_id=checked["parentJobID"],
         retry_after=_expression("retryAfter", given["retryAfter"]),
-        lane=MOCK_LANE if "mockRequest" in jsontext.members(judged["data"]) else OPEN_LANE,
+        lane=MOCK_LANE if "mockRequest" in jsontext.members(checked["data"]) else OPEN_LANE,
     )
 
 
-def _judged(key: str, value: Any) -> Any:
+def _checked(key: str, value: Any) -> Any:
     if key in _MAY_BE_EMPTY and value in (None, "", 0):
         return _MAY_BE_EMPTY[key]
     if isinstance(value, bytes):
         raise BadRow(f"{key}: expected UTF-8 text")
     try:
-        return _JUDGES[key].validate_python(value)
+        return _TYPES[key].validate_python(value)
     except ValidationError as error:
         raise BadRow(f"{key}: {_words(command_error(error))}, got {str(value)[:60]!r}") from None
 

@@ -11,11 +11,10 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from bedrockjobs.store.backup import CopyError
-from bedrockjobs.store.bedrock_import import open_for_writing
 from bedrockjobs.store.plain_file import check_owner
 from bedrockjobs.store.records import TableRecords
 from bedrockjobs.store.schema import VERSION, SchemaError, version_of
+from bedrockjobs.store.transfer import TransferError, open_for_writing
 
 BUSY_S = 5.0
 """Seconds that a server's transaction is waited for; it takes milliseconds."""
@@ -34,10 +33,10 @@ class FileUnit:
 def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
     """Context a transaction on a database that is there; it is on disk behind it.
 
-    Raises CopyError, PlantedFile, SchemaError or sqlite3.Error.
+    Raises TransferError, PlantedFile, SchemaError or sqlite3.Error.
     """
     if not path.is_file():
-        raise CopyError(f"there is no database {path}; `bedrockjobs serve` makes one")
+        raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
     check_owner(path.resolve())
     with closing(open_for_writing(path)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1000)}")

@@ -10,10 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from bedrockjobs.store.backup import open_read_only
 from bedrockjobs.store.guarded import is_damage
 from bedrockjobs.store.lock import owner_of as owner_of
 from bedrockjobs.store.schema import apply, version_of
+from bedrockjobs.store.transfer import open_read_only
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
@@ -38,7 +38,7 @@ class Schema(NamedTuple):
 
 
 def schema_of(path: Path) -> Schema:
-    """Read how a database is made; raises CopyError where there is none, sqlite3.Error for what is none."""
+    """Compare the schema with ours; raises TransferError if the file is missing, sqlite3.Error if foreign."""
     with closing(open_read_only(path)) as found, closing(sqlite3.connect(":memory:")) as meant:
         meant.isolation_level = None
         newest = apply(meant).after
@@ -73,10 +73,10 @@ def ended_uncleanly(path: Path) -> bool:
 
 
 def faults_of(path: Path, *, whole: bool) -> list[str]:
-    """Return what is damaged in a database, each in SQLite's words; none where it is sound.
+    """Return the damage that SQLite finds in a database; empty if it is intact.
 
-    ``whole`` compares the indexes with their tables too, which takes several times as long. Raises CopyError
-    where there is no database, sqlite3.Error where it cannot be read.
+    ``whole`` also compares the indexes with their tables, which takes several times as long. Raises
+    TransferError if the file does not exist, sqlite3.Error if it cannot be read.
     """
     check = "integrity_check" if whole else "quick_check"
     try:

@@ -20,11 +20,11 @@ from bedrockjobs.store import schema
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.file_watch import LOOK_S, FileGone, FileWatch
-from bedrockjobs.store.moved import mark_of, refusal
 from bedrockjobs.store.plain_file import PlantedFile, fill
 from bedrockjobs.store.reserve import Reserve
 from bedrockjobs.store.sqlite_unit import SQLiteUnit, fault_of
 from bedrockjobs.store.statements import STATEMENTS as SQL
+from bedrockjobs.store.transfer import moved_refusal, moved_to
 
 log = logging.getLogger(__name__)
 
@@ -87,9 +87,9 @@ class SQLiteEngine:
         self._execute("PRAGMA temp_store = MEMORY")
         for line in schema.apply(self._db).told:
             log.info("%s", line)
-        place = mark_of(self._db)
+        place = moved_to(self._db)
         if place:
-            raise schema.SchemaError(refusal(place))
+            raise schema.SchemaError(moved_refusal(place))
         self._grow_log(settings.wal_bytes)
         if self.durability != "full":
             self._execute("PRAGMA synchronous = NORMAL")

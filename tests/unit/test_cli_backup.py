@@ -14,7 +14,7 @@ from bedrockjobs.base.config import ID_BLOCK
 from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.database import size_text
-from bedrockjobs.store import backup as copying
+from bedrockjobs.store import transfer
 from bedrockjobs.store.sqlite import SQLiteEngine
 
 
@@ -44,7 +44,7 @@ def test_the_check_of_a_backup_rests_now_and_then(
     store: SQLiteEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rests: list[None] = []
-    monkeypatch.setattr(copying, "rest", lambda: rests.append(None))
+    monkeypatch.setattr(transfer, "rest", lambda: rests.append(None))
     add_jobs(store, 2 * STEPS_BETWEEN_RESTS // 10)
     assert run("backup", str(tmp_path / "copy.db")).exit_code == 0
     assert len(rests) >= 2, "a row of a table with its indexes takes more than ten steps"
@@ -62,7 +62,7 @@ def test_a_server_can_go_on_from_a_backup(store: SQLiteEngine, tmp_path: Path) -
 def test_a_backup_is_one_snapshot_while_jobs_are_written(
     store: SQLiteEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "PAGES_PER_STEP", 1)
+    monkeypatch.setattr(transfer, "PAGES_PER_STEP", 1)
     steps = 0
 
     def write_between_the_steps(_: int, total: int) -> None:
@@ -71,7 +71,7 @@ def test_a_backup_is_one_snapshot_while_jobs_are_written(
         assert steps <= total, "the copy begins anew at each commit"
         add_jobs(store, 1)
 
-    copy = copying.copy_database(
+    copy = transfer.copy_database(
         tmp_path / "jobs.db", tmp_path / "copy.db", overwrite=False, progress=write_between_the_steps
     )
     assert steps > 20
@@ -170,7 +170,9 @@ def test_an_interrupted_backup_leaves_nothing_behind(store: SQLiteEngine, tmp_pa
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copying.copy_database(tmp_path / "jobs.db", tmp_path / "copy.db", overwrite=False, progress=interrupt)
+        transfer.copy_database(
+            tmp_path / "jobs.db", tmp_path / "copy.db", overwrite=False, progress=interrupt
+        )
     assert {path.name for path in tmp_path.iterdir()} == {
         "jobs.db",
         "jobs.db-ballast",

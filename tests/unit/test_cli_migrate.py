@@ -13,12 +13,11 @@ from cli_fake import run
 from jobs_file import STAMP, rows_of
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store import backup as copying
-from bedrockjobs.store import bedrock_import, schema
+from bedrockjobs.store import bedrock_import, schema, transfer
 from bedrockjobs.store.bedrock_import import COLUMNS
 from bedrockjobs.store.lock import DatabaseLock
-from bedrockjobs.store.migration_copy import migration_copies
 from bedrockjobs.store.sqlite import SQLiteEngine
+from bedrockjobs.store.transfer import migration_copies
 
 BEDROCK = """
 CREATE TABLE jobs (created TIMESTAMP NOT NULL, jobID INTEGER NOT NULL PRIMARY KEY, state TEXT NOT NULL,
@@ -218,7 +217,7 @@ def test_a_row_that_changes_meanwhile_stops_the_whole_import(tmp_path: Path) -> 
     with closing(sqlite3.connect(old)) as connection:
         connection.execute("UPDATE jobs SET data = 'x' WHERE jobID = 2")
         connection.commit()
-    with pytest.raises(copying.CopyError, match="job 2 was changed meanwhile"):
+    with pytest.raises(transfer.TransferError, match="job 2 was changed meanwhile"):
         bedrock_import.import_jobs(old, tmp_path / "jobs.db", findings)
     assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM jobs") == [(0,)]
 

@@ -169,7 +169,7 @@ def test_a_bad_backup_changes_nothing(backup: Path, tmp_path: Path, spoil, words
     DatabaseLock(jobs).acquire()  # a server may start
 
 
-@pytest.mark.parametrize("step", ["copy_snapshot", "checked"])
+@pytest.mark.parametrize("step", ["copy_snapshot", "check_copy"])
 def test_a_full_disk_leaves_nothing_behind(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_full_disk_leaves_nothing_behind(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(f"bedrockjobs.store.restore.{step}", full)
+    monkeypatch.setattr(f"bedrockjobs.store.transfer.{step}", full)
     result = run("restore", str(backup))
     assert (result.exit_code, "No space left on device" in result.stderr) == (1, True), result.stderr
     assert names(tmp_path) == before, "not even a lock file"

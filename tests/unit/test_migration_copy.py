@@ -15,8 +15,8 @@ from jobs_file import rows_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import EXIT_DISK, StartError
 from bedrockjobs.databases.file import FileDatabase
-from bedrockjobs.store import migration_copy, schema
-from bedrockjobs.store.migration_copy import MIGRATION_COPIES_KEPT, copy_before_migration, migration_copies
+from bedrockjobs.store import schema, transfer
+from bedrockjobs.store.transfer import MIGRATION_COPIES_KEPT, copy_before_migration, migration_copies
 
 NOW = datetime(2026, 11, 23, 6, 50, tzinfo=UTC)
 VERSION_3 = (Path(__file__).parents[1] / "runs" / "schema_3.sql").read_text()
@@ -69,7 +69,7 @@ async def test_without_room_all_stays_as_it_was(old: Path, monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(migration_copy, "copy_database", full)
+    monkeypatch.setattr(transfer, "copy_database", full)
     before = old.read_bytes()
     with pytest.raises(StartError, match=r"No space left on device.*--no-migration-backup") as refused:
         await opened(settings_for(old))

@@ -11,15 +11,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.store.bedrock_import import COUNTED_ID_MAX
 from bedrockjobs.store.faults import StoreAway, StoreError
-from bedrockjobs.store.moved import MARK, BadName
 from bedrockjobs.store.postgresql.advisory import SALT
 from bedrockjobs.store.postgresql.session import Session, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.terms import Terms
 from bedrockjobs.store.tables import ENGINES_OWN, Row, Table, tables
-from bedrockjobs.store.whole_copy import Numbers
+from bedrockjobs.store.transfer import COUNTED_ID_MAX, MOVED_TO, BadName, Numbers
 
 INDEXES = (
     "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
@@ -95,7 +93,7 @@ class BulkSession(Session):
         """Return the one value that a query finds; raises StoreError."""
         return self.run([(sql, parameters)])[0][0][0]
 
-    # --- Rows: see store.whole_copy ----------------------------------------------------------------------
+    # --- Source and Target of store.transfer ---------------------------------------------------------------
 
     def read(self, table: Table) -> Iterator[Row]:
         """Yield the rows of a table in the order of their keys; raises StoreError."""
@@ -129,7 +127,7 @@ class BulkSession(Session):
             raise fault_of(error) or error from error
 
     def put_indexes_off(self) -> None:
-        """Drop the indexes that no key needs, until ``remember``: rows are written twice as fast without."""
+        """Drop the indexes that no key needs, until ``finish``: rows are written twice as fast without."""
         found = self.run([(INDEXES, ())])[0]
         for name, definition in found:
             self.script(f"DROP INDEX {name}")
@@ -139,10 +137,10 @@ class BulkSession(Session):
         """Return how many rows a table has."""
         return int(self.value(f"SELECT count(*) FROM {table.name}"))  # noqa: S608 - a name of ours
 
-    def remembered(self) -> list[tuple[str, str]]:
+    def meta(self) -> list[tuple[str, str]]:
         """Return what ``meta`` holds that no engine has for itself alone, by its keys."""
         (rows,) = self.run([("SELECT key, value FROM meta ORDER BY key", ())])
-        return [(key, value) for key, value in rows if key not in ENGINES_OWN and key != MARK]
+        return [(key, value) for key, value in rows if key not in ENGINES_OWN and key != MOVED_TO]
 
     def numbers(self) -> Numbers:
         """Return the numbers that come next, behind all rows that there are."""
@@ -156,7 +154,7 @@ class BulkSession(Session):
         )
         return Numbers(max(job, int(behind_jobs)), max(run, int(behind_runs)))
 
-    def remember(self, rows: list[tuple[str, str]], numbers: Numbers) -> None:
+    def finish(self, meta: list[tuple[str, str]], numbers: Numbers) -> None:
         """Write ``meta``, the numbers that come next, and what is worked out from the rows."""
         event, change = (
             int(self.value(f"SELECT coalesce(max(seq), 0) + 1 FROM {table}"))  # noqa: S608 - names of ours
@@ -166,7 +164,7 @@ class BulkSession(Session):
         self.run(
             [
                 ("DELETE FROM meta WHERE key <> ALL ($1::text[])", (["schemaVersion", SALT],)),
-                *((SQL["set_meta"], row) for row in rows),
+                *((SQL["set_meta"], row) for row in meta),
                 # unlike setval() these are undone with the transaction
                 (f"ALTER SEQUENCE jobIDs RESTART WITH {numbers.job:d}", ()),
                 (f"ALTER SEQUENCE runIDs RESTART WITH {numbers.run:d}", ()),

@@ -20,9 +20,9 @@ _CALM = "UPDATE jobs SET nextRun = $1, expires = $2, lane = $3, memory = $4 WHER
 
 
 def hold_queue(database: Database, by: str, reason: str, now: str) -> None:
-    """Hold everything in a queue of which no server is alive, in one transaction.
+    """Hold everything in a queue without live servers, in one transaction.
 
-    Raises MoveError where there is no queue or servers use it, SchemaError for another version, StoreError.
+    Raises TransferError if there is no queue or servers use it, SchemaError for another version, StoreError.
     """
     with closing(database.open()) as session, session.transaction("READ COMMITTED"):
         refuse_none(session, database)

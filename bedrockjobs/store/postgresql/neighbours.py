@@ -23,13 +23,13 @@ from bedrockjobs.base.config import PG_CONNECT_S_MAX, SERVER_GONE_S, WORKERS_MAX
 from bedrockjobs.base.wire import stamp_ms
 from bedrockjobs.store import statements
 from bedrockjobs.store.faults import StoreAway, StoreError
-from bedrockjobs.store.moved import refusal
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.patience import heard_within
 from bedrockjobs.store.postgresql.pipeline import Row, Statement, adapt, columns
 from bedrockjobs.store.postgresql.session import fault_of
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sharing import Heard, NameTaken, OpenRunRow, ServerRow, ServerState, Told, WorkerRow
+from bedrockjobs.store.transfer import moved_refusal
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class PostgreSQLNeighbours:
         mine = (name, session, now, "", version, self._gone_before(), schema.VERSION)
         joined, moved = await self._run([(SQL["join"], mine), (SQL["moved_to"], ())])
         if moved:
-            raise SchemaError(refusal(moved[0][0]))
+            raise SchemaError(moved_refusal(moved[0][0]))
         if not joined:
             raise NameTaken(f"server_name: a living server of this database is called {name}")
 

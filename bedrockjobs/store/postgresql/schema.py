@@ -16,10 +16,10 @@ from bedrockjobs.base.failure_text import fingerprint_of
 from bedrockjobs.base.settings import SCHEMA_NAME
 from bedrockjobs.base.statuses import FAILED_STATUSES
 from bedrockjobs.store.faults import StoreBroken, StoreError
-from bedrockjobs.store.moved import MARK, refusal
 from bedrockjobs.store.postgresql.advisory import SALT, AdvisoryKeys
 from bedrockjobs.store.postgresql.session import Session
 from bedrockjobs.store.schema import SchemaError, error_in
+from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def prepare(session: Session, schema: str) -> AdvisoryKeys:
             session.script("ROLLBACK")
         raise
     if place:
-        raise SchemaError(refusal(place))
+        raise SchemaError(moved_refusal(place))
     return keys
 
 
@@ -235,10 +235,10 @@ class Versions(NamedTuple):
 
 def _versions(session: Session) -> Versions:
     values, control = session.run(
-        [("SELECT key, value FROM meta WHERE key IN ($1, $2)", ("schemaVersion", MARK)), (_VERSION, ())]
+        [("SELECT key, value FROM meta WHERE key IN ($1, $2)", ("schemaVersion", MOVED_TO)), (_VERSION, ())]
     )
     noted: dict[str, str] = dict(values)
-    return Versions(control[0][0], int(noted["schemaVersion"]), str(noted.get(MARK, "")))
+    return Versions(control[0][0], int(noted["schemaVersion"]), str(noted.get(MOVED_TO, "")))
 
 
 def check_tables(session: Session) -> str:

@@ -16,19 +16,17 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main
-from bedrockjobs.store.inspector import Rules
-from bedrockjobs.store.moved import MARK
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.moving import Database
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.tables import Table, tables
-from bedrockjobs.store.whole_copy import ROWS_PER_REPORT
+from bedrockjobs.store.transfer import MOVED_TO, ROWS_PER_REPORT, MoveOptions
 from tests.conformance.engine import START, PostgreSQLQueue, SQLiteQueue
 from tests.postgresql.cluster import CLUSTER
 
 SCHEMA = "moved"
 
-STRICT = Rules()
+STRICT = MoveOptions()
 """Nothing is altered on the way."""
 
 Content = dict[str, list[tuple[Any, ...]]]
@@ -69,7 +67,7 @@ def content_of(path: Path) -> Content:
     with closing(sqlite3.connect(path)) as connection:
         found = {table.name: connection.execute(typed(table)).fetchall() for table in tables()}
         meta = "SELECT key, value, typeof(value) FROM meta WHERE key <> ? ORDER BY key"
-        return found | {"meta": connection.execute(meta, (MARK,)).fetchall()}
+        return found | {"meta": connection.execute(meta, (MOVED_TO,)).fetchall()}
 
 
 def typed(table: Table) -> str:
@@ -134,7 +132,7 @@ def both_as_before(path: Path) -> Iterator[None]:
 
     def seen() -> tuple[Content, Content | None, set[str], list[Any]]:
         with closing(sqlite3.connect(path)) as connection:
-            marks = connection.execute("SELECT * FROM meta WHERE key = ?", (MARK,)).fetchall()
+            marks = connection.execute("SELECT * FROM meta WHERE key = ?", (MOVED_TO,)).fetchall()
         beside = {each.name for each in path.parent.iterdir() if not each.name.endswith("-lock")}
         return content_of(path), content_there(), beside, marks
 
@@ -146,7 +144,7 @@ def both_as_before(path: Path) -> Iterator[None]:
 def at_once(monkeypatch: Any) -> None:
     """Let progress be told of each row."""
     assert ROWS_PER_REPORT > 1
-    monkeypatch.setattr("bedrockjobs.store.whole_copy.ROWS_PER_REPORT", 1)
+    monkeypatch.setattr("bedrockjobs.store.transfer.ROWS_PER_REPORT", 1)
 
 
 # --- what a test does ------------------------------------------------------------------------------------
@@ -174,7 +172,7 @@ def do(queue: Any, kind: type[c.Command[Any]], **given: Any) -> Any:
 def mark_in(path: Path) -> str | None:
     """Return where a file says that it was moved to."""
     with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT value FROM meta WHERE key = ?", (MARK,)).fetchone()
+        found = connection.execute("SELECT value FROM meta WHERE key = ?", (MOVED_TO,)).fetchone()
     return found[0] if found else None
 
 

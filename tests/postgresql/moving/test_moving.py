@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 
 from bedrockjobs import commands as c
-from bedrockjobs.store.bedrock_import import COUNTED_ID_MAX
 from bedrockjobs.store.postgresql import moving
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.schema import VERSION
 from bedrockjobs.store.tables import Sum, tables
+from bedrockjobs.store.transfer import COUNTED_ID_MAX
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.moving import moved
 from tests.postgresql.moving.moved import STRICT, do, postgresql_queue, sqlite_queue, write

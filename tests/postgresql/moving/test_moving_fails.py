@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.store import sqlite_rows, whole_copy
+from bedrockjobs.store import transfer
 from bedrockjobs.store.faults import StoreFull
-from bedrockjobs.store.inspector import COMPLAINTS_MAX, REPLACED, BadRows, Rules
-from bedrockjobs.store.moved import MoveError
 from bedrockjobs.store.postgresql import moving
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.schema import VERSION as THERE
 from bedrockjobs.store.postgresql.session import StoreAway
 from bedrockjobs.store.schema import VERSION, SchemaError
+from bedrockjobs.store.transfer import COMPLAINTS_MAX, REPLACED, BadRows, MoveOptions, TransferError
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.moving import moved
 from tests.postgresql.moving.moved import (
@@ -74,31 +73,31 @@ def cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         " AND backend_type = 'client backend'"
     )
-    copied = whole_copy.copy_all
+    copied = transfer.copy_rows
 
-    def copy_all(source: Any, target: Any, rules: Rules, _: Any) -> Any:
+    def copy_rows(source: Any, target: Any, rules: MoveOptions, _: Any) -> Any:
         return copied(source, target, rules, lambda done, _: moved.execute(end) if done == 100 else None)
 
     moved.at_once(monkeypatch)
-    monkeypatch.setattr(moving, "copy_all", copy_all)
+    monkeypatch.setattr(moving, "copy_rows", copy_rows)
 
 
 @pytest.mark.parametrize(
     ("trouble", "error", "words"),
     [
-        (target_full, MoveError, r"holds a queue already: jobs have rows.*--schema"),
-        (older, MoveError, rf"has schema version {VERSION - 1}; `bedrockjobs migrate --database"),
-        (newer, MoveError, rf"has schema version {VERSION + 1}; this program knows {VERSION}"),
+        (target_full, TransferError, r"holds a queue already: jobs have rows.*--schema"),
+        (older, TransferError, rf"has schema version {VERSION - 1}; `bedrockjobs migrate --database"),
+        (newer, TransferError, rf"has schema version {VERSION + 1}; this program knows {VERSION}"),
         (target_newer, SchemaError, rf"needs schema version {THERE + 1}"),
         (zero, BadRows, r"^1 rows cannot be moved.*--replace-zeros"),
         (damage, BadRows, r"^1 rows cannot be moved.*--keep-damaged"),
-        (no_utf_8, MoveError, r"row behind events, seq \d+: a text is not UTF-8"),
-        (no_text, MoveError, r"meta, key 'crashPatterns': expected text"),
+        (no_utf_8, TransferError, r"row behind events, seq \d+: a text is not UTF-8"),
+        (no_text, TransferError, r"meta, key 'crashPatterns': expected text"),
         (on_insert("stats", FULL), StoreFull, "no room"),
         (on_insert("meta", FULL, at_commit=True), StoreFull, "no room"),
-        (on_insert("output", "new.at := new.at || '.';"), MoveError, "output: what has arrived is not"),
-        (on_insert("keys", "RETURN NULL;"), MoveError, "keys: what has arrived is not.*0 rows of"),
-        (on_insert("meta", "new.value := new.value || '.';"), MoveError, "meta: what has arrived"),
+        (on_insert("output", "new.at := new.at || '.';"), TransferError, "output: the rows that arrived"),
+        (on_insert("keys", "RETURN NULL;"), TransferError, "keys: the rows that arrived.*0 rows of"),
+        (on_insert("meta", "new.value := new.value || '.';"), TransferError, "meta: the rows that arrived"),
         (cut, StoreAway, "terminat"),
     ],
     ids=["full", "older", "newer", "target newer", "zero", "damage", "no utf-8", "no text", "no room",
@@ -115,7 +114,7 @@ def test_where_it_fails_both_are_as_before(
 @contextmanager
 def small_file(draft: Path) -> Iterator[sqlite3.Connection]:
     """Context a new file on a disk without room for much."""
-    with sqlite_rows.new_queue(draft) as connection:
+    with transfer.new_queue(draft) as connection:
         connection.execute("PRAGMA max_page_count = 60")
         yield connection
 
@@ -136,7 +135,7 @@ def no_name(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("trouble", "error", "words"),
     [
-        (full_disk, MoveError, "the disk of .*back or that of temporary files is full"),
+        (full_disk, TransferError, "the disk of .*back or that of temporary files is full"),
         (no_name, OSError, "No space"),
         (cut, StoreAway, "terminat"),
         (damage_there, BadRows, rf"^{moved.ODD_ROWS} rows cannot be moved"),
@@ -163,7 +162,7 @@ def test_on_the_way_back_too(
 def test_a_file_in_the_way_stays(path: Path, tmp_path: Path) -> None:
     moving.to_postgresql(path, moved.database(), STRICT)
     (tmp_path / "other").write_text("mine")
-    with pytest.raises(MoveError, match="exists; a queue is moved into a new file"):
+    with pytest.raises(TransferError, match="exists; a queue is moved into a new file"):
         moving.to_sqlite(moved.database(), tmp_path / "other", STRICT)
     assert (tmp_path / "other").read_text() == "mine"
 
@@ -175,15 +174,15 @@ def test_all_bad_rows_are_told_at_once(full: Path) -> None:
         moving.to_postgresql(full, moved.database(), STRICT)
     assert error.value.count == moved.ODD_ROWS + 1
     assert len(error.value.complaints) == COMPLAINTS_MAX < moved.ODD_ROWS
-    assert error.value.complaints[0].startswith(f"jobs, jobID {moved.FIRST_KEY}: the data is not")
+    assert error.value.complaints[0].startswith(f"jobs, jobID {moved.FIRST_KEY}: the data does not match")
 
 
 def test_bad_rows_are_taken_along_where_that_is_wanted(full: Path, tmp_path: Path) -> None:
     damage(full, pytest.MonkeyPatch())
     before = moved.content_of(full)
     zero(full, pytest.MonkeyPatch())
-    moving.to_postgresql(full, moved.database(), Rules(keep_damaged=True, replace_zeros=True))
-    moving.to_sqlite(moved.database(), tmp_path / "back.db", Rules(keep_damaged=True))
+    moving.to_postgresql(full, moved.database(), MoveOptions(keep_damaged=True, replace_zeros=True))
+    moving.to_sqlite(moved.database(), tmp_path / "back.db", MoveOptions(keep_damaged=True))
     after = moved.content_of(tmp_path / "back.db")
     assert after["jobs"] == before["jobs"]
     with closing(sqlite3.connect(tmp_path / "back.db")) as connection:
@@ -194,5 +193,5 @@ def test_bad_rows_are_taken_along_where_that_is_wanted(full: Path, tmp_path: Pat
 def test_a_zero_in_a_job_is_never_replaced(full: Path) -> None:
     write(full, "UPDATE jobs SET lastRun = char(0) WHERE jobID = (SELECT max(jobID) FROM jobs)")
     with pytest.raises(BadRows) as error:
-        moving.to_postgresql(full, moved.database(), Rules(replace_zeros=True))
+        moving.to_postgresql(full, moved.database(), MoveOptions(replace_zeros=True))
     assert "lastRun has the character 0" in error.value.complaints[0]

@@ -14,13 +14,13 @@ from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import EXIT_CONFIG, StartError
 from bedrockjobs.server import Server as WholeServer
-from bedrockjobs.store import sqlite_rows
+from bedrockjobs.store import transfer
 from bedrockjobs.store.lock import DatabaseLock
-from bedrockjobs.store.moved import MoveError
 from bedrockjobs.store.postgresql import moving, schema
 from bedrockjobs.store.postgresql.bulk import BulkSession
 from bedrockjobs.store.postgresql.session import StoreAway
 from bedrockjobs.store.schema import SchemaError
+from bedrockjobs.store.transfer import TransferError
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.moving import moved
 from tests.postgresql.moving.moved import STRICT, mark_in, move, postgresql_queue
@@ -50,10 +50,10 @@ def test_a_queue_that_is_in_use_is_not_moved(held: str, path: Path, tmp_path: Pa
             other.execute("SELECT pg_advisory_xact_lock_shared(%s)", (keys.of("control"),))
         else:
             other.execute("INSERT INTO drains (worker, since) VALUES ('w', '')")
-        with pytest.raises(MoveError, match="use"):
+        with pytest.raises(TransferError, match="use"):
             moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
         if held == "control":  # the other waits for as long as there is hope
-            with pytest.raises(MoveError, match="use"):
+            with pytest.raises(TransferError, match="use"):
                 moving.undo_move(moved.database())
         other.rollback()
     moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
@@ -70,7 +70,7 @@ def test_a_queue_with_a_living_server_is_not_moved(path: Path, tmp_path: Path) -
     )
     with (
         moved.both_as_before(path),
-        pytest.raises(MoveError, match=r"servers use the queue .*: here-1\. Stop"),
+        pytest.raises(TransferError, match=r"servers use the queue .*: here-1\. Stop"),
     ):
         moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
     moved.execute("DELETE FROM servers WHERE name = 'here-1'")
@@ -118,7 +118,7 @@ def test_where_nobody_can_be_asked_the_source_stays_marked(
         with pytest.raises(moving.Undecided, match=r"\(cut\).*\(gone\).*move --undo --from"):
             moving.to_postgresql(full, moved.database(), STRICT)
     assert mark_in(full)
-    assert sqlite_rows.undo_move(full)
+    assert transfer.undo_move(full)
     moving.to_postgresql(full, moved.database(), STRICT)
     with monkeypatch.context() as patched:
         patched.setattr(BulkSession, "commit", broken)
@@ -154,7 +154,7 @@ def test_no_server_starts_on_a_database_that_was_moved(path: Path, tmp_path: Pat
     assert move("--from", CLUSTER.url, "--to", str(back)).exit_code == 0
     with pytest.raises(SchemaError, match=f"was moved to {back}; serve it there"):
         postgresql_queue()
-    with pytest.raises(MoveError, match="was moved to"):
+    with pytest.raises(TransferError, match="was moved to"):
         moving.to_sqlite(moved.database(), tmp_path / "more.db", STRICT)
     assert "What was done at" in move("--undo", "--from", CLUSTER.url).stdout
     postgresql_queue().store.close()
@@ -171,7 +171,7 @@ async def test_a_server_that_is_there_is_in_the_way_and_one_that_comes_is_refuse
     moving.to_postgresql(path, moved.database(), STRICT)
     server = on_postgresql()
     await server.start()
-    with pytest.raises(MoveError, match=r"uses? the queue at .*Stop|is in use\. Stop"):
+    with pytest.raises(TransferError, match=r"uses? the queue at .*Stop|is in use\. Stop"):
         await asyncio.to_thread(moving.to_sqlite, moved.database(), tmp_path / "back.db", STRICT)
     await server.stop()
     moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
