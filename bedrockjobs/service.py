@@ -45,7 +45,6 @@ from bedrockjobs.notify.messenger import Messenger
 from bedrockjobs.notify.ways import Ways
 from bedrockjobs.store.faults import StoreError
 from bedrockjobs.views import Views
-from bedrockjobs.views.narrowed import reads_of
 from bedrockjobs.views.queues import Look
 from bedrockjobs.views.room import free_bytes
 
@@ -276,7 +275,7 @@ class Service:
 
     async def _answer(self, command: Command[Any], caller: Caller | None) -> Answer:
         if command.where == "reader":
-            return await reads_of(self.views, caller).answer(command)
+            return await self.views.seen_by(caller).answer(command)
         if isinstance(command, Heartbeat) and caller is not None and caller.scope is not None:
             return await self._beat_of_seen(command, caller.scope, caller.name)
         answer: Answer

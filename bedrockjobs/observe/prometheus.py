@@ -143,15 +143,15 @@ class Metrics:
             return found
 
     async def _look(self, scope: Scope | None) -> Queue:
-        sight = self.views.sight(scope)
-        overview, look = await sight.standings.overview_and_look(ahead=False)
+        views = self.views.scoped(scope)
+        overview, look = await views.standings.overview_and_look(ahead=False)
         groups: dict[str, list[Group]] = {}
         for group in look.groups:
             groups.setdefault(prefix_of(group.name), []).append(group)
         parts: dict[str, Totals] = {}
         for number, prefix in enumerate(sorted(groups)):
             totals = parts.setdefault(prefix if number < PREFIXES_MAX else OTHER, Totals())
-            await sight.queues.add_up(look, groups[prefix], totals)
+            await views.queues.add_up(look, groups[prefix], totals)
         return Queue(overview, parts, look.held.now)
 
     @staticmethod

@@ -26,8 +26,6 @@ from bedrockjobs.pages.templates import templates
 from bedrockjobs.protocol.compression import ASIDE_BYTES
 from bedrockjobs.protocol.gate import caller_of
 from bedrockjobs.service import VERSION, Service
-from bedrockjobs.views import Views
-from bedrockjobs.views.narrowed import Narrowed, reads_of
 
 FOLDER = Path(__file__).parent
 
@@ -87,7 +85,7 @@ class Site:
         self.asked = Asked()
         self.caller = Caller(service.access.everything, "")
         """Who looks."""
-        self.views: Views | Narrowed = service.views
+        self.views = service.views
         """What they may read."""
         self._files, self._marks = _static_files()
         self._templates = templates()
@@ -96,7 +94,7 @@ class Site:
     def seen_by(self, caller: Caller) -> Site:
         """Return the pages as somebody sees them."""
         site = copy.copy(self)
-        site.caller, site.views = caller, reads_of(self.service.views, caller)
+        site.caller, site.views = caller, self.service.views.seen_by(caller)
         return site
 
     # --- reading -----------------------------------------------------------------------------------------

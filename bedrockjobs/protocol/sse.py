@@ -25,7 +25,6 @@ from bedrockjobs.engine.admission import admit
 from bedrockjobs.protocol.gate import caller_of, cut
 from bedrockjobs.protocol.http_connection import AiohttpProtocol
 from bedrockjobs.views import Views, render
-from bedrockjobs.views.narrowed import Narrowed, reads_of
 
 STREAMS_MAX = 1_000
 """Streams at once: each keeps a connection, and reads whenever something happens."""
@@ -43,9 +42,6 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _STREAM = "text/event-stream"
 _SERVER = {"Server": "bedrockjobs"}
 _C = TypeVar("_C", Events, ReadOutput)
-
-Reads = Views | Narrowed
-"""What somebody may read."""
 
 
 def routes(
@@ -74,32 +70,32 @@ class _Streams:
         """Answer ``GET /events``: each event with its kind and number."""
         command = _read(Events, request, {})
         caller = caller_of(request, self._access)
-        command, reads = admit(caller, command), reads_of(self._views, caller)
+        command, views = admit(caller, command), self._views.seen_by(caller)
         if _asks_for_stream(request):
-            return await self._stream(request, self._new_events(reads, command), caller)
-        return await _page(reads, command)
+            return await self._stream(request, self._new_events(views, command), caller)
+        return await _page(views, command)
 
     async def output(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /runs/{runID}/output``: each line with its number, ``end`` when the run is over."""
         command = _read(ReadOutput, request, {"runID": request.match_info["runID"]})
         caller = caller_of(request, self._access)
-        command, reads = admit(caller, command), reads_of(self._views, caller)
+        command, views = admit(caller, command), self._views.seen_by(caller)
         if _asks_for_stream(request):
-            return await self._stream(request, self._new_lines(reads, command), caller)
-        return await _page(reads, command)
+            return await self._stream(request, self._new_lines(views, command), caller)
+        return await _page(views, command)
 
-    async def _new_events(self, reads: Reads, command: Events) -> AsyncGenerator[bytes]:
-        page = await reads.events(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
+    async def _new_events(self, views: Views, command: Events) -> AsyncGenerator[bytes]:
+        page = await views.events(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
         while True:
             data = _joined([_block(row[0], row[2], render.event(row)) for row in page.events], page.reached)
             following = _next(command, {**self._wait, "after": page.reached})
             del page  # its client may take its time to read
             yield data
             del data
-            page = await reads.events(following, again=True, bytes_max=STREAM_BYTES_MAX)
+            page = await views.events(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
-    async def _new_lines(self, reads: Reads, command: ReadOutput) -> AsyncGenerator[bytes]:
-        page = await reads.output(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
+    async def _new_lines(self, views: Views, command: ReadOutput) -> AsyncGenerator[bytes]:
+        page = await views.output(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
         reached = command.after
         while True:
             reached = page.lines[-1][0] if page.lines else reached
@@ -112,7 +108,7 @@ class _Streams:
                 yield f'event: end\ndata: {{"status":"{end}"}}\n\n'.encode()
                 return
             following = _next(command, {**self._wait, "after": reached})
-            page = await reads.output(following, again=True, bytes_max=STREAM_BYTES_MAX)
+            page = await views.output(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
     async def _stream(
         self, request: web.Request, blocks: AsyncGenerator[bytes], caller: Caller
@@ -153,8 +149,8 @@ class _Streams:
         return begun
 
 
-async def _page(reads: Reads, command: Command[Any]) -> web.Response:
-    answer = await reads.answer(command)
+async def _page(views: Views, command: Command[Any]) -> web.Response:
+    answer = await views.answer(command)
     return web.Response(text=answer.body, content_type=answer.media, headers=_SERVER)
 
 

@@ -310,10 +310,6 @@ class Reader(Protocol):
         """
         ...
 
-    async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
-        """Return a page of jobs by jobID; raises TimedOut where filters find too little."""
-        ...
-
     async def view(
         self,
         name: str,

@@ -196,11 +196,6 @@ SELECT 1 FROM jobs WHERE parentJobID <> 0 LIMIT 1;
 SELECT 1 FROM jobs WHERE parentJobID = ? AND parentJobID <> 0
     AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT 1;
 
--- name: list_jobs
--- A page of jobs by jobID; a filter that is null lets all through.
-SELECT {columns} FROM jobs WHERE jobID > ?1 AND (?2 IS NULL OR state = ?2) AND (?3 IS NULL OR name GLOB ?3)
-    ORDER BY jobID LIMIT ?4;
-
 -- name: get_meta
 -- One of the things the server remembers.
 SELECT value FROM meta WHERE key = ?;

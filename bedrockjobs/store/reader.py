@@ -13,18 +13,16 @@ from typing import Any
 
 import aiosqlite
 
-from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import TooMany, Unavailable
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page, Parameters
 from bedrockjobs.store.faults import StoreDamaged
 from bedrockjobs.store.guarded import Guarded, is_damage, refusal
 from bedrockjobs.store.named_reads import NamedReads
 from bedrockjobs.store.queries import Queries
 from bedrockjobs.store.sqlite_unit import is_undecodable, replacing
-from bedrockjobs.store.statements import METRICS, QUEUES, STATEMENTS, VIEWS
+from bedrockjobs.store.statements import METRICS, QUEUES, VIEWS
 
 SEEKS_WAITING_MAX = 1_000
 """Reads of an index that may run or wait; at well under a millisecond each, less than a second of work."""
@@ -152,12 +150,6 @@ class SQLiteReader(NamedReads[_ReadConnection, Queries]):
         await self._seeks.open()
         await self._scans.open()
         self.queries.open()
-
-    async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
-        """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""
-        parameters = (after, state, name, limit)
-        _, page = await self._scans.read(STATEMENTS["list_jobs"], parameters, limit, ANSWER_BYTES_MAX)
-        return [job_from(row) for row in page.rows]
 
     async def _page(
         self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool

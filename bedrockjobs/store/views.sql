@@ -18,15 +18,20 @@ SELECT lastSeq, start + size FROM output WHERE runID = :runID ORDER BY firstSeq 
 -- One run, with the data that it was given.
 SELECT {run}, data FROM runs WHERE runID = :runID;
 
+-- name: jobs
+-- A page of jobs by jobID; a filter that is null matches all.
+SELECT {columns} FROM jobs WHERE jobID > :after AND (:state IS NULL OR state = :state)
+    AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} ORDER BY jobID LIMIT :limit;
+
 -- name: runs
 -- Runs of any name, the newest first.
-SELECT {run} FROM runs WHERE runID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {run_filters}
-    ORDER BY runID DESC LIMIT :limit;
+SELECT {run} FROM runs WHERE runID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
+    AND {run_filters} ORDER BY runID DESC LIMIT :limit;
 
 -- name: runs_in_progress
 -- Runs that have not ended.
 SELECT {run} FROM runs WHERE status = 'running' AND runID < :before
-    AND (:pattern IS NULL OR name GLOB :pattern) AND {run_filters} ORDER BY runID DESC LIMIT :limit;
+    AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} AND {run_filters} ORDER BY runID DESC LIMIT :limit;
 
 -- name: runs_of_job
 -- Runs of one job.
@@ -35,14 +40,14 @@ SELECT {run} FROM runs WHERE jobID = :jobID AND runID < :before
 
 -- name: runs_of_name
 -- Runs of one name.
-SELECT {run} FROM runs WHERE name = :pattern AND runID < :before AND {run_filters}
+SELECT {run} FROM runs WHERE name = :pattern AND runID < :before AND {visible} AND {run_filters}
     ORDER BY runID DESC LIMIT :limit;
 
 -- name: runs_of_names
 -- Runs of names with a common beginning: found and sorted in the index, only the page is read.
 SELECT {run} FROM runs WHERE runID IN (
-    SELECT runID FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high AND name GLOB :pattern
-        AND runID < :before AND {run_filters} ORDER BY runID DESC LIMIT :limit
+    SELECT runID FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high
+        AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} AND runID < :before AND {run_filters} ORDER BY runID DESC LIMIT :limit
 ) ORDER BY runID DESC;
 
 -- name: schedules
@@ -76,7 +81,7 @@ SELECT coalesce(max(seq), 0) FROM events;
 -- name: events
 -- Events in order.
 SELECT {event} FROM events WHERE seq > :after
-    AND (:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)
+    AND (:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
     ORDER BY seq LIMIT :limit;
 
 -- name: minutes

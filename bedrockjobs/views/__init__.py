@@ -1,74 +1,86 @@
-"""The commands that only look: lists and views of runs, output, schedules, ticks and events, and Query.
+"""Read-only commands: lists and views of jobs, runs, output, schedules, ticks and events, and Query.
 
-Each is one bounded read of committed rows. Stored JSON is put into an answer as it is spelled. With
-`Connection: wait` a read that finds nothing is done again when the notifier says that there may be something.
-Nothing here knows of the writer or of a protocol.
+Each is one bounded read of committed rows. Stored JSON is copied into replies verbatim. With
+`Connection: wait`, a read that finds nothing is repeated when the notifier reports something new.
+A token that is limited to some names, or sees no data, reads through a ``Views`` limited in the same way:
+statements filter by its patterns, so rows outside of its scope are treated as nonexistent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
-from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.base.jsontext import quoted
+from bedrockjobs.base.jsontext import dump, quoted
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.statuses import statuses_of
 from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
 from bedrockjobs.commands import (
     Command,
     Events,
+    ExplainJob,
+    ListChildren,
     ListJobs,
+    ListPauses,
+    ListQueues,
     ListRuns,
     ListSchedules,
     ListTicks,
+    Overview,
     Query,
     QueryRun,
     ReadOutput,
+    Reply,
     TickReply,
 )
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import HANDLERS, handles
 from bedrockjobs.engine.notifier import EVENTS, Notifier, Topic, output_topic
-from bedrockjobs.engine.render import render_with_state
+from bedrockjobs.engine.render import event_as_unseen, job_as_unseen, render_with_state, without_data
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
-from bedrockjobs.views.room import free_bytes
-from bedrockjobs.views.sight import sight_of
+from bedrockjobs.views.explain import Explainer
+from bedrockjobs.views.families import Families
+from bedrockjobs.views.find import Finder
+from bedrockjobs.views.folding import Folder
+from bedrockjobs.views.overview import Standings
+from bedrockjobs.views.queues import Queues
+from bedrockjobs.views.states import States
 from bedrockjobs.views.tries import RUNS_LOOKED_AT, Ends, standing_of
 from bedrockjobs.views.validate import words_of
-from bedrockjobs.views.visible import filter_of, prefix_of_all
+from bedrockjobs.views.visible import filter_of, prefix_of_all, sees, visible_pattern
 
 _P = TypeVar("_P")
 
 MINUTES_MAX = 12_000
-"""Minutes of which charts are made: a little over a week."""
+"""Minutes in a chart: a little over a week."""
 
 READ_AT_ONCE_BYTES = 4_096
-"""Output, as it is stored, that is read without a thread: less than a millisecond of work."""
+"""Stored output that is decoded without a thread: less than a millisecond of work."""
 
 _OUTCOME = list(TickReply.model_fields).index("outcome")
 
 _ALWAYS = "~"
-"""A text that comes after every stamp."""
+"""Sorts after every timestamp."""
 
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
-"""A text that comes after every name."""
+"""Sorts after every name."""
 
 
 class OutputPage(NamedTuple):
-    """Lines of a run (seq, at, stream, line), its status, and whether no more lines follow."""
+    """Output lines (seq, at, stream, line), the status of the run, and whether these are its last lines."""
 
     lines: list[tuple[Any, ...]]
     status: str
@@ -92,14 +104,14 @@ def _read_lines(
 
 
 class EventsPage(NamedTuple):
-    """Events (as in EventReply), and the number up to which there are no others that were asked for."""
+    """Events (as in EventReply), and the number of the last event that was examined."""
 
     events: list[tuple[Any, ...]]
     reached: int
 
 
 class Views:
-    """Answers to the commands that only look."""
+    """Handlers of the read-only commands, and the read models that the pages share with them."""
 
     def __init__(
         self,
@@ -110,40 +122,65 @@ class Views:
         clock: Clock,
         settings: Settings,
     ) -> None:
-        """Read from ``reader``, from ``presence`` and ``stats`` what no table has; wait for ``notifier``."""
+        """Create views of everything; ``scoped`` limits them."""
         self._reader = reader
-        self.sight = partial(sight_of, reader, presence, clock, partial(free_bytes, settings))
-        """What somebody sees who sees the names of a scope, or all of them."""
-        (
-            self.find, self.queues, self.folder, self.standings, self.explainer, self.states, self.families
-        ) = self.sight(None)  # fmt: skip
-        self._unpacking = asyncio.Lock()
-        """Held by whoever unpacks much output: a page may be megabytes, and many may be asked for at once."""
-        self._stats = stats
         self._notifier = notifier
+        self._presence = presence
+        self._stats = stats
         self._clock = clock
         self.settings = settings
+        self._decoding = asyncio.Lock()
+        """Held while large output is decoded: a page may be megabytes, and many clients may ask at once."""
+        self._limit_to(None, data=True)
+
+    def scoped(self, scope: Scope | None, *, data: bool = True) -> Views:
+        """Return these views limited to a scope; without ``data`` they hide payloads, results and output."""
+        if scope is None and data:
+            return self
+        found = copy.copy(self)
+        found._limit_to(scope, data=data)
+        return found
+
+    def seen_by(self, caller: Caller | None) -> Views:
+        """Return the views as limited by the token of a caller."""
+        return self if caller is None else self.scoped(caller.scope, data=not caller.grant.no_data)
+
+    def _limit_to(self, scope: Scope | None, *, data: bool) -> None:
+        reader, clock = self._reader, self._clock
+        self._scope = scope
+        self._data = data
+        self._visible = filter_of(scope)
+        self.find = Finder(reader, scope, data=data)
+        self.queues = Queues(reader, self._presence, clock, scope)
+        self.folder = Folder(reader, self.queues, clock, scope)
+        self.standings = Standings(reader, self.queues, self.find, clock, self.settings, scope)
+        self.explainer = Explainer(reader, self.queues, scope)
+        self.states = States(reader, scope, data=data)
+        self.families = Families(reader, scope, data=data)
 
     @property
     def ended(self) -> bool:
-        """Tell whether the server drains, so that nothing is waited for."""
+        """Tell whether the server is draining, so that no read waits."""
         return self._notifier.ended
 
     async def answer(self, command: Command[Any]) -> Answer:
-        """Answer a command whose ``where`` is ``reader``; raises CommandError. Cancelling ends its wait."""
+        """Run a command whose ``where`` is ``reader``; raises CommandError. Cancelling ends its wait."""
         answer: Answer = await HANDLERS[type(command)](self, command)
         return answer
 
-    # --- output and events: what is waited for -----------------------------------------------------------
+    # --- output and events, which can be waited for ------------------------------------------------------
 
     async def output(
         self, command: ReadOutput, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
     ) -> OutputPage:
-        """Return lines of a run; waits where the command says so. Raises NotFound.
+        """Return output lines of a run, waiting for them if the command says so. Raises NotFound, Forbidden.
 
-        ``again`` reads for somebody who was let in before, however many read at the moment. Behind the line
-        that exceeds ``bytes_max`` there is no other.
+        A stream reads ``again`` after its first page: it is not refused when many reads are waiting. The page
+        ends with the line that exceeds ``bytes_max``.
         """
+        self._check_output()
+        if not again:
+            await self._check_run(command.run_id)
 
         async def look(again: bool) -> OutputPage:
             given = {"runID": command.run_id, "after": command.after}
@@ -151,50 +188,71 @@ class Views:
                 "output_of_run", given, command.limit, again=again, bytes_max=bytes_max
             )
             if not page.rows:
-                raise NotFound("No run with this runID", f"there is no run {command.run_id}")
+                raise _no_run(command.run_id)
             status = page.rows[0][0]
             chunks = [row[1:] for row in page.rows if row[1] is not None]
             lines, more = await self._lines(chunks, command.after, command.limit, bytes_max)
             return OutputPage(lines, status, ended=status != "running" and not page.more and not more)
 
         topic = output_topic(command.run_id)
-        return await self.until_found(command, topic, look, lambda page: page.lines or page.ended, again)
+        return await self._until_found(command, topic, look, lambda page: page.lines or page.ended, again)
 
     async def _lines(
         self, chunks: list[tuple[int, str, bytes]], after: int, limit: int, bytes_max: int
     ) -> tuple[list[tuple[Any, ...]], bool]:
-        """Return lines of chunks (first number, codec, content) as in ``OutputPage``; whether there are more.
+        """Decode chunks (first number, codec, content) into lines; also return whether there are more.
 
-        What takes long is done by a thread, one page after the other.
+        Large pages are decoded in a thread, one at a time.
         """
         if sum(len(content) for _, _, content in chunks) <= READ_AT_ONCE_BYTES:
             return _read_lines(chunks, after, limit, bytes_max)
-        async with self._unpacking:
+        async with self._decoding:
             return await asyncio.to_thread(_read_lines, chunks, after, limit, bytes_max)
 
+    def _check_output(self) -> None:
+        if not self._data:
+            raise Forbidden(detail="output counts as data, which this token does not see")
+
+    async def _check_run(self, run_id: int) -> None:
+        """Raise NotFound if a run is outside of the scope, exactly as if it did not exist."""
+        if self._scope is not None:
+            rows = (await self.rows("name_of_run", {"runID": run_id})).rows
+            if not rows or not self._scope.sees(rows[0][0]):
+                raise _no_run(run_id)
+
     async def beside_run(self, run_id: int) -> tuple[int | None, int | None, str]:
-        """Return the runs of the same name before and after a run, and the options that it was given."""
-        rows = (await self._reader.view("beside_run", {"runID": run_id}, 1)).rows
-        return (rows[0][0], rows[0][1], rows[0][2]) if rows else (None, None, "{}")
+        """Return the previous and the next run of the same name, and the options of this run."""
+        await self._check_run(run_id)
+        rows = (await self.rows("beside_run", {"runID": run_id})).rows
+        if not rows:
+            return None, None, "{}"
+        before, following, options = rows[0]
+        return before, following, options if self._data else without_data(options)
 
     async def job_is_there(self, job_id: int) -> bool:
-        """Tell whether there is a job."""
-        return bool((await self._reader.view("name_of_job", {"jobID": job_id}, 1)).rows)
+        """Tell whether a job exists within the scope."""
+        rows = (await self.rows("name_of_job", {"jobID": job_id})).rows
+        return bool(rows) and sees(self._scope, rows[0][0])
 
     async def job(self, job_id: int) -> Job | None:
-        """Return a job; None where there is none."""
-        rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows
-        return job_from(rows[0]) if rows else None
+        """Return a job, or None if there is none within the scope."""
+        rows = (await self.rows("job", {"jobID": job_id})).rows
+        found = job_from(rows[0]) if rows else None
+        if found is None or not sees(self._scope, found.name):
+            return None
+        return found if self._data else job_as_unseen(found)
 
     async def end_of_output(self, run_id: int) -> tuple[int, int]:
-        """Return the number of a run's last line, and the bytes that it has printed."""
-        page = await self._reader.view("end_of_output", {"runID": run_id}, 1)
-        return (page.rows[0][0], page.rows[0][1]) if page.rows else (0, 0)
+        """Return the number of a run's last output line, and the size of its output in bytes."""
+        self._check_output()
+        await self._check_run(run_id)
+        rows = (await self.rows("end_of_output", {"runID": run_id})).rows
+        return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
     async def events(
         self, command: Events, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
     ) -> EventsPage:
-        """Return events; waits where the command says so. The rest is as for ``output``."""
+        """Return events, waiting for them if the command says so; for the parameters see ``output``."""
         after = command.after
 
         async def look(again: bool) -> EventsPage:
@@ -202,46 +260,31 @@ class Views:
             newest = (await self._reader.view("newest_event", {}, 1, again=again)).rows[0][0]
             if after < 0:
                 after = newest
-            given = {"after": after, "kind": command.kind, "pattern": command.name}
+            given = {"after": after, "kind": command.kind, "pattern": command.name, "visible": self._visible}
             page = await self._reader.view("events", given, command.limit, again=True, bytes_max=bytes_max)
             after = page.rows[-1][0] if page.rows else max(after, newest)
-            return EventsPage(page.rows, after)
+            return EventsPage([self._shown_event(row) for row in page.rows if self._is_seen(row)], after)
 
-        return await self.until_found(command, EVENTS, look, lambda page: page.events, again)
+        return await self._until_found(command, EVENTS, look, lambda page: page.events, again)
 
-    async def events_of(
-        self,
-        command: Events,
-        after: int,
-        patterns: Sequence[str],
-        *,
-        again: bool,
-        bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> EventsPage:
-        """Return the events behind ``after`` whose name matches one of some patterns; waits for nothing."""
-        newest = (await self._reader.view("newest_event", {}, 1, again=again)).rows[0][0]
-        after = newest if after < 0 else after
-        reached, found = max(after, newest), dict[int, tuple[Any, ...]]()
-        for pattern in patterns:
-            given = {"after": after, "kind": command.kind, "pattern": pattern}
-            page = await self._reader.view("events", given, command.limit, again=True, bytes_max=bytes_max)
-            found.update((row[0], row) for row in page.rows)
-            if page.more:
-                reached = min(reached, page.rows[-1][0])
-        numbers = [number for number in sorted(found) if number <= reached]
-        if len(numbers) > command.limit:
-            reached = numbers[command.limit - 1]
-        return EventsPage([found[number] for number in numbers[: command.limit]], reached)
+    def _is_seen(self, row: Sequence[Any]) -> bool:
+        """Tell whether an event is about jobs in scope: other events have names of workers or tokens."""
+        _, _, kind, name, job_id, run_id, *_ = row
+        about_jobs = bool(job_id or run_id)
+        return self._scope is None or about_jobs or (kind in _ABOUT_PAUSES and self._scope.holds(name))
+
+    def _shown_event(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return row if self._data else event_as_unseen(row)
 
     async def rows(self, name: str, given: dict[str, Any]) -> Page:
         """Return the first row of a named statement."""
         return await self._reader.view(name, given, 1)
 
     async def page(self, name: str, given: dict[str, Any], limit: int, *, scans: bool = False) -> Page:
-        """Return some rows of a named statement."""
+        """Return at most ``limit`` rows of a named statement."""
         return await self._reader.view(name, given, limit, scans=scans)
 
-    async def until_found(
+    async def _until_found(
         self,
         command: Command[Any],
         topic: Topic,
@@ -249,7 +292,7 @@ class Views:
         found: Callable[[_P], Any],
         again: bool,
     ) -> _P:
-        """Look until something is found, or the command waits no longer."""
+        """Repeat a read until it finds something or the command's timeout is over."""
         wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting else 0)
@@ -261,32 +304,26 @@ class Views:
 
     @handles(ReadOutput)
     async def _read_output(self, command: ReadOutput) -> Answer:
-        return self.answer_output(await self.output(command))
-
-    @staticmethod
-    def answer_output(page: OutputPage) -> Answer:
-        """Return lines as they are answered."""
+        page = await self.output(command)
         lines = ",".join(render.line(row) for row in page.lines)
         ended = "true" if page.ended else "false"
         return Answer(f'{{"lines":[{lines}],"status":"{page.status}","ended":{ended}}}')
 
     @handles(Events)
     async def _events(self, command: Events) -> Answer:
-        return self.answer_events(await self.events(command))
-
-    @staticmethod
-    def answer_events(page: EventsPage) -> Answer:
-        """Return events as they are answered."""
+        page = await self.events(command)
         return Answer(f'{{"events":[{",".join(render.event(row) for row in page.events)}]}}')
 
-    # --- what the pages show at first sight --------------------------------------------------------------
+    # --- statistics --------------------------------------------------------------------------------------
 
     async def stats(self, since: str, bucket_s: int) -> list[dict[str, Any]]:
-        """Return what was done from a stamp on, in buckets of whole minutes, the oldest first.
+        """Return throughput since a timestamp, in buckets of whole minutes, oldest first. Raises Forbidden.
 
-        Each has ``minute`` (a stamp), the counts created, taken, finished, failed, retried, lost, and
-        ``wait_ms``: how long a job had been due when it was taken, on average; None where none was.
+        Each bucket has ``minute`` (its timestamp), the counts created, taken, finished, failed, retried and
+        lost, and ``wait_ms``: the mean time from due to taken, or None if no job was taken.
         """
+        if self._scope is not None:
+            raise Forbidden(detail="statistics are not available for tokens limited to some names")
         rows = (await self._reader.view("minutes", {"since": since}, MINUTES_MAX)).rows
         unwritten = self._stats.open
         rows = [*rows, (unwritten.minute, *unwritten.counts())] if unwritten.minute >= since else rows
@@ -306,28 +343,29 @@ class Views:
             for at, counts in sorted(sums.items())
         ]
 
-    # --- lists -------------------------------------------------------------------------------------------
+    # --- jobs, runs and schedules ------------------------------------------------------------------------
 
     @handles(QueryRun)
     async def _query_run(self, command: QueryRun) -> Answer:
-        page = await self._reader.view("run", {"runID": command.run_id}, 1)
-        if not page.rows:
-            raise NotFound("No run with this runID", f"there is no run {command.run_id}")
-        return Answer(render.run(page.rows[0]))
+        await self._check_run(command.run_id)
+        rows = (await self.rows("run", {"runID": command.run_id})).rows
+        if not rows:
+            raise _no_run(command.run_id)
+        return Answer(self._shown(render.run(rows[0])))
+
+    def _shown(self, text: str) -> str:
+        """Return a run as JSON text, without data if the token sees none."""
+        return text if self._data else without_data(text)
 
     @handles(ListRuns)
     async def _list_runs(self, command: ListRuns) -> Answer:
-        return await self.list_runs(command)
+        page = await self._runs(command)
+        return Answer(f'{{"runs":[{",".join(self._shown(render.run(row)) for row in page.rows)}]}}')
 
-    async def list_runs(self, command: ListRuns, scope: Scope | None = None) -> Answer:
-        """List runs; those of one job as far as a scope sees them."""
-        page = await self._runs(command, scope)
-        return Answer(f'{{"runs":[{",".join(render.run(row) for row in page.rows)}]}}')
-
-    async def _runs(self, command: ListRuns, scope: Scope | None) -> Page:
-        """Read by the index that finds the fewest rows for what is asked."""
+    async def _runs(self, command: ListRuns) -> Page:
+        """Read by the index that finds the fewest rows."""
         pattern = None if command.name == "*" else command.name
-        prefix = literal_prefix(pattern or "")
+        prefix = prefix_of_all(pattern, self._scope)
         given = {
             "before": JOB_ID_MAX if command.before is None else command.before,
             "jobID": command.job_id,
@@ -336,26 +374,22 @@ class Views:
             "worker": command.worker,
             "low": prefix,
             "high": prefix + _HIGHEST,
-            "visible": filter_of(scope),
+            "visible": self._visible,
         }
         if command.job_id is not None:
             return await self._reader.view("runs_of_job", given, command.limit)
-        if pattern is not None and prefix == pattern:
+        if pattern is not None and literal_prefix(pattern) == pattern:
             return await self._reader.view("runs_of_name", given, command.limit)
         if command.status == "running":
             return await self._reader.view("runs_in_progress", given, command.limit)
         if prefix:
             return await self._reader.view("runs_of_names", given, command.limit, scans=True)
-        filtered = pattern is not None or command.status is not None or command.worker is not None
+        filtered = any(given[name] is not None for name in ("pattern", "statuses", "worker", "visible"))
         return await self._reader.view("runs", given, command.limit, scans=filtered)
 
     @handles(ListSchedules)
     async def _list_schedules(self, command: ListSchedules) -> Answer:
-        return await self.list_schedules(command)
-
-    async def list_schedules(self, command: ListSchedules, scope: Scope | None = None) -> Answer:
-        """List schedules, as far as a scope sees them."""
-        prefix = prefix_of_all(command.name, scope)
+        prefix = prefix_of_all(command.name, self._scope)
         given = {
             "after": command.after,
             "pattern": command.name,
@@ -363,17 +397,22 @@ class Views:
             "low": prefix,
             "high": prefix if command.name and prefix == command.name else prefix + _HIGHEST,
             "now": stamp_ms(self._clock.now()),
-            "visible": filter_of(scope),
+            "visible": self._visible,
         }
         page = await self._reader.view("schedules", given, command.limit, scans=True)
-        schedules = (render.schedule(row, words_of(row[render.REPEAT])) for row in page.rows)
+        schedules = [
+            render.schedule(
+                row, words_of(row[render.REPEAT]), visible_pattern(row[render.PAUSED], self._scope)
+            )
+            for row in page.rows
+        ]
         return Answer(f'{{"schedules":[{",".join(schedules)}]}}')
 
     @handles(ListTicks)
     async def _list_ticks(self, command: ListTicks) -> Answer:
         given = {"jobID": command.job_id, "before": command.before or _ALWAYS}
         page = await self._reader.view("ticks", given, command.limit)
-        if not page.rows:
+        if not page.rows or (self._scope is not None and not await self.job_is_there(command.job_id)):
             raise NotFound(detail=f"there is no job {command.job_id}")
         tries = await self._reader.view("tries_of_schedule", {"jobID": command.job_id}, RUNS_LOOKED_AT)
         ends = Ends(tries.rows)
@@ -385,24 +424,67 @@ class Views:
         standing = standing_of(tries.rows)
         more = f',"failingSince":{quoted(standing.failing_since)}' if standing.failing_since else ""
         if not standing.has_succeeded and len(tries.rows) < RUNS_LOOKED_AT:
-            (job,) = await self._reader.jobs(command.job_id - 1, None, None, 1)
-            more += ',"neverSucceeded":true' if job.options.keep_success != 0 else ""
+            job = await self.job(command.job_id)
+            more += ',"neverSucceeded":true' if job and job.options.keep_success != 0 else ""
         return Answer(f'{{"ticks":[{ticks}]{more}}}')
 
     @handles(ListJobs)
     async def _list_jobs(self, command: ListJobs) -> Answer:
-        rows = await self._reader.jobs(command.after, command.state, command.name, command.limit)
+        given = {
+            "after": command.after,
+            "state": command.state,
+            "pattern": command.name,
+            "visible": self._visible,
+        }
+        page = await self._reader.view("jobs", given, command.limit, scans=True)
         bodies: list[str] = []
         size = 0
-        for row in rows:
+        for row in map(job_from, page.rows):
             if size >= ANSWER_BYTES_MAX:
                 break
-            bodies.append(render_with_state(row))
+            bodies.append(render_with_state(row if self._data else job_as_unseen(row)))
             size += len(bodies[-1])
         return Answer(f'{{"jobs":[{",".join(bodies)}]}}')
+
+    @handles(ListChildren)
+    async def _list_children(self, command: ListChildren) -> Answer:
+        if self._scope is not None and not await self.job_is_there(command.job_id):
+            return Answer('{"jobs":[]}')
+        page = await self.families.children(command.job_id, command.after, command.limit, full=True)
+        return Answer(f'{{"jobs":[{",".join(map(render_with_state, page.jobs))}]}}')
+
+    @handles(ExplainJob)
+    async def _explain_job(self, command: ExplainJob) -> Answer:
+        return Answer(await self.explainer.explain(command))
+
+    # --- the queue ---------------------------------------------------------------------------------------
+
+    @handles(Overview)
+    async def _overview(self, _: Overview) -> Answer:
+        return _encoded(await self.standings.overview())
+
+    @handles(ListQueues)
+    async def _list_queues(self, command: ListQueues) -> Answer:
+        return _encoded(await self.standings.queues(command))
+
+    @handles(ListPauses)
+    async def _list_pauses(self, _: ListPauses) -> Answer:
+        return _encoded(await self.standings.pauses())
 
     @handles(Query)
     async def _query(self, command: Query) -> Answer:
         form = command.format or ("text" if self.settings.compatibility == "current" else "rows")
         body = await self._reader.query(command.query, form)
         return Answer(body, media="text/plain" if form == "text" else "application/json")
+
+
+_ABOUT_PAUSES = ("paused", "resumed")
+"""Kinds of events whose name is a pattern of job names."""
+
+
+def _no_run(run_id: int) -> NotFound:
+    return NotFound("No run with this runID", f"there is no run {run_id}")
+
+
+def _encoded(reply: Reply) -> Answer:
+    return Answer(dump(reply.model_dump(by_alias=True)))

@@ -6,6 +6,7 @@ A queued job's reasons are those of ``bedrockjobs.job.readiness``; each is told,
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import ExplainJob
 from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
@@ -17,9 +18,18 @@ from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_words
 from bedrockjobs.views.queues import Held, Queues
+from bedrockjobs.views.visible import sees
 
 AHEAD_MAX = 1_000
 """Jobs ahead that are counted, and children."""
+
+_WITHOUT_NAMES = {
+    "lock": "another job holds its lock",
+    "no worker": "no live worker takes it",
+    "own command": "no live worker takes it with the command that it brings along",
+    "children": "its family has not ended",
+}
+"""Details for tokens limited to some names: the full ones may name other jobs or workers."""
 
 Reasons = list[tuple[str, str]]
 
@@ -27,10 +37,11 @@ Reasons = list[tuple[str, str]]
 class Explainer:
     """Explains the jobs of one server."""
 
-    def __init__(self, reader: Reader, queues: Queues) -> None:
-        """Read from ``reader``, and what holds jobs back from ``queues``."""
+    def __init__(self, reader: Reader, queues: Queues, scope: Scope | None = None) -> None:
+        """Read through ``reader`` and ``queues``, limited to a scope."""
         self._reader = reader
         self._queues = queues
+        self._scope = scope
 
     async def explain(self, command: ExplainJob) -> str:
         """Return the list of what a job waits for as JSON text; it is empty where nothing is in the way.
@@ -38,15 +49,20 @@ class Explainer:
         Raises NotFound.
         """
         row = await self._job(command.job_id)
-        waits = [{"reason": reason, "detail": detail} for reason, detail in await self._reasons(row)]
+        hidden = {} if self._scope is None else _WITHOUT_NAMES
+        waits = [
+            {"reason": reason, "detail": hidden.get(reason, detail)}
+            for reason, detail in await self._reasons(row)
+        ]
         return jsontext.dump({"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits})
 
     async def _job(self, job_id: int) -> Job:
         """Return a job without its data: many may be explained at once, and 4 MiB of each would be held."""
         rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows
-        if not rows:
+        job = job_from(rows[0])._replace(data="") if rows else None
+        if job is None or not sees(self._scope, job.name):
             raise NotFound("No job with this jobID", f"there is no job {job_id}")
-        return job_from(rows[0])._replace(data="")
+        return job
 
     async def _reasons(self, row: Job) -> Reasons:
         if row.state == "PAUSED":

@@ -16,7 +16,6 @@ from bedrockjobs.commands.failures import FailureGroupReply, FailureReply, Failu
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.views import Views
-from bedrockjobs.views.narrowed import Narrowed
 
 GROUPS_SHOWN = 50
 """Groups on a page: a table each."""
@@ -42,7 +41,7 @@ class Failed(NamedTuple):
 
 
 async def failed_alike(
-    views: Views | Narrowed, kind: Kind, pattern: str | None, fingerprint: str | None, before: int | None
+    views: Views, kind: Kind, pattern: str | None, fingerprint: str | None, before: int | None
 ) -> Failed:
     """Return a page of groups of failed jobs or runs, those with the newest failures first.
 
@@ -70,7 +69,7 @@ class _Listed(FailureReply):
 
 
 async def _failures(
-    views: Views | Narrowed,
+    views: Views,
     kind: Kind,
     pattern: str | None,
     fingerprints: list[str],

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-from bedrockjobs.base import jsontext
 from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import stamp, stamp_ms
-from bedrockjobs.commands.base import Reply
 from bedrockjobs.commands.overview import (
     ListQueues,
     NextSchedule,
@@ -26,6 +24,8 @@ from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
 from bedrockjobs.views.queues import ALL, COUNTED_MAX, GROUPS_A_TURN, Group, Look, Queues, Totals, aside_of
+from bedrockjobs.views.room import free_bytes
+from bedrockjobs.views.visible import visible_pattern
 
 TROUBLES_MAX = 1_000
 """Schedules whose last run failed that are counted; their own page shows all."""
@@ -57,12 +57,12 @@ class Standings:
         queues: Queues,
         find: Finder,
         clock: Clock,
-        scope: Scope | None,
-        free: Callable[[], int | None],
+        settings: Settings,
+        scope: Scope | None = None,
     ) -> None:
-        """Read all of these, for who sees the names of ``scope``; ``free`` tells the room on the disk."""
+        """Read through these, limited to a scope."""
         self._scope = scope
-        self._free = free
+        self._settings = settings
         self._reader = reader
         self._queues = queues
         self._find = find
@@ -112,7 +112,7 @@ class Standings:
                     counts["unseen"],
                     last_failed,
                     rules,
-                    self._free() if self._scope is None else None,
+                    free_bytes(self._settings) if self._scope is None else None,
                 ),
                 next=await self._next() if ahead else [],
                 newest_event=newest_event,
@@ -177,7 +177,7 @@ class Standings:
                     untaken=totals.untaken,
                     oldest_ready=totals.oldest,
                     age=age_s(totals.oldest, look.held.now),
-                    paused_by="" if pause is None else pause.pattern,
+                    paused_by="" if pause is None else visible_pattern(pause.pattern, self._scope),
                     workers=len(workers),
                     more=look.more or bool(totals.more),
                     counted_age=int(look.age),
@@ -194,8 +194,3 @@ class Standings:
 def _need(group: Group, on_all_hosts: dict[str, Need]) -> Need:
     """Return what a group asks of its worker."""
     return on_all_hosts.get(group.name, Need()) if group.lane == EVERY_LANE else need_of(group.lane)
-
-
-def written(reply: Reply) -> str:
-    """Return a reply as JSON text."""
-    return jsontext.dump(reply.model_dump(by_alias=True))

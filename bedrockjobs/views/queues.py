@@ -320,8 +320,7 @@ class Queues:
 
         Names of which nothing is queued, runs or has failed are not among them.
         """
-        counted = await self._count_all()
-        if counted is None or self._scope is not None:
+        if self._scope is not None or (counted := await self._count_all()) is None:
             return None
         due: dict[str, int] = {}
         later: dict[str, int] = {}

@@ -48,6 +48,9 @@ _EVENT = _shape(EventReply)
 REPEAT = keys_of(ScheduleReply).index("repeat")
 """Where a row of a schedule has its repeat."""
 
+PAUSED = keys_of(ScheduleReply).index("paused")
+"""The column of a schedule's pause."""
+
 _STOP = keys_of(RunReply).index("stop")
 _WORDS = keys_of(ScheduleReply).index("words")
 
@@ -63,9 +66,9 @@ def line(row: Sequence[Any]) -> str:
     return _written(_LINE, row)
 
 
-def schedule(row: Sequence[Any], words: str) -> str:
-    """Return a schedule, with its repeat in ``words``."""
-    return _written(_SCHEDULE, [*row[:_WORDS], words, *row[_WORDS + 1 :]])
+def schedule(row: Sequence[Any], words: str, paused: str) -> str:
+    """Return a schedule with its repeat in words, and the pattern that pauses it."""
+    return _written(_SCHEDULE, [*row[:_WORDS], words, *row[_WORDS + 1 : PAUSED], paused, *row[PAUSED + 1 :]])
 
 
 def tick(row: Sequence[Any], status: str, failed: int) -> str:

@@ -48,7 +48,6 @@ INTENDED = {
     "children_of": BY_PARENT,
     "has_children": BY_PARENT,
     "has_pending_children": BY_PARENT,
-    "list_jobs": BY_ID,
 }
 """The index that each statement on the queue is meant to use."""
 

@@ -43,7 +43,7 @@ class _Queue:
         """Be what is asked of the views, too."""
         self.standings = self.queues = self
 
-    def sight(self, _: Scope | None) -> Any:
+    def scoped(self, _: Scope | None) -> Any:
         """Return what is seen."""
         return self
 

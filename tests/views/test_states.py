@@ -129,6 +129,6 @@ async def test_each_job_comes_with_its_newest_run_and_its_children(table: Table)
     assert [found[job].states["FAILED"] for job in (1, 2)] == [0, CHILDREN_OF_MANY]
     assert [found[job].more for job in (1, 2, 3)] == [False, True, False]
     assert found[3].states == {"FINISHED": 1, "FAILED": 0, "RUNNING": 1, "QUEUED": 1, "CANCELLED": 1}
-    mine = await table.views.sight(Scope(["j900"])).states.families([2, 3])
+    mine = await table.views.scoped(Scope(["j900"])).states.families([2, 3])
     assert (mine[2], sum(mine[3].states.values())) == (FamilyCounts(dict.fromkeys(FAMILY_STATES, 0), True), 1)
     assert await table.views.states.families([]) == {}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.caller import Caller, Grant, Scope
+from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, ListChildren, ListJobs, ListRuns, ListSchedules, OverviewReply
@@ -22,10 +22,8 @@ from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
-from bedrockjobs.views import families, find, overview, queues, visible
+from bedrockjobs.views import Views, families, find, overview, queues, visible
 from bedrockjobs.views.families import Families
-from bedrockjobs.views.narrowed import Narrowed
-from bedrockjobs.views.sight import Sight
 from tests.views.table import AT, Table
 
 NAMES = ("a", "a/b", "a/b/c", "a/x", "b", "b/a", "mail/1", "mail/12", "mail/2", "x/a")
@@ -100,7 +98,7 @@ async def test_searches_find_what_is_seen(
     monkeypatch.setattr(find, "STRETCH_MIN", 20)
     scope = Scope(patterns)
     whole, left = await filled("whole", None), await filled("left", scope)
-    mine, theirs = whole.views.sight(scope).find, left.views.find
+    mine, theirs = whole.views.scoped(scope).find, left.views.find
     for state in (None, "FAILED", "PAUSED"):
         asked = {"state": state, "pattern": wanted}
         assert await walked(mine.jobs, "jobs", **asked) == await walked(theirs.jobs, "jobs", **asked)
@@ -121,7 +119,7 @@ async def test_searches_find_what_is_seen(
 async def test_lists_show_what_is_seen(filled: Open, patterns: list[str], wanted: str | None) -> None:
     scope = Scope(patterns)
     whole, left = await filled("whole", None), await filled("left", scope)
-    mine = Narrowed(whole.views, Caller(Grant("ann", "read", patterns), ""))
+    mine = whole.views.scoped(scope)
     asked: list[Command[Any]] = [ListRuns(job_id=number) for number in range(1, 30)]
     for limit, after in ((5, 0), (5, 100), (1_000, 0)):
         asked += [ListSchedules(name=wanted, limit=limit, after=after), ListJobs(name=wanted, limit=limit)]
@@ -137,7 +135,7 @@ async def test_counts_are_of_what_is_seen(
 ) -> None:
     scope = Scope(patterns)
     whole, left = await filled("whole", None), await filled("left", scope)
-    mine, theirs = whole.views.sight(scope), left.views.sight(None)
+    mine, theirs = whole.views.scoped(scope), left.views
     assert await mine.families.counts(PARENT) == await theirs.families.counts(PARENT)
     assert await mine.families.failed(PARENT, 9) == await theirs.families.failed(PARENT, 9)
     for length in (families.CHILDREN_COUNTED, 20):
@@ -145,7 +143,7 @@ async def test_counts_are_of_what_is_seen(
         assert await children(mine.families) == await children(theirs.families)
     assert without_all(await mine.standings.overview()) == without_all(await theirs.standings.overview())
     for under in ("", "a/", "mail/"):
-        folds = [await rows_of(sight, under) for sight in (mine, theirs)]
+        folds = [await rows_of(views, under) for views in (mine, theirs)]
         assert folds[0] == folds[1]
 
 
@@ -174,7 +172,7 @@ async def test_children_behind_many_of_others_are_found(
     for job_id in range(2, 100):
         state = "FAILED" if job_id % 2 else "QUEUED"
         table.job(job_id, parentJobID=PARENT, state=state, name="b" if job_id < 70 else "a")
-    mine = table.views.sight(Scope(["a"])).families
+    mine = table.views.scoped(Scope(["a"])).families
     assert await children(mine) == list(range(70, 100))
     page, counts = await mine.children(PARENT, 0, 9), await mine.counts(PARENT)
     failed = [job.job_id for job in await mine.failed(PARENT, 3)]
@@ -185,7 +183,7 @@ async def test_children_behind_many_of_others_are_found(
         assert (counts, failed) == (({"FAILED": 15, "QUEUED": 15}, False), [71, 73, 75])
     for limit, after, wanted in ((9, 0, range(70, 79)), (1_000, 72, range(73, 100)), (5, 98, range(99, 100))):
         asked = ListChildren(job_id=PARENT, after=after, limit=limit)
-        answer = await Narrowed(table.views, Caller(Grant("ann", "read", ["a"]), "")).answer(asked)
+        answer = await table.views.scoped(Scope(["a"])).answer(asked)
         assert [job["jobID"] for job in json.loads(answer.body)["jobs"]] == list(wanted)
 
 
@@ -194,9 +192,9 @@ def without_all(reply: OverviewReply) -> dict[str, Any]:
     return reply.model_dump(exclude={"newest_event", "workers", "taking"})
 
 
-async def rows_of(sight: Sight, under: str) -> list[tuple[Any, ...]]:
+async def rows_of(views: Views, under: str) -> list[tuple[Any, ...]]:
     """Return the counts of the folds of the queues."""
-    folds = await (sight.folder.some(f"{under}*", under, 100) if under else sight.folder.all(100))
+    folds = await (views.folder.some(f"{under}*", under, 100) if under else views.folder.all(100))
     counts = ("label", "names", "running", "failed", "more", "totals", "incoming", "outgoing", "took")
     return [tuple(getattr(fold, name) for name in counts) for fold in folds.rows]
 
@@ -207,7 +205,7 @@ async def test_very_many_names_are_counted_as_far_as_they_are_looked_at(
     """It says that there are more, and never looks at more for it."""
     monkeypatch.setattr(queues, "NAMES_MAX", 2)
     whole = await filled("whole", None)
-    overview = await whole.views.sight(Scope(["a*"])).standings.overview()
+    overview = await whole.views.scoped(Scope(["a*"])).standings.overview()
     assert {"ready", "later"} <= set(overview.more)
     assert find.NAMES_WALKED == 5_000
 
@@ -219,9 +217,9 @@ async def test_failures_of_others_do_not_bound_those_that_are_seen(
     """However many failed of other names: as many are looked at as have the beginning of the seen ones."""
     assert queues.ASIDE_LOOKED_AT == 50_000
     whole = await filled("whole", None)
-    before = await whole.views.sight(Scope(patterns)).standings.overview()
+    before = await whole.views.scoped(Scope(patterns)).standings.overview()
     monkeypatch.setattr(overview, "COUNTED_MAX", 1)
-    after = await whole.views.sight(Scope(patterns)).standings.overview()
+    after = await whole.views.scoped(Scope(patterns)).standings.overview()
     for name in ("failed", "children"):
         count = getattr(before, name)
         assert (getattr(after, name), name in after.more) == (count, False), name

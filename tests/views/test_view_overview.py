@@ -237,7 +237,7 @@ async def test_a_disk_with_little_room_is_told_first_and_to_who_sees_everything(
     assert [one["kind"] for one in found] == (["disk low"] if told else []) + ["failed"]
     words = "1,074 MB are free on the disk of the database: when it is full no jobs are created"
     assert not told or found[0]["detail"] == words
-    narrow = await table.views.sight(Scope(("a",))).standings.overview()
+    narrow = await table.views.scoped(Scope(("a",))).standings.overview()
     assert [one.kind for one in narrow.problems] == ["failed"], "the disk is no matter of theirs"
 
 

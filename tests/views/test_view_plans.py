@@ -25,7 +25,7 @@ VIEWS = _read("views.sql")
 PARAMETERS: dict[str, Any] = {
     "runID": 1, "jobID": 1, "after": 0, "before": 9, "limit": 5, "low": "a", "high": "b", "pattern": None,
     "statuses": None, "worker": None, "kind": None, "source": None, "now": AT, "since": AT, "most": 9,
-    "who": None, "command": None, "visible": None,
+    "who": None, "command": None, "visible": None, "state": None,
 }  # fmt: skip
 
 SEEKS = {
@@ -36,6 +36,7 @@ SEEKS = {
     },
     "end_of_output": {"output USING INDEX sqlite_autoindex_output_1 (runID=?)"},
     "run": {"runs USING INTEGER PRIMARY KEY (rowid=?)"},
+    "jobs": {"jobs USING INTEGER PRIMARY KEY (rowid>?)"},
     "runs": {"runs USING INTEGER PRIMARY KEY (rowid<?)"},
     "runs_in_progress": {"runs USING INDEX runsOpen (runID<?)"},
     "runs_of_job": {"runs USING INDEX runsByJob (jobID=? AND runID<?)"},

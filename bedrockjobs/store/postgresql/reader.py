@@ -11,16 +11,14 @@ from typing import Any, cast
 
 import psycopg
 
-from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Page
 from bedrockjobs.store.named_reads import NamedReads
 from bedrockjobs.store.postgresql.free_query import FreeQuery
 from bedrockjobs.store.postgresql.line import Connection, Line, refusal_of
 from bedrockjobs.store.postgresql.pipeline import Row
 from bedrockjobs.store.postgresql.standby import Reads, Standby
-from bedrockjobs.store.postgresql.views import LIST_JOBS, VIEWS, View
+from bedrockjobs.store.postgresql.views import VIEWS, View
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 
 _BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
@@ -75,12 +73,6 @@ class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
         if self._standby is not None:
             await self._standby.close()
         await super().close()
-
-    async def jobs(self, after: int, state: str | None, name: str | None, limit: int) -> list[Job]:
-        """Return a page of jobs by jobID; raises TimedOut where filters find too little in ``query_s``."""
-        given = {"after": after, "state": state, "name": name, "limit": limit}
-        page = await _read(self._scans, LIST_JOBS, given, limit, ANSWER_BYTES_MAX)
-        return [job_from(row) for row in page.rows]
 
     async def _page(
         self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool

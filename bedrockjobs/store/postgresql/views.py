@@ -107,11 +107,6 @@ def translated(sql: str) -> View:
     return _numbered(sql)
 
 
-def _list_jobs() -> View:
-    named = {"?1": ":after", "?2": ":state", "?3": ":name", "?4": ":limit"}
-    return translated(re.sub(r"\?\d", lambda mark: named[mark[0]], statements.STATEMENTS["list_jobs"]))
-
-
 OWN = statements.read_statements(Path(__file__).with_name("views.sql"), _filled)
 """The statements that PostgreSQL has words of its own for."""
 
@@ -121,4 +116,3 @@ VIEWS: dict[str, View] = {
     if name not in OWN
 }
 VIEWS |= {name: _numbered(re.sub(r"\binstr\(", "strpos(", sql)) for name, sql in OWN.items()}
-LIST_JOBS = _list_jobs()
