@@ -11,9 +11,27 @@ WORDS_MAX = 3
 """Words that a name has: a program and what it is told to do, as in ``restic-backup``."""
 
 WRAPPERS = frozenset(
-    {"sudo", "doas", "env", "nice", "ionice", "timeout", "flock", "nohup", "exec", "time", "chronic",
-     "setsid", "chrt", "stdbuf", "systemd-cat", "cronic", "su-exec", "gosu"}
-)  # fmt: skip
+    {
+        "sudo",
+        "doas",
+        "env",
+        "nice",
+        "ionice",
+        "timeout",
+        "flock",
+        "nohup",
+        "exec",
+        "time",
+        "chronic",
+        "setsid",
+        "chrt",
+        "stdbuf",
+        "systemd-cat",
+        "cronic",
+        "su-exec",
+        "gosu",
+    }
+)
 """Programs that run another one, which is the one that counts."""
 
 OPTIONS_WITH_VALUES = frozenset({"-u", "-g", "-n", "-c", "-k", "-s", "-t", "-p"})

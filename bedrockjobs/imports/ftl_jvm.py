@@ -18,14 +18,36 @@ from bedrockjobs.imports.source import Language, Token
 FULL_NAME = "xyz.block.ftl.Cron"
 
 _MODIFIERS = (
-    "public", "private", "internal", "protected", "open", "final", "override", "abstract", "suspend",
-    "inline", "external", "tailrec", "operator", "infix", "actual", "expect",
-)  # fmt: skip
+    "public",
+    "private",
+    "internal",
+    "protected",
+    "open",
+    "final",
+    "override",
+    "abstract",
+    "suspend",
+    "inline",
+    "external",
+    "tailrec",
+    "operator",
+    "infix",
+    "actual",
+    "expect",
+)
 _TARGETS = ("file", "property", "field", "get", "set", "receiver", "param", "setparam", "delegate")
 _JAVA_MODIFIERS = (
-    "public", "private", "protected", "static", "final", "abstract", "synchronized", "native", "default",
+    "public",
+    "private",
+    "protected",
+    "static",
+    "final",
+    "abstract",
+    "synchronized",
+    "native",
+    "default",
     "strictfp",
-)  # fmt: skip
+)
 _JAVA_TYPES = ("class", "interface", "enum", "record")
 _INJECTING = ("Config", "Secret", "Egress")
 """Annotations of what FTL injects."""

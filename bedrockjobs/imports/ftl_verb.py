@@ -15,21 +15,71 @@ NO_VERB = "expected a verb below the directive"
 NO_REQUEST = "a cron verb has no request and no response (FTL refuses it too)"
 
 INJECTED = (
-    "Context", "Client", "Topic", "Handle", "Database", "DB", "Datasource", "DataSource", "Config", "Secret",
-    "Egress", "Lease",
-)  # fmt: skip
+    "Context",
+    "Client",
+    "Topic",
+    "Handle",
+    "Database",
+    "DB",
+    "Datasource",
+    "DataSource",
+    "Config",
+    "Secret",
+    "Egress",
+    "Lease",
+)
 """How the types end of what FTL gives a verb beside its request."""
 
 REQUESTS = ("Req", "Request", "Input", "Payload", "Event", "Message", "Body", "Params", "Args")
 """How the types of requests end."""
 
-PLAIN = frozenset({
-    "any", "array", "bool", "boolean", "byte", "char", "collection", "complex64", "complex128", "double",
-    "error", "float", "float32", "float64", "func", "instant", "int", "int8", "int16", "int32", "int64",
-    "integer", "interface", "iterable", "list", "long", "map", "nothing", "number", "object", "rune",
-    "set", "short", "string", "struct", "uint", "uint8", "uint16", "uint32", "uint64", "uintptr", "unit",
-    "void",
-})  # fmt: skip
+PLAIN = frozenset(
+    {
+        "any",
+        "array",
+        "bool",
+        "boolean",
+        "byte",
+        "char",
+        "collection",
+        "complex64",
+        "complex128",
+        "double",
+        "error",
+        "float",
+        "float32",
+        "float64",
+        "func",
+        "instant",
+        "int",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "integer",
+        "interface",
+        "iterable",
+        "list",
+        "long",
+        "map",
+        "nothing",
+        "number",
+        "object",
+        "rune",
+        "set",
+        "short",
+        "string",
+        "struct",
+        "uint",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "uintptr",
+        "unit",
+        "void",
+    }
+)
 """Types of the languages and of FTL that only a request has, in small letters."""
 
 _OPENING = {"(": ")", "[": "]", "{": "}"}

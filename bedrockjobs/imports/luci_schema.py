@@ -73,17 +73,32 @@ _BUILD = Kind(
 )
 _GITILES = Kind(
     fields={
-        "repo": TEXT, "refs": TEXTS, "path_regexps": TEXTS, "path_regexps_exclude": TEXTS, "paths": TEXTS,
+        "repo": TEXT,
+        "refs": TEXTS,
+        "path_regexps": TEXTS,
+        "path_regexps_exclude": TEXTS,
+        "paths": TEXTS,
     }
-)  # fmt: skip
+)
 _BOTH = {
-    "id": TEXT, "realm": TEXT, "schedule": TEXT, "disabled": BOOL, "acls": _ACLS, "acl_sets": TEXTS,
-    "triggering_policy": _POLICY, "noop": _NOOP,
-}  # fmt: skip
+    "id": TEXT,
+    "realm": TEXT,
+    "schedule": TEXT,
+    "disabled": BOOL,
+    "acls": _ACLS,
+    "acl_sets": TEXTS,
+    "triggering_policy": _POLICY,
+    "noop": _NOOP,
+}
 TASKS = {
-    "noop": _NOOP, "url_fetch": _FETCH, "buildbucket": _BUILD, "gitiles": _GITILES, "swarming": ANYTHING,
-    "swarming_task": ANYTHING, "dm": ANYTHING,
-}  # fmt: skip
+    "noop": _NOOP,
+    "url_fetch": _FETCH,
+    "buildbucket": _BUILD,
+    "gitiles": _GITILES,
+    "swarming": ANYTHING,
+    "swarming_task": ANYTHING,
+    "dm": ANYTHING,
+}
 """What a job may do, also in old files; of these, Swarming and DM are known by name only."""
 
 JOB_TASKS = {name: kind for name, kind in TASKS.items() if name != "gitiles"}

@@ -38,11 +38,19 @@ def same_schedule(one: Schedule, other: Schedule) -> bool:
         return True
     return (
         (one.seconds, one.minutes, one.hours, one.months, one.years, one.wild, one.start, one.end)
-        == (other.seconds, other.minutes, other.hours, other.months, other.years, other.wild, other.start,
-            other.end)
+        == (
+            other.seconds,
+            other.minutes,
+            other.hours,
+            other.months,
+            other.years,
+            other.wild,
+            other.start,
+            other.end,
+        )
         and one.days.weeks == other.days.weeks
         and all(one.days.of_month(*month) == other.days.of_month(*month) for month in _MONTHS)
-    )  # fmt: skip
+    )
 
 
 def here(field: Field, term: str) -> frozenset[int] | None:

@@ -37,13 +37,17 @@ _PIECE = r"""(?P<blank>[ \t\r\f]+)
 _GO = re.compile(rf'(?P<raw>`[^`]*`)|(?P<text>"(?:[^"\\\n]|\\.)*")|{_PIECE}', re.VERBOSE)
 _KOTLIN = re.compile(rf'(?P<raw>"{{3}})|(?P<text>")|(?P<name>`[^`\n]+`)|{_PIECE}', re.VERBOSE)
 
-_JAVA = re.compile(rf'(?P<raw>"{{3}}(?:[^"\\]|\\.|"(?!""))*"{{3}})|(?P<text>"(?:[^"\\\n]|\\.)*")|{_PIECE}',
-                   re.VERBOSE | re.DOTALL)  # fmt: skip
+_JAVA = re.compile(
+    rf'(?P<raw>"{{3}}(?:[^"\\]|\\.|"(?!""))*"{{3}})|(?P<text>"(?:[^"\\\n]|\\.)*")|{_PIECE}',
+    re.VERBOSE | re.DOTALL,
+)
 _PIECES = {"go": _GO, "kotlin": _KOTLIN, "java": _JAVA}
 
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
-_IN_TEXT = re.compile(r'(?P<end>")|(?P<code>\$\{)|(?P<value>\$[A-Za-z_`])|(?P<escape>\\(?:u[0-9a-fA-F]{4}|.))'
-                      r'|(?P<said>[^"\\$\n]+|\$)')  # fmt: skip
+_IN_TEXT = re.compile(
+    r'(?P<end>")|(?P<code>\$\{)|(?P<value>\$[A-Za-z_`])|(?P<escape>\\(?:u[0-9a-fA-F]{4}|.))'
+    r'|(?P<said>[^"\\$\n]+|\$)'
+)
 _IN_RAW = re.compile(r'(?P<end>"{3,})|(?P<code>\$\{)|(?P<value>\$[A-Za-z_`])|(?P<said>[^"$]+|\$|"{1,2})')
 _ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "r": "\r"}
 
@@ -187,9 +191,16 @@ class _Scanner:
 
 
 _KINDS: dict[str, TokenKind] = {
-    "raw": "text", "text": "text", "rune": "text", "name": "word", "word": "word", "mark": "mark",
-    "comment": "comment", "newline": "newline", "blank": "newline",
-}  # fmt: skip
+    "raw": "text",
+    "text": "text",
+    "rune": "text",
+    "name": "word",
+    "word": "word",
+    "mark": "mark",
+    "comment": "comment",
+    "newline": "newline",
+    "blank": "newline",
+}
 
 
 def _java_meaning(escape: str) -> str:

@@ -55,8 +55,19 @@ _KINDS = {
 }
 """What a word is, by its first character."""
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v",
-            "\\": "\\", "'": "'", '"': '"', "?": "?"}  # fmt: skip
+_ESCAPES = {
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "?": "?",
+}
 _CLOSING = {"{": "}", "<": ">"}
 _DIGITS = frozenset("0123456789.")
 _PLAIN_DIGITS = 18

@@ -14,11 +14,31 @@ ROWS = 100
 """Events on a page."""
 
 KINDS = (
-    "failed", "retried", "recovered", "lost", "timeout", "expired", "deleted", "paused", "resumed",
-    "held", "released", "limited", "triggered", "handed back", "drained", "undrained", "synced", "undeclared",
+    "failed",
+    "retried",
+    "recovered",
+    "lost",
+    "timeout",
+    "expired",
+    "deleted",
+    "paused",
+    "resumed",
+    "held",
+    "released",
+    "limited",
+    "triggered",
+    "handed back",
+    "drained",
+    "undrained",
+    "synced",
+    "undeclared",
     "planned anew",
-    "worker joined", "worker left", "server started", "server joined", "server left",
-)  # fmt: skip
+    "worker joined",
+    "worker left",
+    "server started",
+    "server joined",
+    "server left",
+)
 """Kinds that a person is offered; any other can be typed."""
 
 _FILTERS = ("kind", "name", "before")

@@ -79,9 +79,14 @@ class _Login:
         session = await _on_disk(partial(self._access.log_in, caller))
         response = self._to(request, to)
         response.set_cookie(
-            session_cookie(request, self._settings), session, max_age=LOGIN_S, path=self._path, httponly=True,
-            samesite="Strict", secure=is_secure(request, self._settings),
-        )  # fmt: skip
+            session_cookie(request, self._settings),
+            session,
+            max_age=LOGIN_S,
+            path=self._path,
+            httponly=True,
+            samesite="Strict",
+            secure=is_secure(request, self._settings),
+        )
         return response
 
     async def log_out(self, request: web.Request) -> web.StreamResponse:

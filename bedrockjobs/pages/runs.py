@@ -48,9 +48,13 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         limit=limit,
     )
     asked = {
-        "status": status, "name": checked.name, "worker": checked.worker, "text": text,
-        "from": iso(since), "to": iso(until),
-    }  # fmt: skip
+        "status": status,
+        "name": checked.name,
+        "worker": checked.worker,
+        "text": text,
+        "from": iso(since),
+        "to": iso(until),
+    }
     return await site.show(
         request,
         "runs.html",

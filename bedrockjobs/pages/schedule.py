@@ -34,10 +34,28 @@ CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 104
 """Size of the chart of durations, and the room of its scale, which is written larger on a narrow screen."""
 
 _TOLD_ELSEWHERE = frozenset(
-    {"created", "data", "jobID", "lastRun", "name", "nextRun", "repeat", "retryAfter", "state", "error",
-     "exitCode", "parentJobID", "parentData", "finishedChildJobs", "cancelledChildJobs",
-     "failedChildJobs", "attempt", "runID", "expires"}
-)  # fmt: skip
+    {
+        "created",
+        "data",
+        "jobID",
+        "lastRun",
+        "name",
+        "nextRun",
+        "repeat",
+        "retryAfter",
+        "state",
+        "error",
+        "exitCode",
+        "parentJobID",
+        "parentData",
+        "finishedChildJobs",
+        "cancelledChildJobs",
+        "failedChildJobs",
+        "attempt",
+        "runID",
+        "expires",
+    }
+)
 
 
 class Bar(NamedTuple):

@@ -190,9 +190,19 @@ def breakable(name: str) -> Markup:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "iso": iso, "moments": moments, "span": span, "number": number, "counted": counted, "shape": shape,
-    "called": called, "tree": tree, "kind": kind, "quoted": quoted, "breakable": breakable, "days": days_text,
-}  # fmt: skip
+    "iso": iso,
+    "moments": moments,
+    "span": span,
+    "number": number,
+    "counted": counted,
+    "shape": shape,
+    "called": called,
+    "tree": tree,
+    "kind": kind,
+    "quoted": quoted,
+    "breakable": breakable,
+    "days": days_text,
+}
 GLOBALS: dict[str, Any] = {
     "hold_pattern": HOLD_PATTERN,
     "by_hand": by_hand,

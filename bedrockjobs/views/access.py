@@ -1,4 +1,4 @@
-"""ListTokens and ListAudit: who may do what, and what operators changed."""
+"""ListTokens and ListAudit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from bedrockjobs.views import Views
 
 @handles(ListTokens)
 async def list_tokens(views: Views, command: ListTokens) -> Answer:
-    """List the tokens by name."""
+    """List tokens by name."""
     page = await views.page("tokens", {"after": command.after}, command.limit)
     return Answer(jsontext.dump({"tokens": [shown_token(TokenRow._make(row)) for row in page.rows]}))
 
 
 @handles(ListAudit)
 async def list_audit(views: Views, command: ListAudit) -> Answer:
-    """List what operators changed, the newest first."""
+    """List audit entries, newest first."""
     given = {
         "before": JOB_ID_MAX if command.before is None else command.before,
         "who": command.who,
@@ -38,8 +38,14 @@ async def list_audit(views: Views, command: ListAudit) -> Answer:
 def _entry(row: tuple[Any, ...]) -> str:
     seq, at, by, address, command, name, job_id, detail, before, after = row
     shown = {
-        "seq": seq, "at": at, "by": by, "address": address, "command": command, "name": name, "jobID": job_id,
-    }  # fmt: skip
+        "seq": seq,
+        "at": at,
+        "by": by,
+        "address": address,
+        "command": command,
+        "name": name,
+        "jobID": job_id,
+    }
     return jsontext.with_members(
         jsontext.dump(shown), {"detail": detail, "before": before or "null", "after": after or "null"}
     )

@@ -1,6 +1,6 @@
-"""ExplainJob: what stands between a job and its next run, the most decisive first.
+"""ExplainJob: all reasons why a job is not running, the most decisive first.
 
-A queued job's reasons are those of ``bedrockjobs.job.readiness``; each is told, not only the first.
+The reasons of a queued job are those of ``bedrockjobs.job.readiness``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bedrockjobs.views.queues import Held, Queues
 from bedrockjobs.views.visible import sees
 
 AHEAD_MAX = 1_000
-"""Jobs ahead that are counted, and children."""
+"""Maximum count of jobs ahead, and of children."""
 
 _WITHOUT_NAMES = {
     "lock": "another job holds its lock",
@@ -35,7 +35,7 @@ Reasons = list[tuple[str, str]]
 
 
 class Explainer:
-    """Explains the jobs of one server."""
+    """Explains why jobs wait, limited to a scope."""
 
     def __init__(self, reader: Reader, queues: Queues, scope: Scope | None = None) -> None:
         """Read through ``reader`` and ``queues``, limited to a scope."""
@@ -44,10 +44,7 @@ class Explainer:
         self._scope = scope
 
     async def explain(self, command: ExplainJob) -> str:
-        """Return the list of what a job waits for as JSON text; it is empty where nothing is in the way.
-
-        Raises NotFound.
-        """
+        """Return what a job waits for, as JSON text; the list is empty if it can run. Raises NotFound."""
         row = await self._job(command.job_id)
         hidden = {} if self._scope is None else _WITHOUT_NAMES
         waits = [
@@ -57,7 +54,7 @@ class Explainer:
         return jsontext.dump({"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits})
 
     async def _job(self, job_id: int) -> Job:
-        """Return a job without its data: many may be explained at once, and 4 MiB of each would be held."""
+        """Return a job without its data, which may be 4 MiB and is not needed."""
         rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows
         job = job_from(rows[0])._replace(data="") if rows else None
         if job is None or not sees(self._scope, job.name):
@@ -91,16 +88,21 @@ class Explainer:
 
     async def _ahead(self, row: Job, now: str) -> Reasons:
         given = {
-            "lane": row.lane, "name": row.name, "priority": row.priority, "nextRun": row.next_run,
-            "jobID": row.job_id, "now": now, "most": AHEAD_MAX,
-        }  # fmt: skip
+            "lane": row.lane,
+            "name": row.name,
+            "priority": row.priority,
+            "nextRun": row.next_run,
+            "jobID": row.job_id,
+            "now": now,
+            "most": AHEAD_MAX,
+        }
         ahead = (await self._reader.view("jobs_ahead", given, 1)).rows[0][0]
         more = " or more" if ahead >= AHEAD_MAX else ""
         return [("ahead", f"{ahead}{more} jobs of its name come first")] if ahead else []
 
 
 def _before_workers(row: Job, held: Held) -> Reasons:
-    """Return what would keep a queued job from any worker."""
+    """Return the reasons that hold whatever workers there are."""
     found: Reasons = []
     if row.mocked:
         found.append(("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it"))
@@ -123,7 +125,7 @@ def _before_workers(row: Job, held: Held) -> Reasons:
 
 
 def _no_tick(repeat: str) -> str:
-    """Say why a schedule has no next run."""
+    """Return why a schedule has no next run."""
     try:
         why = "the last one has passed" if has_ticks(repeat) else "it never fires by itself"
     except ValueError as error:
@@ -132,7 +134,7 @@ def _no_tick(repeat: str) -> str:
 
 
 def _workers(name: str, need: Need, takers: Takers) -> Reasons:
-    """Return why no worker takes such a job."""
+    """Return why no worker takes a job of this name and requirement."""
     if takers.any_of(name, need):
         return []
     asked_for = takers.asked_for(name, need)

@@ -1,7 +1,7 @@
-"""ListFailures and the page of failures: what failed alike, grouped by its fingerprint and counted.
+"""ListFailures and the failures page: failures grouped by fingerprint.
 
-A failure is a FAILED job, or a failed run of a job that was tried again, went on or is gone: the run that
-made its job FAILED is not listed beside it. Counts cover whole groups, not only what is listed of them.
+A failure is a FAILED job, or a failed run of a job that was retried, continued or removed. The run that made
+its job FAILED is not listed in addition. Counts cover whole groups, not only the listed failures.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.views import Views
 
 GROUPS_SHOWN = 50
-"""Groups on a page: a table each."""
+"""Groups on a page; each is a table."""
 
 LISTED_OF_GROUP = 20
-"""The newest failures of a group that are listed with it."""
+"""Newest failures listed for each group."""
 
 LISTED_OF_ONE = 100
 """Failures on a page of one group."""
 
 ERROR_CHARS_SHOWN = 2_000
-"""Length of an error up to which it is shown whole; its run has all of it."""
+"""Maximum length of a listed error; the run has all of it."""
 
 Kind = Literal["job", "run"]
 
 
 class Failed(NamedTuple):
-    """A page of failures: its groups, those first that hold what nobody has seen, and how it goes on."""
+    """A page of failure groups, those with unseen failures first."""
 
     groups: list[FailureGroupReply]
     following: int | None
-    """The number before which the next page begins."""
+    """The ``before`` of the next page."""
 
 
 async def failed_alike(
@@ -45,8 +45,8 @@ async def failed_alike(
 ) -> Failed:
     """Return a page of groups of failed jobs or runs, those with the newest failures first.
 
-    With a ``fingerprint`` the page is one of the failures of this group. ``before`` is a number: only groups
-    come whose newest failure has a lower one, of the failures of one group those with a lower one.
+    With a ``fingerprint``, return a page of the failures of that group. ``before`` is a jobID or runID: only
+    groups whose newest failure is below it are returned, or only failures below it.
     """
     limit = JOB_ID_MAX if before is None else before
     if fingerprint is None:
@@ -63,7 +63,7 @@ async def failed_alike(
 
 
 class _Listed(FailureReply):
-    """A failure with what its group is told by."""
+    """A failure with its state."""
 
     state: str
 
@@ -76,16 +76,24 @@ async def _failures(
     before: int,
     members: int,
 ) -> tuple[dict[str, list[_Listed]], bool]:
-    """Return the newest failures of some groups, and whether there are more of a single one."""
+    """Return the newest failures of each group, and whether the first group has more."""
     if not fingerprints:
         return {}, False
     rows = await views.find.newest_failed(kind, pattern, fingerprints, before, members + 1)
     found: dict[str, list[_Listed]] = {}
     for fingerprint, state, name, number, at, error, worker, started, seen, by in rows:
         listed = _Listed(
-            id=number, name=name, at=at, line=line_of(error), error=shortened(error, ERROR_CHARS_SHOWN),
-            worker=worker, started=started, seen=seen, seen_by=by, state=state,
-        )  # fmt: skip
+            id=number,
+            name=name,
+            at=at,
+            line=line_of(error),
+            error=shortened(error, ERROR_CHARS_SHOWN),
+            worker=worker,
+            started=started,
+            seen=seen,
+            seen_by=by,
+            state=state,
+        )
         found.setdefault(fingerprint, []).append(listed)
     more = len(found.get(fingerprints[0], ())) > members
     return {fingerprint: listed[:members] for fingerprint, listed in found.items()}, more
@@ -95,15 +103,22 @@ def _group(row: tuple[Any, ...], listed: list[_Listed]) -> FailureGroupReply:
     fingerprint, count, names, unseen, _, _, first = row
     newest = listed[0]
     return FailureGroupReply(
-        fingerprint=fingerprint, state=newest.state, name=newest.name, names=names, line=newest.line,
-        count=count, unseen=unseen, first=first, last=newest.at,
+        fingerprint=fingerprint,
+        state=newest.state,
+        name=newest.name,
+        names=names,
+        line=newest.line,
+        count=count,
+        unseen=unseen,
+        first=first,
+        last=newest.at,
         failures=[FailureReply(**one.model_dump(exclude={"state"})) for one in listed],
-    )  # fmt: skip
+    )
 
 
 @handles(ListFailures)
 async def list_failures(views: Views, command: ListFailures) -> Answer:
-    """List what failed."""
+    """List failures by group."""
     jobs = await failed_alike(views, "job", command.name, command.fingerprint, command.before or None)
     runs = await failed_alike(views, "run", command.name, command.fingerprint, command.runs_before or None)
     reply = FailuresReply(

@@ -1,7 +1,7 @@
-"""The children of a job, as people look at them: page by page, how many are in each state, which have failed.
+"""Children of jobs: pages of them, counts by state, and those that failed.
 
-Whoever sees some names only is shown one stretch of children after the other, until there are enough or the
-time is over; then it is told how far was looked. It knows no page and no protocol.
+Within a scope, children are scanned in stretches until enough are found or the time is up; the result says
+how far the scan got.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from bedrockjobs.store.base import Reader
 from bedrockjobs.views.visible import filter_of
 
 CHILDREN_COUNTED = 10_000
-"""Children of a job that are looked at in one go, and counted by their states: 10 ms of the reader."""
+"""Children examined per query: 10 ms of the reader."""
 
 FAMILY_S = 0.025
-"""Time after which no further stretch is looked at: a page of a family asks three times."""
+"""Time after which no further stretch is scanned; a job's page makes three such scans."""
 
 _FOUND_FROM = 2
 
 
 class Children(NamedTuple):
-    """Some children by jobID; the jobID up to which was looked; whether there are none behind it."""
+    """Children by jobID, the last jobID examined, and whether there are none after it."""
 
     jobs: list[Job]
     reached: int
@@ -36,33 +36,33 @@ class Children(NamedTuple):
 
 
 class FamilyCounts(NamedTuple):
-    """How many children are in each state, and whether there are more than were looked at."""
+    """Number of children by state, and whether there are more."""
 
     states: dict[str, int]
     more: bool
 
 
 class _Stretch(NamedTuple):
-    """What was found in a stretch of children."""
+    """Rows found in one stretch of children."""
 
     rows: list[tuple[Any, ...]]
     reached: int
     ended: bool
     cut: bool
-    """Whether more was found than was to be shown."""
+    """Whether rows beyond the limit were left out."""
 
 
 class Families:
-    """The children of the jobs of one server."""
+    """Reads the children of jobs, limited to a scope."""
 
     def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
-        """Look with ``reader``, for somebody who sees the names of ``scope``, and ``data`` or not."""
+        """Read from ``reader``; without ``data`` payloads are hidden."""
         self._reader = reader
         self._scope = scope
         self._data = data
 
     async def children(self, job_id: int, after: int, limit: int, *, full: bool = False) -> Children:
-        """Return a page of a job's children by jobID; one that is ``full`` has ``limit``, unless they end."""
+        """Return a page of a job's children by jobID. A ``full`` page has no time limit."""
         length = limit + 1 if self._scope is None else CHILDREN_COUNTED
         deadline, found = _deadline(inf if full else FAMILY_S), list[Job]()
         while True:
@@ -76,7 +76,7 @@ class Families:
                 return Children(self._shown(found), after, stretch.ended)
 
     async def counts(self, job_id: int) -> FamilyCounts:
-        """Return how many of a job's children are in each state: ``CHILDREN_COUNTED``, or as time allows."""
+        """Count the first ``CHILDREN_COUNTED`` children by state; within a scope, as many as time allows."""
         deadline, after, found = _deadline(FAMILY_S), 0, Counter[str]()
         while True:
             stretch = await self._stretch("family", job_id, after, len(STATES), CHILDREN_COUNTED)
@@ -86,7 +86,7 @@ class Families:
                 return FamilyCounts(dict(found), more=not stretch.ended)
 
     async def failed(self, job_id: int, limit: int) -> list[Job]:
-        """Return the first children of a job that have failed, among those that are counted."""
+        """Return the first failed children of a job, among those that ``counts`` examines."""
         deadline, after, found = _deadline(FAMILY_S), 0, list[Job]()
         while True:
             stretch = await self._stretch("failed_children", job_id, after, limit, CHILDREN_COUNTED)
@@ -100,7 +100,7 @@ class Families:
         return found if self._data else list(map(job_as_unseen, found))
 
     async def _stretch(self, statement: str, job_id: int, after: int, limit: int, length: int) -> _Stretch:
-        """Look at the next children behind a jobID."""
+        """Examine the next children after a jobID."""
         given = {"jobID": job_id, "after": after, "stretch": length, "visible": filter_of(self._scope)}
         page = await self._reader.view(statement, given, limit, scans=self._scope is not None)
         highest, looked = page.rows[0][:_FOUND_FROM]

@@ -1,8 +1,8 @@
-"""How a person finds jobs, failed runs and events: page by page, each page within a time.
+"""Searches for jobs, runs and events, newest first, each page within a time limit.
 
-A search looks at one stretch after the other, the newest first, until it has found enough or its time is
-over, and says how far it got. For somebody who sees some names only it searches by each pattern that is left
-of what was wanted, and puts the pages together. It knows no page and no protocol.
+A search scans one stretch of rows after the other until it has found enough or its time is up, and reports
+how far it got. Within a scope it searches once per pattern of the scope, because each pattern may have an
+index of its own, and merges the pages.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from bedrockjobs.views.queues import OLDEST_MAX
 from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pattern
 
 FIND_S = 0.05
-"""Time after which a search looks at no further stretch: half of what a page may take."""
+"""Time after which a search scans no further stretch: half of the time budget of a page."""
 
 STRETCH_MIN = 500
-"""Jobs of the first stretch: few, because a job's data may be megabytes."""
+"""Jobs in the first stretch: few, because a job's data may be megabytes."""
 
 STRETCH_MAX = 50_000
-"""Jobs of the longest stretch."""
+"""Jobs in the longest stretch."""
 
 FEW = 10_000
-"""Jobs, or runs, with a common beginning of their names that are sorted rather than sought among all."""
+"""Matching jobs or runs up to which sorting them is cheaper than scanning all rows."""
 
 EVENTS_SHOWN = 100
-"""The newest events of a job that are shown."""
+"""Newest events of a job that are shown."""
 
 OPEN_MAX = 10_000
-"""Open runs, the newest, whose jobs are found as running: more than machines have workers."""
+"""Newest open runs that are examined for running jobs: more than machines have workers."""
 
 NAMES_WALKED = 5_000
-"""Names that are looked at for those that match one pattern of whoever sees some only: 5 ms of the reader."""
+"""Names scanned for each pattern of a scope: 5 ms of the reader."""
 
 SCHEDULES_LOOKED_AT = 10_000
-"""Schedules that are looked at for one in trouble: 10 to 15 ms of the reader."""
+"""Schedules examined for a failed last run: 10 to 15 ms of the reader."""
 
 _ERROR = 5
-"""Where a row of ``newest_failed`` has its error."""
+"""The column of the error in a row of ``newest_failed``."""
 
 _ANY_FINGERPRINT = "~"
-"""A text that comes after every fingerprint."""
+"""Sorts after every fingerprint."""
 
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 _ASIDE = frozenset({"FAILED", "PAUSED"})
@@ -60,29 +60,29 @@ _WHERE_FEW = {
     "FINISHED": ("count_children", "find_children"),
     "CANCELLED": ("count_children", "find_children"),
 }
-"""States whose jobs an index has: what counts them, and what goes through them where they are few."""
+"""Statements that count and search the jobs of a state by its index, if they are few."""
 _FOUND_FROM = 2
 _JOB_ID = Job._fields.index("job_id")
 _EVENT_NAME = 3
 
 Moment = Literal["created", "next", "last"]
-"""A time of a job: when it was created, its next run, its last run."""
+"""Which timestamp of a job a search filters by."""
 
 
 class Found(NamedTuple):
-    """Jobs, the newest first; the jobID down to which was looked; whether there are none below it."""
+    """Jobs, newest first; the lowest jobID examined; whether there are none below it."""
 
     jobs: list[Job]
     reached: int
     ended: bool
 
     def without_data(self) -> Found:
-        """Return the same for whoever shows no data, so that it is not kept until the rest is found."""
+        """Return the jobs without their data, which frees memory if only other columns are needed."""
         return self._replace(jobs=list(map(job_without_data, self.jobs)))
 
 
 class Rows(NamedTuple):
-    """The same of rows, the newest first."""
+    """Like ``Found``, for rows."""
 
     rows: list[tuple[Any, ...]]
     reached: int
@@ -90,7 +90,7 @@ class Rows(NamedTuple):
 
 
 class RunFound(NamedTuple):
-    """A run in a list; ``output`` is a JSON array of its last lines."""
+    """A run in a list; ``output`` is a JSON array of its last lines of output."""
 
     run_id: int
     job_id: int
@@ -106,7 +106,7 @@ class RunFound(NamedTuple):
 
 
 class RunsFound(NamedTuple):
-    """The same of runs."""
+    """Like ``Found``, for runs."""
 
     runs: list[RunFound]
     reached: int
@@ -114,7 +114,7 @@ class RunsFound(NamedTuple):
 
 
 class ScheduleAhead(NamedTuple):
-    """A schedule that has not FAILED; ``paused`` is a pattern that pauses it, or empty."""
+    """A schedule that has not FAILED; ``paused`` is the pattern that pauses it, or empty."""
 
     job_id: int
     name: str
@@ -125,10 +125,10 @@ class ScheduleAhead(NamedTuple):
 
 
 class Finder:
-    """The searches of one server."""
+    """Searches, limited to a scope."""
 
     def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
-        """Search with ``reader``, for somebody who sees the names of ``scope``, and ``data`` or not."""
+        """Search through ``reader``; without ``data`` payloads, output and error texts are hidden."""
         self._reader = reader
         self._scope = scope
         self._data = data
@@ -147,11 +147,11 @@ class Finder:
         limit: int = 100,
         within_s: float | None = None,
     ) -> Found:
-        """Return jobs below ``before`` in a state, whose name matches a GLOB and whose data holds ``text``.
+        """Return jobs below ``before`` in a state whose name matches a GLOB and whose data contains ``text``.
 
-        RUNNING stands for RUNQUEUED too. ``moment`` is the time that must be at ``since`` or later and before
-        ``until``, both of them stamps.
-        Raises TimedOut where one stretch alone took longer than a Query may, and Forbidden for the text.
+        RUNNING includes RUNQUEUED. The timestamp chosen by ``moment`` is at least ``since`` and before
+        ``until``. Raises TimedOut if a single stretch exceeds the query timeout, and Forbidden if the token
+        may not search data.
         """
         self._check_text(text)
         given: dict[str, Any] = {
@@ -188,11 +188,11 @@ class Finder:
         kept: bool = False,
         limit: int,
     ) -> RunsFound:
-        """Return runs below ``before`` with one of some statuses, whose name and worker match GLOBs.
+        """Return runs below ``before`` that have one of the statuses, whose name and worker match GLOBs.
 
-        ``text`` stands in their error or in the last lines of their output; they began at ``since`` or later
-        and before ``until``. With ``kept`` they are of jobs that ended well and are kept for a time.
-        Raises Forbidden for the text.
+        Their error or last lines of output contain ``text``; they began at ``since`` or later and before
+        ``until``. With ``kept``, only runs of finished jobs that are kept. Raises Forbidden if the token may
+        not search data.
         """
         self._check_text(text)
         given = {
@@ -226,7 +226,7 @@ class Finder:
     async def events(
         self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int
     ) -> Rows:
-        """Return events (as in EventReply) below ``before``, of a kind, whose name matches a GLOB."""
+        """Return events (as in EventReply) below ``before`` of a kind, whose name matches a GLOB."""
         given = {"before": JOB_ID_MAX if before is None else before, "kind": kind}
 
         async def search(one: str | None, within_s: float) -> Rows:
@@ -238,7 +238,7 @@ class Finder:
     async def schedules_ahead(
         self, pattern: str | None, now: str, limit: int
     ) -> tuple[list[ScheduleAhead], bool]:
-        """Return the schedules that run next, and whether there are others behind them."""
+        """Return the schedules that run next, and whether there are more."""
         given = {"pattern": pattern, "now": now, **self._among(pattern)}
         page = await self._reader.view("schedules_ahead", given, limit, scans=True)
         found = [
@@ -254,17 +254,17 @@ class Finder:
         return [row[0] for row in rows]
 
     def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
-        """Return jobs with what may be seen of them."""
+        """Parse jobs; remove their data if the token sees none."""
         found = map(job_from, rows)
         return list(found if self._data else map(job_as_unseen, found))
 
     def _check_text(self, text: str | None) -> None:
-        """Refuse to search in what is not seen: whether it is found would tell of it."""
+        """Refuse to search hidden data: a match would reveal it."""
         if text and not self._data:
             raise Forbidden(detail="text: what would be searched is not shown to this token")
 
     def _among(self, pattern: str | None) -> dict[str, Any]:
-        """Return what a statement is given to find the names that are seen, by their beginning first."""
+        """Return the parameters that limit a statement to a pattern and the scope."""
         prefix = prefix_of_all(pattern, self._scope)
         return {"low": prefix, "high": prefix + _HIGHEST, "visible": self._visible}
 
@@ -276,9 +276,9 @@ class Finder:
         limit: int,
         within_s: float | None,
     ) -> Rows:
-        """Search by each pattern that is left of what was wanted, each in its part of the time.
+        """Search once per pattern of the scope within equal shares of the time, and merge the pages.
 
-        Of what was found comes what lies above the lowest number that all of them have reached.
+        Rows below the lowest number that every search has reached are left out.
         """
         patterns = patterns_of(pattern, self._scope)
         if not patterns:
@@ -297,7 +297,7 @@ class Finder:
     async def _search(
         self, statement: str, given: dict[str, Any], number: int, limit: int, within_s: float
     ) -> Rows:
-        """Look at one stretch after the other; ``number`` is the column that says how far a row is."""
+        """Scan one stretch after the other; ``number`` is the column by which rows are ordered."""
         loop = asyncio.get_running_loop()
         deadline, stretch = loop.time() + within_s, STRETCH_MIN
         found: list[tuple[Any, ...]] = []
@@ -318,7 +318,7 @@ class Finder:
                 stretch = min(stretch * 4, STRETCH_MAX)
 
     async def _statement(self, state: str | None, pattern: str | None, given: dict[str, Any]) -> str:
-        """Return the statement that has to look at the fewest jobs."""
+        """Return the statement that scans the fewest jobs."""
         if pattern is not None and given["low"] == pattern:
             return "find_named"
         if state in _ASIDE:
@@ -332,7 +332,7 @@ class Finder:
         return "find_any"
 
     async def _are_few(self, statement: str, given: Mapping[str, Any] | None = None) -> bool:
-        """Tell whether what a statement counts is little enough to be sorted."""
+        """Tell whether a statement counts at most ``FEW`` rows."""
         counted = await self._reader.view(statement, {**(given or {}), "most": FEW + 1}, 1)
         return bool(counted.rows[0][0] <= FEW)
 
@@ -348,8 +348,12 @@ class Finder:
         for pattern in scope.patterns:
             low = max(prefix, literal_prefix(pattern), key=len)
             given = {
-                "pattern": pattern, "after": "", "low": low, "high": low + _HIGHEST, "walked": NAMES_WALKED,
-            }  # fmt: skip
+                "pattern": pattern,
+                "after": "",
+                "low": low,
+                "high": low + _HIGHEST,
+                "walked": NAMES_WALKED,
+            }
             rows = (await self._reader.view("names_of_jobs", given, limit, scans=True)).rows
             found.update(row[0] for row in rows if row[0].startswith(prefix) and scope.sees(row[0]))
         return sorted(found)[:limit]
@@ -357,30 +361,36 @@ class Finder:
     async def failed_alike(
         self, kind: str, pattern: str | None, fingerprint: str | None, before: int, limit: int
     ) -> tuple[list[tuple[Any, ...]], bool]:
-        """Return groups of failed jobs or runs whose newest number is below ``before``; whether more follow.
+        """Return groups of failures whose newest number is below ``before``, and whether more follow.
 
-        A row is a fingerprint, how many failed, of how many names, how many of them nobody has seen, the
-        newest and the oldest number, and when the oldest one failed.
+        A row has the fingerprint, the numbers of failures, names and unseen failures, the newest and the
+        oldest jobID or runID, and when the oldest one failed.
         """
         given = {
-            "pattern": pattern, "visible": self._visible, "before": before,
-            "low": fingerprint or "", "high": fingerprint or _ANY_FINGERPRINT,
-        }  # fmt: skip
+            "pattern": pattern,
+            "visible": self._visible,
+            "before": before,
+            "low": fingerprint or "",
+            "high": fingerprint or _ANY_FINGERPRINT,
+        }
         page = await self._reader.view(f"failed_{kind}s_alike", given, limit, scans=True)
         return page.rows, page.more
 
     async def newest_failed(
         self, kind: str, pattern: str | None, fingerprints: list[str], before: int, members: int
     ) -> list[tuple[Any, ...]]:
-        """Return the newest ``members`` failures below ``before`` of some groups, the newest first.
+        """Return the newest ``members`` failures below ``before`` of each group, newest first.
 
-        A row is a fingerprint, a state, a name, a number, when it failed, its error, worker and start, and
-        when and by whom it was seen.
+        A row has the fingerprint, state, name, jobID or runID, time of failure, error, worker and start, and
+        when and by whom it was acknowledged.
         """
         given = {
-            "groups": jsontext.dump(fingerprints), "pattern": pattern, "visible": self._visible,
-            "before": before, "members": members,
-        }  # fmt: skip
+            "groups": jsontext.dump(fingerprints),
+            "pattern": pattern,
+            "visible": self._visible,
+            "before": before,
+            "members": members,
+        }
         limit = len(fingerprints) * members
         rows = (await self._reader.view(f"newest_failed_{kind}s", given, limit, scans=True)).rows
         if kind == "job":
@@ -390,13 +400,13 @@ class Finder:
         return [(*row[:_ERROR], error_kind(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
-        """Return the newest events of a job (as in EventReply), the newest first."""
+        """Return the newest events of a job (as in EventReply), newest first."""
         page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
         rows = [row for row in page.rows if sees(self._scope, row[_EVENT_NAME])]
         return rows if self._data else list(map(event_as_unseen, rows))
 
     async def history_of(self, job_id: int, ticks: int, runs: int) -> tuple[list[Any], list[Any]]:
-        """Return the last lines of the ledger of a schedule that may be seen, and its newest runs."""
+        """Return the newest rows of a schedule's tick history, and its newest runs."""
         ledger = await self._reader.view("ticks", {"jobID": job_id, "before": "~"}, ticks)
         tries = await self._reader.view("tries_of_schedule", {"jobID": job_id}, runs)
         return ledger.rows, tries.rows

@@ -1,8 +1,7 @@
-"""How the names of jobs are doing, folded by their slashes: what waits, what comes in and goes out, how fast.
+"""The queue as a tree of names, split at slashes: backlog, throughput and latency of each branch.
 
-One look at the queue (``bedrockjobs.views.queues``) and two short reads of the newest jobs and runs, however
-many there are. A fold is all names with the same beginning up to the next slash; one with a single name is
-that name.
+It takes one snapshot of the queue (``bedrockjobs.views.queues``) and two short reads of the newest jobs and
+runs. A fold groups all names with the same prefix up to the next slash; a group of one is the name itself.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from bedrockjobs.views.queues import GROUPS_A_TURN, NAMES_MAX, NAMES_WALKED, Gro
 from bedrockjobs.views.visible import sees, visible_pattern
 
 MEASURED_MAX = 1_000
-"""The newest runs, and the newest jobs, by which speed is measured: a few milliseconds."""
+"""Newest runs and newest jobs by which rates are measured: a few milliseconds."""
 
 MEASURED_S = 300.0
-"""Time back to which rates are measured; less where the newest runs and jobs do not reach as far."""
+"""Period over which rates are measured; shorter if the newest runs and jobs do not reach back that far."""
 
 
 class Spread(NamedTuple):
-    """Of some spans of time: the half and 19 of 20 are no longer than these seconds."""
+    """Median and 95th percentile, in seconds."""
 
     p50: float
     p95: float
@@ -39,7 +38,7 @@ class Spread(NamedTuple):
 
 @dataclass(slots=True)
 class Fold:
-    """One row: a name, or all names that begin with ``label``, which then ends with a slash."""
+    """One row: a name, or all names with the prefix ``label``, which then ends with a slash."""
 
     label: str
     names: int = 1
@@ -47,39 +46,39 @@ class Fold:
     running: int = 0
     failed: int = 0
     more: bool = False
-    """Whether there are names or jobs that were not counted."""
+    """Whether some names or jobs were not counted."""
     age: int = 0
-    """Seconds for which the oldest ready job waits."""
+    """Age in seconds of the oldest ready job."""
     workers: tuple[str, ...] = ()
-    """The live workers that take any of its names."""
+    """Live workers that take any of its names."""
     paused_by: str = ""
-    """The pattern that pauses all of its names."""
+    """The pattern of the pause that applies to all of its names."""
     why_paused: str = ""
     incoming: float | None = None
-    """Jobs that came a minute; None where nothing was seen of it."""
+    """Jobs created per minute; None if unknown."""
     outgoing: float | None = None
-    """Runs that ended a minute."""
+    """Runs ended per minute."""
     wait: Spread | None = None
     took: Spread | None = None
 
     @property
     def folded(self) -> bool:
-        """Tell whether it stands for several names."""
+        """Tell whether it groups several names."""
         return self.names > 1 or self.more
 
 
 class Folds(NamedTuple):
-    """Rows, those with the most jobs first; how many are left out; whether there are names not looked at."""
+    """Rows, most jobs first; the number of rows left out; whether some names were not examined."""
 
     rows: list[Fold]
     left_out: int
     more: bool
     age: int = 0
-    """Seconds since what is queued was counted."""
+    """Seconds since queued jobs were counted."""
 
 
 class _Measured(NamedTuple):
-    """What the newest jobs and runs tell of one fold."""
+    """Measurements of one fold from the newest jobs and runs."""
 
     came: list[datetime]
     ended: list[datetime]
@@ -88,17 +87,17 @@ class _Measured(NamedTuple):
 
 
 class Folder:
-    """Folds the names of one server."""
+    """Groups names into folds, within a scope."""
 
     def __init__(self, reader: Reader, queues: Queues, clock: Clock, scope: Scope | None = None) -> None:
-        """Read from ``reader``, and what is queued from ``queues``, for who sees the names of ``scope``."""
+        """Read queued jobs from ``queues``, and the newest jobs and runs from ``reader``."""
         self._reader = reader
         self._queues = queues
         self._clock = clock
         self._scope = scope
 
     async def all(self, most: int) -> Folds:
-        """Return how all names are doing, folded at their first slash, in ``most`` rows."""
+        """Return at most ``most`` rows for all names, grouped at the first slash."""
         look = await self._queues.look()
         running, failed = await self._queues.running(), await self._queues.failed()
         names = {group.name for group in look.groups} | running.keys() | failed.keys()
@@ -106,9 +105,9 @@ class Folder:
         return await self._folds(look, labels, "", running, failed, most)
 
     async def some(self, pattern: str, under: str, most: int) -> Folds:
-        """Return how the names are doing that match a GLOB, folded at the next slash behind ``under``.
+        """Return rows for the names that match a GLOB, grouped at the next slash after the prefix ``under``.
 
-        Without ``under`` nothing is folded.
+        Without ``under`` each name has its own row.
         """
         names, more = await self._queues.first_names(pattern, "", NAMES_MAX, NAMES_WALKED)
         look = await self._queues.look_at(names)
@@ -158,7 +157,7 @@ class Folder:
         return Folds(rows, left_out, look.more, int(look.age))
 
     async def _measure(self, found: dict[str, Fold], shown: dict[str, str], under: str) -> None:
-        """Put to each fold how much comes and goes, and how long it takes."""
+        """Set the throughput and the latency of each fold."""
         now = self._clock.now()
         jobs = (await self._reader.view("newest_jobs", {}, MEASURED_MAX, scans=True)).rows
         runs = (await self._reader.view("newest_runs", {}, MEASURED_MAX, scans=True)).rows
@@ -193,10 +192,7 @@ class Folder:
 
 
 async def _piled(look: Look, labels: Mapping[str, str]) -> dict[str, int]:
-    """Return for each fold how many of its jobs wait for workers, locks and pauses: by that rows are sorted.
-
-    It is all that has to be known of the folds that are not shown.
-    """
+    """Return the number of ready, blocked and paused jobs of each fold, by which rows are sorted."""
     found: dict[str, int] = {}
     for number, group in enumerate(look.groups):
         if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
@@ -209,13 +205,13 @@ async def _piled(look: Look, labels: Mapping[str, str]) -> dict[str, int]:
 
 
 def _label(name: str, under: str) -> str:
-    """Return the fold of a name: up to the next slash behind ``under``, or the name."""
+    """Return the fold of a name: up to the next slash after ``under``, or the whole name."""
     head, slash, _ = name[len(under) :].partition("/")
     return f"{under}{head}{slash}"
 
 
 def _hold(fold: Fold, look: Look, groups: Iterable[Group], names: Sequence[str]) -> None:
-    """Put to a fold who takes its names, and what pauses all of them."""
+    """Set the workers of a fold, and the pause that applies to all of its names."""
     held = look.held
     asked = {(group.name, need_of(group.lane)) for group in groups} | {(name, Need()) for name in names}
     fold.workers = tuple(sorted(frozenset().union(*{held.takers.of(name, need) for name, need in asked})))
@@ -227,7 +223,7 @@ def _hold(fold: Fold, look: Look, groups: Iterable[Group], names: Sequence[str])
 
 
 def spread(spans: list[float]) -> Spread | None:
-    """Return the spread of some seconds; None of none."""
+    """Return the percentiles of durations; None if there are none."""
     if not spans:
         return None
     ranked = sorted(spans)
@@ -235,12 +231,12 @@ def spread(spans: list[float]) -> Spread | None:
 
 
 def _reach(now: datetime, stamps: list[str]) -> float:
-    """Return how far back some stamps tell of everything, in seconds."""
+    """Return the period in seconds that the timestamps cover completely."""
     if len(stamps) < MEASURED_MAX:
         return MEASURED_S
     return min(max((now - moment_of(min(stamps))).total_seconds(), 1), MEASURED_S)
 
 
 def _a_minute(now: datetime, moments: list[datetime], back_s: float) -> float:
-    """Return how many of some moments there are a minute."""
+    """Return the rate per minute of recent events."""
     return sum((now - moment).total_seconds() <= back_s for moment in moments) * 60 / back_s

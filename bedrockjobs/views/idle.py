@@ -1,7 +1,4 @@
-"""Why a worker that is there runs nothing, or takes no more: in the words in which all others say it.
-
-One bounded look at the queue tells it for all workers of a page. It knows no page and no command.
-"""
+"""Why live workers are idle, from one bounded snapshot of the queue for all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from bedrockjobs.job.readiness import AskedNames, Asking, Takers, need_of
 from bedrockjobs.views.queues import GROUPS_A_TURN, Queues
 
 WORKERS_A_TURN = 10
-"""Workers whose patterns are indexed in one turn of the event loop: each may have 1,600."""
+"""Workers indexed between two yields to the event loop: each may have 1,600 patterns."""
 
 PAUSED = "what waits for it is paused"
 BLOCKED = "what waits for it needs a lock that another job holds"
@@ -21,14 +18,11 @@ NOTHING = "nothing is due for it"
 NO_NAMES = "it asks for no names"
 
 _FIRST = {"ready": READY, "blocked": BLOCKED, "paused": PAUSED}
-"""What is said of the standings of jobs that it would take, the first that fits."""
+"""Idle reasons by the standing of the jobs that a worker could take, in order of preference."""
 
 
 async def why_idle(queues: Queues, workers: Sequence[Asking]) -> dict[str, str]:
-    """Return for each of some workers why it takes nothing, in plain words.
-
-    One that is held back is so whatever waits. Where the look does not know all names, what it knows counts.
-    """
+    """Return the idle reason of each worker, by its name."""
     look = await queues.look()
     standings: dict[str, set[str]] = {worker.name: set() for worker in workers}
     asked = AskedNames()

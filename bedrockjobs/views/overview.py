@@ -1,4 +1,4 @@
-"""Overview, ListQueues and ListPauses: how things stand, for people and for whatever shows it to them."""
+"""Overview, ListQueues and ListPauses: the state of the queue at a glance."""
 
 from __future__ import annotations
 
@@ -28,28 +28,26 @@ from bedrockjobs.views.room import free_bytes
 from bedrockjobs.views.visible import visible_pattern
 
 TROUBLES_MAX = 1_000
-"""Schedules whose last run failed that are counted; their own page shows all."""
+"""Maximum count of schedules whose last run failed."""
 
 NEXT_SHOWN = 8
-"""Schedules that fire next."""
+"""Next schedules that are shown."""
 
 NEXT_LOOKED_AT = 100
-"""Schedules among which those are sought: some of them run at the moment."""
+"""Next schedules that are examined: some of them are running."""
 
 FAR_AWAY = "9999"
-"""What the nextRun of a schedule begins with that fires only when somebody asks for it."""
-
+"""Prefix of the nextRun of schedules that only run when triggered."""
 
 RULES_READ = 100
-"""Rules that are looked at for messages that do not arrive: all there may be."""
-
+"""Notification rules examined for failed deliveries: as many as may exist."""
 
 SET_ASIDE = ("failed", "unseen", "children", "repeating")
-"""What is counted of jobs nobody takes now: failed, failed and not seen, waiting for children, schedules."""
+"""Counts of jobs outside of the queue: failed, failed and unseen, waiting for children, schedules."""
 
 
 class Standings:
-    """How things stand with one server."""
+    """Builds the overview and the lists of queues and pauses, within a scope."""
 
     def __init__(
         self,
@@ -60,7 +58,7 @@ class Standings:
         settings: Settings,
         scope: Scope | None = None,
     ) -> None:
-        """Read through these, limited to a scope."""
+        """Read through the given views, which have the same scope."""
         self._scope = scope
         self._settings = settings
         self._reader = reader
@@ -69,11 +67,11 @@ class Standings:
         self._clock = clock
 
     async def overview(self, *, ahead: bool = True) -> OverviewReply:
-        """Return how things stand; without ``ahead`` schedules are not looked at for what comes next."""
+        """Return the overview; without ``ahead`` the next schedules are left out."""
         return (await self.overview_and_look(ahead=ahead))[0]
 
     async def overview_and_look(self, *, ahead: bool = True) -> tuple[OverviewReply, Look]:
-        """Return how things stand, and the look at the queue that it is made of."""
+        """Return the overview and the snapshot of the queue that it was made from."""
         look = await self._queues.look()
         totals = await self._queues.totals(look)
         given = {"most": ALL}
@@ -121,7 +119,7 @@ class Standings:
         )
 
     def _workers(self, look: Look) -> tuple[int, int]:
-        """Return how many workers are there and take jobs; of some names, how many take what is queued."""
+        """Return how many workers are live and how many take jobs; within a scope, how many take its jobs."""
         takers = look.held.takers
         if self._scope is None:
             return len(takers), takers.taking
@@ -129,7 +127,7 @@ class Standings:
         return len(found), len(found)
 
     async def _set_aside(self, scope: Scope) -> list[int]:
-        """Return how many jobs are ``SET_ASIDE``, of visible names."""
+        """Return the ``SET_ASIDE`` counts within a scope."""
         given = {"most": ALL, **aside_of(scope)}
         return list((await self._reader.view("set_aside_of_visible", given, 1, scans=True)).rows[0])
 
@@ -142,7 +140,7 @@ class Standings:
         ][:NEXT_SHOWN]
 
     async def queues(self, command: ListQueues) -> QueuesReply:
-        """Return a page of names, each with how its jobs stand."""
+        """Return a page of names with the counts of their jobs."""
         names = None
         if command.sort == "jobs":
             names = await self._queues.ranked(command.name, command.after, command.limit)
@@ -186,11 +184,11 @@ class Standings:
         return QueuesReply(queues=found)
 
     async def pauses(self) -> PausesReply:
-        """Return what is paused."""
+        """Return the active pauses."""
         rows = await self._queues.pauses()
         return PausesReply(pauses=[PauseReply(**row._asdict()) for row in rows])
 
 
 def _need(group: Group, on_all_hosts: dict[str, Need]) -> Need:
-    """Return what a group asks of its worker."""
+    """Return what a group requires of workers."""
     return on_all_hosts.get(group.name, Need()) if group.lane == EVERY_LANE else need_of(group.lane)

@@ -1,7 +1,7 @@
-"""What a person should know of the queue, each thing in a plain sentence, the most pressing first.
+"""Problems of the queue as sentences, the most urgent first.
 
-Pure: it is made of a look at the queue and of counts. Sentences begin with no capital and end with no full
-stop, so that a page, a terminal and a log may each put them into their own words; their stamps are UTC.
+Pure functions of a snapshot and counts. Sentences have no initial capital and no full stop, so that pages,
+the terminal and logs can embed them; timestamps are UTC.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from bedrockjobs.views.queues import Group, Held, Look, Totals
 from bedrockjobs.views.room import little_room
 
 LATE_S = 300
-"""Seconds a ready job may have waited before that is a problem: a free worker takes it at once."""
+"""Age in seconds from which a ready job is a problem: a free worker would take it at once."""
 
 SAID_MAX = 20
-"""Problems of one kind that are said one by one; the rest is counted."""
+"""Problems of one kind that are listed; the rest are only counted."""
 
 NAMED_MAX = 3
-"""Schedules that one sentence names; the others it counts."""
+"""Schedules named in one sentence; the rest are only counted."""
 
 NAME_CHARS_SAID = 60
-"""Length up to which a sentence holds a name: a few of them still fit on a line or two."""
+"""Maximum length of a name in a sentence: a few of them still fit on two lines."""
 
 EVERYTHING = "*"
 
 
 def short(name: str) -> str:
-    """Return a name as a sentence can hold it: the middle of a long one is left out."""
+    """Return a name for use in a sentence; a long one loses its middle."""
     if len(name) <= NAME_CHARS_SAID:
         return name
     half = NAME_CHARS_SAID // 2
@@ -53,7 +53,7 @@ def problems(
     rules: Iterable[RuleRow],
     free: int | None = None,
 ) -> list[Trouble]:
-    """Return what is wrong; ``last_failed`` are schedules whose last run failed, ``free`` bytes of disk."""
+    """Return all problems; ``last_failed`` are schedules whose last run failed, ``free`` is disk space."""
     words = little_room(free)
     found = [_problem("disk low", 0, words)] if words else []
     untaken = _untaken(look, totals, on_all_hosts)
@@ -70,9 +70,9 @@ def problems(
 
 
 def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
-    """Return the rules whose messages did not arrive when they were tried last.
+    """Return the notification rules whose last delivery failed.
 
-    Why is for admins, who see ``ListRules``: it may say where messages go.
+    The reason is left to ``ListRules``, which is for admins: it may contain the destination.
     """
     found = []
     for rule in rules:
@@ -94,14 +94,14 @@ def jobs(count: int, one: str, many: str, *, more: bool = False) -> str:
 
 
 def age_s(since: str, now: str) -> int:
-    """Return the whole seconds from a stamp to a later one; 0 where it is empty or not earlier."""
+    """Return the whole seconds between two timestamps; 0 if ``since`` is empty or not earlier."""
     if not since or since >= now:
         return 0
     return int((moment_of(now) - moment_of(since)).total_seconds())
 
 
 def pause_words(pause: PauseRow) -> str:
-    """Return who paused what, since when, and until when."""
+    """Return a pause as a sentence: pattern, author, start and end."""
     if pause.by == AT_LIMIT:
         return f"{short(pause.pattern)} waits for the end of a run"
     words = f"{short(pause.pattern) if pause.pattern.strip(EVERYTHING) else 'everything'} is paused"
@@ -115,7 +115,7 @@ def _problem(kind: str, count: int, detail: str, *, name: str = "", since: str =
 
 
 class _Untaken(NamedTuple):
-    """Ready jobs of one name that nobody takes."""
+    """Ready jobs of one name that no worker takes."""
 
     name: str
     need: Need
@@ -124,7 +124,7 @@ class _Untaken(NamedTuple):
 
 
 def _untaken(look: Look, totals: Totals, on_all_hosts: Mapping[str, Need]) -> list[Trouble]:
-    """Return what no worker takes: names one by one, those that wait longest first."""
+    """Return problems for names that no worker takes, the longest waiting first."""
     takers, now = look.held.takers, look.held.now
     found: list[Trouble] = []
     if totals.ready and not len(takers):
@@ -145,7 +145,7 @@ def _untaken(look: Look, totals: Totals, on_all_hosts: Mapping[str, Need]) -> li
 
 
 def _why_nobody(held: Held, name: str, need: Need) -> str:
-    """Return why nobody takes a name, to whoever may be told of all workers."""
+    """Return why no worker takes a name; empty within a scope, since it may name other workers."""
     return f": {held.takers.why_nobody(name, need)}" if held.tells_all else ""
 
 
@@ -164,7 +164,7 @@ def _untaken_names(look: Look) -> Iterable[_Untaken]:
 
 
 def _on_all_hosts(held: Held, schedules: Mapping[str, Need]) -> list[Trouble]:
-    """Return the schedules on all hosts whose next tick makes no job."""
+    """Return problems for schedules on all hosts whose next tick would create no job."""
     found = []
     for name, need in schedules.items():
         if held.takers.any_of(name, need) or held.pause_of(Group(EVERY_LANE, name, "")) is not None:
@@ -184,7 +184,7 @@ def _late(held: Held, totals: Totals) -> list[Trouble]:
 
 
 def _blocked(look: Look) -> list[Trouble]:
-    """Return the locks for which jobs wait for long."""
+    """Return problems for locks that block jobs for too long."""
     waiting: dict[str, tuple[int, str, int]] = {}
     for group in look.groups:
         holder = look.held.lock_holder(group)
@@ -205,7 +205,7 @@ def _blocked(look: Look) -> list[Trouble]:
 
 
 def _paused(look: Look) -> list[Trouble]:
-    """Return what somebody paused, and how much waits for it: a hold first, then the oldest pause."""
+    """Return the pauses with the number of jobs that they hold back: a hold first, then the oldest pause."""
     waiting: dict[str, tuple[int, int, bool]] = {}
     for group in look.groups:
         if look.held.standing(group, due=True) == "paused":
@@ -217,7 +217,7 @@ def _paused(look: Look) -> list[Trouble]:
     for pause in sorted(look.held.pauses.rows, key=_hold_first):
         due, later, more = waiting.get(pause.pattern, (0, 0, look.more))
         waits = _waiting(due, later, more=more or look.more)
-        if pause.by == AT_LIMIT:  # it does what it is for
+        if pause.by == AT_LIMIT:  # a limit that works as intended
             continue
         if pause.pattern == HOLD_PATTERN:
             words = f"{hold_words(pause)}; {waits}; {RELEASE}"
@@ -246,7 +246,7 @@ def _waiting(due: int, later: int, *, more: bool) -> str:
 
 
 def _drained(held: Held) -> list[Trouble]:
-    """Return the live workers that somebody lets take no more jobs."""
+    """Return the live workers that are drained."""
     found = []
     for drain in held.drains.values():
         if drain.worker in held.takers and held.tells_all:
@@ -259,7 +259,7 @@ def _drained(held: Held) -> list[Trouble]:
 
 
 def _listed(names: list[str]) -> str:
-    """Return some names in a sentence; those that are too many are counted."""
+    """Join names for a sentence; those beyond ``NAMED_MAX`` are only counted."""
     said, more = [short(name) for name in names[:NAMED_MAX]], len(names) - NAMED_MAX
     if more > 0:
         said.append(f"{more:,} more schedule{'s' if more > 1 else ''}")

@@ -1,8 +1,8 @@
-"""What is queued and what decides whether it may be taken: one bounded look, for all who ask.
+"""Snapshots of the queue: what is queued, and whether it may be taken.
 
-The words are those of ``bedrockjobs.job.readiness``. A look reads the queue by lane and name (a group), never
-job by job; where there are very many it stops at a limit and says ``more``: a count is then at least so high.
-For somebody who sees some names only, these are found first, and nothing else is looked at.
+The terms are those of ``bedrockjobs.job.readiness``. A snapshot reads the queue by lane and name (a group),
+never job by job. It is bounded: beyond a limit it sets ``more``, and its counts are then lower bounds.
+Within a scope it first finds the names in scope and reads nothing else.
 """
 
 from __future__ import annotations
@@ -29,82 +29,82 @@ from bedrockjobs.store.base import Reader
 from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pauses
 
 ANY_WALK = 1_000_000_000
-"""More names than there are: a walk through them ends with the last, or with the time of a query."""
+"""Effectively unlimited; the scan ends at the last name or at the query timeout."""
 
 NAMES_MAX = 1_000
-"""Names that match a pattern, or are all that somebody sees, that are looked at; there may be more."""
+"""Names examined for one pattern or scope; there may be more."""
 
 NAMES_WALKED = 40_000
-"""Names that are looked at for those that match: 40 ms of the reader."""
+"""Names scanned to find those that match: 40 ms of the reader."""
 
 LANES_MAX = 1_000
-"""Lanes that a look knows: there is one for each lock and each worker with jobs of its own."""
+"""Lanes in a snapshot: one for each lock and for each worker with jobs of its own."""
 
 GROUPS_MAX = 1_000
-"""Groups that a look knows one by one, some 20 seeks each."""
+"""Groups in a snapshot, about 20 index seeks each."""
 
 ALIKE_MAX = 100
-"""Names with the same beginning, up to a slash, that are known one by one; the others are one group."""
+"""Names with the same prefix, up to a slash, that get a group each; the others share one."""
 
 COUNTED_MAX = 10_000
-"""Jobs of one group that are counted at the most."""
+"""Maximum count of jobs in one group."""
 
 COUNTS_MAX = 10_000
-"""Jobs that one look counts, all in all: some 20 ms."""
+"""Jobs counted in one snapshot: about 20 ms."""
 
 COUNTED_LEAST = 10
-"""Jobs of one group that are counted in any case."""
+"""Minimum number of jobs counted in each group."""
 
 LOOKS_MAX = 20_000
-"""Pairs of a name and a lane that a page of names looks for."""
+"""Pairs of name and lane that are looked up for a page of names."""
 
 ASIDE_LOOKED_AT = 50_000
-"""Jobs that have failed, or wait, with the beginning that seen names have in common: 50 ms of the reader."""
+"""Failed or waiting jobs scanned within the common prefix of a scope: 50 ms of the reader."""
 
 OLDEST_MAX = 20_000
-"""The oldest jobs, among which runs of clients without a worker name are found: no index has them."""
+"""Oldest jobs scanned for runs of clients without a worker name, which no index covers."""
 
 HELD_MAX = 10_000
-"""Lanes of running jobs that a look knows: more than machines have workers."""
+"""Lanes of running jobs in a snapshot: more than machines have workers."""
 
 ALL = 100_000_000
-"""More jobs than fail, wait aside or repeat: of them all are counted, a million in a tenth of a second."""
+"""Effectively unlimited: jobs that failed, wait or repeat are all counted, a million in 0.1 s."""
 
 COUNT_S = 5.0
-"""Time after which a count of all that is queued is given up: then a bounded part of it is counted."""
+"""Timeout for counting the whole queue; after it, only a bounded part is counted."""
 
 COUNT_SLICE = 1_000
-"""Groups that are counted at once, so that other reads have their turn between."""
+"""Groups counted per query, so that other reads can run in between."""
 
 NAMES_COUNTED_MAX = 20_000
-"""Groups of a count of all that are kept, those with the most jobs: some 5 MB."""
+"""Groups kept from a full count, those with the most jobs: about 5 MB."""
 
 AGE_PER_COST = 20
-"""A count is good for so many times the time that it took: counting is then a twentieth of the reader."""
+"""A full count is cached for this many times its duration, so counting takes at most 5 % of the reader."""
 
 COUNTED_EACH_TIME = 20_000
-"""Jobs that are counted for each look, in some 20 ms; a count of more is kept and told with its age."""
+"""Jobs that are counted for every snapshot, in about 20 ms; a larger count is cached."""
 
 AGE_MAX_S = 60.0
-"""How old a count may be in any case."""
+"""Maximum age of a cached count."""
 
 GROUPS_A_TURN = 100
-"""Groups that are judged until others get their turn in the event loop."""
+"""Groups processed between two yields to the event loop."""
 
 HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
-"""A text that comes after every name."""
+"""Sorts after every name."""
 
 
 @dataclass(slots=True)
 class Group:
-    """The queued jobs of one lane and name, or of the rest of all names with one beginning."""
+    """The queued jobs of one lane and name, or of all remaining names with one prefix."""
 
     lane: str
     name: str
     oldest: str
-    """The lowest nextRun, due or not; empty where it is not known."""
+    """The lowest nextRun, due or not; empty if unknown."""
     rest: bool = False
-    """Whether it stands for ``name`` and all later names with the same beginning."""
+    """Whether it covers ``name`` and all later names with the same prefix."""
     due: int = 0
     later: int = 0
     more_due: bool = False
@@ -118,33 +118,33 @@ class Group:
 
 
 class Held(NamedTuple):
-    """What holds queued jobs back at one moment, and who takes them."""
+    """Pauses, held locks and workers at one point in time."""
 
     now: str
     pauses: Pauses
     holders: dict[str, int]
-    """Running jobs by the lock that they hold."""
+    """Running jobs, by the lock that they hold."""
     takers: Takers
     drains: dict[str, Drain]
     tells_all: bool = True
-    """Whether workers and jobs of other names may be told of."""
+    """Whether workers and jobs of any name may be named; False within a scope."""
 
     def standing(self, group: Group, *, due: bool) -> Standing:
-        """Return where the jobs of a group stand."""
+        """Return whether jobs of a group are ready, later, paused or blocked."""
         return standing(group.name, group.lane, due=due, pauses=self.pauses, holders=self.holders)
 
     def pause_of(self, group: Group) -> PauseRow | None:
-        """Return what pauses a group."""
+        """Return the pause that applies to a group."""
         return self.pauses.of(group.name, group.lane)
 
     def lock_holder(self, group: Group) -> int | None:
-        """Return the job that holds a group's lock."""
+        """Return the jobID of the job that holds a group's lock."""
         return lock_holder(group.lane, self.holders)
 
 
 @dataclass(slots=True)
 class Totals:
-    """Jobs by standing, as far as they were counted."""
+    """Counts of queued jobs by standing."""
 
     ready: int = 0
     later: int = 0
@@ -152,55 +152,55 @@ class Totals:
     blocked: int = 0
     mocked: int = 0
     untaken: int = 0
-    """Ready ones that no worker takes."""
+    """Ready jobs that no worker takes."""
     oldest: str = ""
-    """Since when the oldest ready one is due."""
+    """When the oldest ready job became due."""
     more: set[str] = field(default_factory=set)
-    """The counts behind which there are more."""
+    """The counts that are lower bounds."""
 
     def count(self, name: Standing, jobs: int, *, more: bool) -> None:
-        """Add jobs of one standing."""
+        """Add to the count of one standing."""
         setattr(self, name, getattr(self, name) + jobs)
         if more:
             self.more.add(name)
 
     def note_oldest(self, stamp: str) -> None:
-        """Note since when a ready job is due."""
+        """Update the due time of the oldest ready job."""
         if stamp:
             self.oldest = min(filter(None, (self.oldest, stamp)))
 
 
 class Look(NamedTuple):
-    """What one look at the queue found."""
+    """A snapshot of the queue."""
 
     held: Held
     groups: list[Group]
     more: bool
-    """Whether there are groups that it does not know."""
+    """Whether some groups were left out."""
     unlocked_lanes: list[str]
-    """The lanes whose due jobs are ready unless they are paused."""
+    """Lanes whose due jobs are ready unless paused."""
     age: float = 0.0
-    """Seconds since its jobs were counted."""
+    """Seconds since the jobs were counted."""
 
 
 class _Count(NamedTuple):
-    """All that is queued, counted."""
+    """A count of the whole queue."""
 
     groups: list[Group]
     more: bool
-    """Whether there are groups that were not kept."""
+    """Whether some groups were dropped."""
     at: float
-    """When it was begun, by the clock of the event loop."""
+    """When it began, in the time of the event loop."""
     cost_s: float
 
 
 class Queues:
-    """Looks at the queue of one server."""
+    """Takes snapshots of the queue, limited to a scope."""
 
     def __init__(
         self, reader: Reader, presence: WorkerRegistry, clock: Clock, scope: Scope | None = None
     ) -> None:
-        """Read from ``reader``, and live workers from ``presence``, for who sees the names of ``scope``."""
+        """Read jobs from ``reader`` and live workers from ``presence``."""
         self._reader = reader
         self._presence = presence
         self._clock = clock
@@ -208,10 +208,10 @@ class Queues:
         self._counted: _Count | None = None
         self._counting = asyncio.Lock()
 
-    # --- what holds back ---------------------------------------------------------------------------------
+    # --- pauses, locks and workers -----------------------------------------------------------------------
 
     async def held(self) -> Held:
-        """Read what holds queued jobs back, and who takes them."""
+        """Read the pauses, the held locks and the workers."""
         now = stamp_ms(self._clock.now())
         pauses = Pauses(await self.pauses(now))
         drains = (await self._reader.view("drained_workers", {}, HELD_MAX)).rows
@@ -224,13 +224,13 @@ class Queues:
         return Held(now, pauses, holders, takers, drained, self._scope is None)
 
     async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
-        """Return the pauses that hold, by pattern."""
+        """Return the active pauses, by pattern."""
         given = {"now": now or stamp_ms(self._clock.now())}
         rows = (await self._reader.view("pauses_held", given, PAUSES_MAX)).rows
         return visible_pauses(map(PauseRow._make, rows), self._scope)
 
     async def on_all_hosts(self) -> dict[str, Need]:
-        """Return what the schedules on all hosts ask of their workers, by name."""
+        """Return what schedules that run on all hosts require of workers, by name."""
         rows = (await self._reader.view("schedules_on_all_hosts", {}, LIST_MAX)).rows
         return {
             name: Need(decode_options(options).own_command)
@@ -238,10 +238,10 @@ class Queues:
             if sees(self._scope, name)
         }
 
-    # --- a look ------------------------------------------------------------------------------------------
+    # --- snapshots ---------------------------------------------------------------------------------------
 
     async def look(self) -> Look:
-        """Look at all that is queued, of names that are seen."""
+        """Take a snapshot of the whole queue, within the scope."""
         if self._scope is not None:
             names, more = await self.first_names(None, "", NAMES_MAX, NAMES_WALKED)
             look = await self.look_at(names)
@@ -263,7 +263,7 @@ class Queues:
         return Look(held, groups, more or page.more, open_lanes)
 
     async def look_at(self, names: Sequence[str]) -> Look:
-        """Look at what is queued of some names."""
+        """Take a snapshot of the given names."""
         if self._scope is None and (counted := await self._count_all()) is not None and not counted.more:
             wanted = set(names)
             age = asyncio.get_running_loop().time() - counted.at
@@ -280,9 +280,9 @@ class Queues:
         return Look(held, groups, more or page.more, [])
 
     async def _count_all(self) -> _Count | None:
-        """Return a count of all that is queued, as old as it may be for what it costs; None if it takes long.
+        """Return a count of the whole queue, cached in proportion to its cost; None if it takes too long.
 
-        Group by group in slices of the index; who asks meanwhile waits for the same count.
+        It reads the index in slices; concurrent callers wait for the same count.
         """
         loop = asyncio.get_running_loop()
         async with self._counting:
@@ -316,9 +316,9 @@ class Queues:
             return counted
 
     async def ranked(self, pattern: str | None, after: str, limit: int) -> list[str] | None:
-        """Return the names with the most due jobs that match, from behind one on; None if it takes long.
+        """Return matching names after ``after``, most due jobs first; None if too large to count, or scoped.
 
-        Names of which nothing is queued, runs or has failed are not among them.
+        Names without queued, running or failed jobs are left out.
         """
         if self._scope is not None or (counted := await self._count_all()) is None:
             return None
@@ -335,9 +335,13 @@ class Queues:
         ]
         found.sort(
             key=lambda name: (
-                -due.get(name, 0), -failed.get(name, 0), -running.get(name, 0), -later.get(name, 0), name
+                -due.get(name, 0),
+                -failed.get(name, 0),
+                -running.get(name, 0),
+                -later.get(name, 0),
+                name,
             )
-        )  # fmt: skip
+        )
         begin = found.index(after) + 1 if after in found else 0
         return found[begin : begin + limit]
 
@@ -346,8 +350,8 @@ class Queues:
         return [row[0] for row in page.rows], page.more
 
     async def _count(self, groups: list[Group], held: Held) -> None:
-        """Count the jobs of each group: of few groups very many, of many groups some."""
-        left = COUNTS_MAX  # of which those that are counted anew use nothing
+        """Count the jobs of each group; the fewer groups there are, the higher the limit for each."""
+        left = COUNTS_MAX  # recounted jobs are not subtracted
         open_groups = [group for group in groups if not group.rest]
         most = 0
         while open_groups:
@@ -368,7 +372,7 @@ class Queues:
         await self._count_rests([group for group in groups if group.rest], held, max(left, 0))
 
     async def _count_rests(self, rests: list[Group], held: Held, left: int) -> None:
-        """Count names that are not known one by one, where one pause holds all of them or none."""
+        """Count the groups that share names, if every pause applies to all of their names or to none."""
         for group in rests:
             group.more_due = group.more_later = True
         uniform = [group for group in rests if self._is_uniform(group, held)]
@@ -385,7 +389,7 @@ class Queues:
 
     @staticmethod
     def _is_uniform(group: Group, held: Held) -> bool:
-        """Tell whether each pause holds all names of a rest, or none of them."""
+        """Tell whether each pause applies to all names of a shared group or to none."""
         beginning = f"{prefix_of(group.name)}/"
         for pause in held.pauses.rows:
             fixed = literal_prefix(pause.pattern)
@@ -398,7 +402,7 @@ class Queues:
     # --- sums --------------------------------------------------------------------------------------------
 
     async def add_up(self, found: Look, groups: Iterable[Group], totals: Totals) -> None:
-        """Add groups of a look to their sums."""
+        """Add the counts of groups to ``totals``."""
         held = found.held
         for number, group in enumerate(groups):
             if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
@@ -413,12 +417,12 @@ class Queues:
                     totals.untaken += group.due
 
     async def totals(self, found: Look) -> Totals:
-        """Return the sums of a look at all that is queued."""
+        """Return the totals of a snapshot of the whole queue."""
         totals = Totals()
         await self.add_up(found, found.groups, totals)
         if found.more:
             totals.more |= {"ready", "later", "paused", "blocked", "mocked"}
-            if found.unlocked_lanes and not found.held.pauses.rows:  # then the lanes alone tell what is ready
+            if found.unlocked_lanes and not found.held.pauses.rows:  # lanes alone determine what is ready
                 await self._by_lanes(found, totals)
         if "ready" in totals.more:
             totals.more.add("untaken")
@@ -433,7 +437,7 @@ class Queues:
             totals.note_oldest(oldest)
 
     async def running(self) -> dict[str, int]:
-        """Return how many runs are in progress, by name."""
+        """Return the number of running jobs by name."""
         given = {"now": stamp_ms(self._clock.now()), "most": COUNTED_MAX + 1, "oldest": OLDEST_MAX}
         found: dict[str, int] = {}
         for name, count in (await self._reader.view("running_by_name", given, OLDEST_MAX, scans=True)).rows:
@@ -441,7 +445,7 @@ class Queues:
         return self._visible_counts(found)
 
     async def failed(self) -> dict[str, int]:
-        """Return how many jobs have failed, by name."""
+        """Return the number of failed jobs by name."""
         if self._scope is not None:
             given = aside_of(self._scope)
             return dict(
@@ -454,13 +458,13 @@ class Queues:
         return {name: count for name, count in counts.items() if sees(self._scope, name)}
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
-        """Return a page of the names of jobs; raises TimedOut where too few match in ``query_s``."""
+        """Return a page of names of jobs; raises TimedOut if too few match within ``query_s``."""
         return (await self.first_names(pattern, after, limit, ANY_WALK))[0]
 
     async def first_names(
         self, pattern: str | None, after: str, limit: int, walked: int
     ) -> tuple[list[str], bool]:
-        """Return the names that match among the next ``walked``, and whether there may be more."""
+        """Return the matching names among the next ``walked`` names, and whether there may be more."""
         found: set[str] = set()
         more = False
         patterns = patterns_of(pattern, self._scope)
@@ -485,13 +489,16 @@ class Queues:
 
 
 def aside_of(scope: Scope) -> dict[str, Any]:
-    """Return what a statement is given to count jobs that have failed or wait, of the names of a scope."""
+    """Return the parameters of statements that count failed and waiting jobs within a scope."""
     prefix = prefix_of_all(None, scope)
     return {
-        "low": prefix, "high": prefix + HIGHEST, "looked": ASIDE_LOOKED_AT, "visible": filter_of(scope),
-    }  # fmt: skip
+        "low": prefix,
+        "high": prefix + HIGHEST,
+        "looked": ASIDE_LOOKED_AT,
+        "visible": filter_of(scope),
+    }
 
 
 def prefix_of(name: str) -> str:
-    """Return the beginning of a name up to its first slash."""
+    """Return a name up to its first slash."""
     return name.partition("/")[0]

@@ -1,6 +1,6 @@
-"""Rows of ``views.sql`` as JSON text, with the keys of the replies that show them.
+"""Encode rows of ``views.sql`` as JSON text, with the keys of the reply classes.
 
-Texts that hold JSON are put in as they are spelled. It knows no commands and reads nothing.
+Stored JSON is inserted verbatim.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ def _value(value: Any) -> str:
 
 
 def _stored(value: Any) -> str:
-    """Return a text that holds JSON; an empty one holds none."""
+    """Return stored JSON text, or null if empty."""
     return value or "null"
 
 
 def keys_of(reply: type[Reply]) -> tuple[str, ...]:
-    """Return a reply's keys, in the order in which ``views.sql`` has its columns."""
+    """Return the keys of a reply, in the order of the columns of ``views.sql``."""
     return tuple(wire_name(field) for field in reply.model_fields)
 
 
 def _shape(reply: type[Reply], stored: Iterable[str] = ()) -> tuple[tuple[str, Write], ...]:
-    """Return for each column of a row its key, and how its value is written."""
+    """Return the key and the encoder of each column."""
     return tuple((f'"{key}":', _stored if key in stored else _value) for key in keys_of(reply))
 
 
@@ -42,11 +42,11 @@ def _written(shape: tuple[tuple[str, Write], ...], row: Sequence[Any]) -> str:
 _RUN = _shape(RunReply, stored=("result", "progress", "output", "data"))
 _LINE = _shape(OutputLine)
 _SCHEDULE = _shape(ScheduleReply)
-_TICK = _shape(TickReply)[:-2]  # how the runs ended is not in the row
+_TICK = _shape(TickReply)[:-2]  # the outcomes of runs are not in the row
 _EVENT = _shape(EventReply)
 
 REPEAT = keys_of(ScheduleReply).index("repeat")
-"""Where a row of a schedule has its repeat."""
+"""The column of a schedule's repeat."""
 
 PAUSED = keys_of(ScheduleReply).index("paused")
 """The column of a schedule's pause."""
@@ -56,7 +56,7 @@ _WORDS = keys_of(ScheduleReply).index("words")
 
 
 def run(row: Sequence[Any]) -> str:
-    """Return a run; of its stop the signal, not who asked for it. Its data is there where the row has it."""
+    """Return a run, with its data if the row has it; of its stop only the signal, not who requested it."""
     shape = _RUN if len(row) == len(_RUN) else _RUN[: len(row)]
     return _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
 
@@ -72,7 +72,7 @@ def schedule(row: Sequence[Any], words: str, paused: str) -> str:
 
 
 def tick(row: Sequence[Any], status: str, failed: int) -> str:
-    """Return a stretch of ticks, the status of the last of their runs, and how many of them failed."""
+    """Return a row of the tick history, with the status of the last run and the number of failed ticks."""
     more = f',"status":{quoted(status)}' if status else ""
     more += f',"failed":{failed}' if failed else ""
     return f"{_written(_TICK, row)[:-1]}{more}}}"

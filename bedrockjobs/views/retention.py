@@ -1,4 +1,4 @@
-"""ListRetention: what is kept, for how long, and how much there is of it."""
+"""ListRetention: retention limits and current usage."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from bedrockjobs.job.retention import Retention, retention_from
 from bedrockjobs.views import Views
 
 ALL = "*"
-"""The pattern of the server's own limits."""
+"""The pattern of the server-wide limits."""
 
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 
 
 class _Limits(NamedTuple):
-    """The limits of one kind."""
+    """Retention limits of one kind of rows."""
 
     seconds: int | None = None
     bytes: int | None = None
     most: int | None = None
 
     def over(self, seconds: int | None, size: int | None) -> _Limits:
-        """Return these with what somebody has set."""
+        """Return these limits, overridden by those that are set."""
         return _Limits(
             self.seconds if seconds is None else seconds, self.bytes if size is None else size, self.most
         )
@@ -45,7 +45,7 @@ class _Limits(NamedTuple):
 
 @handles(ListRetention)
 async def list_retention(views: Views, _: ListRetention) -> Answer:
-    """List the server's own limits, and those of patterns."""
+    """List the server-wide limits, then those of patterns."""
     page = await views.rows("retention", {})
     rows = {row.pattern: row for row in (retention_from(page.rows[0][0]) if page.rows else ())}
     own = rows.pop(ALL, Retention(ALL, "", ""))
@@ -93,6 +93,13 @@ async def _kept(views: Views, row: Retention, kind: str, limits: _Limits) -> dic
         count, used, oldest = (await views.page(f"use_of_{kind}", given, 1, scans=True)).rows[0]
         more = count >= COUNTED_KEPT_MAX
     return {
-        "name": row.pattern, "kind": kind, **limits._asdict(), "count": count, "used": used,
-        "more": more, "oldest": oldest, "by": row.by, "since": row.since,
-    }  # fmt: skip
+        "name": row.pattern,
+        "kind": kind,
+        **limits._asdict(),
+        "count": count,
+        "used": used,
+        "more": more,
+        "oldest": oldest,
+        "by": row.by,
+        "since": row.since,
+    }

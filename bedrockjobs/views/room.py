@@ -1,7 +1,4 @@
-"""Whether there is room on the disk of the database: the same words for people, rules and metrics.
-
-It knows the settings and the disk, no queue and no command.
-"""
+"""Free space on the disk of the database, for the overview, notification rules and metrics."""
 
 from __future__ import annotations
 
@@ -10,14 +7,14 @@ import shutil
 from bedrockjobs.base.settings import Settings
 
 ROOM_LOW_BYTES = 1024**3
-"""Room on the disk of the database below which it is low: a day of a busy queue."""
+"""Free space below which a warning is shown: a day of a busy queue."""
 
 WHEN_FULL = "when it is full no jobs are created"
-"""What comes of it."""
+"""The consequence, for messages."""
 
 
 def free_bytes(settings: Settings) -> int | None:
-    """Return the room on the disk of the database; None where it is not this machine's, or not known."""
+    """Return the free bytes on the disk of the database; None on PostgreSQL or if unknown."""
     if settings.on_postgresql:
         return None
     try:
@@ -27,7 +24,7 @@ def free_bytes(settings: Settings) -> int | None:
 
 
 def little_room(free: int | None) -> str:
-    """Return in a person's words that there is little room; empty where there is enough, or nobody knows."""
+    """Return a warning if little space is left; empty if there is enough or it is unknown."""
     if free is None or free >= ROOM_LOW_BYTES:
         return ""
     return f"{free / 1e6:,.0f} MB are free on the disk of the database: {WHEN_FULL}"

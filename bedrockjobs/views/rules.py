@@ -1,4 +1,4 @@
-"""ListRules: who is told of what, and how the delivery of the messages stands."""
+"""ListRules: notification rules with the status of their delivery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bedrockjobs.views import Views
 
 @handles(ListRules)
 async def list_rules(views: Views, command: ListRules) -> Answer:
-    """List the rules by name."""
+    """List notification rules by name."""
     page = await views.page("rules", {"after": command.after}, command.limit)
     return Answer(f'{{"rules":[{",".join(_shown(RuleRow._make(row)) for row in page.rows)}]}}')
 

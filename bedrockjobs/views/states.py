@@ -1,6 +1,6 @@
-"""Jobs state by state: how many are in each, and what a list of them shows beside each job.
+"""Counts of jobs by state, and details for the rows of job lists.
 
-Every count ends at a limit; where there are more it is at least so high. It knows no page and no protocol.
+Every count is capped; a capped count is a lower bound.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from bedrockjobs.views.queues import OLDEST_MAX
 from bedrockjobs.views.visible import filter_of, patterns_of
 
 CHILDREN_OF_MANY = 200
-"""Children of each job of a list that are counted: 10,000 of a page, 15 ms of the reader."""
+"""Maximum count of children per listed job: 10,000 for a page, 15 ms of the reader."""
 
 FAMILY_STATES = ("FINISHED", "FAILED", "RUNNING", "QUEUED", "CANCELLED")
-"""What children of a job are counted as; one that waits for its own family counts as queued."""
+"""States by which children are counted; a child that waits for its own children counts as queued."""
 
 ALL = ""
-"""The key of all jobs, whatever their state."""
+"""The key for jobs in any state."""
 
 KEPT = "kept"
-"""The key of jobs that ended well and are kept as runs."""
+"""The key for finished jobs that are kept as runs."""
 
 _HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 
 Counts = dict[str, tuple[int, bool]]
-"""How many jobs are in a state, and whether there may be more. RUNNING are those that are RUNQUEUED too."""
+"""Number of jobs by state, and whether there may be more. RUNNING includes RUNQUEUED."""
 
 
 class NewestRun(NamedTuple):
-    """The newest run of a job; ``progress`` is a JSON value or empty."""
+    """The newest run of a job; ``progress`` is JSON text or empty."""
 
     job_id: int
     run_id: int
@@ -49,19 +49,19 @@ class NewestRun(NamedTuple):
 
 
 class States:
-    """The counts of one server."""
+    """Counts jobs, limited to a scope."""
 
     def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
-        """Count with ``reader``, for somebody who sees the names of ``scope``, and ``data`` or not."""
+        """Read from ``reader``; without ``data`` progress is hidden."""
         self._reader = reader
         self._scope = scope
         self._data = data
 
     async def counts(self, pattern: str | None = None) -> Counts:
-        """Return how many jobs are in each state, of all names or of those that match a GLOB.
+        """Return the number of jobs by state, for all names or for those that match a GLOB.
 
-        Nothing is returned for a pattern without a fixed beginning, which would have to be sought among all
-        names, and where several are seen, which may have names in common.
+        Return nothing for a pattern without a literal prefix, which would need a full scan, and for a scope
+        of several patterns, which may overlap.
         """
         if self._scope is None and (pattern is None or not pattern.strip("*")):
             return await self._all()
@@ -102,13 +102,13 @@ class States:
         return nothing | found
 
     async def newest_runs(self, jobs: Iterable[int]) -> dict[int, NewestRun]:
-        """Return the newest run of each of some jobs, by jobID; a job without a run has none."""
+        """Return the newest run of each job that has one, by jobID."""
         rows = await self._of_jobs("newest_runs_of_jobs", jobs)
         found = map(NewestRun._make, rows)
         return {run.job_id: run if self._data else run._replace(progress="") for run in found}
 
     async def families(self, jobs: Iterable[int]) -> dict[int, FamilyCounts]:
-        """Return how many of the first ``CHILDREN_OF_MANY`` children of some jobs are in each state."""
+        """Count the first ``CHILDREN_OF_MANY`` children of each job by state."""
         rows = await self._of_jobs("families", jobs, most=CHILDREN_OF_MANY, visible=filter_of(self._scope))
         found = {}
         for job_id, text in rows:

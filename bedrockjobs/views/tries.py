@@ -1,6 +1,6 @@
-"""How the runs of a schedule ended: for each of its ticks, and since when it fails.
+"""Outcomes of a schedule's runs: by tick, and since when it has been failing.
 
-Pure functions of runs, which are for when each was meant, its cause and its status, the newest first.
+Pure functions of runs, given as (scheduled time, cause, status), newest first.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import NamedTuple
 from bedrockjobs.base.statuses import FAILED_STATUSES
 
 RUNS_LOOKED_AT = 1_000
-"""The newest runs of a schedule that are looked at for those that failed: some milliseconds."""
+"""Newest runs of a schedule that are examined: a few milliseconds."""
 
 Try = tuple[str, str, str]
 
 UNDECIDED = frozenset({"running", "returned", "snoozed", "terminated", "killed"})
-"""Statuses that say neither that a run succeeded nor that it failed; a person wanted the last two."""
+"""Statuses that count neither as success nor as failure; the last two are requested by a person."""
 
 
 class Standing(NamedTuple):
-    """How a schedule stands."""
+    """Whether a schedule is failing."""
 
     failing_since: str = ""
-    """For when the first run was meant that failed since the last success; empty if the last one did not."""
+    """Scheduled time of the first failed run since the last success; empty if the last run did not fail."""
     has_succeeded: bool = True
 
 
 def standing_of(tries: Iterable[Try]) -> Standing:
-    """Return since when a schedule fails, and whether any of the runs succeeded."""
+    """Return since when a schedule has been failing, and whether any run succeeded."""
     since = ""
     for meant_for, _, status in tries:
         if status in UNDECIDED:
@@ -42,10 +42,10 @@ def standing_of(tries: Iterable[Try]) -> Standing:
 
 
 class Ends:
-    """How the ticks of a schedule ended, by the newest run of each."""
+    """Outcomes of a schedule's ticks, each by its newest run."""
 
     def __init__(self, tries: Iterable[Try]) -> None:
-        """Read the runs of one schedule."""
+        """Index the runs of one schedule."""
         newest: dict[str, str] = {}
         for meant_for, cause, status in tries:
             if cause != "manual" and status not in ("returned", "snoozed"):
@@ -56,6 +56,6 @@ class Ends:
         self._failed: Sequence[int] = [0, *accumulate(failed)]
 
     def of(self, first: str, last: str) -> tuple[str, int]:
-        """Return the status of the last run for some ticks, empty if none is kept, and how many failed."""
+        """Return the status of the last run in a range of ticks, empty if none, and the number of failures."""
         low, high = bisect_left(self._ticks, first), bisect_right(self._ticks, last)
         return (self._statuses[high - 1] if high > low else "", self._failed[high] - self._failed[low])

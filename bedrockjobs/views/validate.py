@@ -1,6 +1,6 @@
-"""What a repeat means, for somebody who checks one: its errors, its traps, plain words and its next ticks.
+"""ValidateSchedule: errors, warnings, a description in words, and the next ticks of a repeat.
 
-Pure but for the handler of ValidateSchedule: the present moment is a parameter.
+Pure except for the handler: the current time is a parameter.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.schedule.repeat import complaint, never_again, next_run, parse_repeat
 
 TICKS_SHOWN = 5
-"""Next ticks in an answer."""
+"""Next ticks in a reply."""
 
 CLOCK_CHANGES_DAYS = 366
-"""Days ahead in which a zone's changes of the clock are looked for: all of a year, once."""
+"""Days ahead that are searched for clock changes: a full year."""
 
 WORDS_KEPT_MAX = 4_096
-"""Repeats whose words are remembered, so that a list of schedules does not make them anew each time."""
+"""Cached descriptions, so that lists of schedules do not compute them each time."""
 
 _BASES = {
     "SCHEDULED": "the moment it was due",
@@ -51,12 +51,12 @@ _UNITS = {"s": "second", "m": "minute", "h": "hour"}
 
 @handles(ValidateSchedule)
 def validate(serving: Serving, command: ValidateSchedule) -> Answer:
-    """Say what a schedule means by the server's time."""
+    """Validate a repeat at the server's current time."""
     return Answer(validated(command.repeat, serving.clock.now(), serving.settings.compatibility))
 
 
 def validated(text: str, now: datetime, compatibility: Compatibility) -> str:
-    """Return the answer to ValidateSchedule as JSON text: valid, errors, warnings, words, next."""
+    """Return the reply to ValidateSchedule as JSON text: valid, errors, warnings, words, next."""
     try:
         warnings, words, ticks = (
             _repeat(text, now, compatibility) if _BEDROCK.match(text) else _schedule(text, now)
@@ -70,7 +70,7 @@ def validated(text: str, now: datetime, compatibility: Compatibility) -> str:
 
 @lru_cache(maxsize=WORDS_KEPT_MAX)
 def words_of(text: str) -> str:
-    """Return a stored schedule in plain words, or what is wrong with it."""
+    """Return the description of a stored schedule, or its error."""
     try:
         zone, expression = cron.split_zone(text)
         return _words(expression, zone)
@@ -118,9 +118,7 @@ def _schedule(text: str, now: datetime) -> tuple[list[str], str, list[str]]:
     if schedule.years and not ticks:
         raise never_again(text)
     fields = "" if expression.startswith("{") else expression
-    warnings = [
-        *_reading(fields), *_quartz(fields), *_either(schedule), *_uneven(fields), *_single(fields)
-    ]  # fmt: skip
+    warnings = [*_reading(fields), *_quartz(fields), *_either(schedule), *_uneven(fields), *_single(fields)]
     if schedule.years:
         warnings += _left(ticks)
         zone = schedule.zone or zone
@@ -129,7 +127,7 @@ def _schedule(text: str, now: datetime) -> tuple[list[str], str, list[str]]:
 
 
 def _fields(expression: str) -> dict[str, str]:
-    """Return the fields of an expression by name, as it was read; nothing for a macro or an interval."""
+    """Return the fields of an expression by name; empty for a macro or an interval."""
     fields = expression.split()
     if len(fields) == 7:
         return dict(zip(_FIELDS, fields, strict=True))
@@ -139,7 +137,7 @@ def _fields(expression: str) -> dict[str, str]:
 
 
 def _ends_with_year(expression: str) -> bool:
-    """Tell whether six fields mean the same with a second of 0 before them."""
+    """Tell whether six fields are read as minute to year: the same as with a second of 0 in front."""
     try:
         return cron.parse(f"0 {expression.strip()}") == cron.parse(expression)
     except ValueError:
@@ -156,7 +154,7 @@ def _reading(expression: str) -> Iterator[str]:
 
 
 def _quartz(expression: str) -> Iterator[str]:
-    """Warn of numbers of weekdays beside a ``?``, by which one knows an expression of Quartz."""
+    """Warn of weekday numbers in an expression with ``?``, which is probably from Quartz."""
     days = _fields(expression).get("day-of-week", "")
     if "?" in expression and _WEEKDAY_NUMBER.search(days):
         yield (
@@ -176,7 +174,7 @@ def _left(ticks: list[str]) -> Iterator[str]:
 
 
 def _uneven(expression: str) -> Iterator[str]:
-    """Warn of steps that do not fit into what they are counted in."""
+    """Warn of steps that do not divide their range evenly."""
     for name, field in _steps(expression):
         for term in field.split(","):
             step = int(match[1]) if (match := _STEP.fullmatch(term)) else 1
@@ -192,12 +190,12 @@ def _uneven(expression: str) -> Iterator[str]:
 
 
 def _single(expression: str) -> Iterator[str]:
-    """Warn of steps that leave one value, such as ``*/60`` in minutes, which looks like more."""
+    """Warn of steps that match a single value, such as ``*/60`` in minutes."""
     for name, text in _fields(expression).items():
         for term in text.split(","):
             body, slash, step = term.partition("/")
             field = _BY_NAME[name]
-            # A step such as */7 in weekdays leaves one value too, and means what it says: once each week.
+            # A step such as */7 in weekdays also matches one value, but as intended: once a week.
             if not slash or int(step) == 1 or (body == "*" and int(step) <= field.high):
                 continue
             if len(members_of(field, term)) == 1:
@@ -206,7 +204,7 @@ def _single(expression: str) -> Iterator[str]:
 
 
 def _steps(expression: str) -> list[tuple[str, str]]:
-    """Return the fields that may have steps, an interval such as ``7m`` being one."""
+    """Return the fields that may have steps; an interval such as ``7m`` counts as one."""
     if interval := _INTERVAL.fullmatch(expression.strip()):
         return [(_UNITS[interval[2].lower()], f"*/{int(interval[1])}")]
     fields = _fields(expression)
@@ -217,7 +215,7 @@ def _steps(expression: str) -> list[tuple[str, str]]:
 
 
 class _Change(NamedTuple):
-    """A change of a zone's clock: the moment, and the offsets before and behind it."""
+    """A clock change of a zone: its time, and the UTC offsets before and after it."""
 
     moment: datetime
     before: timedelta
@@ -225,9 +223,9 @@ class _Change(NamedTuple):
 
 
 def _clock_changes(schedule: cron.Schedule, zone: tzinfo, name: str, now: datetime) -> Iterator[str]:
-    """Warn of wall-clock times that a change of the clock skips or repeats.
+    """Warn of wall-clock times that a clock change skips or repeats.
 
-    A schedule with ``*`` in its minute and in its hour goes on through both in real time, as one expects.
+    A schedule with ``*`` in minute and hour continues in real time through both, so it needs no warning.
     """
     if schedule.wild and schedule.hours == (1 << 24) - 1:
         return
@@ -247,7 +245,7 @@ def _clock_changes(schedule: cron.Schedule, zone: tzinfo, name: str, now: dateti
 
 
 def _changes(zone: tzinfo, now: datetime) -> Iterator[_Change]:
-    """Yield the changes within a year."""
+    """Yield the clock changes within a year."""
     if zone is UTC:
         return
     early = now.astimezone(UTC).replace(microsecond=0)

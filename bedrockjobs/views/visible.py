@@ -1,7 +1,4 @@
-"""What is left of patterns and of pauses for whoever sees some names only.
-
-Pure: it reads nothing. Without a scope all is visible.
-"""
+"""Patterns and pauses limited to a scope. Without a scope, everything is visible."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 
 WIDE = "*"
-"""What is told of a pause that covers other names too, where one pattern is told."""
+"""Shown instead of the pattern of a pause that is not contained in the scope."""
 
 
 def patterns_within(wanted: str | None, scope: Scope) -> tuple[str, ...]:
-    """Return by which patterns a list is asked for; raises Forbidden where that cannot be told."""
+    """Return the intersection of a pattern and a scope; raises Forbidden if it is too complex."""
     try:
         return scope.within([wanted or "*"])
     except TooManyPatterns as error:
@@ -30,17 +27,17 @@ def patterns_within(wanted: str | None, scope: Scope) -> tuple[str, ...]:
 
 
 def patterns_of(wanted: str | None, scope: Scope | None) -> tuple[str | None, ...]:
-    """Return the same where all names are visible: then what was wanted."""
+    """Return the patterns to search by: the intersection with the scope, or the given pattern without one."""
     return (wanted,) if scope is None else patterns_within(wanted, scope)
 
 
 def filter_of(scope: Scope | None) -> str | None:
-    """Return what the mark ``{visible}`` of a statement lets through: a JSON array of patterns, or all."""
+    """Return the parameter for ``{visible}`` in a statement: a JSON array of patterns, or None for all."""
     return None if scope is None else jsontext.dump(list(scope.patterns))
 
 
 def prefix_of_all(wanted: str | None, scope: Scope | None) -> str:
-    """Return the beginning of all names that match a pattern and are visible."""
+    """Return the common prefix of all names that match a pattern and are visible."""
     asked = literal_prefix(wanted or "")
     if scope is None:
         return asked
@@ -55,7 +52,7 @@ def sees(scope: Scope | None, name: str) -> bool:
 
 
 def overlaps(pattern: str, other: str) -> bool:
-    """Tell whether two patterns have names in common, as far as one can tell."""
+    """Tell whether two patterns may have names in common; False if their intersection is too complex."""
     try:
         return bool(common(pattern, other))
     except TooManyPatterns:
@@ -63,7 +60,7 @@ def overlaps(pattern: str, other: str) -> bool:
 
 
 def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[PauseRow, ...]:
-    """Return the pauses that hold visible names; of one that covers others too without who and why."""
+    """Return the pauses that apply to visible names; those that also apply to others lose their reason."""
     if scope is None:
         return tuple(pauses)
     found = []
@@ -76,6 +73,6 @@ def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[Pau
 
 
 def visible_pattern(pattern: str, scope: Scope | None) -> str:
-    """Return how the pattern of a pause is told: one that covers other names too as ``*``."""
+    """Return the pattern of a pause as shown: ``*`` if it also applies to names outside of the scope."""
     wide = scope is not None and pattern not in ("", HOLD_PATTERN) and not scope.holds(pattern)
     return WIDE if wide else pattern

@@ -23,9 +23,9 @@ from bedrockjobs.engine.presence import Nobody
 from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.unit import perform
 from bedrockjobs.job.rows import Job, job_from
-from bedrockjobs.store.postgresql.views import LIST_JOBS
+from bedrockjobs.store.postgresql.views import VIEWS
 from bedrockjobs.store.sqlite import SQLiteEngine
-from bedrockjobs.store.statements import STATEMENTS
+from bedrockjobs.store.statements import VIEWS as SQLITE_VIEWS
 from tests.model import Model, Outcome
 from tests.postgresql.cluster import CLUSTER
 
@@ -111,11 +111,19 @@ class Queue:
         return Outcome(200, "OK", json.loads(outcome.body) if outcome.body else None)
 
     def _listed(self, command: ListJobs) -> Outcome:
-        jobs = self.jobs((command.after, command.state, command.name, command.limit))
+        jobs = self.jobs(
+            {
+                "after": command.after,
+                "state": command.state,
+                "pattern": command.name,
+                "visible": None,
+                "limit": command.limit,
+            }
+        )
         return Outcome(200, "OK", {"jobs": [json.loads(render_with_state(job)) for job in jobs]})
 
-    def jobs(self, page: tuple[int, str | None, str | None, int]) -> list[Job]:
-        """Return a page of jobs: after a jobID, of a state, of a name, so many."""
+    def jobs(self, given: dict[str, Any]) -> list[Job]:
+        """Return a page of jobs, given the parameters of the view."""
         raise NotImplementedError
 
     def advance(self, seconds: float) -> None:
@@ -126,9 +134,9 @@ class Queue:
 class SQLiteQueue(Queue):
     """The handlers on a SQLite store."""
 
-    def jobs(self, page: tuple[int, str | None, str | None, int]) -> list[Job]:
+    def jobs(self, given: dict[str, Any]) -> list[Job]:
         """Return a page of jobs."""
-        return [job_from(row) for row in self.store._db.execute(STATEMENTS["list_jobs"], page)]
+        return [job_from(row) for row in self.store._db.execute(SQLITE_VIEWS["jobs"], given)]
 
 
 @contextmanager
@@ -142,10 +150,11 @@ def sqlite_engine(compatibility: Compatibility) -> Iterator[Engine]:
 class PostgreSQLQueue(Queue):
     """The handlers on a PostgreSQL store."""
 
-    def jobs(self, page: tuple[int, str | None, str | None, int]) -> list[Job]:
+    def jobs(self, given: dict[str, Any]) -> list[Job]:
         """Return a page of jobs."""
-        given = LIST_JOBS.parameters(dict(zip(("after", "state", "name", "limit"), page, strict=True)))
-        return [job_from(row) for row in self.store.session.run([(LIST_JOBS.sql, given)])[0]]
+        view = VIEWS["jobs"]
+        rows = self.store.session.run([(view.sql, view.parameters(given))])[0]
+        return [job_from(row) for row in rows]
 
 
 @contextmanager
