@@ -194,14 +194,16 @@ class Batch:
                 self._do(work, submission)
             else:  # nearly all of them
                 outcome = perform(context, command)
-                if isinstance(outcome, Answer) and outcome.waits_for is not None:
-                    self._park(work, submission, outcome.waits_for, searching=outcome.searching)
+                if isinstance(outcome, Answer):
+                    if outcome.waits_for is None:
+                        outcomes.append((submission, outcome))
+                        size += len(outcome.body)
+                    else:
+                        self._park(work, submission, outcome.waits_for, searching=outcome.searching)
                 elif type(outcome) is take.PassedOver and submission.may_look_again():
                     work.again.append(submission)
                 else:
                     outcomes.append((submission, outcome))
-                    if isinstance(outcome, Answer):
-                        size += len(outcome.body)
             if waiting.count:
                 self._serve_ready(work)
             if size > BATCH_ANSWER_BYTES_MAX:

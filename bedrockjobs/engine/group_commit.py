@@ -83,7 +83,11 @@ class GroupCommit:
 
 def taken_from(gathered: deque[Submission], most: int) -> tuple[list[Submission], int]:
     """Take so many submissions at the most; return those to be done, and the number that nobody needs."""
-    taken = [gathered.popleft() for _ in range(min(len(gathered), most))]
+    if len(gathered) <= most:
+        taken = [*gathered]
+        gathered.clear()
+    else:
+        taken = [gathered.popleft() for _ in range(most)]
     if not any([one.gone for one in taken]):  # noqa: C419 - a generator takes three times as long
         return taken, 0
     left = [one for one in taken if not one.gone or one.matters]

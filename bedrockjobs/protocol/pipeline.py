@@ -145,19 +145,25 @@ class Pipeline:
             return blocker
         if self.paused or self.closing or len(exchanges) >= self._pipelined_max:
             return None
-        self._parser.check = check
-        try:
-            request = self._parser.next_request() if self._buffer else None
-        except CommandError as error:
-            return self._break(error)
+        request = None
+        if self._buffer:
+            self._parser.check = check
+            try:
+                request = self._parser.next_request()
+            except CommandError as error:
+                return self._break(error)
         if request is None:
             if self._ended and not exchanges:
                 self.closing = True
             return None
-        headers = request.headers
-        wish = headers.get("connection", "").lower()
+        if request.ordinary:  # most requests
+            exchange = Exchange(closes=False)
+            exchange.authorization, exchange.command = request.authorization, request.command
+            exchanges.append(exchange)
+            return exchange
+        wish = request.headers.get("connection", "").lower()
         exchange = Exchange(wish in ("close", "forget"))
-        exchange.authorization = headers.get("authorization", "")
+        exchange.authorization = request.authorization
         if self._parser.size > CONNECTION_BYTES_FREE:
             exchange.size = self._parser.size
         exchanges.append(exchange)
@@ -189,7 +195,7 @@ class Pipeline:
             if len(exchanges) > 1:
                 exchange.held = True
                 return None
-        elif exchange.waits or (command.asks and command.names_asked > NAMES_AT_ONCE):
+        elif _is_barrier(command):
             self._blocker = exchange
         return exchange
 
@@ -333,7 +339,10 @@ class Pipeline:
         exchange.warning = kind.slips(request.headers)
         command = kind.read_raw(request.headers, request.body)
         if not exchange.warning:  # a cached request would be answered without it
-            self._requests.remember(request, command)
+            ordinary = command.where == "writer" and not (
+                command.reads or exchange.closes or _is_barrier(command)
+            )
+            self._requests.remember(request, command, ordinary=ordinary)
         return command
 
     def _break(self, error: CommandError) -> Exchange:
@@ -348,6 +357,11 @@ class Pipeline:
         self.answers_bytes += len(data)
         if exchange is self._exchanges[0]:
             self.writable = True
+
+
+def _is_barrier(command: Command[Any]) -> bool:
+    """Return whether later commands of the connection wait until this one is answered."""
+    return command.waiting or (command.asks and command.names_asked > NAMES_AT_ONCE)
 
 
 def _nothing(outcome: Answer) -> Outcome:

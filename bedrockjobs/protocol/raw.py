@@ -158,7 +158,7 @@ class RawParser:
                 if last == "content-length" and last in headers:
                     raise BadRequest("Malformed Content-Length", "Content-Length: expected it once")
                 headers[last] = _unescape(value) if "\\" in value else value
-        return Request(verb, headers, like_http=like_http)
+        return Request(verb, headers, authorization=headers.get("authorization", ""), like_http=like_http)
 
     def _expect_body(self, headers: dict[str, str]) -> None:
         self._body_left = 0

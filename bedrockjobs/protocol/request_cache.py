@@ -32,7 +32,10 @@ class Request:
     head: bytes = b""
     """The head as it was sent; empty where a body belongs to it."""
     command: Command[Any] | None = None
-    """What it was read as, where that is remembered."""
+    """The parsed command, if cached."""
+    ordinary: bool = False
+    """Whether the command is cached, and may run in one transaction with those before and after it."""
+    authorization: str = ""
     like_http: bool = False
     """Whether its first line is one of HTTP, by a method that HTTP does not have."""
 
@@ -42,6 +45,7 @@ class _Template:
     """A request without the value of its last line."""
 
     request: Request
+    command: Command[Any]
     field: str
     """What the last line gives, by its name in Python."""
     validator: Any
@@ -56,9 +60,10 @@ class RequestCache:
         self._templates: OrderedDict[bytes, _Template] = OrderedDict()
 
     def find(self, head: bytes) -> Request | None:
-        """Return the request of a head, if it or one that differs in the last value was read before.
+        """Return the cached request of a head, or of one that differs in the last value only.
 
-        None also where its last value is not plain: whoever reads it anew finds out what is wrong with it.
+        Short requests that differ in it share one object: it counts until the next call. None also if the
+        last value needs full parsing, which then reports any error.
         """
         known = self._whole.get(head)
         if known is not None:
@@ -77,17 +82,20 @@ class RequestCache:
             value = template.validator.validate_python(text)
         except (UnicodeDecodeError, ValidationError):
             return None
-        first = template.request
-        assert first.command is not None
-        return Request(first.verb, first.headers, command=first.command.with_value(template.field, value))
+        found = template.request
+        command = template.command.with_value(template.field, value)
+        if len(head) > HEAD_REMEMBERED_BYTES_MAX:
+            return Request(found.verb, found.headers, command=command, authorization=found.authorization)
+        found.command = command
+        return found
 
-    def remember(self, request: Request, command: Command[Any]) -> None:
-        """Remember a request, unless it is long or has a body."""
+    def remember(self, request: Request, command: Command[Any], *, ordinary: bool) -> None:
+        """Cache a request, unless it is long or has a body."""
         head = request.head
         if not head or len(head) > HEAD_REMEMBERED_BYTES_MAX:
             return
         if command.asked_again:
-            request.command = command
+            request.command, request.ordinary = command, ordinary
             _put(self._whole, head, request)
             return
         line = head.rfind(b"\n") + 1
@@ -99,8 +107,8 @@ class RequestCache:
             return
         field, validator = _last_field(type(command), name)
         if validator is not None:
-            request.command = command
-            _put(self._templates, head[:value_at], _Template(request, field, validator))
+            request.command, request.ordinary = command, ordinary
+            _put(self._templates, head[:value_at], _Template(request, command, field, validator))
 
 
 def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
