@@ -1,6 +1,6 @@
-"""The client for plain code: blocking sockets, safe to share between threads.
+"""The blocking client, safe to share between threads.
 
-A call takes an idle connection or makes one, so that no thread queues behind another's wait.
+A call takes an idle connection or makes a new one, so no thread waits for another's call.
 """
 
 from __future__ import annotations
@@ -8,37 +8,34 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.errors import CommandError
 from bedrockjobs.client.address import AnyAddress, UnixAddress
-from bedrockjobs.client.base import CONNECT_S, BaseClient
+from bedrockjobs.client.base import BaseClient, Connect, Exchange, Steps
 from bedrockjobs.client.credentials import Credentials
-from bedrockjobs.client.ending import Told, end_of_job, own_run
 from bedrockjobs.client.exchange import (
     Answer,
     AnswerReader,
     ConnectionLost,
     MalformedAnswer,
-    ServerUnreachable,
     UnreadableAnswer,
     answer_s,
     unreachable,
 )
-from bedrockjobs.client.tries import LOOK_S
-from bedrockjobs.commands import Command, Ping, Reply, RunReply
+from bedrockjobs.commands import Command, Reply, RunReply
 
 READ_BYTES = 262_144
-"""Size of one read: a whole answer of usual size at once."""
+"""Size of one read; a usual answer fits."""
 
 R = TypeVar("R", bound=Reply)
+V = TypeVar("V")
 
 _CLOCK = SystemClock()
 
 
 class _Connection:
-    """One connection, used by one call at a time."""
+    """A connection, used by one call at a time."""
 
     def __init__(self, address: AnyAddress, limit_s: float, credentials: Credentials) -> None:
         """Connect within ``limit_s``, twice that with TLS; raises ServerUnreachable."""
@@ -52,7 +49,7 @@ class _Connection:
 
     @property
     def fresh(self) -> bool:
-        """Tell whether the connection is open and silent; any byte now would be an end or a stray answer."""
+        """Return whether the connection is open and silent; any byte now is an end or a stray answer."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
@@ -60,7 +57,7 @@ class _Connection:
     def exchange(
         self, command: Command[Any], request: bytes, bytes_max: int, limit_s: float | None = None
     ) -> Answer:
-        """Send a request and return its answer, within ``limit_s`` if given; raises ConnectionLost."""
+        """Send a request and return its answer; raises ConnectionLost."""
         limit_s = answer_s(command) if limit_s is None else limit_s
         deadline = _CLOCK.monotonic() + limit_s
         reader = AnswerReader(bytes_max)
@@ -79,7 +76,7 @@ class _Connection:
         return answer
 
     def _receive(self, deadline: float) -> bytes:
-        """Return what comes next; raises OSError where nothing does."""
+        """Return the next bytes; raises OSError if there are none."""
         left = deadline - _CLOCK.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -110,7 +107,7 @@ def _connected(address: AnyAddress, limit_s: float) -> socket.socket:
 
 
 def _encrypted(plain: socket.socket, host: str, context: ssl.SSLContext) -> socket.socket:
-    """Return a connection with TLS over a plain one, which is closed where that fails."""
+    """Return a TLS connection over a plain one; close the plain one on failure."""
     try:
         return context.wrap_socket(plain, server_hostname=host)
     except BaseException:
@@ -124,54 +121,33 @@ class Client(BaseClient[_Connection]):
     >>> with Client("localhost:8888") as client:
     ...     job_id = client.call(CreateJob(name="foo", data={"value": 1})).job_id
 
-    One client may serve many threads. After a fork both processes may use it: each has its own connections.
+    Threads may share a client. After a fork both processes may use it: each makes its own connections.
     """
 
     def call(self, command: Command[R]) -> R:
         """Send a command and return its typed reply.
 
-        Raises the CommandError of a refusal, ServerUnreachable where nothing was sent, and ConnectionLost
-        where the outcome is unknown.
+        Raises the server's CommandError, ServerUnreachable if nothing was sent, and ConnectionLost if the
+        outcome is unknown.
         """
         return self._reply(command, self.exchange(command))
 
     def exchange(self, command: Command[Any]) -> Answer:
-        """Send a command and return the answer as it came; raises as ``call`` does."""
-        tries = self._tries(command)
-        self._look_back()
-        while True:
-            address = self._route.current
-            try:
-                return self._exchange_once(command, self._request(command), address)
-            except (ConnectionError, CommandError) as error:
-                pause = self._pause_after(tries, error, address)
-            self._pool.closed.wait(pause)
+        """Send a command and return the raw answer; raises as ``call`` does."""
+        return self._perform(self._exchange_steps(command))
 
     def wait_for_job(self, job_id: int, timeout: float | None = None) -> RunReply:
-        """Wait until a job has ended well and return its last run, with its ``result``.
+        """Wait until a job has ended successfully and return its last run, with its ``result``.
 
-        For jobs that end, and are taken by workers with a name. ``timeout`` is in seconds, None: no limit.
-        Raises JobFailed, JobNotEnded after the timeout, NoResult if nobody knows, WaitNeverEnds in a run that
-        the job waits for, and what ``call`` does. Warns after 5 s of a job that no live worker takes.
+        For jobs that end and are taken by named workers. ``timeout`` is in seconds; None means no limit.
+        Raises JobFailed, JobNotEnded on timeout, NoResult if the outcome is no longer known, WaitNeverEnds
+        within a run that the job waits for, and the errors of ``call``. Warns after 5 s if no live worker
+        takes the job.
         """
-        asking, began = end_of_job(job_id, timeout, own_run()), self._clock.monotonic()
-        asked = next(asking)
-        while True:
-            told: Told = 0.0
-            if isinstance(asked, float):
-                self._pool.closed.wait(asked)
-            else:
-                try:
-                    told = self.call(asked)
-                except CommandError as error:
-                    told = error
-            try:
-                asked = asking.send((told, self._clock.monotonic() - began))
-            except StopIteration as ended:
-                return cast("RunReply", ended.value)
+        return self._perform(self._wait_steps(job_id, timeout))
 
     def close(self) -> None:
-        """Close the idle connections; a call after this is an error."""
+        """Close the idle connections; the client can no longer be used."""
         self._pool.close()
 
     def __enter__(self) -> Self:
@@ -182,35 +158,26 @@ class Client(BaseClient[_Connection]):
         """Close the client."""
         self.close()
 
-    def _exchange_once(self, command: Command[Any], request: bytes, address: AnyAddress) -> Answer:
-        connection = self._pool.take(address) or _Connection(address, CONNECT_S, self._credentials)
-        reusable = False
+    def _perform(self, steps: Steps[V]) -> V:
+        """Perform the steps of an operation and return its result."""
         try:
-            answer = connection.exchange(command, request, self._answer_bytes_max)
-            reusable = not answer.closing
-        finally:
-            self._pool.give_back(connection, reusable=reusable)
-        answer.check()
-        return answer
+            step = next(steps)
+            while True:
+                try:
+                    outcome = self._perform_step(step)
+                except BaseException as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(outcome)
+        except StopIteration as ended:
+            result: V = ended.value
+            return result
 
-    def _look_back(self) -> None:
-        """Use the first server again if it is time to look and it answers; nothing else is sent to see it."""
-        first = self._route.to_look_at(self._clock.monotonic())
-        if first is None:
-            return
-        until = _CLOCK.monotonic() + LOOK_S
-        try:
-            connection = _Connection(first, LOOK_S, self._credentials)
-        except ServerUnreachable:
-            return
-        good = False
-        try:
-            left_s = max(until - _CLOCK.monotonic(), 0.0)
-            answer = connection.exchange(Ping(), self._request(Ping()), self._answer_bytes_max, left_s)
-            good = answer.code == 200 and not answer.closing
-        except ConnectionLost:
-            pass
-        finally:
-            self._pool.give_back(connection, reusable=good)
-        if good:
-            self._route.come_back()
+    def _perform_step(self, step: Connect | Exchange | float) -> Answer | _Connection | None:
+        if isinstance(step, Exchange):
+            connection: _Connection = step.connection
+            return connection.exchange(step.command, step.request, self._answer_bytes_max, step.limit_s)
+        if isinstance(step, Connect):
+            return _Connection(step.address, step.limit_s, self._credentials)
+        self._pool.closed.wait(step)
+        return None

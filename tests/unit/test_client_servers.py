@@ -185,8 +185,7 @@ async def test_first_server_that_is_not_back_yet(
 ) -> None:
     """No command is tried on it, and it is not looked at more often than agreed."""
     assert LOOK_S < RETURN_S
-    for module in ("blocking", "asynchronous"):
-        monkeypatch.setattr(f"bedrockjobs.client.{module}.LOOK_S", 0.05 if trouble == "silent" else 10.0)
+    monkeypatch.setattr("bedrockjobs.client.base.LOOK_S", 0.05 if trouble == "silent" else 10.0)
     first, second = servers
     await first.stop()
     async with kind(both(servers), clock=clock) as client:
