@@ -3,7 +3,8 @@
 ``run.py`` is the whole check: it is what the README's test command calls with the Python of a fresh virtual
 environment, and so what CI does. Everything that is missing and can be installed is installed; a check that
 cannot run fails. ``run.py --fast`` is for the time between two changes: it needs nothing of the system, no
-browser and no rights, installs nothing, and leaves out what takes long. Other arguments go to pytest.
+browser and no rights, installs nothing, and leaves out what takes long. ``run.py --nightly`` takes hours: it
+runs all tests with random examples and more of them, and then the storms. Other arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = {
@@ -78,8 +81,28 @@ RELIABILITY_LONG = [
 RELIABILITY_AT_ONCE = 4
 """Twice as many as there are cores: they spend half of their time waiting for servers that are away."""
 
+NIGHTLY = (
+    "reliability --kills 5000",
+    "reliability --power 20000",
+    "reliability --schedules 1000",
+    *(f"reliability --postgresql {storm}" for storm in ("kills", "ticks", "events", "waits")),
+    *(f"reliability --postgresql {storm}" for storm in ("takes", "stalls", "failovers", "cuts")),
+    "simulation --seeds 1-50000 --processes 2",
+    "fuzz --seconds 3600",
+    "reliability --soak 1h",
+)
+"""The storms of a night, run after all tests: modules of ``tests`` with their arguments."""
+
+NIGHTLY_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "random"}
+
 STEP_S_MAX = 2400
 """Time for one step, several times what it needs: a test has a limit of its own, the end of Python none."""
+
+NIGHTLY_STEP_S_MAX = 12 * 3600
+"""Time for one step of a night."""
+
+SLOWEST = 10
+"""Test files whose time is printed at the end: where to begin if the check takes too long."""
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 << 30
@@ -116,6 +139,9 @@ def checks(arguments: list[str]) -> list[list[list[str]]]:
     pytest = [sys.executable, "-m", "pytest"]
     if arguments == ["--fast"]:
         steps = [[[*pytest, *PARALLEL, *FAST]]]
+    elif arguments == ["--nightly"]:
+        storms = [[[sys.executable, "-m", *f"tests.{storm}".split()]] for storm in NIGHTLY]
+        return [[[*pytest, "-o", f"timeout={NIGHTLY_STEP_S_MAX}"]], *storms]
     elif arguments:
         steps = [[[*pytest, *arguments]]]
     else:
@@ -134,12 +160,23 @@ def checks(arguments: list[str]) -> list[list[list[str]]]:
     return steps
 
 
-def run(commands: list[list[str]], environment: dict[str, str]) -> list[str]:
-    """Run commands beside each other; return those that failed. What the others tell follows at the end."""
+def run(commands: list[list[str]], environment: dict[str, str], spent_s: Counter[str]) -> list[str]:
+    """Run commands in parallel, and count the seconds of each test file; return the commands that failed.
+
+    The first command prints as it goes; the output of the others follows at the end.
+    """
     names = [" ".join(command).replace(sys.executable, "python") for command in commands]
     print("\n".join(f"+ {name}" for name in names), flush=True)
     began = time.monotonic()
     with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        reports = [folder / f"{number}.xml" for number in range(len(commands))]
+        commands = [
+            [*command, f"--junit-xml={report}", "-o", "junit_family=xunit1"]
+            if "pytest" in command
+            else command
+            for command, report in zip(commands, reports, strict=True)
+        ]
         outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in commands[1:])]
         running = [
             subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
@@ -150,16 +187,20 @@ def run(commands: list[list[str]], environment: dict[str, str]) -> list[str]:
             if output is not None:
                 output.seek(0)
                 print(f"= {name}\n{output.read().decode(errors='replace')}", flush=True)
+        for report in filter(Path.exists, reports):
+            for case in ElementTree.parse(report).iter("testcase"):
+                spent_s[case.get("file", "")] += float(case.get("time", 0))
     print(f"= {time.monotonic() - began:.0f} s", flush=True)
     return failed
 
 
 def status_of(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit status of a step; one that does not end is killed, which is a status as well."""
+    """Return the exit status of a command, which is killed if it does not end in time."""
+    limit_s = NIGHTLY_STEP_S_MAX if "--nightly" in sys.argv else STEP_S_MAX
     try:
-        return process.wait(STEP_S_MAX)
+        return process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        print(f"killed after {STEP_S_MAX} s", flush=True)
+        print(f"killed after {limit_s} s", flush=True)
         process.kill()
         return process.wait()
 
@@ -181,21 +222,27 @@ def files_of(commands: list[list[str]]) -> Iterator[dict[str, str]]:
 def main() -> int:
     """Run every check, also after one has failed; return the exit status."""
     arguments = sys.argv[1:]
+    if len(arguments) > 1 and {"--fast", "--nightly"} & set(arguments):
+        sys.exit("--fast and --nightly stand alone: with arguments for pytest, leave them out")
     if "--fast" not in arguments:
         install_programs()
         node_programs()
-    elif len(arguments) > 1:
-        sys.exit("--fast stands alone: with arguments for pytest, leave it out")
     bin_folder = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     # Each worker of pytest and each server would compile everything again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if arguments == ["--fast"]:
         environment |= FAST_ENVIRONMENT
+    elif arguments == ["--nightly"]:
+        environment |= NIGHTLY_ENVIRONMENT
     failed: list[str] = []
+    spent_s: Counter[str] = Counter()
     for commands in checks(arguments):
         with files_of(commands) as files:
-            failed += run(commands, environment | files)
+            failed += run(commands, environment | files, spent_s)
+    print(f"The slowest of {len(spent_s)} test files:")
+    for file, seconds in spent_s.most_common(SLOWEST):
+        print(f"{seconds:8.1f} s  {file}")
     for name in failed:
         print(f"failed: {name}", file=sys.stderr)
     return 1 if failed else 0

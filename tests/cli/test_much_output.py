@@ -18,7 +18,7 @@ from live_server import clean_environment, start, stop
 from tests.effort import examples
 
 MB = 1_000_000
-PRINTED_MB = examples(12, night=100)
+PRINTED_MB = examples(5, night=100)
 OTHERS_MB = 0.2
 """Room for all that is no output: an empty database."""
 

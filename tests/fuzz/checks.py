@@ -9,13 +9,13 @@ import os
 
 import pytest
 
-from tests.effort import PROFILE
+from tests.effort import PROFILE, examples
 from tests.fuzz.campaign import Campaign, seeds_of
 from tests.fuzz.gates import Meter
 from tests.fuzz.hostile import HOSTILE
 from tests.fuzz.targets import TARGETS
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", examples(1, night=60)))
 """Time for the made-up inputs of each target."""
 
 SEED = int.from_bytes(os.urandom(4), "big") if PROFILE == "random" else 1

@@ -18,7 +18,7 @@ from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
 from tests.postgresql.conftest import Server
 from tests.postgresql.proxy import Proxy
 
-CUTS = examples(200, night=1_000)
+CUTS = examples(80, night=1_000)
 """Answers that are swallowed in one run; the nightly command does more."""
 
 OTHERS_EACH = 5

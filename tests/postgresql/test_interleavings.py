@@ -79,7 +79,7 @@ THREE = [
 ]
 
 
-THREE_MIXED = examples(50, night=1_000)
+THREE_MIXED = examples(20, night=1_000)
 """Orders of all steps of three units, drawn by lot."""
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from zlib import crc32
 
 import pytest
 import uvloop
 
 from tests.effort import PROFILE
 
+EACH = {"same": 4, "random": 1}
+"""One in so many tests also runs on asyncio's own loop; none does under the other profiles."""
 
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run each asynchronous test of this folder on both loops, or on the usual one where it must be fast."""
-    if PROFILE == "fast":
-        return {"uvloop": uvloop.new_event_loop}
-    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run the asynchronous tests of this folder on uvloop, and some of them on asyncio's loop as well."""
+    loops = {"uvloop": uvloop.new_event_loop}
+    if PROFILE in EACH and not crc32(item.nodeid.encode()) % EACH[PROFILE]:
+        loops["asyncio"] = asyncio.new_event_loop
+    return loops
 
 
 @pytest.fixture(autouse=True)

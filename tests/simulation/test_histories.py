@@ -15,7 +15,7 @@ from tests.reliability.faults import FAULTS
 from tests.simulation.__main__ import environment
 
 SHARES = 4
-SEEDS = examples(320, night=20_000)
+SEEDS = examples(120, night=20_000)
 """Histories of one run; the nightly command goes through ten times as many as a night of these tests."""
 
 FOUND_WITHIN = 60

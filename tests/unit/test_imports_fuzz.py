@@ -171,7 +171,7 @@ def texts(kind: str) -> st.SearchStrategy[str]:
 def test_a_reader_reads_or_says_why_not(kind: str) -> None:
     """Whatever the text is."""
 
-    @settings(max_examples=examples(150, night=5_000), deadline=None)
+    @settings(max_examples=examples(50, night=5_000), deadline=None)
     @given(texts(kind))
     def check(text: str) -> None:
         try:
@@ -253,7 +253,7 @@ def test_definitions_are_read_or_say_why_not(form: Format) -> None:
     """In each of the three formats."""
     piece: Any = st.one_of(st.sampled_from(DEFINITIONS[form]), st.sampled_from(COMMON), st.text(max_size=3))
 
-    @settings(max_examples=examples(150, night=5_000), deadline=None)
+    @settings(max_examples=examples(50, night=5_000), deadline=None)
     @given(st.lists(piece, max_size=25).map("".join))
     def check(text: str) -> None:
         try:

@@ -86,7 +86,7 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(150, night=300), deadline=None)
+@settings(max_examples=examples(60, night=600), deadline=None)
 @given(ARGUMENTS)
 def test_every_expression_that_is_written_means_the_same(arguments: dict[str, str]) -> None:
     """Whatever the arguments are: the same, or refused."""

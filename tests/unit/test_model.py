@@ -47,7 +47,7 @@ MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2100, 12, 31))
 
 
 @given(MOMENTS, st.lists(STEPS, min_size=1, max_size=5))
-@settings(max_examples=examples(200, night=400), deadline=None)
+@settings(max_examples=examples(100, night=1_000), deadline=None)
 def test_modifiers_move_a_moment_as_sqlite_does(
     sqlite: sqlite3.Connection, moment: datetime, steps: list[str]
 ) -> None:
@@ -119,7 +119,7 @@ def test_milliseconds_are_written_where_there_are_any(microsecond: int, expected
 @example("[c-a]", "c")
 @example("[a-b-c]", "-")
 @example("[^]a]", "]")
-@settings(max_examples=examples(400, night=1_000), deadline=None)
+@settings(max_examples=examples(150, night=1_000), deadline=None)
 def test_glob_matches_as_sqlite_does(sqlite: sqlite3.Connection, pattern: str, name: str) -> None:
     """Every pattern, the malformed ones too."""
     (expected,) = sqlite.execute("SELECT ? GLOB ?", (name, pattern)).fetchone()

@@ -51,7 +51,7 @@ def command_of(head: bytes, requests: RequestCache) -> Command[object]:
     return command
 
 
-@settings(max_examples=examples(400, night=3_000))
+@settings(max_examples=examples(100, night=3_000))
 @given(st.lists(heads, min_size=2, max_size=8))
 def test_nothing_is_remembered_wrongly(asked: list[bytes]) -> None:
     requests = RequestCache()
@@ -59,7 +59,7 @@ def test_nothing_is_remembered_wrongly(asked: list[bytes]) -> None:
         assert meaning(head, requests) == meaning(head, RequestCache()), head
 
 
-@settings(max_examples=examples(1_000, night=3_000))
+@settings(max_examples=examples(300, night=3_000))
 @given(heads, st.sampled_from(LINES), st.sampled_from(LINES))
 @example(b"Ping", b"connection: wait", b"connection: close")
 def test_neither_are_requests_that_differ_in_their_last_line(

@@ -19,14 +19,14 @@ letters = st.text("ab[]^-*?/é😀\\", max_size=12)
 
 
 @given(name=letters, pattern=letters)
-@settings(max_examples=examples(500, night=1_500), deadline=None)
+@settings(max_examples=examples(150, night=1_500), deadline=None)
 def test_glob_is_sqlites(name: str, pattern: str) -> None:
     expected = bool(_plain.execute("SELECT ? GLOB ?", (name, pattern)).fetchone()[0])
     assert glob(name, pattern) is expected
 
 
 @given(start=letters, rest=letters)
-@settings(max_examples=examples(200, night=500), deadline=None)
+@settings(max_examples=examples(80, night=500), deadline=None)
 def test_glob_of_names_that_share_a_beginning(start: str, rest: str) -> None:
     for pattern in (start + "*", start, start + rest, start + "?" + rest, "*" + rest, start + "*" + rest):
         expected = bool(_plain.execute("SELECT ? GLOB ?", (start + rest, pattern)).fetchone()[0])
