@@ -1,7 +1,7 @@
-"""The web pages of a server, under ``/ui/``: made here, kept fresh by one stream, nothing from outside.
+"""Web pages under ``/ui/``, rendered by the server and refreshed through one event stream.
 
-A page is a module with ``PAGES``, and a template. Pages only read; what a person does goes to the commands
-over HTTP as from any other client. They know nothing of tables, of the writer or of other protocols.
+A page is a module with ``PAGES``, and a template. Pages only read; actions are sent as commands over HTTP,
+as by any other client. Nothing is loaded from other hosts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bedrockjobs.pages.site import Site
 from bedrockjobs.service import VERSION, Service
 
 PATH_CHARS_SHOWN = 200
-"""Length up to which a page that does not exist is named: what was typed may be a kilobyte."""
+"""Maximum length of an unknown path in the error page."""
 
 _MODULES = (
     overview,
@@ -53,7 +53,7 @@ _MODULES = (
 
 
 def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
-    """Return the routes of the pages, of their static files and of their stream."""
+    """Return the routes of the pages, the static files and the event stream."""
     site = Site(service, settings)
     pages = [site.get(path, page) for module in _MODULES for path, page in module.PAGES]
     return [
@@ -73,19 +73,19 @@ def _is_browser(request: web.Request) -> bool:
 
 
 async def _unknown(_: Site, request: web.Request) -> web.StreamResponse:
-    """Refuse what is no page: a browser with a page that says it, others as the commands do."""
+    """Answer 404: as a page for browsers, in plain form for others."""
     if not _is_browser(request):
         raise web.HTTPNotFound
     raise NotFound("No such page", f"There is no page {request.path[:PATH_CHARS_SHOWN]}")
 
 
 async def _to_pages(_: web.Request) -> web.Response:
-    """Send ``/ui`` on to the first page, whatever path a proxy has put before."""
+    """Redirect ``/ui`` to the first page, relative to any path prefix of a proxy."""
     return web.Response(status=302, headers={"Location": "ui/", "Vary": "Accept"})
 
 
 async def _about(request: web.Request) -> web.Response:
-    """Answer ``GET /``: a browser goes to the pages, others are told what this is."""
+    """Answer ``GET /``: redirect browsers to the pages, describe the service to others."""
     if _is_browser(request):
         return await _to_pages(request)
     lines = (

@@ -1,7 +1,4 @@
-"""What addresses of lists have in common: times, and which jobs or runs are asked for.
-
-Pure but for the refusal of what cannot be read; it knows no page.
-"""
+"""Query parameters that several lists have in common."""
 
 from __future__ import annotations
 
@@ -14,16 +11,13 @@ from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.wire import Timestamp, stamped
 
 TEXT_CHARS_MAX = 200
-"""Characters of a text that is sought in data or output."""
+"""Maximum length of a search text."""
 
 _STAMP: TypeAdapter[str | datetime] = TypeAdapter(Timestamp)
 
 
 def time_in(given: Mapping[str, str], key: str) -> str | None:
-    """Return the stamp of a time in an address, which is UTC unless it says otherwise.
-
-    Raises BadArguments.
-    """
+    """Return a query parameter as a timestamp; it is UTC unless it has an offset. Raises BadArguments."""
     if key not in given:
         return None
     try:
@@ -33,7 +27,7 @@ def time_in(given: Mapping[str, str], key: str) -> str | None:
 
 
 def text_in(given: Mapping[str, str]) -> str | None:
-    """Return the text that is sought; raises BadArguments where it is too long."""
+    """Return the search text; raises BadArguments if it is too long."""
     text = given.get("text")
     if text is not None and len(text) > TEXT_CHARS_MAX:
         raise BadArguments("Malformed text", f"text: expected at most {TEXT_CHARS_MAX} characters")
@@ -41,5 +35,5 @@ def text_in(given: Mapping[str, str]) -> str | None:
 
 
 def iso(stamp: str | None) -> str | None:
-    """Return a stamp as an address has it."""
+    """Return a timestamp as a query parameter."""
     return stamp and f"{stamp.replace(' ', 'T')}Z"

@@ -1,6 +1,6 @@
-"""The last days of a schedule, each by its own calendar: how many ticks ran, failed, were missed or skipped.
+"""Calendar of a schedule: per day, how many ticks ran, failed, were missed or skipped.
 
-Pure: made of rows of the ledger and of runs. It knows no page and no template.
+Pure functions of rows of the tick history and of runs.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from bedrockjobs.base.wire import moment_of
 from bedrockjobs.pages.ticking import next_ticks
 
 DAYS_SHOWN = 30
-"""Days that are shown: a month is what people ask about."""
+"""Days shown: about a month."""
 
 TICKS_TOLD = 1_000
-"""Ticks that are told apart by their days one by one, 10 us each; more are spread evenly."""
+"""Ticks assigned to their days one by one, 10 us each; more are distributed evenly."""
 
 WIDTH, HEIGHT, LEFT = 640, 110, 34
-"""Size of the chart, and the room of its scale, in its own units."""
+"""Size of the chart, and the width of its scale, in SVG units."""
 
 MISSED = frozenset({"server down", "no worker", "too late", "no ping"})
-"""Why a tick did not run that somebody counts on: nobody decided so."""
+"""Reasons that count as missed: nobody decided to skip the tick."""
 
 KINDS = (("ran", "success"), ("failed", "fail"), ("missed", "missed"), ("skipped", "skipped"))
-"""What becomes of ticks, with its mark, from the foot of a bar to its top."""
+"""Outcomes of ticks with their marks, from the bottom of a bar to its top."""
 
 
 class Ledger(NamedTuple):
-    """A row of the ledger, as the view has it."""
+    """A row of the tick history."""
 
     tick: str
     until: str
@@ -45,7 +45,7 @@ class Ledger(NamedTuple):
 
 @dataclass(slots=True)
 class Day:
-    """A day of the schedule's own calendar."""
+    """A day in the schedule's time zone."""
 
     day: date
     ran: int = 0
@@ -53,23 +53,23 @@ class Day:
     missed: int = 0
     skipped: int = 0
     about: bool = False
-    """Whether some of its ticks were spread evenly over several days."""
+    """Whether some of its ticks were distributed evenly over several days."""
 
     @property
     def total(self) -> int:
-        """Return how many ticks it had."""
+        """Return the number of its ticks."""
         return self.ran + self.failed + self.missed + self.skipped
 
     @property
     def words(self) -> str:
-        """Return the day in words: ``Sat 2026-11-21: 3 ran, 1 failed``."""
+        """Return a description: ``Sat 2026-11-21: 3 ran, 1 failed``."""
         counts = [(kind, getattr(self, kind)) for kind, _ in KINDS]
         told = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
         return f"{self.day:%a %Y-%m-%d}: {'about ' if self.about and told else ''}{told or 'no tick'}"
 
 
 class Part(NamedTuple):
-    """A part of a bar: what it stands for, its mark, and where it lies."""
+    """A segment of a bar."""
 
     kind: str
     mark: str
@@ -89,10 +89,9 @@ class Bar(NamedTuple):
 def days_of(
     ledger: Iterable[Ledger], runs: Iterable[tuple[str, str, str]], repeat: str, zone: tzinfo, now: datetime
 ) -> list[Day]:
-    """Return the last days, the oldest first.
+    """Return the last days, oldest first.
 
-    ``runs`` are the moment each was meant for, its cause and its status, the newest first. A tick failed
-    whose newest run did, however often it was tried before.
+    ``runs`` are (scheduled time, cause, status), newest first. A tick failed if its newest run failed.
     """
     today = now.astimezone(zone).date()
     days = [Day(today - timedelta(days=back)) for back in reversed(range(DAYS_SHOWN))]
@@ -114,7 +113,7 @@ def days_of(
 
 
 def _enter(row: Ledger, days: Sequence[Day], begins: Sequence[datetime], repeat: str, most: int) -> int:
-    """Add a row to its days; return how many ticks were looked at for that."""
+    """Add a row to its days; return how many ticks were computed."""
     first, last = (bisect_right(begins, moment_of(stamp)) - 1 for stamp in (row.tick, row.until))
     kind = "ran" if row.outcome != "skipped" else "missed" if row.reason in MISSED else "skipped"
     if last < 0:
@@ -134,7 +133,7 @@ def _enter(row: Ledger, days: Sequence[Day], begins: Sequence[datetime], repeat:
 
 
 def _places(row: Ledger, begins: Sequence[datetime], repeat: str) -> list[int]:
-    """Return the day of each tick of a row, as the schedule is now."""
+    """Return the day index of each tick of a row, by the current schedule."""
     found: list[int] = []
     until = moment_of(row.until)
     for tick in next_ticks(repeat, moment_of(row.tick) - timedelta(seconds=1)):
@@ -145,7 +144,7 @@ def _places(row: Ledger, begins: Sequence[datetime], repeat: str) -> list[int]:
 
 
 def _spread(row: Ledger, kind: str, days: Sequence[Day], begins: Sequence[datetime]) -> None:
-    """Add the ticks of a row to its days as if they came evenly."""
+    """Distribute the ticks of a row evenly over its days."""
     begin, end = moment_of(row.tick), moment_of(row.until)
     step = (end - begin) / max(row.ticks - 1, 1)
     ends = [*begins[1:], begins[-1] + timedelta(days=2)]
@@ -163,7 +162,7 @@ def _add(day: Day, kind: str, count: int) -> None:
 
 
 def bars_of(days: Sequence[Day]) -> list[Bar]:
-    """Return the days as bars, each as high as it has ticks."""
+    """Return one bar per day, proportional to its ticks."""
     most = max((day.total for day in days), default=0) or 1
     step = (WIDTH - LEFT) / len(days)
     found = []

@@ -1,6 +1,6 @@
-"""What happened, the newest first: by kind and name, page by page.
+"""The events page: newest first, filtered by kind and name.
 
-A page looks through events for a bounded time and says how far it got.
+The search is bounded in time; the page says how far it got.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KINDS = (
     "server joined",
     "server left",
 )
-"""Kinds that a person is offered; any other can be typed."""
+"""Suggested kinds; any other can be typed."""
 
 _FILTERS = ("kind", "name", "before")
 

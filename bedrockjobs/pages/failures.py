@@ -1,7 +1,6 @@
-"""What failed: jobs that wait for somebody to look, and runs that failed, were lost or took too long.
+"""The failures page: FAILED jobs and failed runs, grouped by fingerprint.
 
-What is alike stands together; groups that somebody has marked as seen are folded away below the others. One
-group has a page of its own, which reaches all of its failures.
+Groups that were marked as seen are collapsed below the others. Each group has a page of all its failures.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _FILTERS = ("name", "fingerprint", "before", "runsBefore")
 
 
 class Shown(NamedTuple):
-    """A page of failures: what is new, what was seen, and where it goes on."""
+    """A page of failures: new groups, seen groups, and where the next page begins."""
 
     groups: list[FailureGroupReply]
     seen: list[FailureGroupReply]
@@ -28,7 +27,7 @@ class Shown(NamedTuple):
 
 
 async def failures(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show what failed."""
+    """Show failures by group."""
     given = {name: request.query.get(name, "") for name in _FILTERS}
     wanted = {name: given[name] for name in ("name", "fingerprint") if given[name]}
     asked = ListFailures.read(wanted)

@@ -1,7 +1,4 @@
-"""How far the children of a job are: a bar of those that are done, failed, run and wait, and the failed ones.
-
-It knows no template.
-"""
+"""Progress of a job's children as a bar, with the first failed ones."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from bedrockjobs.pages.words import number
 from bedrockjobs.views.families import FamilyCounts
 
 FAILED_SHOWN = 20
-"""Children that failed which stand above all others."""
+"""Failed children listed above the others."""
 
 _PARTS = (
     ("done", "success", ("FINISHED",)),
@@ -22,11 +19,11 @@ _PARTS = (
     ("waiting", "QUEUED", ("QUEUED", "PAUSED")),
     ("cancelled", "CANCELLED", ("CANCELLED",)),
 )
-"""The parts of the bar from left to right: what each is called, the mark it has, and its states."""
+"""Segments of the bar from left to right: label, mark and states."""
 
 
 class Part(NamedTuple):
-    """A part of the bar: what it is called, its mark, how many, and where it lies, in percent of the bar."""
+    """A segment of the bar; its position and width are percentages."""
 
     called: str
     mark: str
@@ -40,17 +37,17 @@ class Family(NamedTuple):
 
     total: int
     more: bool
-    """Whether there are more than were counted."""
+    """Whether the count is a lower bound."""
     parts: list[Part]
-    """Those that are not empty."""
+    """The segments that are not empty."""
     words: str
-    """The bar in words: ``12 children: 9 done, 1 failed, 2 waiting``."""
+    """A text version: ``12 children: 9 done, 1 failed, 2 waiting``."""
     failed: list[Job]
-    """The first that have failed, without their data."""
+    """The first failed children, without their data."""
 
 
 async def family(site: Site, job_id: int) -> Family | None:
-    """Return how far a job's children are; None where it has none."""
+    """Return the progress of a job's children; None if it has none."""
     counts = await site.views.families.counts(job_id)
     if not counts.states:
         return None
@@ -59,7 +56,7 @@ async def family(site: Site, job_id: int) -> Family | None:
 
 
 def told(counted: FamilyCounts, failed: list[Job]) -> Family:
-    """Return a family of which there are so many in each state."""
+    """Return the progress bar for counts by state."""
     counts, more = counted
     total = sum(counts.values())
     parts: list[Part] = []

@@ -1,6 +1,6 @@
-"""What is typed into a form of a job or of a schedule, as parameters of a command, and all that is wrong.
+"""Parse the forms of jobs and schedules into parameters of a command, with all errors.
 
-Pure: the present moment is a parameter. It knows no page, no template and no service.
+Pure functions: the current time is a parameter.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ PLAIN = (
     "tags",
     "note",
 )
-"""Fields that are parameters as they are typed."""
+"""Fields that are sent as typed."""
 
 _ANY_JOB: dict[str, dict[str, Any]] = {"CreateJob": {}, "UpdateJob": {"jobID": 1}}
-"""What a command needs besides and a form does not ask for."""
+"""Required parameters that are not in the form."""
 
 _NOTHING = object()
 
 OPTION_FIELDS = ("cmd", "retries", "runTimeout", "tags", "note")
-"""Options of a job that have a field of their own; all others stand in ``other``, as a JSON object."""
+"""Options of a job with a field of their own; all others are in ``other``, a JSON object."""
 
 _REPEAT_FIELD = {True: "expression", False: "repeat"}
-"""The field of a repeat: in the form of a schedule it is its expression."""
+"""The field for the repeat, by whether the form is for a schedule."""
 
 
 class Checked(NamedTuple):
-    """A form that was looked at."""
+    """The result of checking a form."""
 
     errors: dict[str, str]
-    """What is wrong, in the server's words, by field."""
+    """Error messages by field."""
     parameters: dict[str, Any]
-    """What the command is to be sent."""
+    """Parameters of the command."""
     preview: dict[str, Any] | None
-    """What the repeat means, as ValidateSchedule says it, with the wall-clock time of each tick."""
+    """The reply to ValidateSchedule, with the wall-clock time of each tick."""
 
 
 class Typed(NamedTuple):
@@ -70,11 +70,11 @@ class Typed(NamedTuple):
     is_schedule: bool
     fields: Mapping[str, str]
     changed: frozenset[str]
-    """Fields that differ from what they were when the form was opened; only these are sent."""
+    """Fields that were changed since the form was opened; only these are sent."""
 
 
 def checked(typed: Typed, now: datetime, compatibility: Compatibility) -> Checked:
-    """Return what a form would send, and all that is wrong with it."""
+    """Return the parameters that a form would send, and all of its errors."""
     errors: dict[str, str] = {}
     parameters: dict[str, Any] = {
         name: typed.fields.get(name, "") for name in PLAIN if _is_given(typed, name)
@@ -98,14 +98,14 @@ def checked(typed: Typed, now: datetime, compatibility: Compatibility) -> Checke
 
 
 def field_of(name: str, is_schedule: bool) -> str:
-    """Return the field that a parameter is typed into."""
+    """Return the field of a parameter."""
     if name == "repeat":
         return _REPEAT_FIELD[is_schedule]
     return name if name in (*PLAIN, "firstRun") else "other"
 
 
 def previewed(text: str, now: datetime, compatibility: Compatibility) -> dict[str, Any]:
-    """Return what a repeat means: valid, errors, warnings, words, zone, and ticks in UTC and in its zone."""
+    """Return the reply to ValidateSchedule, with the zone, and the ticks in UTC and in the zone."""
     if not repeat.is_cron(text):
         try:
             repeat.parse_repeat(text, compatibility)
@@ -125,7 +125,7 @@ def previewed(text: str, now: datetime, compatibility: Compatibility) -> dict[st
 
 
 def filled(members: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of a form from a job's members, which are JSON texts."""
+    """Return the field values for a job, given its members as JSON texts."""
     job = {key: json.loads(text) for key, text in members.items() if key != "data"}
     other = {
         key: json.loads(members[key]) for key in sorted(OPTIONS & members.keys()) if key not in OPTION_FIELDS
@@ -150,7 +150,7 @@ def filled(members: Mapping[str, str]) -> dict[str, str]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return the zone and the expression of a schedule; of one whose zone is gone all of it."""
+    """Return the zone and the expression of a schedule; an unknown zone stays in the expression."""
     try:
         return cron.split_zone(text) if repeat.is_cron(text) else ("UTC", "")
     except ValueError:
@@ -158,14 +158,14 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_given(typed: Typed, name: str) -> bool:
-    """Tell whether a field is sent: what is left empty in a new job is left out, but for its name."""
+    """Tell whether a field is sent: empty fields of a new job are not, except for its name."""
     if typed.command == "CreateJob" and name == "name":
         return True
     return name in typed.changed and (bool(typed.fields.get(name)) or typed.command == "UpdateJob")
 
 
 def _repeat_of(typed: Typed) -> str:
-    """Return the repeat that is typed; empty where there is none."""
+    """Return the typed repeat, or an empty text."""
     if not typed.is_schedule:
         return typed.fields.get("repeat", "").strip()
     zone, expression = (typed.fields.get(name, "").strip() for name in ("zone", "expression"))
@@ -181,7 +181,7 @@ def _with_repeat(typed: Typed, text: str) -> dict[str, Any]:
 
 
 def _first_run(typed: Typed, now: datetime) -> dict[str, Any]:
-    """Return when a new job runs first: at a moment, or some time from now; raises ValueError."""
+    """Return the first run of a new job, as a timestamp or a delay; raises ValueError."""
     when = typed.fields.get("when", "now")
     if when == "moment" and typed.fields.get("firstRun"):
         return {"firstRun": typed.fields["firstRun"]}
@@ -194,7 +194,7 @@ def _first_run(typed: Typed, now: datetime) -> dict[str, Any]:
 
 
 def _other(typed: Typed, _: datetime) -> dict[str, Any]:
-    """Return the other options that are new or changed, those that are gone emptied; raises ValueError."""
+    """Return new and changed other options, and removed ones as empty texts; raises ValueError."""
     if "other" not in typed.changed:
         return {}
     given, before = (_object(typed.fields.get(name, "")) for name in ("other", "otherBefore"))
@@ -213,12 +213,12 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected a JSON object: {error}") from None
     if not isinstance(found, dict):
-        raise ValueError("expected a JSON object")  # noqa: TRY004  it is what was typed that is wrong
+        raise ValueError("expected a JSON object")  # noqa: TRY004  it is a value error of the form
     return found
 
 
 def _refused(command: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what the command's class says of parameters: a name and a sentence for each fault."""
+    """Validate parameters with the command class; return a name and a message for each error."""
     try:
         COMMANDS[command].model_validate({**_ANY_JOB[command], **parameters})
     except ValidationError as error:
@@ -227,9 +227,9 @@ def _refused(command: str, parameters: Mapping[str, Any]) -> list[tuple[str, str
 
 
 def laid_out(text: str) -> str:
-    """Return a JSON object with a line for each member, numbers as they are spelled.
+    """Pretty-print a JSON object, keeping the spelling of numbers.
 
-    One that is too long, or has a name twice, stays as it is.
+    Return the text unchanged if it is too long or has duplicate keys.
     """
     if len(text) > JSON_SHOWN_CHARS:
         return text

@@ -1,7 +1,7 @@
-"""The forms: a new job or schedule, perhaps like one there is, and changes of one that waits.
+"""Forms that create, copy and edit jobs and schedules.
 
-A form is looked at by the server while it is typed (``/ui/check``), and sent as a command like any other; it
-stays as it is until the command was done, so that nothing typed is lost.
+The server validates a form while it is being filled in (``/ui/check``). It is sent as an ordinary command,
+and stays open until that succeeds, so that no input is lost.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from bedrockjobs.pages.site import HEADERS, Pages, Site
 from bedrockjobs.protocol.http_answers import problem
 
 CHECK_BYTES_MAX = 524_288
-"""Size of a form that is looked at while it is typed: longer data are judged when they are sent."""
+"""Maximum size of a form for ``/ui/check``; longer data are only validated when they are sent."""
 
 SCHEDULES_ROLE = "operate"
-"""Who makes and changes schedules."""
+"""The role that creates and changes schedules."""
 
 DATA_CHECKED_CHARS = 100_000
-"""Length of data up to which they are looked at with the form."""
+"""Maximum length of data that the form sends to ``/ui/check``."""
 
 
 async def new_job(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show the form of a new job, filled from another one where the address says so."""
+    """Show the form for a new job, prefilled from another one if the URL says so."""
     return await _new(site, request, is_schedule=False)
 
 
 async def new_schedule(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show the form of a new schedule, filled from another one where the address says so."""
+    """Show the form for a new schedule, prefilled from another one if the URL says so."""
     return await _new(site, request, is_schedule=True)
 
 
@@ -91,7 +91,7 @@ async def _edit(site: Site, request: web.Request, *, is_schedule: bool) -> web.S
 
 
 async def _show(site: Site, request: web.Request, **given: Any) -> web.StreamResponse:
-    """Show a form; what belongs to edits alone is empty in others."""
+    """Show a form; values that only edits have are empty in others."""
     values = {"jobPriority": str(PRIORITY_DEFAULT), **given.pop("values")}
     more = any(values.get(name) for name in (*OPTION_FIELDS, "other"))
     context = {"copied": False, "job_id": 0, "tag": "", "source": "", "state": "", **given}
@@ -113,7 +113,7 @@ async def _members(site: Site, job_id: str) -> dict[str, str]:
 
 
 def _check_may(site: Site, command: str, *, is_schedule: bool) -> None:
-    """Refuse whoever may not send what the form sends."""
+    """Raise Forbidden if the caller may not send the form's command."""
     role, grant = SCHEDULES_ROLE if is_schedule else COMMANDS[command].role, site.caller.grant
     if role not in grant.roles:
         what = "a schedule" if is_schedule else command
@@ -129,7 +129,7 @@ PAGES: Pages = (
 
 
 def routes(site: Site) -> list[web.RouteDef]:
-    """Return the route that looks at a form."""
+    """Return the route that validates a form."""
 
     async def check(request: web.Request) -> web.Response:
         try:
@@ -146,7 +146,7 @@ def routes(site: Site) -> list[web.RouteDef]:
 
 
 async def _typed(site: Site, request: web.Request) -> Typed:
-    """Return the form that a browser sent; raises BadRequest, and TimedOut."""
+    """Read a form from a request; raises BadRequest and TimedOut."""
     if request.content_length is None or request.content_length > CHECK_BYTES_MAX:
         raise BadRequest("Malformed body", f"body: expected at most {CHECK_BYTES_MAX} bytes")
     try:

@@ -1,6 +1,6 @@
-"""One job: its state, why it does not run, what happened to it, its data, family and options.
+"""The page of one job: state, reasons why it waits, timeline, data, children and options.
 
-A job that is over is gone; its runs and what was told of it stay for a while and are shown as long.
+Its runs and events outlive it for a while, and are shown even when the job is gone.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from bedrockjobs.pages.words import option_text
 from bedrockjobs.views.families import Children
 
 RUNS_SHOWN = 20
-"""The newest runs of a job that its page shows."""
+"""Newest runs shown."""
 
 CHILDREN_SHOWN = 50
-"""Children on a page of them."""
+"""Children on a page."""
 
 LINES_SHOWN = 100
-"""The last lines of the newest run's output."""
+"""Last output lines of the newest run that are shown."""
 
 
 _PERHAPS = ("attempt", "error", "exitCode", "expires", "parentJobID")
-"""What a job's answer has only where there is something to say."""
+"""Optional members of a job's reply."""
 
 
 class Moment(NamedTuple):
-    """One thing that happened to a job: when, with which mark, in words, and the run it is about, or 0."""
+    """An entry of the timeline; ``run`` is 0 if it is not about a run."""
 
     at: str
     mark: str
@@ -99,13 +99,13 @@ PAGES: Pages = (("/ui/jobs/{jobID:[0-9]{1,18}}", job),)
 
 
 async def _members(site: Site, job_id: int) -> dict[str, str] | None:
-    """Return the members of a job as JSON texts; None where there is no such job."""
+    """Return the members of a job as JSON texts; None if it does not exist."""
     found = await site.views.job(job_id)
     return None if found is None else jsontext.members(render_with_state(found))
 
 
 async def _children(site: Site, job_id: int, after: int) -> Children:
-    """Return children without their data, which is not shown."""
+    """Return a page of children, without their data."""
     found = await site.views.families.children(job_id, after, CHILDREN_SHOWN)
     return found._replace(jobs=[child._replace(data="") for child in found.jobs])
 
@@ -119,7 +119,7 @@ async def _waits(site: Site, job_id: int) -> list[dict[str, Any]]:
 
 
 def _exit_status(shown: dict[str, Any]) -> int | None:
-    """Return the exit status of a job that failed, where its error does not name it anyway."""
+    """Return the exit status of a failed job, unless its error contains it."""
     code, error = shown.get("exitCode"), str(shown.get("error") or "")
     return None if code is None or re.search(rf"\bexit status {code}\b", error) else int(code)
 
@@ -127,10 +127,9 @@ def _exit_status(shown: dict[str, Any]) -> int | None:
 def timeline(
     shown: dict[str, Any], runs: list[dict[str, Any]], events: list[tuple[Any, ...]]
 ) -> list[Moment]:
-    """Return what happened, the newest first; an event that says what the end of its run says is left out.
+    """Return the timeline, newest first, without events that repeat the end of a run.
 
-    Things of one moment stand in the order in which they must have happened: a job is created before it is
-    taken, and a run is taken before it ends.
+    Entries with equal timestamps keep their causal order: created, taken, ended.
     """
     found: list[Moment] = []
     ends = {(run["runID"], run["ended"][:19], run["error"]) for run in runs if run["ended"]}
@@ -148,12 +147,12 @@ def timeline(
             continue
         who = f" by {by}" if by else ""
         found.append(Moment(at, kind, f"{kind}{who}{': ' if detail else ''}{line_of(detail)}", run_id))
-    found.sort(key=lambda moment: (moment.at, moment.run))  # what is equal keeps its order
+    found.sort(key=lambda moment: (moment.at, moment.run))  # stable for equal timestamps
     return found[::-1]
 
 
 def _lines(request: web.Request, job_id: int) -> list[tuple[str, str]]:
-    """Return how the same job is asked for elsewhere: a label and a line to paste into a shell."""
+    """Return shell lines that show the same job: a label and a line for each."""
     host, port = request.url.host or "localhost", request.url.port or 80
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return [

@@ -1,6 +1,6 @@
-"""What the list of jobs shows beside each job, which depends on the state that is listed.
+"""Details for the rows of the job list, depending on the listed state.
 
-Each is one bounded read for all rows of a page. It knows no template.
+Each detail is one bounded read for all rows of a page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bedrockjobs.views.queues import Group, Held
 from bedrockjobs.views.states import NewestRun
 
 LINE_CHARS_SHOWN = 300
-"""Length of what was wrong that a row shows; the job's page has the rest."""
+"""Maximum length of an error or message in a row; the job's page has all of it."""
 
 
 class Row(NamedTuple):
@@ -32,17 +32,17 @@ class Row(NamedTuple):
     standing: str = ""
     """Of a queued job: ready, later, paused, blocked or mocked."""
     why: str = ""
-    """Why it is not taken, or why it failed."""
+    """Why it is not taken, or its error."""
     run: NewestRun | None = None
     progress: float | None = None
-    """How far the run says that it is, in percent."""
+    """Progress of the run in percent."""
     message: str = ""
-    """What it says of that."""
+    """Progress message of the run."""
     family: Family | None = None
 
 
 async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Row]:
-    """Return the rows of a page of jobs that is about a state, or about all."""
+    """Return the rows of a list of jobs in one state, or in all states."""
     if state in (None, "QUEUED"):
         held = await site.views.queues.held()
         whole = site.caller.scope is None
@@ -60,7 +60,7 @@ async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Ro
 
 
 def _queued(job: Job, held: Held, *, whole: bool) -> Row:
-    """Return a row of a queued job; to who does not see the whole no other job is named."""
+    """Return the row of a queued job; unless ``whole``, no other job is named."""
     group = Group(job.lane, job.name, "")
     due = job.next_run <= held.now
     standing = held.standing(group, due=due)
@@ -78,7 +78,7 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
 
 
 def _running(job: Job, run: NewestRun | None) -> Row:
-    """Return a row of a job that runs; a client without a worker's name opens no run."""
+    """Return the row of a running job; jobs taken without a worker name have no run."""
     if run is None or run.run_id != job.run_id:
         return Row(job)
     said: Any = json.loads(run.progress) if run.progress else None

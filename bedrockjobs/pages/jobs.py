@@ -1,6 +1,6 @@
-"""The list of jobs: filtered by state, name, text and time, page by page, and acted on.
+"""The jobs page: filtered by state, name, text and time, with bulk actions.
 
-The address holds the whole state. A page looks through jobs for a bounded time and says how far it got.
+The URL holds the whole state. The search is bounded in time; the page says how far it got.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from bedrockjobs.views.find import Moment, RunsFound
 from bedrockjobs.views.states import ALL, KEPT, Counts
 
 ROWS = 50
-"""Jobs on a page: more than a screen, and quick to draw."""
+"""Jobs on a page: more than a screen, and quick to render."""
 
 KEPT_ROWS = 50
-"""Jobs that ended well and are kept, on a page: a list of its own below the other one."""
+"""Kept finished jobs on a page, in a list of their own."""
 
 NAMES_OFFERED = 20
-"""Names that complete what was typed so far."""
+"""Suggested names while typing."""
 
 MATCHING_MAX = 1_000
-"""Jobs that one action on all that match is sent for; more are taken by acting again."""
+"""Jobs that a bulk action on all matches affects; repeat the action for more."""
 
 MOMENTS: dict[Moment, str] = {"created": "created", "next": "next run", "last": "last run"}
-"""The times a list can be filtered by, in words."""
+"""Labels of the timestamps to filter by."""
 
 TABS = (
     (ALL, "All"),
@@ -44,14 +44,14 @@ TABS = (
     ("FINISHED", "Finished"),
     ("CANCELLED", "Cancelled"),
 )
-"""The states of jobs in the order in which they are shown; RUNQUEUED ones run."""
+"""States in display order; RUNNING includes RUNQUEUED."""
 
 MATCHING_S = 1.0
-"""Time in which the jobs of such an action are looked up."""
+"""Time limit for finding the jobs of a bulk action."""
 
 
 class Tab(NamedTuple):
-    """A tab: the state that its address has, what it is called, and how many there are; None: not counted."""
+    """A tab: its state in the URL, its label, and the number of jobs; None if not counted."""
 
     state: str
     called: str
@@ -60,24 +60,24 @@ class Tab(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a list is filtered by; empty lets all through."""
+    """Filters of the list; empty ones match everything."""
 
     state: str | None
     name: str | None
     text: str | None
     moment: Moment
-    """Which time ``since`` and ``until`` are about."""
+    """The timestamp that ``since`` and ``until`` limit."""
     since: str | None
     until: str | None
     before: int | None
 
     def search(self) -> dict[str, Any]:
-        """Return it as a search takes it."""
+        """Return the filter as search parameters."""
         given = self._asdict()
         return {"pattern": given.pop("name"), **given}
 
     def address(self) -> dict[str, str | None]:
-        """Return it as an address has it, without the page."""
+        """Return the filter as query parameters, without the page."""
         timed = self.since or self.until
         return {
             "state": self.state,
@@ -90,7 +90,7 @@ class Asked(NamedTuple):
 
 
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show a page of jobs, the newest first."""
+    """Show a page of jobs, newest first."""
     asked = _asked(request)
     limit = rows_asked(request, ROWS)
     found = (await site.views.find.jobs(**asked.search(), limit=limit)).without_data()
@@ -117,13 +117,13 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def names(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the names that begin with what was typed, as a JSON array."""
+    """Answer the names that begin with the typed prefix, as a JSON array."""
     typed = request.query.get("name", "")[:NAME_CHARS_MAX]
     return _json(await site.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
 
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the jobs that match, for an action on all: jobIDs, the first names, whether these are all."""
+    """Answer the matches for a bulk action: jobIDs, the first names, and whether these are all."""
     asked = _asked(request)._replace(before=None)
     found = await site.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
     shown = [row.name for row in found.jobs[:NAMES_OFFERED]]
@@ -134,7 +134,7 @@ PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matchi
 
 
 async def _tabs(site: Site, asked: Asked) -> list[Tab]:
-    """Return the tabs; jobs are counted by their names, not by their data or times."""
+    """Return the tabs; counts consider the name filter only, and are left out with other filters."""
     counts: Counts = {}
     if not (asked.text or asked.since or asked.until):
         counts = dict(await site.views.states.counts(asked.name))
@@ -146,7 +146,7 @@ async def _tabs(site: Site, asked: Asked) -> list[Tab]:
 
 
 async def _kept(site: Site, request: web.Request, asked: Asked) -> RunsFound | None:
-    """Return the jobs that ended well and are kept; None where the list is not about such jobs."""
+    """Return the kept finished jobs; None if the filter excludes them."""
     if asked.state != "FINISHED" or asked.text or asked.since or asked.until:
         return None
     before = cursor(request, "keptBefore", "a runID")

@@ -1,4 +1,4 @@
-"""What is kept: each limit of the server and of names, and how much there is of it now."""
+"""The retention page: the limits of the server and of patterns, with current usage."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ KINDS = {
     "audit": "Changes by operators",
     "keys": "Idempotency keys",
 }
-"""What can be kept, in words."""
+"""Labels of the kinds of rows."""
 
 
 async def kept(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show what is kept."""
+    """Show retention limits."""
     rows = (await site.ask(ListRetention()))["kept"]
     return await site.show(request, "kept.html", title="What is kept", rows=rows, kinds=KINDS)
 

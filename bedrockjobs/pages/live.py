@@ -1,7 +1,7 @@
-"""The stream that keeps pages fresh: ``GET /ui/live`` says that something changed, never what.
+"""The stream that refreshes pages: ``GET /ui/live`` signals that something changed, but not what.
 
-A page that hears it reads its parts again. Events alone would not do: they tell of pauses and losses, not of
-every job that comes and goes.
+Pages then reload their sections. The events table would not suffice: it does not record every new or
+finished job.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from bedrockjobs.pages.site import HEADERS, Site
 from bedrockjobs.protocol.gate import caller_of, cut
 
 STREAMS_MAX = 1_000
-"""Pages that are kept fresh at once: each keeps a connection. Others stay as they were read."""
+"""Concurrent streams, each of which is a connection; further pages are not refreshed."""
 
 LOOK_S = 1.0
-"""Time between two looks at whether something changed: a person reads no faster."""
+"""Interval between checks for changes: people read no faster."""
 
 AT_LEAST_S = 15.0
-"""Time after which pages are read again whatever happened: time alone makes jobs due and workers silent."""
+"""Interval after which pages are refreshed anyway: jobs become due and workers silent by time alone."""
 
 OF_NAMES_S = 5.0
-"""The same for whoever sees some names only: that others work is not theirs to know."""
+"""The interval for scoped tokens, which must not learn when other jobs are processed."""
 
 COME_BACK_MS = 2_000
-"""Time after which a page whose stream was cut asks for another."""
+"""Delay before a page reconnects after its stream was cut."""
 
 
 def routes(site: Site) -> list[web.RouteDef]:
@@ -46,7 +46,7 @@ class _Streams:
         self._open = 0
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        """Answer with a stream until the client goes away, its session ends, or the server drains."""
+        """Stream until the client disconnects, its session ends, or the server drains."""
         if self._open >= STREAMS_MAX:
             return web.Response(status=429, text="Too many streams\n", headers=HEADERS)
         self._open += 1
@@ -78,6 +78,6 @@ class _Streams:
                 await response.write(f"event: changed\ndata: {done}\n\n".encode())
 
     def _done(self) -> int:
-        """Return how many commands others had the writer do."""
+        """Return the number of write commands that did not come from the pages."""
         done: int = self._site.service.status()["commands"]
         return done - self._site.asked.commands

@@ -1,7 +1,7 @@
-"""The login: a token becomes a session of the browser, and the session ends.
+"""Log in with a token and log out.
 
-The cookie holds a secret of which the SHA-256 is kept, beside the token that it was made with. It ends after
-12 hours, with the token, and by logging out.
+A login creates a session cookie with a secret; the database stores its SHA-256 and the token. The session
+ends after 12 hours, when the token ends, or on logout.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from bedrockjobs.protocol.gate import LOGIN_PATH, caller_of, is_secure, session_
 from bedrockjobs.protocol.http_answers import status_of
 
 FORM_BYTES_MAX = 4_096
-"""Size of what the form sends: a token, and the address of the page that was wanted."""
+"""Maximum size of the form: a token and the path of the requested page."""
 
 TO_CHARS_MAX = 2_000
-"""Length of that address; a longer one is forgotten."""
+"""Maximum length of that path; a longer one is ignored."""
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class _Login:
         self._settings = site.settings
 
     async def form(self, site: Site, request: web.Request) -> web.StreamResponse:
-        """Show the form; where nobody needs a token there is none."""
+        """Show the form; redirect to the overview if no tokens are needed."""
         if not self._access.on:
             return self._to(request, "/ui/")
         return await site.show(
@@ -59,7 +59,7 @@ class _Login:
         )
 
     async def log_in(self, request: web.Request) -> web.StreamResponse:
-        """Turn a token into a session, and go to the page that was wanted."""
+        """Create a session for a token, and redirect to the requested page."""
         given = await self._sent(request)
         token, to = given.get("token", "").strip(), _wanted(given.get("to", ""))
         if not self._access.on:
@@ -90,7 +90,7 @@ class _Login:
         return response
 
     async def log_out(self, request: web.Request) -> web.StreamResponse:
-        """End the session; one that is none is forgotten by the browser, and nothing is written."""
+        """End the session; for an invalid cookie, only clear it."""
         name = session_cookie(request, self._settings)
         session = request.cookies.get(name, "")
         with suppress(Unauthenticated):
@@ -101,7 +101,7 @@ class _Login:
         return response
 
     async def _sent(self, request: web.Request) -> dict[str, str]:
-        """Return what the form sent; raises BadRequest, and TimedOut: anybody may send anything here."""
+        """Read the form; raises BadRequest and TimedOut, since anybody may send anything here."""
         if request.content_length is None or request.content_length > FORM_BYTES_MAX:
             raise BadRequest("Malformed body", f"body: expected at most {FORM_BYTES_MAX} bytes")
         if request.content_type != "application/x-www-form-urlencoded":
@@ -123,7 +123,7 @@ class _Login:
 
 
 async def _on_disk(write: Callable[[Callable[[Outcome], bool]], T]) -> T:
-    """Return what was written once it is on disk; raises CommandError where it is not."""
+    """Wait until a write is durable; raises CommandError if it fails."""
     done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def tell(outcome: Outcome) -> bool:
@@ -139,6 +139,6 @@ async def _on_disk(write: Callable[[Callable[[Outcome], bool]], T]) -> T:
 
 
 def _wanted(path: str) -> str:
-    """Return the page that was wanted: one of ours, whatever was given."""
+    """Return the requested path if it is one of these pages, else the overview."""
     known = path.startswith("/ui/") and len(path) <= TO_CHARS_MAX and path.isprintable() and "\\" not in path
     return quote(unquote(path), safe="/?=&:*,%") if known and not path.startswith(LOGIN_PATH) else "/ui/"

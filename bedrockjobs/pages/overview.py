@@ -1,6 +1,6 @@
-"""The overview: problems first, then how things stand, then what was done in the last hour, day or week.
+"""The overview page: problems, current counts, and throughput over the last hour, day or week.
 
-Counts are bounded by the views, charts come from the table of minutes; nothing here counts a table.
+Counts are bounded by the views, and charts come from per-minute statistics, so no table is counted.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bedrockjobs.pages.words import number
 from bedrockjobs.views.problems import short
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
-"""What charts show: the seconds they go back, and the seconds of one of their steps (60, 144, 168 steps)."""
+"""Ranges of the charts: their length and step in seconds (60, 144, 168 steps)."""
 
 STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour"}
-"""What such a step is called in a title."""
+"""Names of the steps, for titles."""
 
 PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "disk low": ("ui/kept", {}),
@@ -40,22 +40,22 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "held": ("ui/jobs", {"state": "QUEUED"}),
     "paused": ("ui/queues", {}),
 }
-"""The page that shows more of a kind of problem."""
+"""The page with details about each kind of problem."""
 
 NEEDED = {"ui/workers": "ListWorkers", "ui/kept": "ListRetention"}
-"""What such a page asks for that some may not ask; they are not led there."""
+"""Commands that a page needs; it is not linked if the caller may not send them."""
 
 _OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": exactly, "own command": exactly, "paused": str}
-"""Kinds that are about a name, or a pattern of names, which the page of queues shows more of."""
+"""Kinds of problems about a name or pattern, which link to the queues page."""
 
 NOTICES = frozenset({"paused", "drained", "blocked"})
-"""What somebody wants so, or what passes by itself."""
+"""Kinds of problems that are intended, or resolve themselves."""
 
 _SERIES = ("created", "taken", "finished", "failed", "retried", "lost")
 
 
 class Trouble(NamedTuple):
-    """What a person should know first: problem or notice, a sentence, and the page that shows more."""
+    """A problem or notice: a sentence, and the page with details."""
 
     weight: str
     sentence: str
@@ -64,7 +64,7 @@ class Trouble(NamedTuple):
 
 
 async def overview(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show how things stand."""
+    """Show the overview."""
     chosen = _range(request)
     found = await site.views.standings.overview(ahead=False)
     rows = await _steps(site, chosen) if site.caller.scope is None else []
@@ -85,7 +85,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def chart(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the numbers of the charts: arrays of the same length, the first of Unix times."""
+    """Answer the data of a chart: arrays of equal length, the first of Unix times."""
     rows = await _steps(site, _range(request))
     found: dict[str, list[Any]] = {"at": [int(moment_of(row["minute"]).timestamp()) for row in rows]}
     for name in (*_SERIES, "wait_ms"):
@@ -105,7 +105,7 @@ def _range(request: web.Request) -> str:
 
 
 async def _steps(site: Site, chosen: str) -> list[dict[str, Any]]:
-    """Return a row for each step of a range, also for those in which nothing was done, the oldest first."""
+    """Return a row for each step of a range, including empty ones, oldest first."""
     back_s, step_s = RANGES[chosen]
     now = int(site.now().timestamp())
     first = now - now % step_s - back_s + step_s
@@ -120,7 +120,7 @@ def _stamp(at: int) -> str:
 
 
 def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:
-    """Return each count with whether there are more."""
+    """Return each count, and whether it is a lower bound."""
     names = (
         "ready",
         "later",
@@ -137,7 +137,7 @@ def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:
 
 
 def _problems(found: OverviewReply, sums: dict[str, int], chosen: str) -> list[Trouble]:
-    """Return what is wrong, the most pressing first: what passes by itself comes behind what was lost."""
+    """Return problems before notices, and lost runs among the problems."""
     problems = [_shown(problem) for problem in found.problems]
     if sums["lost"]:
         runs = "1 run was" if sums["lost"] == 1 else f"{number(sums['lost'])} runs were"

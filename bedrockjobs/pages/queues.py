@@ -1,6 +1,6 @@
-"""The queues: which names pile up, what comes in and goes out, how fast, and who takes them.
+"""The queues page: backlog, throughput, latency and workers by name.
 
-Names are folded at their slashes, one level at a time, or asked for by a pattern and shown one by one.
+Names are grouped at their slashes, one level at a time; names that match a pattern are listed one by one.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from bedrockjobs.pages.site import Pages, Site, rows_asked
 from bedrockjobs.pages.ticking import exactly
 
 ROWS = 50
-"""Rows on a page, those with the most jobs first; a fold or a pattern shows the others."""
+"""Rows on a page, most jobs first; a group or a pattern shows the others."""
 
 WORKERS_NAMED = 2
-"""Workers that a row names; the others it counts."""
+"""Workers named in a row; the others are only counted."""
 
 _FILTERS = ("name", "under")
 
 
 async def queues(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show how names are doing."""
+    """Show the queue by name."""
     given = {name: request.query.get(name, "") for name in _FILTERS}
     asked = ListQueues.read({"name": given["name"]} if given["name"] else {})
     under = given["under"] if given["under"].endswith("/") and not asked.name else ""
@@ -53,6 +53,6 @@ PAGES: Pages = (("/ui/queues", queues),)
 
 
 def _above(under: str) -> list[str]:
-    """Return the folds above one, the outermost first."""
+    """Return the parent groups of a group, outermost first."""
     parts = under.split("/")[:-1]
     return ["/".join(parts[: number + 1]) + "/" for number in range(len(parts))]

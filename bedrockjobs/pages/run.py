@@ -1,6 +1,6 @@
-"""One run: how it went, and its output, page by page, searched, followed and as a file.
+"""The page of one run: outcome and output, with search, follow and download.
 
-The page is whole without scripts; following and colours are the browser's.
+The page works without scripts; they add following and colours.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ LINES_SHOWN = 500
 """Lines of output on a page."""
 
 FOUND_SHOWN = 200
-"""Lines that a search shows; then it stops and can be gone on with."""
+"""Matches after which a search stops; the next page continues."""
 
 LOOKED_AT_MAX = 10_000
-"""Lines that a search looks at before it stops and says how far it got."""
+"""Lines examined before a search stops and says how far it got."""
 
 FIND_CHARS_MAX = 200
-"""Length of a text that is searched for."""
+"""Maximum length of a search text."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Line(NamedTuple):
-    """A line of output: ``parts`` are its text, every second of them what was searched for."""
+    """A line of output; every second item of ``parts`` is a match of the search."""
 
     seq: int
     at: str
     stream: str
     parts: list[str]
     raw: str
-    """The line with its colours; empty where it has none."""
+    """The line with terminal colours; empty if it has none."""
 
 
 class Log(NamedTuple):
-    """A page of output: its lines, the number of the last one looked at, and whether there are more."""
+    """A page of output: its lines, the number of the last line examined, and whether there are more."""
 
     lines: list[Line]
     reached: int
@@ -93,14 +93,14 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 def _command(options: str) -> str:
-    """Return what a run was to run, where its job said so: a program, a shell command or an address."""
+    """Return the program, shell command or URL of a run, if its job specifies one."""
     found = json.loads(options)
     argv = found.get("argv")
     return shlex.join(argv) if argv else str(found.get("cmd") or found.get("url") or "")
 
 
 async def output(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the whole output as a text file, read piece by piece."""
+    """Answer the whole output as a text file, streamed page by page."""
     wanted = QueryRun.read({"runID": request.match_info["runID"]})
     await site.ask(wanted)
     if not site.shows_data:
@@ -132,7 +132,7 @@ PAGES: Pages = (("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", outpu
 
 
 def plain(line: str) -> str:
-    """Return a line without colours and other orders to a terminal."""
+    """Return a line without terminal control sequences."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", line.rsplit("\r", 1)[-1]))
 
 
@@ -145,7 +145,7 @@ def _after(text: str) -> int:
 
 
 def progress_of(value: Any) -> float | None:
-    """Return the percentage that a progress tells, if it tells one."""
+    """Return the percentage of a progress value, if it has one."""
     told = value.get("percent") if isinstance(value, dict) else value
     is_number = isinstance(told, (int, float)) and not isinstance(told, bool)
     return float(told) if is_number and 0 <= told <= 100 else None  # type: ignore[arg-type,operator]
@@ -166,7 +166,7 @@ async def _page(site: Site, run_id: int, after: int, count: int) -> Log:
 
 
 async def _found(site: Site, run_id: int, after: int, find: str) -> Log:
-    """Return the lines with a text; upper and lower case are the same."""
+    """Return the lines that contain a text, ignoring case."""
     sought = re.compile(f"({re.escape(find)})", re.IGNORECASE)
     lines: list[Line] = []
     looked, reached = 0, after

@@ -1,6 +1,6 @@
-"""The runs: did it run, and how did it go? By name, status, worker, time and what they printed last.
+"""The runs page: filtered by name, status, worker, time and last output.
 
-The address holds the whole state. A page looks through runs for a bounded time and says how far it got.
+The URL holds the whole state. The search is bounded in time; the page says how far it got.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ROWS = 50
 """Runs on a page: more than a screen."""
 
 SAID_CHARS = 200
-"""Length of the last words of a run that its row shows; its page has the rest."""
+"""Maximum length of a run's last message in its row; the run's page has all of it."""
 
 
 async def runs(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show a page of runs, the newest first."""
+    """Show a page of runs, newest first."""
     given = {key: value for key, value in request.query.items() if value}
     status = given.get("status", "")
     if status not in ("", ANY_FAILURE, *STATUSES):
@@ -74,7 +74,7 @@ PAGES: Pages = (("/ui/runs", runs),)
 
 
 def said(error: str, output: str) -> str:
-    """Return the last words of a run: the line that says what was wrong, or the last it printed."""
+    """Return the last message of a run: the main line of its error, or its last line of output."""
     lines = [plain(line).strip() for line in json.loads(output)]
     told = line_of(error) or next((line for line in reversed(lines) if line), "")
     return told if len(told) <= SAID_CHARS else f"{told[:SAID_CHARS]}…"

@@ -1,4 +1,4 @@
-"""One schedule: its next ticks and what the clock does to them, its ledger, and how long its runs took."""
+"""The page of one schedule: next ticks, clock changes, tick history and durations of runs."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.views.tries import RUNS_LOOKED_AT
 
 NEXT_SHOWN = 10
-"""Next ticks that are shown."""
+"""Next ticks shown."""
 
 LEDGER_ROWS = 50
-"""Rows of the ledger on a page."""
+"""Rows of the tick history on a page."""
 
 RUNS_SHOWN = 30
-"""Runs whose durations are shown."""
+"""Runs in the chart of durations."""
 
 TROUBLED_SHOWN = 7
-"""Days with ticks that failed or were missed which stand below the chart in words."""
+"""Days with failed or missed ticks that are listed below the chart."""
 
 CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 104
-"""Size of the chart of durations, and the room of its scale, which is written larger on a narrow screen."""
+"""Size of the chart of durations, and the width of its scale, which is larger on narrow screens."""
 
 _TOLD_ELSEWHERE = frozenset(
     {
@@ -69,7 +69,7 @@ class Bar(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """A mark of the scale of durations: where it lies, from the top, and what it says."""
+    """A label of the chart's scale, with its distance from the top."""
 
     y: float
     words: str
@@ -78,7 +78,7 @@ class Tick(NamedTuple):
 async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a schedule."""
     job = await site.ask(QueryJob.read({"jobID": request.match_info["jobID"]}))
-    job.pop("data", None)  # 4 MiB perhaps, which are not shown and need not be held while the page waits
+    job.pop("data", None)  # up to 4 MiB that are not shown
     row = await _row(site, job)
     given = {"before": request.query["before"]} if request.query.get("before") else {}
     history = await site.ask(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given}))
@@ -131,14 +131,14 @@ PAGES: Pages = (("/ui/schedules/{jobID}", schedule),)
 
 
 async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Day]:
-    """Return the last days of a schedule, each by its own zone."""
+    """Return the last days of a schedule, in its time zone."""
     ledger, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, RUNS_LOOKED_AT)
     rows = [days.Ledger._make(row) for row in ledger if row[0] is not None]
     return days.days_of(rows, runs, repeat, find_zone(zone), site.now())
 
 
 async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
-    """Return what ListSchedules says of a job; raises NotFound where it is none."""
+    """Return the row of ListSchedules for a job; raises NotFound if it is no schedule."""
     wanted = ListSchedules(name=exactly(job["name"]), after=max(job["jobID"] - 1, 0), limit=1)
     rows = (await site.ask(wanted))["schedules"]
     if not rows or rows[0]["jobID"] != job["jobID"]:
@@ -150,12 +150,12 @@ async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _height_of(seconds: float, longest_s: float) -> float:
-    """Return where a duration lies in the chart, from the top."""
+    """Return the y coordinate of a duration in the chart."""
     return CHART_HEIGHT - 5 - (seconds / longest_s * (CHART_HEIGHT - 20) if longest_s else 0)
 
 
 def _bars(runs: list[dict[str, Any]]) -> tuple[list[Bar], float]:
-    """Return the ended runs as bars, the oldest first, and how long the longest took."""
+    """Return bars for the ended runs, oldest first, and the longest duration."""
     ended = [run for run in reversed(runs) if run["ended"]]
     took = [
         max((moment_of(run["ended"]) - moment_of(run["started"])) / timedelta(seconds=1), 0) for run in ended

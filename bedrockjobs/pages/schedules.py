@@ -1,4 +1,4 @@
-"""The schedules: when each ticks next, what became of its last ticks, and buttons to hold and start it."""
+"""The schedules page: next tick, last ticks, and buttons to pause and trigger."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import cells, exactly, why_paused
 
 ROWS = 25
-"""Schedules on a page: each costs two reads more, of its ticks and of its runs."""
+"""Schedules on a page: each costs two more reads, of its ticks and of its runs."""
 
 FAILING_SHOWN = 10
-"""Schedules whose last run failed that stand above all others, with what was wrong: a read more for each."""
+"""Failing schedules listed above the others, with their errors: one more read for each."""
 
 _FILTERS = ("name", "source", "after")
 
@@ -25,7 +25,7 @@ class Failing(NamedTuple):
 
     run: dict[str, Any]
     line: str
-    """What was wrong."""
+    """The main line of its error."""
 
 
 async def _failing(site: Site) -> tuple[list[Failing], bool]:

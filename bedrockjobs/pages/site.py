@@ -1,7 +1,4 @@
-"""What all pages share: headers, static files, links, and how commands are asked.
-
-It knows no page, and nothing of what a page shows.
-"""
+"""The parts shared by all pages: headers, static files, links, and sending commands."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from bedrockjobs.service import VERSION, Service
 FOLDER = Path(__file__).parent
 
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
-"""Scripts, styles and requests come from and go to this server alone; nothing inline is run."""
+"""Scripts, styles and requests are limited to this server; inline scripts are blocked."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -38,10 +35,10 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Server": "bedrockjobs",
 }
-"""What every answer of the pages carries."""
+"""Headers of every response."""
 
 STATIC_KEPT_S = 31_536_000
-"""Time a browser keeps a static file: its address changes with its content."""
+"""Browser cache lifetime of static files: their URL changes with their content."""
 
 NAVIGATION = (
     ("ui/", "Overview", "o"),
@@ -54,45 +51,45 @@ NAVIGATION = (
     ("ui/failures", "Failures", "f"),
     ("ui/events", "Events", "e"),
 )
-"""The pages one can go to from everywhere: path, title, and the key after ``g`` that goes there."""
+"""Pages in the navigation: path, title, and the key to press after ``g``."""
 
 _NEEDED = {"ui/workers": "ListWorkers"}
-"""What such a page asks for that some may not ask; they are not led there."""
+"""Commands that a page needs; it is not linked if the caller may not send them."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 _STATUS = {400: 400, 402: 400, 403: 403, 404: 404, 405: 409, 429: 429, 503: 503, 555: 504}
 
 Page = Callable[["Site", web.Request], Awaitable[web.StreamResponse]]
-"""A page: it reads with the site and answers a request. A CommandError is shown as a page that says it."""
+"""A page handler; a CommandError becomes an error page."""
 
 Pages = tuple[tuple[str, Page], ...]
-"""What a module of pages offers: the path of each page, beginning with ``/ui/``, and the page."""
+"""The routes of a module: paths that begin with ``/ui/``, and their handlers."""
 
 
 class Asked:
-    """How many commands the pages themselves had the writer do, which are no news to them."""
+    """Counts write commands of the pages themselves, which need no refresh."""
 
     commands = 0
 
 
 class Site:
-    """The pages of one server, as one caller sees them; a page reads by it alone."""
+    """The context of page handlers, limited to what one caller may see."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
-        """Show ``service``."""
+        """Create a site without limits; ``seen_by`` limits it."""
         self.service = service
         self.settings = settings
         self.asked = Asked()
         self.caller = Caller(service.access.everything, "")
-        """Who looks."""
+        """The current caller."""
         self.views = service.views
-        """What they may read."""
+        """Views limited to the caller's scope."""
         self._files, self._marks = _static_files()
         self._templates = templates()
         self._templates.globals.update(version=VERSION)
 
     def seen_by(self, caller: Caller) -> Site:
-        """Return the pages as somebody sees them."""
+        """Return this site, limited to what a caller may see."""
         site = copy.copy(self)
         site.caller, site.views = caller, self.service.views.seen_by(caller)
         return site
@@ -100,36 +97,36 @@ class Site:
     # --- reading -----------------------------------------------------------------------------------------
 
     async def ask(self, command: Command[Any]) -> Any:
-        """Return the answer to a command that only looks, as Python values; raises CommandError."""
+        """Send a read-only command and parse the reply; raises CommandError."""
         return json.loads(await self.ask_text(command))
 
     async def ask_text(self, command: Command[Any]) -> str:
-        """Return the answer to a command as the text it is, numbers as they are spelled."""
+        """Send a command and return the reply as JSON text."""
         answer = await self.service.call(command, self.caller)
         self.asked.commands += command.where == "writer"
         return answer.body
 
     @property
     def shows_data(self) -> bool:
-        """Tell whether who looks may see what jobs were given, and what they gave back, printed and told."""
+        """Tell whether the caller may see payloads, results, output and errors."""
         return not self.caller.grant.no_data
 
     def may(self, command: str) -> bool:
-        """Tell whether who looks may send a command."""
+        """Tell whether the caller may send a command."""
         return may_ask(self.caller.grant, COMMANDS[command])
 
     def now(self) -> datetime:
-        """Return the server's time."""
+        """Return the server's current time."""
         return self.service.now()
 
     # --- answering ---------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Compile the templates, unless they are."""
+        """Compile the templates, once."""
         await self._templates.prepare()
 
     def get(self, path: str, page: Page) -> web.RouteDef:
-        """Return the route of a page; ``path`` begins with ``/ui/``."""
+        """Return the route of a page handler; ``path`` begins with ``/ui/``."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             await self._templates.prepare()
@@ -145,7 +142,7 @@ class Site:
     async def show(
         self, request: web.Request, template: str, *, title: str, status: int = 200, **context: Any
     ) -> web.Response:
-        """Return a page made of a template; beside ``context`` templates know root, link, here and static."""
+        """Render a template with ``context`` and the values that all pages have, such as link and static."""
         depth = _depth(request)
         root = "/".join([".."] * depth)
 
@@ -200,7 +197,7 @@ class Site:
 
 @cache
 def _static_files() -> tuple[dict[str, bytes], dict[str, str]]:
-    """Return the static files by name, and a mark of the content of each."""
+    """Return the static files by name, and a hash of each."""
     files = {
         path.relative_to(FOLDER / "static").as_posix(): path.read_bytes()
         for path in sorted((FOLDER / "static").rglob("*"))
@@ -210,7 +207,7 @@ def _static_files() -> tuple[dict[str, bytes], dict[str, str]]:
 
 
 def _depth(request: web.Request) -> int:
-    """Return how deep a page lies below the server's root: links are relative, below any path of a proxy."""
+    """Return the depth of a page below the server's root; links are relative, to work behind proxies."""
     resource = request.match_info.route.resource
     assert resource is not None
     above = resource.canonical[: resource.canonical.rindex("/ui/")]
@@ -218,7 +215,7 @@ def _depth(request: web.Request) -> int:
 
 
 def cursor(request: web.Request, name: str, what: str) -> int | None:
-    """Return the number before which a page begins; raises BadArguments where it is none."""
+    """Return the number before which a page begins; raises BadArguments if it is malformed."""
     given = request.query.get(name, "")
     if given and not (given.isascii() and given.isdigit() and len(given) < 19):
         raise BadArguments(f"Malformed {name}", f"{name}: expected {what}")
@@ -226,7 +223,7 @@ def cursor(request: web.Request, name: str, what: str) -> int | None:
 
 
 def rows_asked(request: web.Request, most: int) -> int:
-    """Return how many rows a list shows: fewer where it is a part of another page."""
+    """Return the number of rows to show; fewer if the list is embedded in another page."""
     return min(cursor(request, "rows", "a number of rows") or most, most)
 
 

@@ -1,7 +1,7 @@
-"""The code that templates are compiled to, made once by a process of its own.
+"""Compile all templates once, in a separate process.
 
-To compile them all takes a quarter of a second of Python. A thread that does it takes the interpreter from
-the event loop again and again; a process does not. The server only loads what it made: two milliseconds.
+Compiling takes 0.25 s of Python. A thread would compete with the event loop for the interpreter; a process
+does not. The server only loads the code, in 2 ms.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _PROGRAM = (
 
 
 class TemplateCode(jinja2.BytecodeCache):
-    """Code by template, kept in memory; jinja asks here before it compiles, and tells what it compiled."""
+    """Compiled templates in memory, as a bytecode cache of jinja."""
 
     def __init__(self) -> None:
-        """Begin without code."""
+        """Create an empty cache."""
         self._code: dict[str, CodeType] = {}
         self._fetching: asyncio.Task[None] | None = None
 
     async def fetch(self) -> None:
-        """Get the code of all templates, once; where no process can make it, jinja compiles when asked."""
+        """Compile all templates, once; if the process fails, jinja compiles each on first use."""
         loop, fetching = asyncio.get_running_loop(), self._fetching
         if fetching is None or not (fetching.done() or fetching.get_loop() is loop):
             fetching = self._fetching = loop.create_task(self._fetch())
@@ -47,17 +47,17 @@ class TemplateCode(jinja2.BytecodeCache):
         marshal.dump(self._code, file)
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Give jinja the code of a template, if it is there."""
+        """Load the code of a template, if cached."""
         bucket.code = self._code.get(bucket.key)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep what jinja compiled."""
+        """Store the code of a template."""
         assert bucket.code is not None
         self._code[bucket.key] = bucket.code
 
 
 def _made_apart() -> dict[str, CodeType]:
-    """Return what a process compiled, nothing where it failed."""
+    """Return the code compiled by a process; empty if it failed."""
     command = [sys.executable, "-I", "-c", _PROGRAM, *sys.path]
     try:
         done = subprocess.run(  # noqa: S603  our own module

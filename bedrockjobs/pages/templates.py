@@ -1,7 +1,4 @@
-"""The templates of the pages, and how one is filled in so that nothing of it is left behind.
-
-It knows what templates may use, and no page. What they are compiled to is in ``template_code``.
-"""
+"""Render templates, yielding to other tasks in between and freeing memory afterwards."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ T = TypeVar("T")
 
 
 _in_use: ContextVar[list[_Values]] = ContextVar("in_use")
-"""What the page that is being made was given."""
+"""The contexts of the page that is being rendered."""
 
 
 class _Values(Context):
-    """The values that one template sees, or one that it imports."""
+    """The context of one template, or of one that it imports."""
 
     environment: Templates
 
@@ -41,21 +38,18 @@ class _Values(Context):
         _in_use.get().append(self)
 
     def call(self, called: Any, /, *given: Any, **named: Any) -> Any:
-        """Return what a macro or a function makes of what it is given; others may have a turn before.
-
-        All parts and nearly all rows of a page call something.
-        """
+        """Call a macro or a function, after yielding if it is time: nearly all rows of a page call one."""
         give_turn_after(PAGE_TURN_S, _monotonic)
         return super().call(called, *given, **named)
 
 
 class Templates(jinja2.Environment):
-    """The templates, compiled when the first page is looked at; they import each other with context."""
+    """The templates, compiled before the first page is rendered."""
 
     context_class = _Values
 
     def __init__(self, code: TemplateCode) -> None:
-        """Find the templates beside this module; ``code`` is what they were compiled to."""
+        """Load the templates of this package, with ``code`` as bytecode cache."""
         super().__init__(
             loader=jinja2.FileSystemLoader(_FOLDER),
             autoescape=True,
@@ -70,20 +64,20 @@ class Templates(jinja2.Environment):
         self._code = code
 
     async def prepare(self) -> None:
-        """Have all templates compiled, once, while the event loop serves others."""
+        """Compile all templates, once, without blocking the event loop."""
         await self._code.fetch()
 
     async def page(
         self, name: str, values: Mapping[str, Any], busy: Callable[[], bool] = lambda: False
     ) -> str:
-        """Return a page made of a template; between its rows others have turns, all while ``busy``."""
+        """Render a template, yielding between rows while ``busy``."""
         return await done_in_turns(partial(self._page, name, values), _monotonic, busy)
 
     def _page(self, name: str, values: Mapping[str, Any]) -> str:
-        """Make a page, and let go of the values.
+        """Render a page, then clear its contexts.
 
-        A template and its macros hold each other in a circle, and with them the values: up to 16 MiB of jobs
-        for each look at a page, until the collector comes. So they are told to let go.
+        A template and its macros form a reference cycle that would keep the values, up to 16 MiB of jobs per
+        page, until the next garbage collection.
         """
         in_use: list[_Values] = []
         _in_use.set(in_use)
@@ -96,7 +90,7 @@ class Templates(jinja2.Environment):
 
 
 def _in_turns(rows: Iterable[T]) -> Iterator[T]:
-    """Yield rows that call nothing; others may have a turn after each."""
+    """Iterate over rows that call nothing, yielding to other tasks in between."""
     for row in rows:
         yield row
         give_turn_after(PAGE_TURN_S, _monotonic)
@@ -104,7 +98,7 @@ def _in_turns(rows: Iterable[T]) -> Iterator[T]:
 
 @cache
 def templates() -> Templates:
-    """Return the templates of all servers in this process."""
+    """Return the templates, shared by all servers of this process."""
     return Templates(TemplateCode())
 
 

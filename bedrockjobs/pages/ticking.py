@@ -1,7 +1,4 @@
-"""What the pages about schedules share: a schedule's last ticks, why it is paused, and its next ticks.
-
-Each is a bounded read, or none at all. It knows no page and no template.
-"""
+"""Last ticks, pauses and next ticks of schedules, shared by the pages about schedules."""
 
 from __future__ import annotations
 
@@ -18,16 +15,16 @@ from bedrockjobs.pages.site import Site
 from bedrockjobs.schedule import cron
 
 TICKS_SHOWN = 30
-"""Ticks of a schedule that are shown as cells."""
+"""Ticks shown as cells."""
 
 LATE_S = 10
-"""Delay from which a tick is shown as late: less is the way from the server to a worker."""
+"""Delay from which a tick is shown as late; less is ordinary latency."""
 
 _GLOB = re.compile(r"[*?\[]")
 
 
 class Cell(NamedTuple):
-    """One tick: its state, what it says to who points at it, and its run, 0 where there was none."""
+    """One tick: its state, tooltip and run; 0 if there was no run."""
 
     state: str
     words: str
@@ -35,9 +32,9 @@ class Cell(NamedTuple):
 
 
 async def cells(site: Site, job_id: int) -> list[Cell]:
-    """Return the last ticks of a schedule, the oldest first.
+    """Return the last ticks of a schedule, oldest first.
 
-    Neighbours share a row of the ledger, so the run of each tick is found by the moment it was meant for.
+    A row of the tick history may cover several ticks, so runs are matched by their scheduled time.
     """
     rows = (await site.ask(ListTicks(job_id=job_id, limit=TICKS_SHOWN)))["ticks"]
     runs = (await site.ask(ListRuns(job_id=job_id, limit=TICKS_SHOWN)))["runs"]
@@ -75,7 +72,7 @@ def _late(late_s: int) -> str:
 
 
 def state_of(row: dict[str, Any]) -> str:
-    """Return what a row of the ledger is called: its outcome, or that it was late, or was missed."""
+    """Return the state of a row of the tick history: its outcome, late or missed."""
     if row["reason"] in ("server down", "no worker"):
         return "missed"
     if row["outcome"] == "fired" and row["late"] >= LATE_S:
@@ -84,7 +81,7 @@ def state_of(row: dict[str, Any]) -> str:
 
 
 def end_of(row: dict[str, Any]) -> tuple[str, str]:
-    """Return what the history calls a row of the ledger, by how its runs ended, and how many failed."""
+    """Return the state of a row by the outcome of its runs, and the number of failed ticks as text."""
     state, status, failed = state_of(row), row.get("status", ""), row.get("failed", 0)
     if status == "running":
         return status, ""
@@ -95,7 +92,7 @@ def end_of(row: dict[str, Any]) -> tuple[str, str]:
 
 
 async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, str]:
-    """Return by pattern who paused it, since when, until when and why; each pattern is asked for once."""
+    """Return a description of each pause, by its pattern."""
     found: dict[str, str] = {}
     for row in schedules:
         if row["paused"] and row["paused"] not in found:
@@ -106,7 +103,7 @@ async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, s
 
 
 def exactly(name: str) -> str:
-    """Return the GLOB pattern that matches a name and no other."""
+    """Return the GLOB pattern that matches only this name."""
     return _GLOB.sub(lambda found: f"[{found[0]}]", name)
 
 
@@ -116,7 +113,7 @@ def zone_of(repeat: str) -> str:
 
 
 def next_ticks(repeat: str, after: datetime) -> Iterator[datetime]:
-    """Yield the ticks of a stored schedule, in UTC; none where it cannot be read."""
+    """Yield the ticks of a stored schedule in UTC; none if it is invalid."""
     try:
         zone, expression = cron.split_zone(repeat)
         at = cron.next_tick(expression, after, zone)
@@ -128,5 +125,5 @@ def next_ticks(repeat: str, after: datetime) -> Iterator[datetime]:
 
 
 def stamps(ticks: Iterator[datetime], count: int) -> list[str]:
-    """Return the stamps of the first ticks."""
+    """Return the timestamps of the first ticks."""
     return [stamp(tick) for _, tick in zip(range(count), ticks, strict=False)]

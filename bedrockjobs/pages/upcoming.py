@@ -1,6 +1,6 @@
-"""What schedules will do in the next 24 hours, in order of time.
+"""The upcoming page: ticks of all schedules in the next 24 hours, in order of time.
 
-Ticks are worked out one after the other, only as many as a page shows, however often a schedule ticks.
+Ticks are computed lazily, only as many as a page shows.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from bedrockjobs.views.find import ScheduleAhead
 from bedrockjobs.views.validate import words_of
 
 AHEAD = timedelta(hours=24)
-"""How far ahead ticks are shown."""
+"""Period in which ticks are shown."""
 
 TICKS_SHOWN = 100
 """Ticks on a page."""
 
 LINES_SHOWN = 20
-"""Schedules of which the day is drawn, those that run next."""
+"""Schedules with a timeline, those that run next."""
 
 MARKS_SHOWN = 48
-"""Ticks of one schedule that are drawn one by one; one that ticks more often is drawn as a bar."""
+"""Ticks drawn one by one in a timeline; a schedule with more is drawn as a bar."""
 
 SCHEDULES_LOOKED_AT = 2_000
-"""Schedules whose ticks are shown, those that run next; with more the page says how far that reaches."""
+"""Schedules whose ticks are shown, those that run next; the page says if there are more."""
 
 _CURSOR = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([0-9]{1,18})")
 
 
 class Coming(NamedTuple):
-    """One tick to come."""
+    """An upcoming tick."""
 
     at: str
     job_id: int
@@ -49,24 +49,24 @@ class Coming(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What one schedule does within the day that is drawn."""
+    """The timeline of one schedule."""
 
     schedule: ScheduleAhead
     words: str
     ticks: list[tuple[str, float]]
-    """Moments, each with the minutes until it comes; of a frequent one the first."""
+    """Timestamps with the minutes until each; only the first for a frequent schedule."""
     frequent: bool
 
 
 async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show a page of ticks to come."""
+    """Show a page of upcoming ticks."""
     name, after = request.query.get("name", ""), request.query.get("after", "")
     asked = ListSchedules.read({"name": name} if name else {})
     now = site.now()
     schedules, more = await site.views.find.schedules_ahead(asked.name, stamp_ms(now), SCHEDULES_LOOKED_AT)
     end = stamp(now + AHEAD)
     reached = ""
-    if more:  # those that are left out may tick from then on
+    if more:  # schedules that were left out may tick from then on
         reached = end = min(schedules[-1].next_run[:19], end)
     ticks = _page(schedules, now, _cursor(after), end)
     shown = ticks[:TICKS_SHOWN]
@@ -88,7 +88,7 @@ PAGES: Pages = (("/ui/upcoming", upcoming),)
 
 
 def _cursor(text: str) -> tuple[str, int] | None:
-    """Return the tick after which a page begins: its moment and its job."""
+    """Return the tick after which a page begins: its timestamp and jobID."""
     if not text:
         return None
     found = _CURSOR.fullmatch(text)
@@ -107,14 +107,14 @@ def _refuse() -> tuple[str, int]:
 def _page(
     schedules: list[ScheduleAhead], now: datetime, cursor: tuple[str, int] | None, end: str
 ) -> list[Coming]:
-    """Return the ticks after the cursor, one more than a page shows, in order of time and job."""
+    """Return the ticks after the cursor by time and job, one more than a page shows."""
     lines = [_line(schedule, now, cursor, end) for schedule in schedules]
     merged = heapq.merge(*lines, key=lambda coming: coming[:2])
     return [coming for _, coming in zip(range(TICKS_SHOWN + 1), merged, strict=False)]
 
 
 def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[Line]:
-    """Yield the day of the schedules that run next."""
+    """Yield the timelines of the schedules that run next."""
     end = stamp(now + AHEAD)
     for schedule in schedules[:LINES_SHOWN]:
         coming = [line.at for line in islice(_line(schedule, now, None, end), MARKS_SHOWN + 1)]
@@ -126,7 +126,7 @@ def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[Line]:
 def _line(
     schedule: ScheduleAhead, now: datetime, cursor: tuple[str, int] | None, end: str
 ) -> Iterator[Coming]:
-    """Yield a schedule's ticks after the cursor; one that is due and not yet taken is among them."""
+    """Yield a schedule's ticks after the cursor, including one that is due and not yet taken."""
     for at in _ticks(schedule, now, cursor):
         if at > end:
             return

@@ -1,7 +1,4 @@
-"""How values look on a page: states with their shapes, moments, spans, numbers and JSON.
-
-Pure functions, for templates; it knows no page and no service.
-"""
+"""Formatting for templates: states, timestamps, durations, numbers and JSON."""
 
 from __future__ import annotations
 
@@ -74,52 +71,52 @@ SHAPES = {
     "blocked": ("bars", "warn"),
     "mocked": ("dash", "plain"),
 }
-"""The shape and the tone of each state, so that colour is never the only sign of it."""
+"""Shape and tone of each state, so that colour is never the only sign."""
 
 DURATIONS = frozenset(
     wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
 )
-"""The options of a job that are durations: a job's answer has them as bare numbers of seconds."""
+"""Options that are durations, which replies have as numbers of seconds."""
 
 NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
-"""The states of a job, in the order in which a person is offered them."""
+"""The states of a job in display order."""
 
 JSON_SHOWN_CHARS = 20_000
-"""Length of a JSON text up to which it is shown as a tree; a longer one would make a page of megabytes."""
+"""Maximum length of JSON that is shown as a tree; longer texts would make pages of megabytes."""
 
 _STAMP = re.compile(
     r"(?:(?<=\bsince )|(?<=\buntil )|(?<=\bat ))"
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)",
     re.ASCII,
 )
-"""A moment in a sentence of the server's; what people write as their reason is seldom put like that."""
+"""A timestamp in a sentence of the server; free-form reasons rarely match."""
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 class Spelled(str):
-    """A number of a JSON text, as it is spelled there."""
+    """A JSON number in its original spelling."""
 
     __slots__ = ()
 
 
 def iso(stamp: str) -> str:
-    """Return a stamp as a machine reads it: 2026-11-21T03:29:56Z."""
+    """Return a timestamp in ISO format: 2026-11-21T03:29:56Z."""
     return stamp.replace(" ", "T") + "Z"
 
 
 def moments(sentence: str) -> list[str]:
-    """Return the parts of a sentence of the server's, every second of them a stamp."""
+    """Split a sentence at its timestamps, which are every second part."""
     return _STAMP.split(sentence)
 
 
 def by_hand(stamp: str) -> bool:
-    """Return whether a next run is the end of time: it comes only when somebody asks for it."""
+    """Return whether a next run is the end of time: the job runs only when triggered."""
     return stamp >= "9999"
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in at most two units: 1 h 5 min."""
+    """Return a duration in at most two units: 1 h 5 min."""
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
     left, parts = round(seconds), []
@@ -131,26 +128,26 @@ def span(seconds: float) -> str:
 
 
 def lasted(start: str, end: str) -> str:
-    """Return the time between two stamps; nothing where one is empty."""
+    """Return the time between two timestamps; empty if either is empty."""
     if not start or not end:
         return ""
     return span(max((moment_of(end) - moment_of(start)).total_seconds(), 0))
 
 
 def number(value: int) -> str:
-    """Return a whole number with its thousands apart."""
+    """Return a whole number with thousands separators."""
     return f"{value:,}"
 
 
 def option_text(name: str, value: Any) -> str:
-    """Return a job's option as it could be typed: a duration with its units, other values as JSON."""
+    """Return a job option as it would be typed: a duration with units, other values as JSON."""
     if isinstance(value, str):
         return value
     return duration_text(value) if name in DURATIONS and isinstance(value, int) else dump(value)
 
 
 def counted(count: tuple[int, bool]) -> str:
-    """Return a bounded count: 10,000+ where there are more."""
+    """Return a bounded count: 10,000+ if there are more."""
     value, more = count
     return f"{value:,}{'+' if more else ''}"
 
@@ -161,7 +158,7 @@ def shape(state: str) -> tuple[str, str]:
 
 
 def tree(text: str) -> Any:
-    """Return a JSON text as values to be shown, numbers as Spelled; None where it is too long or none."""
+    """Parse JSON with numbers as Spelled; None if it is too long or invalid."""
     if len(text) > JSON_SHOWN_CHARS:
         return None
     try:
@@ -171,18 +168,18 @@ def tree(text: str) -> Any:
 
 
 def kind(value: Any) -> str:
-    """Return what a value of a tree is: object, array, string, number or word."""
+    """Return the kind of a parsed value: object, array, string, number or word."""
     kinds: dict[type[Any], str] = {dict: "object", list: "array", str: "string", Spelled: "number"}
     return kinds.get(type(value), "word")
 
 
 def quoted(value: Any) -> str:
-    """Return a value of a tree as JSON."""
+    """Return a parsed value as JSON."""
     return str(value) if isinstance(value, Spelled) else json.dumps(value, ensure_ascii=False)
 
 
 def breakable(name: str) -> Markup:
-    """Return a name that a narrow column may break after its separators."""
+    """Return a name with optional line breaks after its separators."""
     escaped = str(Markup.escape(name))
     for mark in ("/", ".", "_", ":"):
         escaped = escaped.replace(mark, f"{mark}<wbr>")

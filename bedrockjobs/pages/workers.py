@@ -1,6 +1,6 @@
-"""The workers that are alive: what each takes, how busy it is, why it is idle, and the button to drain it.
+"""The workers page: patterns, load and idle reason of each live worker, and a button to drain it.
 
-Where servers share a database, they stand below: a file has one, of which all pages tell.
+On PostgreSQL it also lists the servers that share the database.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROWS = 50
 """Workers on a page."""
 
 RUNS_SHOWN = 10
-"""Runs of a worker that are shown; the others are counted."""
+"""Runs shown for each worker; the others are only counted."""
 
 _FILTERS = ("name", "after")
 
@@ -54,5 +54,5 @@ PAGES: Pages = (("/ui/workers", workers),)
 
 
 def _rests(worker: dict[str, Any]) -> bool:
-    """Tell whether one wants to know why a worker takes nothing."""
+    """Tell whether a worker is idle or takes no jobs."""
     return not worker["runIDs"] or worker["status"] != "active"
