@@ -12,7 +12,7 @@ from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.token_text import TOKEN_CHARS_MAX
 from bedrockjobs.base.wire import Boolean, JobID, OneLine, Timestamp, listed, one_line, refused
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply, Scoping
 from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
@@ -199,6 +199,7 @@ class IdentityReply(Reply):
 class Authenticate(Command[IdentityReply]):
     """Tell what a token allows; on a raw connection all that follows is then done with it."""
 
+    scoping = Scoping()
     group = "access"
     where = "at once"
     role = "read"

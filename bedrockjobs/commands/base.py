@@ -71,6 +71,25 @@ class Paging(NamedTuple):
     """Parameter that takes it."""
 
 
+class Scoping(NamedTuple):
+    """The fields of a command that name jobs, which limit it to the names that a token may see.
+
+    ``jobs.name`` stands for the field of each object in a list. Reads and takes need no such fields: they are
+    limited where they run.
+    """
+
+    names: tuple[str, ...] = ()
+    """Names of jobs; refused if out of scope."""
+    patterns: tuple[str, ...] = ()
+    """Patterns; refused unless contained in the scope."""
+    lookups: tuple[str, ...] = ()
+    """Names that find jobs; treated as nonexistent if out of scope, as jobIDs and runIDs are."""
+    jobs: tuple[str, ...] = ()
+    """jobIDs."""
+    runs: tuple[str, ...] = ()
+    """runIDs."""
+
+
 def _is_spliced(annotation: Any) -> bool:
     """Tell whether an annotation, or a part of a union, carries the mark ``Spliced``."""
     if isinstance(annotation, Spliced):
@@ -235,6 +254,8 @@ class Command(Parameters, Generic[R_co]):
     role: ClassVar[Role] = "admin"
     """What a caller must be allowed: to look, to make jobs, to do them, to run the whole, or everything.
     ``read`` by itself where it only reads."""
+    scoping: ClassVar[Scoping | None] = None
+    """How it is limited for tokens that see some names only; None refuses it to them."""
     open: ClassVar[bool] = False
     """Whether nobody needs a token for it."""
     signed: ClassVar[bool] = False
@@ -297,6 +318,14 @@ class Command(Parameters, Generic[R_co]):
     def sentence(cls) -> str:
         """Return the sentence that says what it does."""
         return (cls.__doc__ or "").strip().splitlines()[0]
+
+    def values_at(self, path: str) -> list[Any]:
+        """Return the values of a field, or of a field of the objects in a list: ``jobs.name``."""
+        field, _, member = path.partition(".")
+        value = getattr(self, field)
+        if member:
+            return [getattr(one, member) for one in value]
+        return value if isinstance(value, list) else [value]
 
     @property
     def waiting(self) -> bool:

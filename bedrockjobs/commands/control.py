@@ -15,7 +15,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import LINE, Boolean, JobID, Name, OneLine, Paragraphs, Timestamp, Whole
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply, Scoping
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
@@ -30,6 +30,7 @@ PausePattern = Annotated[
 class PauseJobs(Command[Empty]):
     """Let no job be taken whose name matches; runs in progress go on, and nextRun stays as it is."""
 
+    scoping = Scoping(patterns=("name",))
     group = "schedules"
     role = "operate"
     repeatable = True
@@ -56,6 +57,7 @@ class ResumeReply(Reply):
 class ResumeJobs(Command[ResumeReply]):
     """End the pause of one pattern, or with `all` every pause; ticks that passed meanwhile are skipped."""
 
+    scoping = Scoping(patterns=("name",))
     group = "schedules"
     role = "operate"
     example = Example({"name": "mail/*"}, {"resumed": ["mail/*"]})
@@ -104,6 +106,7 @@ class TriggerReply(Reply):
 class TriggerJob(Command[TriggerReply]):
     """Run a job now, also a paused one; its own next run is kept and comes afterwards."""
 
+    scoping = Scoping(jobs=("job_id",), lookups=("name",))
     model_config = ConfigDict(json_schema_extra=shapes.one_of("jobID", "name"))
     group = "schedules"
     role = "operate"
@@ -124,6 +127,7 @@ class TriggerJob(Command[TriggerReply]):
 class RunAgain(Command[TriggerReply]):
     """Run again what a run was given: a schedule is triggered, of any other job a new one is made."""
 
+    scoping = Scoping(runs=("run_id",))
     group = "runs"
     role = "operate"
     example = Example({"runID": 1}, {"jobID": 2, "pending": False})
@@ -158,6 +162,7 @@ class EventsReply(Reply):
 class Events(Command[EventsReply]):
     """Tell what happened; with `Connection: wait` it is answered as soon as something does."""
 
+    scoping = Scoping()
     group = "schedules"
     where = "reader"
     waits = True
@@ -202,6 +207,7 @@ class ExplainReply(Reply):
 class ExplainJob(Command[ExplainReply]):
     """Say what a job is waiting for."""
 
+    scoping = Scoping()
     where = "reader"
     example = Example(
         {"jobID": 1},

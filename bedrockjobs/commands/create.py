@@ -32,7 +32,7 @@ from bedrockjobs.base.wire import (
     json_list,
     wire_name,
 )
-from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
+from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply, Scoping
 from bedrockjobs.commands.options import NOT_WITH_PINGS, OPTIONS, JobOptions, one_command
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, BAD_REPEAT, BOTH, NO_JOB, RUN_OVER
 
@@ -195,6 +195,7 @@ class JobIDsReply(Reply):
 class CreateJob(JobSpec, Command[JobIDReply]):
     """Create a job, or with `unique` update the one that has its name."""
 
+    scoping = Scoping(names=("name",), jobs=("parent_job_id",))
     order = -1
     role = "produce"
     headers = MappingProxyType({"Idempotency-Key": "idempotencyKey", "Traceparent": "traceparent"})
@@ -206,6 +207,7 @@ class CreateJob(JobSpec, Command[JobIDReply]):
 class CreateJobs(Command[JobIDsReply]):
     """Create several jobs, all or none."""
 
+    scoping = Scoping(names=("jobs.name",), jobs=("jobs.parent_job_id",))
     order = -1
     role = "produce"
     all_or_nothing = True
@@ -234,6 +236,7 @@ class UpdateJob(JobOptions, Command[Empty]):
     So `runTimeout` with nothing behind it lets runs take any time again. What is left out, or null, stays.
     """
 
+    scoping = Scoping(jobs=("job_id",), runs=("run_id",))
     order = -1
     role = "work"
     repeatable = True

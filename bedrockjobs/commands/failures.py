@@ -10,7 +10,7 @@ from bedrockjobs.base import shapes
 from bedrockjobs.base.config import FINGERPRINT_CHARS_MAX, SEEN_AT_ONCE_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import Boolean, JobID, JobIDs, OneLine
-from bedrockjobs.commands.base import Command, Example, Reply
+from bedrockjobs.commands.base import Command, Example, Reply, Scoping
 from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.take import Pattern
 
@@ -68,6 +68,7 @@ class ListFailures(Command[FailuresReply]):
     Counts are those of whole groups. `fingerprint` lists the failures of one group, page by page.
     """
 
+    scoping = Scoping()
     group = "runs"
     where = "reader"
     example = Example(
@@ -116,6 +117,7 @@ class MarkSeen(Command[MarkedReply]):
     Jobs that are not FAILED, and runs that have not failed, are left out.
     """
 
+    scoping = Scoping(jobs=("job_ids",), runs=("run_ids",))
     group = "runs"
     role = "operate"
     repeatable = True

@@ -29,7 +29,7 @@ from bedrockjobs.base.wire import (
     json_list,
     refused,
 )
-from bedrockjobs.commands.base import Command, Empty, Example, Parameters, Refusal, Reply
+from bedrockjobs.commands.base import Command, Empty, Example, Parameters, Refusal, Reply, Scoping
 from bedrockjobs.commands.create import RUN_ID, empty_for_no_list
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, NO_JOB, RUN_OVER
 from bedrockjobs.commands.take import HowMany, JobReply, TakeOptions, ThenGet
@@ -70,6 +70,7 @@ class ThenReply(Reply):
 class Ending(TakeOptions, Command[ThenReply]):
     """What the commands that end a run have in common."""
 
+    scoping = Scoping(jobs=("job_id",), runs=("run_id",))
     abstract = True
     role = "work"
     example = Example({"jobID": 1})
@@ -105,6 +106,7 @@ class FinishJob(Ending):
 class RetryJob(Ending):
     """Queue a running job again."""
 
+    scoping = Scoping(names=("name",), jobs=("job_id",), runs=("run_id",))
     example = Example({"jobID": 1, "delay": 60})
     refusals = [
         *NOT_RUNNING,
@@ -195,6 +197,7 @@ def _ends(value: Any) -> list[dict[str, Any]]:
 class FinishJobs(TakeOptions, Command[FinishResults]):
     """Finish several jobs, each for itself: one that is refused does not hinder the others."""
 
+    scoping = Scoping(jobs=("jobs.job_id",))
     role = "work"
     example = Example(
         {"jobs": [{"jobID": 1}, {"jobID": 2}]},
@@ -241,6 +244,7 @@ class CancelReply(Reply):
 class CancelJob(Command[CancelReply]):
     """Cancel a child job that has not run, or stop the run of a job whose worker sends heartbeats."""
 
+    scoping = Scoping(jobs=("job_id",))
     role = "produce"
     example = Example({"jobID": 2})
     refusals = [
@@ -262,6 +266,7 @@ class CancelJob(Command[CancelReply]):
 class DeleteJob(Command[Empty]):
     """Remove a job that is neither RUNNING nor PAUSED."""
 
+    scoping = Scoping(jobs=("job_id",))
     role = "operate"
     example = Example({"jobID": 1})
     refusals = [
@@ -276,6 +281,7 @@ class DeleteJob(Command[Empty]):
 class RequeueJobs(Command[Empty]):
     """Give back jobs that were taken and never delivered; their nextRun becomes their creation time."""
 
+    scoping = Scoping(names=("name",), jobs=("job_ids",))
     role = "work"
     all_or_nothing = True
     example = Example({"jobIDs": [1, 2]})

@@ -10,7 +10,7 @@ from bedrockjobs.base import shapes
 from bedrockjobs.base.config import WORKER_CHARS_MAX
 from bedrockjobs.base.name_limits import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX, RUNNING_LIMIT_MAX
 from bedrockjobs.base.wire import OneLine, Whole
-from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
+from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply, Scoping
 from bedrockjobs.commands.control import PausePattern
 
 
@@ -30,6 +30,7 @@ class SetLimit(Command[Empty]):
     Beyond `queued` and `perSecond` CreateJob is refused with 429; beyond `running` jobs wait.
     """
 
+    scoping = Scoping(patterns=("name",))
     model_config = ConfigDict(json_schema_extra=_some_limit)
 
     group = "server"
@@ -60,6 +61,7 @@ class SetLimit(Command[Empty]):
 class RemoveLimit(Command[Empty]):
     """Take back what SetLimit said of a pattern."""
 
+    scoping = Scoping(patterns=("name",))
     group = "server"
     role = "operate"
     example = Example({"name": "mail/*"})

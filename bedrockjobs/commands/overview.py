@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bedrockjobs.base.config import NAME_CHARS_MAX
 from bedrockjobs.base.wire import OneLine
-from bedrockjobs.commands.base import Command, Example, Paging, Reply
+from bedrockjobs.commands.base import Command, Example, Paging, Reply, Scoping
 from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
@@ -70,6 +70,7 @@ class OverviewReply(Reply):
 class Overview(Command[OverviewReply]):
     """Tell how things stand: how many jobs are ready, wait or run, and what is wrong."""
 
+    scoping = Scoping()
     group = "server"
     where = "reader"
     example = Example(
@@ -123,6 +124,7 @@ class QueuesReply(Reply):
 class ListQueues(Command[QueuesReply]):
     """List the names of jobs with how many are ready, wait or run, and how many workers take them."""
 
+    scoping = Scoping()
     group = "server"
     where = "reader"
     paging = Paging("queues", "name", "after")
@@ -171,6 +173,7 @@ class PausesReply(Reply):
 class ListPauses(Command[PausesReply]):
     """List what is paused, by whom and why."""
 
+    scoping = Scoping()
     group = "schedules"
     where = "reader"
     example = Example(

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from bedrockjobs.base import shapes
 from bedrockjobs.base.wire import JobID, Name, OneLine, Printed, Whole
-from bedrockjobs.commands.base import Command, Example, Refusal, Reply
+from bedrockjobs.commands.base import Command, Example, Refusal, Reply, Scoping
 from bedrockjobs.commands.refusals import NO_JOB
 
 PING_OUTPUT_CHARS_MAX = 100_000
@@ -33,6 +33,7 @@ class PingReply(Reply):
 class PingSchedule(Command[PingReply]):
     """Tell how the work of a schedule with `expect: ping` goes, which is done elsewhere."""
 
+    scoping = Scoping(jobs=("job_id",), lookups=("name",))
     model_config = ConfigDict(json_schema_extra=shapes.one_of("jobID", "name"))
     group = "schedules"
     role = "work"
@@ -64,6 +65,7 @@ class PingSecretReply(Reply):
 class GetPingSecret(Command[PingSecretReply]):
     """Tell the secret with which a machine without a token pings a schedule: `POST /ping/<secret>`."""
 
+    scoping = Scoping(jobs=("job_id",), lookups=("name",))
     model_config = ConfigDict(json_schema_extra=shapes.one_of("jobID", "name"))
     group = "schedules"
     role = "operate"

@@ -10,7 +10,7 @@ from bedrockjobs.base import shapes
 from bedrockjobs.base.config import WORKER_CHARS_MAX
 from bedrockjobs.base.name_limits import KEPT_BYTES_MAX, LIMITS_MAX, RUN_OUTPUT_BYTES_MIN
 from bedrockjobs.base.wire import OneLine, Whole
-from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply
+from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply, Scoping
 from bedrockjobs.commands.control import PausePattern
 from bedrockjobs.commands.options import Duration
 from bedrockjobs.commands.refusals import BUSY
@@ -26,6 +26,7 @@ class SetRetention(Command[Empty]):
     For each name and each kind the longest pattern decides that says anything of it.
     """
 
+    scoping = Scoping(patterns=("name",))
     model_config = ConfigDict(json_schema_extra=shapes.one_of(*_LIMITS))
 
     group = "server"
@@ -72,6 +73,7 @@ class SetRetention(Command[Empty]):
 class RemoveRetention(Command[Empty]):
     """Take back what SetRetention said of a pattern."""
 
+    scoping = Scoping(patterns=("name",))
     group = "server"
     role = "operate"
     example = Example({"name": "mail/*"})

@@ -32,7 +32,7 @@ from bedrockjobs.base.wire import (
     listed,
     storable,
 )
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply, Scoping
 from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
 from bedrockjobs.commands.take import Pattern, Patterns
 
@@ -64,6 +64,7 @@ class HeartbeatReply(Reply):
 class Heartbeat(Command[HeartbeatReply]):
     """Keep runs alive; with `Connection: wait` it is answered when one must stop, or when it runs out."""
 
+    scoping = Scoping()
     group = "runs"
     where = "presence"
     role = "work"
@@ -125,6 +126,7 @@ class AppendReply(Reply):
 class AppendOutput(Command[AppendReply]):
     """Add lines of output to a run; lines that were sent before are ignored."""
 
+    scoping = Scoping(runs=("run_id",))
     group = "runs"
     role = "work"
     repeatable = True
@@ -170,6 +172,7 @@ class OutputReply(Reply):
 class ReadOutput(Command[OutputReply]):
     """Read a run's output; with `Connection: wait` as soon as there is a line, or the run ended."""
 
+    scoping = Scoping()
     group = "runs"
     where = "reader"
     waits = True
@@ -225,6 +228,7 @@ class RunsReply(Reply):
 class ListRuns(Command[RunsReply]):
     """List runs, the newest first."""
 
+    scoping = Scoping()
     group = "runs"
     where = "reader"
     paging = Paging("runs", "runID", "before")
@@ -251,6 +255,7 @@ class ListRuns(Command[RunsReply]):
 class QueryRun(Command[RunReply]):
     """Show a run."""
 
+    scoping = Scoping()
     group = "runs"
     where = "reader"
     example = Example({"runID": 1}, RUN)
@@ -262,6 +267,7 @@ class QueryRun(Command[RunReply]):
 class StopRun(Command[Empty]):
     """What the commands that stop a run have in common."""
 
+    scoping = Scoping(jobs=("job_id",), runs=("run_id",), lookups=("name",))
     model_config = ConfigDict(json_schema_extra=shapes.one_of("runID", "jobID", "name"))
     abstract = True
     group = "runs"
@@ -322,6 +328,7 @@ class DeleteRuns(Command[DeletedRunsReply]):
     detail of the events of these runs, and of those that hold the text, is removed.
     """
 
+    scoping = Scoping(runs=("run_ids",))
     model_config = ConfigDict(json_schema_extra=shapes.one_of("runIDs", "name", "text", "endedBefore"))
     group = "runs"
     role = "operate"

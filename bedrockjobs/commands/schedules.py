@@ -16,7 +16,7 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.wire import Boolean, JobID, OneLine, Spliced, Timestamp, json_list
-from bedrockjobs.commands.base import Command, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.base import Command, Example, Paging, Refusal, Reply, Scoping
 from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_OPTION, BAD_PRIORITY, BAD_REPEAT, BUSY, NO_JOB, SLOW
 from bedrockjobs.commands.runs import Limit
@@ -36,6 +36,7 @@ class ValidateReply(Reply):
 class ValidateSchedule(Command[ValidateReply]):
     """Say what a schedule means: errors, warnings, plain words and the next five ticks."""
 
+    scoping = Scoping()
     group = "schedules"
     where = "at once"
     example = Example(
@@ -81,6 +82,7 @@ class SchedulesReply(Reply):
 class ListSchedules(Command[SchedulesReply]):
     """List the jobs whose repeat begins with CRON, by jobID."""
 
+    scoping = Scoping()
     group = "schedules"
     where = "reader"
     paging = Paging("schedules", "jobID", "after")
@@ -146,6 +148,7 @@ class TicksReply(Reply):
 class ListTicks(Command[TicksReply]):
     """Show what became of each tick of a schedule, the newest first."""
 
+    scoping = Scoping()
     group = "schedules"
     where = "reader"
     paging = Paging("ticks", "tick", "before")
@@ -250,6 +253,7 @@ def _wanted(value: Any) -> list[dict[str, Any]]:
 class SyncSchedules(Command[SyncReply]):
     """Make a source's schedules what they should be: adds, changes and removes in one commit."""
 
+    scoping = Scoping(names=("schedules.name",))
     group = "schedules"
     role = "operate"
     all_or_nothing = True

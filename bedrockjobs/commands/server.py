@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bedrockjobs.base.config import JOBS_PER_GET_MAX, QUERY_CHARS_MAX
 from bedrockjobs.base.wire import JobID, Whole
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply
+from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply, Scoping
 from bedrockjobs.commands.refusals import BUSY, SLOW
 from bedrockjobs.commands.take import JOB, JobsReply, Pattern, Patterns
 
@@ -18,6 +18,7 @@ State = Literal["QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED"
 class Ping(Command[Empty]):
     """Answer at once."""
 
+    scoping = Scoping()
     group = "server"
     where = "at once"
     open = True
@@ -43,6 +44,7 @@ class StatusReply(Reply):
 class Status(Command[StatusReply]):
     """Tell what the server is and how it is."""
 
+    scoping = Scoping()
     group = "server"
     where = "at once"
     example = Example(
@@ -100,6 +102,7 @@ class HelpReply(Reply):
 class Help(Command[HelpReply]):
     """List the commands."""
 
+    scoping = Scoping()
     group = "server"
     where = "at once"
     example = Example({}, {"commands": {"Ping": "Answer at once."}})
@@ -139,6 +142,7 @@ class Query(Command[QueryReply]):
 class ListJobs(Command[JobsReply]):
     """List jobs by jobID, page by page."""
 
+    scoping = Scoping()
     where = "reader"
     paging = Paging("jobs", "jobID", "after")
     example = Example(
@@ -157,6 +161,7 @@ class ListJobs(Command[JobsReply]):
 class ListChildren(Command[JobsReply]):
     """List the children of a job by jobID, page by page; none where there is no such job."""
 
+    scoping = Scoping()
     where = "reader"
     paging = Paging("jobs", "jobID", "after")
     example = Example(
@@ -175,6 +180,7 @@ class ListChildren(Command[JobsReply]):
 class CrashBedrockJob(Command[Empty]):
     """Fail, instead of giving out, every job whose name matches one of these patterns."""
 
+    scoping = Scoping(patterns=("names",))
     group = "server"
     role = "operate"
     repeatable = True
@@ -187,6 +193,7 @@ class CrashBedrockJob(Command[Empty]):
 class ClearCrashedBedrockJobs(Command[Empty]):
     """Forget the patterns of CrashBedrockJob."""
 
+    scoping = Scoping(patterns=("names",))
     group = "server"
     role = "operate"
     repeatable = True

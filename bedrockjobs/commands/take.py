@@ -20,7 +20,7 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.glob import is_plain
 from bedrockjobs.base.shapes import Shape
 from bedrockjobs.base.wire import LINE, Boolean, JobID, OneLine, Priority, Whole, listed, one_line, refused
-from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply
+from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply, Scoping
 from bedrockjobs.commands.options import JobOptions, answered_type
 from bedrockjobs.commands.refusals import BAD_PRIORITY, NO_JOB, NO_JOB_FOUND, NO_NAME
 
@@ -237,6 +237,7 @@ JOB = {
 class GetJob(TakeSpec, Command[JobReply]):
     """Take the due job with the highest priority, then the earliest nextRun, then the lowest jobID."""
 
+    scoping = Scoping()
     role = "work"
     waits = True
     asks = True
@@ -252,6 +253,7 @@ class GetJob(TakeSpec, Command[JobReply]):
 class GetJobs(TakeSpec, Command[JobsReply]):
     """Take what is there, 1 to numResults jobs; waiting ends with the first."""
 
+    scoping = Scoping()
     role = "work"
     waits = True
     asks = True
@@ -264,6 +266,7 @@ class GetJobs(TakeSpec, Command[JobsReply]):
 class QueryJob(Command[JobReply]):
     """Show a job, with its state; one that is kept after its end (`keep`) with `finished` and `result`."""
 
+    scoping = Scoping(jobs=("job_id",))
     reads = True
     tagged = True
     example = Example({"jobID": 1}, {**JOB, "state": "QUEUED"})

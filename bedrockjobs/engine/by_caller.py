@@ -1,18 +1,15 @@
-"""Commands of the writer that are done for somebody: what they do not see is not there, and what operators
-change is written to the audit, in the same commit.
+"""Run commands of the writer for a caller: hide rows out of scope, and audit changes in the same commit.
 
-Whatever a command names by its number that belongs to another name is hidden from its handler alone. So the
-answer is the handler's own, word for word that of a number which nobody has.
+Jobs and runs out of scope are hidden from the handler, so its reply is exactly the one for an unknown number.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.errors import Forbidden
-from bedrockjobs.commands import Command, CreateJobs, DeleteRuns, FinishJobs, MarkSeen, RequeueJobs
+from bedrockjobs.commands import Command
 from bedrockjobs.engine.audit import audited
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.of_run import check_open
@@ -23,7 +20,7 @@ from bedrockjobs.store.base import Unit
 
 
 def perform_for(caller: Caller, context: Context, command: Command[Any], *, careful: bool = False) -> Outcome:
-    """Do a command for somebody, as ``perform`` does."""
+    """Execute a command for a caller, as ``perform`` does."""
     unit = context.unit
     context.caller = caller
     try:
@@ -49,53 +46,29 @@ def _narrowed(context: Context, command: Command[Any], scope: Scope, *, careful:
     return audited(context, command, careful=careful)
 
 
-class _Naming(NamedTuple):
-    """What a kind of command may name."""
-
-    jobs: tuple[str, ...]
-    """Its fields with one jobID each."""
-    run: bool
-    name: bool
-    many: bool
-    """Whether it names several jobs or runs."""
-
-
-@cache
-def _naming(kind: type[Command[Any]]) -> _Naming:
-    """Return what a kind of command may name: to ask each time for a field that is not there costs much."""
-    fields = kind.model_fields
-    jobs = tuple(field for field in ("job_id", "parent_job_id") if field in fields)
-    return _Naming(jobs, "run_id" in fields, "name" in fields, kind in _SEVERAL)
-
-
-_SEVERAL = frozenset({CreateJobs, FinishJobs, RequeueJobs, MarkSeen, DeleteRuns})
-
-
 def _hidden(context: Context, command: Command[Any], scope: Scope) -> Hiding | None:
-    """Return the unit without what a command names that is not seen; None where it sees all of it."""
-    naming = _naming(type(command))
-    jobs: set[int] = set()
-    runs: set[int] = set()
-    if naming.jobs or naming.many:
-        named = [getattr(command, field) for field in naming.jobs]
-        named += _several(command) if naming.many else []
-        jobs = {job_id for job_id in named if job_id and not _sees_job(context, job_id, scope)}
-    if naming.run or naming.many:
-        given = [getattr(command, "run_id")] if naming.run else []  # noqa: B009
-        given += command.run_ids if isinstance(command, MarkSeen | DeleteRuns) else []
-        runs = {run_id for run_id in given if run_id and not _sees_run(context, run_id, scope)}
-    name: str | None = getattr(command, "name") if naming.name else None  # noqa: B009
-    names: set[str] = set() if name is None or scope.sees(name) else {name}
+    """Return the unit without the jobs, runs and names that are out of scope; None if all are visible."""
+    scoping = type(command).scoping
+    assert scoping is not None, "admission refuses it"
+    jobs = {
+        job_id
+        for path in scoping.jobs
+        for job_id in command.values_at(path)
+        if job_id and not _sees_job(context, job_id, scope)
+    }
+    runs = {
+        run_id
+        for path in scoping.runs
+        for run_id in command.values_at(path)
+        if run_id and not _sees_run(context, run_id, scope)
+    }
+    names = {
+        name
+        for path in scoping.lookups
+        for name in command.values_at(path)
+        if name is not None and not scope.sees(name)
+    }
     return Hiding(context.unit, jobs, runs, names) if jobs or runs or names else None
-
-
-def _several(command: Command[Any]) -> list[int]:
-    """Return the jobIDs in a list."""
-    if isinstance(command, CreateJobs):
-        return [spec.parent_job_id for spec in command.jobs]
-    if isinstance(command, FinishJobs):
-        return [spec.job_id for spec in command.jobs]
-    return command.job_ids if isinstance(command, RequeueJobs | MarkSeen) else []
 
 
 def _sees_job(context: Context, job_id: int, scope: Scope) -> bool:
@@ -109,10 +82,10 @@ def _sees_run(context: Context, run_id: int, scope: Scope) -> bool:
 
 
 class Hiding:
-    """An open unit in which some jobs, runs and names are not to be found; all else is passed on."""
+    """An open unit of work in which some jobs, runs and names do not exist; all else is delegated."""
 
     def __init__(self, unit: Unit, jobs: set[int], runs: set[int], names: set[str]) -> None:
-        """Hide these of ``unit``."""
+        """Hide rows of ``unit``."""
         self._unit, self._jobs, self._names = unit, jobs, names
         self.records = HidingRecords(unit.records, runs)
 
@@ -120,33 +93,33 @@ class Hiding:
         return getattr(self._unit, name)
 
     def job(self, job_id: int) -> Job | None:
-        """Return a job that is not hidden."""
+        """Return a job unless it is hidden."""
         return None if job_id in self._jobs else self._unit.job(job_id)
 
     def shown(self, job_id: int) -> Job | None:
-        """Return a job that is not hidden."""
+        """Return a job unless it is hidden."""
         return None if job_id in self._jobs else self._unit.shown(job_id)
 
     def delete_plain(self, job_id: int) -> bool:
-        """Remove a job that is not hidden."""
+        """Remove a job unless it is hidden."""
         return job_id not in self._jobs and self._unit.delete_plain(job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:
-        """Return the first jobs of a name that is not hidden."""
+        """Return the first jobs of a name unless it is hidden."""
         return [] if name in self._names else self._unit.named(name, limit)
 
 
 class HidingRecords:
-    """The tables beside jobs, without some runs."""
+    """The other tables, without some runs."""
 
     def __init__(self, records: Any, runs: set[int]) -> None:
-        """Hide these of ``records``."""
+        """Hide rows of ``records``."""
         self._records, self._runs = records, runs
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._records, name)
 
     def run(self, run_id: int) -> RunRow | None:
-        """Return a run that is not hidden."""
+        """Return a run unless it is hidden."""
         found: RunRow | None = None if run_id in self._runs else self._records.run(run_id)
         return found
