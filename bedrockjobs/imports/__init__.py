@@ -1,4 +1,4 @@
-"""Readers of other systems' schedules: text in, definitions of ours out.
+"""Parsers for the schedules of other systems: each turns text into definitions of bedrockjobs.
 
-Each module knows one system's format and dialect. None of them knows files, commands or servers.
+Each module handles the format and the cron dialect of one system. They do not access files or servers.
 """

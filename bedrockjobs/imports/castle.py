@@ -1,6 +1,6 @@
-"""Reading castle-cron's jobs: its Job structs as JSON, or the ``castle-cron add`` lines that made them.
+"""Import castle-cron jobs from Job structs as JSON, or from ``castle-cron add`` command lines.
 
-What its ``list`` prints is not enough: it has no schedules.
+The output of its ``list`` is not enough: it has no schedules.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _WORDS_OF_ADD = 4
 
 
 class _Job(NamedTuple):
-    """A struct, or the command that made it, with where it stands."""
+    """A Job struct or an add command, with its location."""
 
     number: int
     place: str
     given: dict[str, Any]
     updates: bool = False
-    """Whether it says itself that it takes the place of an earlier one."""
+    """Whether it updates an earlier job."""
 
 
 def read(text: str, *, zone: str = "UTC") -> list[Found]:
-    """Read jobs; ``zone`` is the servers' own, by which castle-cron goes. Raises Unreadable.
+    """Parse jobs; ``zone`` is the servers' time zone, which castle-cron uses. Raises Unreadable.
 
-    A name that stands there twice is refused with both places; an ``upd`` changes what an ``add`` made.
+    Duplicate names are refused with their locations; an ``upd`` changes the job of an earlier ``add``.
     """
     check_size(text)
     jobs = _structs(text) if text.lstrip()[:1] in ("{", "[") else _lines(text)
@@ -44,7 +44,7 @@ def read(text: str, *, zone: str = "UTC") -> list[Found]:
 
 
 def _last(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
-    """Return the jobs without those that an ``upd`` below changes, which come with it."""
+    """Return the final jobs, each with the earlier job that it updates, if any."""
     found: list[tuple[_Job, _Job | None]] = []
     places: dict[str, int] = {}
     for job in jobs:

@@ -1,14 +1,14 @@
-"""A name for a schedule out of the words of the shell command that it runs."""
+"""Derive a schedule's name from its shell command."""
 
 from __future__ import annotations
 
 import re
 
 NAME_MAX = 60
-"""Characters of a name that is made from a command."""
+"""Maximum length of a derived name."""
 
 WORDS_MAX = 3
-"""Words that a name has: a program and what it is told to do, as in ``restic-backup``."""
+"""Maximum words in a name: a program and its subcommands, as in ``restic-backup``."""
 
 WRAPPERS = frozenset(
     {
@@ -32,19 +32,19 @@ WRAPPERS = frozenset(
         "gosu",
     }
 )
-"""Programs that run another one, which is the one that counts."""
+"""Programs that run another program, which determines the name."""
 
 OPTIONS_WITH_VALUES = frozenset({"-u", "-g", "-n", "-c", "-k", "-s", "-t", "-p"})
-"""Options of wrappers that take the next word."""
+"""Options of wrappers that have a value."""
 
 OF_FLOCK = frozenset({"-w", "-E"})
-"""The same of flock, whose ``-n`` takes none."""
+"""Options of flock that have a value; its ``-n`` has none."""
 
 INTERPRETERS = re.compile(r"(?:ba|da|k|z)?sh|python[\d.]*|perl[\d.]*|ruby[\d.]*|node|php[\d.]*|java")
-"""Programs that run a script, whose name counts."""
+"""Programs that run a script, which determines the name."""
 
 PASSED = frozenset({"cd", ".", "source", "export", "umask", "set", "test", "[", "[[", "true", "sleep"})
-"""Commands that only prepare the next one."""
+"""Commands that are skipped because they only prepare the next one."""
 
 BRACKETS = frozenset("(){}")
 """Words that group commands."""
@@ -59,7 +59,7 @@ _UNNAMEABLE = re.compile(r"[^\w.:+-]+")
 
 
 def name_of(command: str) -> str:
-    """Return a name: ``backup`` of ``cd /srv && ./backup.sh --full``; empty where no word can be one."""
+    """Return a name: ``backup`` for ``cd /srv && ./backup.sh --full``; empty if no word is suitable."""
     for part in _ENDS.split(command):
         words = [word for word in part.split() if word not in BRACKETS and not _ASSIGNMENT.match(word)]
         if words and _base(words[0]) not in PASSED:
@@ -68,7 +68,7 @@ def name_of(command: str) -> str:
 
 
 def _unwrapped(words: list[str]) -> list[str]:
-    """Return a command without the programs around it, and their options."""
+    """Strip wrappers and their options from a command."""
     while len(words) > 1 and _base(words[0]) in WRAPPERS:
         wrapper, words = _base(words[0]), words[1:]
         valued = OF_FLOCK if wrapper == "flock" else OPTIONS_WITH_VALUES

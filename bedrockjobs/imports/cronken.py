@@ -1,7 +1,7 @@
-"""Reading Cronken's job list: the hash ``{cronken}:jobs`` as a JSON object.
+"""Import Cronken jobs from the hash ``{cronken}:jobs`` as a JSON object.
 
-Its ``cronstring`` went to APScheduler, where 0 is Monday and both day fields must hold, while its page calls
-it a cron expression: the caller says which of the two is wanted.
+APScheduler interpreted a ``cronstring`` with 0 as Monday and required both day fields to match, although
+Cronken's page calls it a cron expression: the caller chooses the interpretation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bedrockjobs.schedule.cron.zones import find_zone
 FirstDay = Literal["monday", "sunday"]
 
 LEASE_S = 45
-"""Seconds of silence after which Cronken's reaper calls a run frozen, and our default lease."""
+"""Seconds without a heartbeat after which Cronken considers a run frozen; also our default lease."""
 
 _CRONSTRING = ("minute", "hour", "day", "month", "day_of_week")
 _MACROS = {
@@ -39,15 +39,15 @@ _JOB_ARGS = ("cmd", "lock", "ttl")
 
 
 class _Refused(ValueError):
-    """One definition cannot be read."""
+    """A definition is invalid; the others are still imported."""
 
 
 def read(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> list[Found]:
-    """Read a JSON object of job definitions by name; a definition may be JSON text, as Redis keeps it.
+    """Parse a JSON object of job definitions by name; a definition may be JSON text, as stored in Redis.
 
-    ``zone`` is the servers' own. With ``weekday_0`` monday a cronstring fires as it did in Cronken, with
-    sunday as crontab(5) has it. Raises Unreadable where the text is no such object;
-    a name that stands there twice is refused with both places.
+    ``zone`` is the servers' time zone. With ``weekday_0`` monday a cronstring fires as it did in Cronken,
+    with sunday as in crontab(5). Duplicate names are refused with their locations. Raises Unreadable if the
+    text is not a JSON object.
     """
     check_size(text)
     try:
@@ -150,7 +150,7 @@ def _with_cronstring(found: Found, arguments: Mapping[str, Any], weekday_0: Firs
 
 
 def _expression(schedule: Schedule, arguments: Mapping[str, Any], text: str = "") -> str:
-    """Return the expression that means a schedule, or its arguments as JSON where none does."""
+    """Return an equivalent expression, or the arguments as JSON if there is none."""
     try:
         return kept_or_rewritten(text, schedule) if text else expression_for(schedule)
     except NoExpression:

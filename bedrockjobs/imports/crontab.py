@@ -1,7 +1,7 @@
-"""Reading a crontab as Debian's cron, cronie or supercronic does: variables, macros, users, ``%``.
+"""Import crontabs of Debian's cron, cronie or supercronic, with variables, macros, users and ``%``.
 
-The crons differ. What Debian's and cronie read in two ways is refused until somebody says which one ran it;
-what one of them does not know is taken with a warning.
+A line that Debian's cron and cronie interpret differently is refused unless the caller says which one ran
+it; syntax that only one of them supports is accepted with a warning.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from bedrockjobs.schedule.cron.zones import find_zone
 Cron = Literal["debian", "cronie", "supercronic"]
 
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-"""What both crons know, in small letters."""
+"""Macros that both crons support, in lower case."""
 
 NAMES: dict[Cron, str] = {"debian": "Debian's cron", "cronie": "cronie", "supercronic": "supercronic"}
 
 SUPERCRONIC_FIELDS = (7, 6, 5, 1)
-"""How many words supercronic tries as a time, in this order."""
+"""Numbers of words that supercronic tries to parse as a schedule, in this order."""
 
 ACCOUNTS = frozenset({"root", "www-data", "nobody", "daemon"})
-"""Users whose names are no commands: a sixth column that has one of them is a column of users."""
+"""Users whose names are not commands: if the sixth column has one of them, it is the user column."""
 
 _BLANKS = re.compile("[ \t]+")
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -64,25 +64,25 @@ _FIELDS = (fields.MINUTE, fields.HOUR, fields.MONTH_DAY, fields.MONTH, fields.WE
 
 @dataclass
 class _Variables:
-    """What the lines above have set."""
+    """The variables set by previous lines."""
 
     zone: str
     shell: str = ""
     jitter: str = ""
     others: dict[str, str] = field(default_factory=dict)
     exports: str = ""
-    """What ``others`` become in a script."""
+    """The ``others`` as shell exports."""
     of_zone: str = ""
-    """What is to be said of the zone, with each line below."""
+    """A warning about the time zone, repeated for each following line."""
     once: list[str] = field(default_factory=list)
-    """What is to be said with the next line."""
+    """Warnings for the next line only."""
 
 
 def read(text: str, *, zone: str = "UTC", system: bool = False, by: Cron | None = None) -> list[Found]:
-    """Read a crontab; ``system`` says that it has a column of users, ``zone`` is the machine's.
+    """Parse a crontab; with ``system`` it has a user column. ``zone`` is the machine's time zone.
 
-    ``by`` is the cron that ran it. Without it, a line is taken if Debian's cron and cronie agree on it.
-    A line that cannot be a schedule is returned as refused. Raises Unreadable for a text that is too long.
+    ``by`` is the cron that ran it; without it, lines on which Debian's cron and cronie disagree are refused.
+    Invalid lines are returned as refused. Raises Unreadable if the text is too long.
     """
     check_size(text)
     inner = enumerate(map(_inner, text.split("\n")), 1)
@@ -93,7 +93,7 @@ def read(text: str, *, zone: str = "UTC", system: bool = False, by: Cron | None 
 
 
 def has_users(text: str, file: str = "") -> bool:
-    """Tell whether a crontab has a column of users: by its path, or else by what stands in that column."""
+    """Tell whether a crontab has a user column, by its path or by the content of that column."""
     path = PurePath(file)
     if path.parent.name == "cron.d" or path.name.endswith(".cron.d") or path.parts[-2:] == ("etc", "crontab"):
         return True
@@ -130,7 +130,7 @@ def _by_cron(lines: list[tuple[int, str]], zone: str, system: bool, by: Cron | N
 
 
 def _setting(line: str) -> tuple[str, str] | None:
-    """Return the name and the value of a variable that a line sets; None where it is no such line."""
+    """Return the name and the value of the variable that a line sets; None for other lines."""
     found = _SETTING.fullmatch(line)
     if found is None:
         return None
@@ -142,7 +142,7 @@ def _setting(line: str) -> tuple[str, str] | None:
 
 
 def _set(variables: _Variables, name: str, value: str, by: Cron | None, *, empty: bool) -> str:
-    """Note a variable; return why it cannot be, if so."""
+    """Set a variable; return an error message if it is refused."""
     if empty and by == "debian":
         return f'expected {name}="", which is how Debian\'s cron takes an empty value'
     if empty and by is None:
@@ -181,7 +181,7 @@ def _set_zone(variables: _Variables, value: str, by: Cron | None) -> str:
 
 
 def _export(variables: _Variables, name: str, value: str, *, moves: bool = True) -> str:
-    """Note a variable of the commands below; return why it cannot be, if so."""
+    """Set a variable for the following commands; return an error message if it is refused."""
     if not _NAME.fullmatch(name):
         return f"variable {name[:40]!r}: expected a name of letters, digits and _, which a shell can export"
     line = f"export {name}={shlex.quote(value)}\n"
@@ -250,7 +250,7 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
 
 
 def _why(said: str) -> str:
-    """Return why five fields that both read alike mean something else to cron than to us."""
+    """Return why the meaning of five fields differs between cron and bedrockjobs."""
     words = said.split(" ")
     if any(word.startswith("*") != ("*" in word.split(",")) for word in (words[2], words[4])):
         return "cron asks both day fields to hold if one begins with *, and either one if none does"
@@ -259,9 +259,9 @@ def _why(said: str) -> str:
 
 @lru_cache(maxsize=READ_MAX)
 def meaning(said: str, by: Cron | None = None) -> tuple[Schedule, tuple[str, ...]]:
-    """Return what five fields or a macro mean to a cron, and what it reads otherwise than it looks.
+    """Return the schedule of five fields or a macro as a cron interprets them, and notes on surprises.
 
-    Without ``by``, Debian's cron and cronie have to agree. Raises BadSchedule, also for what never fires.
+    Without ``by``, Debian's cron and cronie must agree. Raises BadSchedule, also if it never fires.
     """
     check_length(said)
     if said.startswith("@"):
@@ -292,7 +292,7 @@ def meaning(said: str, by: Cron | None = None) -> tuple[Schedule, tuple[str, ...
 
 
 def _schedule(said: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
-    """Return what five fields mean to one cron."""
+    """Return the schedule of five fields as one cron interprets them, and notes on surprises."""
     words = said.split(" ")
     if len(words) != len(_FIELDS):
         raise cron.BadSchedule("expression", said, "five fields")
@@ -305,7 +305,7 @@ def _schedule(said: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
         weekdays=_bits((day - 1) % 7 for day in week_day), every={day % 7 for day in week_day} == _WEEK
     )
     either = not (words[2].startswith("*") or words[4].startswith("*"))
-    if either and bool(month_day) != bool(week_day):  # one without a day leaves it to the other
+    if either and bool(month_day) != bool(week_day):  # an empty day field leaves it to the other
         days = DayRule(one if month_day else _EVERY_DAY, other if week_day else _EVERY_WEEKDAY, either=False)
     else:
         days = DayRule(one, other, either)
@@ -359,7 +359,7 @@ def _range(kind: Field, term: re.Match[str], by: Cron) -> set[int]:
         first = _number(kind, term["first"], term[0])
         last = _number(kind, term["last"], term[0]) if term["last"] else first
     if by == "cronie" and last == 0 < first and not term["step"]:
-        last = 7  # meant for weekdays, done in every field
+        last = 7  # intended for weekdays, but applied to every field
     values = set(range(first, last + 1, step))
     ends = values if by == "cronie" else {first, last}
     if not ends <= set(range(kind.low, kind.high + 1)):
@@ -387,7 +387,7 @@ def _bits(values: Iterable[int]) -> int:
 
 
 def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[Found]:
-    """Read the whole file: a variable counts for the lines above it too."""
+    """Parse the whole file first: a variable also applies to previous lines."""
     variables = _Variables(zone)
     found: list[Found] = []
     entries: list[tuple[str, str]] = []
@@ -442,11 +442,11 @@ def _supercronic_entry(line: str, place: str, variables: _Variables) -> Found:
     return found._replace(refused=problem)
 
 
-# --- what is run -------------------------------------------------------------------------------------------
+# --- commands ----------------------------------------------------------------------------------------------
 
 
 def _options(command: str, variables: _Variables) -> dict[str, Any]:
-    """Return what runs a shell command with the variables above it."""
+    """Return the job options that run a shell command with the current variables."""
     script = variables.exports + command
     options: dict[str, Any] = {"cmd": script}
     if variables.shell not in _SHELLS:
@@ -457,7 +457,7 @@ def _options(command: str, variables: _Variables) -> dict[str, Any]:
 
 
 def _script(command: str) -> str:
-    """Return a shell script for what stands in a crontab, where ``%`` begins what is sent to stdin."""
+    """Return a shell script for a crontab command, in which ``%`` begins the standard input."""
     lines = [part.replace("\\%", "%") for part in _PERCENT.split(command)]
     if len(lines) == 1:
         return lines[0]
@@ -469,5 +469,5 @@ def _script(command: str) -> str:
 
 
 def _name(command: str, place: str) -> str:
-    """Return a name out of the command's words, or the line where they say none."""
+    """Return a name derived from the command, or from its line number."""
     return name_of(_PERCENT.split(command)[0]) or place.replace(" ", "-")

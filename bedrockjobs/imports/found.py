@@ -1,4 +1,4 @@
-"""What a reader found in another system's definitions, and when that would fire there and here."""
+"""Imported definitions, and when they fire in the other system and here."""
 
 from __future__ import annotations
 
@@ -14,69 +14,69 @@ from bedrockjobs.schedule.cron.plan import Schedule
 from bedrockjobs.schedule.cron.zones import find_zone, next_moment
 
 PLACES_SHOWN_MAX = 5
-"""Places of one name that a message shows."""
+"""Locations of one name shown in a message."""
 
 QUOTED_CHARS_MAX = 40
-"""Characters of a file that a message shows."""
+"""Characters of a file shown in a message."""
 
 
 class Unreadable(ValueError):
-    """The whole text cannot be read; the message says where and what was expected."""
+    """A text cannot be parsed; the message has the location and what was expected."""
 
 
 class Found(NamedTuple):
-    """One definition of another system and what it becomes here."""
+    """A definition of another system and its equivalent here."""
 
     name: str
     place: str
-    """Where it stands: ``line 3``, ``job noop``."""
+    """Its location: ``line 3``, ``job noop``."""
     said: str
-    """Its schedule as the other system has it."""
+    """Its original schedule."""
     expression: str = ""
-    """Its schedule in our words; empty where it is refused or follows the end of its last run."""
+    """Its cron expression here; empty if it is refused or repeats after the end of a run."""
     zone: str = "UTC"
     old: Schedule | None = None
-    """Its schedule as the other system understands it, in ``zone``; None where it has no ticks there."""
+    """The original schedule, parsed, in ``zone``; None if it has no ticks."""
     repeat_after: str = ""
-    """In place of ``expression``: a repeat that counts from the end of a run, ``FINISHED, +10 SECONDS``."""
+    """Instead of ``expression``: a repeat after the end of a run, ``FINISHED, +10 SECONDS``."""
     options: Mapping[str, Any] = MappingProxyType({})
-    """Options of ours by their names in a definitions file."""
+    """Job options, by their names in a definitions file."""
     paused: bool = False
     warnings: tuple[str, ...] = ()
     refused: str = ""
-    """Why it cannot be a schedule of ours; empty where it can."""
+    """Why it cannot be imported; empty if it can."""
 
     @property
     def repeat(self) -> str:
-        """Return what CreateJob takes as ``repeat``; empty where it is refused."""
+        """Return the ``repeat`` for CreateJob; empty if refused."""
         if not self.expression or self.refused:
             return "" if self.refused else self.repeat_after
         return f"CRON {self.expression}" if self.zone == "UTC" else f"CRON TZ={self.zone} {self.expression}"
 
     @property
     def differs(self) -> bool:
-        """Tell whether it fires here at other times than there."""
+        """Tell whether it fires at different times here."""
         if self.old is None or not self.expression or self.refused:
             return False
         return not same_schedule(self.old, cron.parse(self.expression))
 
     def old_times(self, after: datetime, count: int) -> list[datetime]:
-        """Return its next times in the other system, after an aware moment, in UTC."""
+        """Return its next ticks in the other system, in UTC."""
         return _times(self.old, self.zone, after, count)
 
     def our_times(self, after: datetime, count: int) -> list[datetime]:
-        """Return its next times here, in UTC."""
+        """Return its next ticks here, in UTC."""
         if not self.expression or self.refused:
             return []
         return _times(cron.parse(self.expression), self.zone, after, count)
 
     def with_reading(self, old: Schedule, expression: str, notes: Iterable[str]) -> Found:
-        """Return it with its schedule there, its expression here, and a warning for each note."""
+        """Return it with both schedules, and a warning for each note."""
         found = self._replace(old=old, expression=expression)
         return found.with_warning(*(f"{note}; written so" for note in notes))
 
     def with_warning(self, *warnings: str) -> Found:
-        """Return it with more warnings."""
+        """Return it with additional warnings."""
         return self._replace(warnings=(*self.warnings, *warnings))
 
 
@@ -94,24 +94,24 @@ def _times(schedule: Schedule | None, zone: str, after: datetime, count: int) ->
 
 
 def check_size(text: str) -> None:
-    """Raise Unreadable for a text that is too long to be read."""
+    """Raise Unreadable if a text is too long."""
     if len(text) > SCHEDULE_FILE_CHARS_MAX:
         raise Unreadable(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
 
 
 def check_count(found: Sequence[object], place: str) -> None:
-    """Raise Unreadable where there are more definitions than one source can have."""
+    """Raise Unreadable if there are more definitions than one source may have."""
     if len(found) > SCHEDULES_PER_SYNC_MAX:
         raise Unreadable(f"{place}: expected at most {SCHEDULES_PER_SYNC_MAX} schedules")
 
 
 def shortened(text: str) -> str:
-    """Return a part of the file as a message shows it: quoted, and not longer than is good to read."""
+    """Return a part of a file for a message: quoted, and truncated if it is long."""
     return repr(text if len(text) <= QUOTED_CHARS_MAX else f"{text[:QUOTED_CHARS_MAX]}...")
 
 
 def once(found: list[Found]) -> list[Found]:
-    """Refuse all that share a name, with the places of each: nobody can tell which of them was meant."""
+    """Refuse definitions with the same name, listing their locations."""
     places: dict[str, list[str]] = {}
     for entry in found:
         places.setdefault(entry.name, []).append(entry.place)
@@ -128,7 +128,7 @@ def _twice(places: list[str]) -> str:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Return the names with ``-2``, ``-3``, ... behind those that came before."""
+    """Make names unique by appending ``-2``, ``-3``, ... to duplicates."""
     found: list[str] = []
     taken: set[str] = set()
     numbers: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Reading FTL's cron jobs: ``//ftl:cron`` directives in Go, ``@Cron("...")`` in Kotlin and Java.
+"""Import FTL cron jobs: ``//ftl:cron`` directives in Go, ``@Cron("...")`` in Kotlin and Java.
 
-What a verb did has to be done by a worker that asks for the job's name.
+The work of a verb must be done by a worker that takes jobs of its name.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.expression import check_length
 
 OPTIONS = {"run_timeout": "5m", "grace": "1m"}
-"""FTL ends a call after 5 minutes, and frees the job 1 minute later however the call ended."""
+"""FTL ends a call after 5 minutes, and releases the job 1 minute later in any case."""
 
 FORMS = "five to seven fields of numbers, * , - and /, a duration such as 30s, or a weekday such as Mon"
 
 CHECKED_FROM = datetime(2020, 1, 1)
-"""FTL refuses an expression that has no tick from then on."""
+"""FTL refuses expressions without a tick after this date."""
 
 YEAR_MIN = 1_000
-"""A number from which on FTL takes the sixth field for a year."""
+"""Smallest number in a sixth field that FTL interprets as a year."""
 
 _PIECE = re.compile(
     r"\s+|(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[*,/-])", re.ASCII
@@ -33,9 +33,9 @@ _UNITS = {"s": "*/{} * * * * * *", "m": "0 */{} * * * * *", "h": "0 0 */{} * * *
 
 
 def read(text: str, *, file: str = "") -> list[Found]:
-    """Read the directives of one source file; a verb's name is ``module.verb``, as in FTL's schema.
+    """Parse the directives of one source file; a verb's name is ``module.verb``, as in FTL's schema.
 
-    Raises Unreadable if a comment or a text has no end.
+    Raises Unreadable if a comment or a string is not terminated.
     """
     language = source.language_of(text, file)
     tokens = source.tokens(text, language)
@@ -45,10 +45,7 @@ def read(text: str, *, file: str = "") -> list[Found]:
 
 
 def reading_of(said: str) -> gorhill.Reading:
-    """Return what FTL understands by an expression: its own grammar, and hashicorp's library behind it.
-
-    Raises BadSchedule.
-    """
+    """Parse an expression by FTL's grammar, then by the rules of hashicorp's library. Raises BadSchedule."""
     check_length(said)
     seven = _seven(said, _pieces(said))
     schedule, notes = gorhill.evaluate(seven, gorhill.HASHICORP, said, CHECKED_FROM)
@@ -68,7 +65,7 @@ def _found(module: str, verb: Verb) -> Found:
 
 
 def _pieces(said: str) -> list[tuple[str, str]]:
-    """Cut an expression as FTL does: blanks part numbers, and count for nothing else."""
+    """Tokenize an expression as FTL does: whitespace only separates numbers."""
     found: list[tuple[str, str]] = []
     at = 0
     while at < len(said):
@@ -82,7 +79,7 @@ def _pieces(said: str) -> list[tuple[str, str]]:
 
 
 def _seven(said: str, pieces: list[tuple[str, str]]) -> list[str]:
-    """Return the seven fields that FTL gives to its library."""
+    """Return the seven fields that FTL passes to its library."""
     kinds, words = [kind for kind, _ in pieces], [word for _, word in pieces]
     if kinds == ["number", "word"] and words[1] in _UNITS and words[0].isdigit() and len(words[0]) < 10:
         count = int(words[0])
@@ -101,7 +98,7 @@ def _seven(said: str, pieces: list[tuple[str, str]]) -> list[str]:
 
 
 class _Fields:
-    """Reads the fields of an expression: numbers as Go does, so that 010 is eight and 09 none."""
+    """Parses fields with Go's rules for numbers: 010 is eight, and 09 is invalid."""
 
     def __init__(self, said: str, pieces: list[tuple[str, str]]) -> None:
         self._said = said
@@ -109,7 +106,7 @@ class _Fields:
         self._at = 0
 
     def read(self) -> list[tuple[str, int]]:
-        """Return each field with the largest number that a value in it has."""
+        """Return each field with the largest number in it."""
         found: list[tuple[str, int]] = []
         while self._pieces[self._at][0] != "end":
             terms, numbers = [], [0]

@@ -1,4 +1,4 @@
-"""``//ftl:cron`` in Go: a directive in the comment right above a function."""
+"""Find ``//ftl:cron`` directives in Go: in the comment directly above a function."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^A-Za-z0-9]+")
 
 
 def read(tokens: list[Token]) -> tuple[str, list[Verb]]:
-    """Return the package, and each directive with its function."""
+    """Return the package and the directives with their functions."""
     reader = _Reader(Tokens(tokens), _types(tokens))
     reader.read()
     return reader.package, reader.found
 
 
 def schema_name(name: str) -> str:
-    """Return what FTL's schema calls a function: ``SQLBackup`` is ``sqlBackup``."""
+    """Return the name of a function in FTL's schema: ``SQLBackup`` becomes ``sqlBackup``."""
     first, *others = _NAME_PART.findall(name) or [""]
     return str(first.lower() + "".join(other[:1].upper() + other[1:].lower() for other in others))
 
@@ -41,7 +41,7 @@ class _Reader:
         self.found: list[Verb] = []
         self._tokens = tokens
         self._pending: list[Verb] = []
-        """Directives of the comment that is read."""
+        """Directives of the current comment."""
 
     def read(self) -> None:
         tokens, depth = self._tokens, 0
@@ -75,14 +75,14 @@ class _Reader:
         self._pending.append(Verb(token.line, said, refused=refused))
 
     def _line_end(self) -> None:
-        """Pass the end of a line; a line without anything parts a comment from what stands below it."""
+        """Skip the end of a line; a blank line separates a comment from the code below."""
         tokens = self._tokens
         tokens.next()
         if tokens.ahead.kind == "newline":
             self._leave(f"{NO_VERB}, without an empty line between them")
 
     def _leave(self, why: str) -> None:
-        """Give up the pending directives: they belong to no function."""
+        """Refuse the pending directives: no function follows."""
         self.found += [Verb(one.line, one.said, refused=one.refused or why) for one in self._pending]
         self._pending = []
 
@@ -114,7 +114,7 @@ class _Reader:
         self._pending = []
 
     def _parameters(self, given: list[list[Token]]) -> list[Parameter]:
-        """Return the types of parameters; ``a, b T`` are two of one type."""
+        """Return the types of parameters; ``a, b T`` are two parameters of one type."""
         found: list[Parameter] = []
         for part in reversed(given):
             if len(part) > 1 and part[0].kind == "word" and part[1].text != ".":
@@ -126,14 +126,14 @@ class _Reader:
         return found
 
     def _parameter(self, name: str) -> Parameter:
-        """Return a parameter by the name of its type, which this file may declare."""
+        """Return a parameter by the name of its type, resolved if this file declares it."""
         declared = self._types.get(name, name)
-        # What FTL generates for a verb that may be called is a type of function.
+        # FTL generates a function type for each verb that may be called.
         return Parameter(declared, injected=declared == "func" and name != "func")
 
 
 def _types(tokens: list[Token]) -> dict[str, str]:
-    """Return what a file says of its types: the last word of another type's name, or ``struct``."""
+    """Return the types that a file declares: the last word of the underlying type, or ``struct``."""
     found: dict[str, str] = {}
     words = [token for token in tokens if token.kind not in ("comment", "newline")]
     for at, token in enumerate(words):
@@ -144,7 +144,7 @@ def _types(tokens: list[Token]) -> dict[str, str]:
 
 
 def _is_nothing(result: list[Token]) -> bool:
-    """Tell whether a function returns nothing but an error, perhaps with a name."""
+    """Tell whether a function returns only an error, or nothing."""
     words = [token for token in result if token.kind not in ("comment", "newline")]
     names = 1
     if words and words[0].text == "(":

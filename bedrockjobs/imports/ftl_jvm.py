@@ -1,4 +1,4 @@
-"""``@Cron("...")`` in Kotlin and Java: an annotation of a function, in any form in which people write one."""
+"""Find ``@Cron("...")`` annotations of functions in Kotlin and Java, in all of their syntactic forms."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _JAVA_MODIFIERS = (
 )
 _JAVA_TYPES = ("class", "interface", "enum", "record")
 _INJECTING = ("Config", "Secret", "Egress")
-"""Annotations of what FTL injects."""
+"""Annotations of parameters that FTL injects."""
 _ARGUMENT = 'expected @Cron("0 0 * * *"), with one text'
 
 
 def read(tokens: list[Token], language: Language) -> tuple[str, list[Verb]]:
-    """Return the module, and each annotation with its function."""
+    """Return the module and the annotations with their functions."""
     passed = Tokens([token for token in tokens if token.kind not in ("comment", "newline")])
     reader = _Java(passed) if language == "java" else _Reader(passed)
     reader.read()
@@ -68,7 +68,7 @@ class _Reader:
         self.found: list[Verb] = []
         self._tokens = tokens
         self._names = {FULL_NAME, "Cron"}
-        """What the annotation may be called in this file."""
+        """Names of the annotation in this file, including import aliases."""
         self._pending: list[Verb] = []
 
     def read(self) -> None:
@@ -87,7 +87,7 @@ class _Reader:
         self._leave()
 
     def _declaration(self, token: Token) -> None:
-        """Pass a modifier, a function, or something else."""
+        """Skip a modifier or another declaration, or read a function."""
         if self._tokens.took("fun"):
             self._function()
             return
@@ -104,7 +104,7 @@ class _Reader:
             self._names.discard(name)
 
     def _annotations(self) -> None:
-        """Read one annotation, or several in one pair of brackets, behind the ``@``."""
+        """Read one annotation after the ``@``, or several in brackets."""
         tokens = self._tokens
         target = ""
         if tokens.ahead.text in _TARGETS:
@@ -118,7 +118,7 @@ class _Reader:
                 tokens.next()
 
     def _annotation(self, target: str) -> bool:
-        """Read one annotation; tell whether there was one."""
+        """Read one annotation; return whether there was one."""
         tokens = self._tokens
         line = tokens.ahead.line
         name = tokens.path()
@@ -130,7 +130,7 @@ class _Reader:
         return bool(name)
 
     def _leave(self) -> None:
-        """Give up the pending annotations: they belong to no function."""
+        """Refuse the pending annotations: no function follows."""
         self.found += [Verb(one.line, one.said, refused=one.refused or NO_VERB) for one in self._pending]
         self._pending = []
 
@@ -139,7 +139,7 @@ class _Reader:
         generic = tokens.angles()
         name = tokens.path()
         if not name:
-            return  # an anonymous function, or no Kotlin
+            return  # an anonymous function, or not Kotlin
         parameters = parts(tokens.group(), angles=True) if tokens.took("(") else None
         result = tokens.path() if tokens.took(":") else "Unit"
         more = tokens.ahead.kind == "mark" and tokens.ahead.text in "<?(" and not tokens.ahead.first
@@ -155,7 +155,7 @@ class _Reader:
 
 
 class _Java(_Reader):
-    """Reads Java, where a method's type stands before its name."""
+    """Reads Java, in which a method's type precedes its name."""
 
     def _declaration(self, token: Token) -> None:
         tokens = self._tokens
@@ -193,7 +193,7 @@ class _Java(_Reader):
 
 
 def _parameter(part: list[Token], *, kotlin: bool) -> Parameter:
-    """Return the type of a parameter, and whether an annotation says that it is injected."""
+    """Return the type of a parameter, and whether it has an annotation for injection."""
     reader = Tokens([*part, Token("end", "", 0)])
     injected = False
     while reader.took("@"):
@@ -212,7 +212,7 @@ def _parameter(part: list[Token], *, kotlin: bool) -> Parameter:
 
 
 def _expression(arguments: list[Token] | None) -> tuple[str, str]:
-    """Return the expression that an annotation gives, and what is wrong with it."""
+    """Return the expression of an annotation, and an error message."""
     given = parts(arguments or [])
     if not given:
         return "", f"{_ARGUMENT}, not none"

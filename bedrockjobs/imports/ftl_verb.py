@@ -1,7 +1,4 @@
-"""A function that FTL calls by a schedule, as the readers of Go and of Kotlin and Java find it.
-
-It holds what the languages have in common: going through tokens, and what a cron verb may take and return.
-"""
+"""Cron verbs of FTL: a token reader, and the rules for parameters, shared by the languages."""
 
 from __future__ import annotations
 
@@ -28,10 +25,10 @@ INJECTED = (
     "Egress",
     "Lease",
 )
-"""How the types end of what FTL gives a verb beside its request."""
+"""Suffixes of types that FTL injects."""
 
 REQUESTS = ("Req", "Request", "Input", "Payload", "Event", "Message", "Body", "Params", "Args")
-"""How the types of requests end."""
+"""Suffixes of request types."""
 
 PLAIN = frozenset(
     {
@@ -80,7 +77,7 @@ PLAIN = frozenset(
         "void",
     }
 )
-"""Types of the languages and of FTL that only a request has, in small letters."""
+"""Types that only a request can have, in lower case."""
 
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _ANGLES = {**_OPENING, "<": ">"}
@@ -88,31 +85,31 @@ _ANGLES = {**_OPENING, "<": ">"}
 
 @dataclass(frozen=True)
 class Verb:
-    """A directive with the function below it."""
+    """A directive with its function."""
 
     line: int
-    """Of the directive."""
+    """The line of the directive."""
     said: str
     name: str = ""
-    """As FTL's schema has it; empty where no function was found."""
+    """The name in FTL's schema; empty if no function was found."""
     refused: str = ""
     warnings: tuple[str, ...] = ()
 
 
 class Parameter(NamedTuple):
-    """What a function takes."""
+    """A parameter of a function."""
 
     type: str
-    """The last word of its type's name; empty if it has none."""
+    """The last word of its type's name, or empty."""
     injected: bool = False
-    """Whether the source says that FTL injects it."""
+    """Whether the source marks it as injected."""
 
 
 class Tokens:
-    """Goes through tokens once, one ahead."""
+    """A token reader with one token of lookahead."""
 
     def __init__(self, tokens: list[Token]) -> None:
-        """Begin with the first; the last one is an ``end``, which is never passed."""
+        """Begin with the first token; the last one is an ``end``, which is never consumed."""
         self._tokens = tokens
         self._at = 0
 
@@ -122,20 +119,20 @@ class Tokens:
         return self._tokens[self._at]
 
     def next(self) -> Token:
-        """Return the next token and pass it."""
+        """Return and consume the next token."""
         token = self._tokens[self._at]
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
 
     def took(self, text: str) -> bool:
-        """Pass the next token if it is this word or mark."""
+        """Consume the next token if it has this text; return whether it did."""
         if self.ahead.kind in ("word", "mark") and self.ahead.text == text:
             self.next()
             return True
         return False
 
     def group(self) -> list[Token]:
-        """Pass what stands in brackets, the first of which is passed already; return it without the last."""
+        """Consume the rest of a bracketed group; return its content."""
         found: list[Token] = []
         depth = 1
         while self.ahead.kind != "end":
@@ -148,7 +145,7 @@ class Tokens:
         return found
 
     def angles(self) -> bool:
-        """Pass type arguments in angle brackets; tell whether there were any."""
+        """Consume type arguments in angle brackets; return whether there were any."""
         depth = 0
         while self.ahead.kind != "end" and (depth or self.ahead.text == "<"):
             token = self.next()
@@ -158,7 +155,7 @@ class Tokens:
         return False
 
     def path(self) -> str:
-        """Pass words with dots between them; return them so, empty where there is none."""
+        """Consume a dotted name; return it, or an empty text."""
         words: list[str] = []
         while self.ahead.kind == "word":
             words.append(self.next().text)
@@ -168,9 +165,9 @@ class Tokens:
 
 
 def parts(tokens: list[Token], *, angles: bool = False) -> list[list[Token]]:
-    """Split what stands in brackets at its own commas; a last comma begins no part.
+    """Split the content of a bracketed group at its top-level commas; a trailing comma is ignored.
 
-    With ``angles``, ``<`` and ``>`` are brackets too.
+    With ``angles``, ``<`` and ``>`` also count as brackets.
     """
     opening = _ANGLES if angles else _OPENING
     found: list[list[Token]] = [[]]
@@ -190,7 +187,7 @@ def parts(tokens: list[Token], *, angles: bool = False) -> list[list[Token]]:
 
 
 def last_word(tokens: list[Token]) -> str:
-    """Return the last word of a dotted name that tokens begin with: ``Config`` of ``ftl.Config[T]``."""
+    """Return the last word of a leading dotted name: ``Config`` for ``ftl.Config[T]``."""
     word = ""
     for at, token in enumerate(tokens):
         if token.kind == "word" and (at == 0 or tokens[at - 1].text == "."):
@@ -201,7 +198,7 @@ def last_word(tokens: list[Token]) -> str:
 
 
 def named(directives: list[Verb], name: str, refused: str, warnings: tuple[str, ...] = ()) -> list[Verb]:
-    """Return the directives of one function, which may have one, with what is wrong with it or with them."""
+    """Return the directives of one function with its name and problems; only one is allowed."""
     lines = " and ".join(f"line {one.line}" for one in directives[:PLACES_SHOWN_MAX])
     if len(directives) > 1:
         return [
@@ -212,10 +209,10 @@ def named(directives: list[Verb], name: str, refused: str, warnings: tuple[str, 
 
 
 def judged(parameters: list[Parameter]) -> tuple[str, tuple[str, ...]]:
-    """Return why a cron verb cannot take these, and what is taken for something that FTL injects.
+    """Return why a cron verb cannot have these parameters, and warnings for assumed injections.
 
-    A source file does not tell what a type of another file is. A verb that FTL has accepted has no request,
-    so it must be a topic, a client or the like under a name of its own.
+    Types of other files are unknown. A cron verb that FTL accepts has no request, so an unknown type must be
+    an injected topic, client or the like.
     """
     guessed = []
     for parameter in parameters:

@@ -1,7 +1,7 @@
-"""Expressions as gorhill/cronexpr and its forks read them: castle-cron, LUCI, FTL and supercronic use one.
+"""Cron expressions of gorhill/cronexpr and its forks, used by castle-cron, LUCI, FTL and supercronic.
 
-Five fields begin with the minute, a sixth is a year, and a seventh puts seconds in front. What a library
-reads otherwise than people expect is kept, and said.
+Five fields begin with the minute, a sixth is the year, and with seven the first is the second. Surprising
+interpretations are preserved, with a note.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ MACROS = {
     "@daily": "0 0 0 * * * *",
     "@hourly": "0 0 * * * * *",
 }
-"""Replaced wherever they stand, in small letters only."""
+"""Replaced anywhere in an expression, in lower case only."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """The original or one of its forks, by what they do differently."""
+    """The differences between the original library and its forks."""
 
     name: str
     month_zeros: bool = True
-    """Whether ``03`` is March; the original takes it for month 0, which does not exist."""
+    """Whether ``03`` is March; the original parses it as month 0, which does not exist."""
     zero_ends_as_six: bool = False
-    """Whether a range that ends with 0 (or with Sunday's 7) ends with 6, whatever its field."""
+    """Whether a range that ends with 0 (or with 7 for Sunday) ends with 6, in any field."""
     strict: bool = False
-    """Whether an eighth field, and a backward range with a step, is an error."""
+    """Whether an eighth field and a descending range with a step are errors."""
 
 
 GORHILL = Library("gorhill/cronexpr", month_zeros=False)
@@ -51,25 +51,25 @@ SUPERCRONIC = Library("supercronic", strict=True)
 
 
 class NeverFires(cron.BadSchedule):
-    """The library takes the expression, and then never fires it or fails."""
+    """The library accepts the expression, but never fires it or fails."""
 
 
 class Reading(NamedTuple):
-    """What an expression means there, and how it is written here."""
+    """A parsed expression with its equivalent in bedrockjobs."""
 
     schedule: Schedule
     expression: str
-    """An expression of ours that means the same."""
+    """The equivalent expression."""
     notes: tuple[str, ...] = ()
-    """What the library reads otherwise than it looks, for people."""
+    """Notes on surprising interpretations."""
 
 
 class _Kind(NamedTuple):
-    """A field as the library describes it."""
+    """The library's description of a field."""
 
     field: Field
     value: str
-    """Pattern of one value."""
+    """The pattern of one value."""
     low: int
     high: int
 
@@ -87,12 +87,12 @@ _WORD = re.compile(r"[^\t\n\f\r ]+")
 _STEPS = frozenset(
     [*map(str, range(60)), *(f"0{digit}" for digit in range(10)), *map(str, range(1970, 2100))]
 )
-"""Numbers that the library has in its table; any other step is 0 for it, and refused."""
+"""Steps in the library's table; any other step becomes 0 and is refused."""
 
 
 @lru_cache(maxsize=READ_MAX)
 def read(text: str, library: Library = GORHILL) -> Reading:
-    """Return what an expression means there and how it is written here; raises BadSchedule."""
+    """Parse an expression and find its equivalent; raises BadSchedule."""
     check_length(text)
     spelled = text
     for macro, meant in MACROS.items():
@@ -114,12 +114,12 @@ def read(text: str, library: Library = GORHILL) -> Reading:
 
 
 def written(reading: Reading) -> Reading:
-    """Return a reading whose expression means its schedule here; raises BadSchedule where none does."""
+    """Return the reading with an equivalent expression; raises BadSchedule if there is none."""
     schedule, text, notes = reading
     try:
         return Reading(schedule, kept_or_rewritten(text, schedule), notes)
     except NoExpression:
-        # These libraries have no rule for changes of the clock, so ours may be either.
+        # These libraries define no rule for clock changes, so either of ours is acceptable.
         schedule = replace(schedule, wild=False)
     try:
         return Reading(schedule, kept_or_rewritten(text, schedule), notes)
@@ -130,9 +130,9 @@ def written(reading: Reading) -> Reading:
 def evaluate(
     seven: list[str], library: Library, text: str, since: datetime = datetime(YEAR_MIN, 1, 1)
 ) -> tuple[Schedule, list[str]]:
-    """Return what seven fields, second to year, mean to a library, and what it reads otherwise than expected.
+    """Return the schedule of seven fields, second to year, and notes on surprising interpretations.
 
-    Raises BadSchedule, also for one that has no tick from ``since`` on.
+    Raises BadSchedule, also if there is no tick after ``since``.
     """
     second, minute, hour, month_day, month, week_day, year = (_Reader(library, kind) for kind in _KINDS)
     seconds, minutes = second.values(seven[0]), minute.values(seven[1])
@@ -170,22 +170,22 @@ class _Term(NamedTuple):
 
     text: str
     values: frozenset[int] | None
-    """None for a form that only a day field has, or for none at all."""
+    """None for a form that is only valid in a day field, or invalid."""
     open: bool = False
 
 
 class _Reader:
-    """Reads one field, and collects what surprises in it."""
+    """Parses one field, and collects notes."""
 
     def __init__(self, library: Library, kind: _Kind) -> None:
         self.notes: list[str] = []
         self.fails: NeverFires | None = None
-        """Why the library, which takes the field, fails as it looks for a tick."""
+        """Why the library accepts the field but fails to find a tick."""
         self._library = library
         self._kind = kind
 
     def values(self, text: str) -> set[int]:
-        """Return the values of a field that takes no special forms."""
+        """Return the values of a field without special forms."""
         found: set[int] = set()
         for term in self._terms(text):
             if term.open:

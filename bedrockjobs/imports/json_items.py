@@ -1,6 +1,6 @@
-"""Reading a JSON text item by item, each with its line: the members of an object, the items of a list.
+"""Parse JSON with the line of each item.
 
-A key that is given twice in one item is an error, for Python's reader takes the last one in silence.
+Duplicate keys within an item are errors; Python's parser would silently use the last one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 
 
 class Item(NamedTuple):
-    """A value, where it begins, and its key; empty in a list."""
+    """A value with its line and its key; the key is empty in a list."""
 
     key: str
     value: Any
@@ -26,7 +26,7 @@ class Item(NamedTuple):
 
 
 def value_of(text: str) -> Any:
-    """Return the value of a JSON text; raises ValueError with what is wrong with it."""
+    """Parse a JSON text; raises ValueError."""
     check_depth(text)
     reader = _Reader(text)
     value = reader.value()
@@ -36,7 +36,7 @@ def value_of(text: str) -> Any:
 
 
 def members(text: str) -> Iterator[Item]:
-    """Yield the members of an object, also of two with the same key; raises ValueError."""
+    """Yield the members of an object, including duplicates; raises ValueError."""
     check_depth(text)
     reader = _Reader(text)
     if not reader.took("{"):
@@ -47,10 +47,10 @@ def members(text: str) -> Iterator[Item]:
 
 
 def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
-    """Return the value of a JSON text, and the places of the entries in its lists; raises ValueError.
+    """Parse a JSON text and locate the entries of its lists; raises ValueError.
 
-    They are those of what an object has as one of its members ``lists``, by its key; of a list itself they
-    have the first of these keys.
+    ``lists`` are the members of the top-level object whose entries are located. If the top level is itself a
+    list, its entries are located under the first of these keys.
     """
     check_depth(text)
     reader = _Reader(text)
@@ -61,7 +61,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pla
 
 
 def values(text: str) -> Iterator[Item]:
-    """Yield the values of a text, one after another, and of a list its items; raises ValueError."""
+    """Yield concatenated values, and the items of top-level lists; raises ValueError."""
     check_depth(text)
     reader = _Reader(text)
     while not reader.ended:
@@ -72,11 +72,11 @@ def values(text: str) -> Iterator[Item]:
 
 
 class _Reader:
-    """Goes through a text once."""
+    """Parses a text in one pass."""
 
     def __init__(self, text: str) -> None:
         self.line = 1
-        """Where the last value began."""
+        """The line on which the last value began."""
         self._text = text
         self._at = 0
         self._counted = 0
@@ -96,7 +96,7 @@ class _Reader:
         return False
 
     def _count(self) -> None:
-        """Count the lines up to here."""
+        """Update the line number."""
         self.line += self._text.count("\n", self._counted, self._at)
         self._counted = self._at
 
@@ -110,7 +110,7 @@ class _Reader:
         return value
 
     def items(self, closing: str, *, keys: bool, read: Callable[[str], Any] | None = None) -> Iterator[Item]:
-        """Yield what there is up to ``closing``; ``read`` reads the value of a key."""
+        """Yield items up to ``closing``; ``read`` parses the value of a key."""
         if self.took(closing):
             return
         while True:
@@ -132,7 +132,7 @@ class _Reader:
                 raise self.wrong("Expecting ',' delimiter")
 
     def whole(self, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
-        """Read a value with the places of the entries in its lists."""
+        """Parse a value, and locate the entries of its lists."""
         places: dict[str, list[Place]] = {key: [] for key in lists}
 
         def member(key: str) -> Any:
@@ -145,7 +145,7 @@ class _Reader:
         return self._object(member)[0], places
 
     def _entries(self, places: list[Place]) -> Any:
-        """Read a list or a table of entries and note the place of each."""
+        """Parse a list or an object of entries, and record the place of each."""
 
         def entry(_: str) -> Any:
             if not self._text.startswith("{", self._at):
@@ -165,7 +165,7 @@ class _Reader:
         return value
 
     def _object(self, read: Callable[[str], Any] | None = None) -> tuple[dict[str, Any], Place]:
-        """Read an object, with the lines of its keys."""
+        """Parse an object, with the lines of its keys."""
         self._count()
         line = self.line
         self.took("{")
@@ -183,7 +183,7 @@ class _Reader:
 
 
 class _NoValue(ValueError):
-    """A value is none of JSON's, or says two things."""
+    """A value is not valid in JSON, or has duplicate keys."""
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Reading the job definitions of LUCI's scheduler (its cron service), ``luci-scheduler.cfg``.
+"""Import job definitions of LUCI's scheduler (its cron service) from ``luci-scheduler.cfg``.
 
-Its cron schedules are gorhill's, in UTC. The relative ones count from the end of a run, as a repeat of
-Bedrock's does. What LUCI's own validation would refuse is refused here too, with its line.
+Its cron schedules use gorhill's syntax, in UTC. Its relative schedules count from the end of a run, like a
+repeat in Bedrock. Definitions that LUCI's validation would refuse are refused, with their line.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from bedrockjobs.imports.textproto import Message
 from bedrockjobs.schedule import cron
 
 DELAY_S_MAX = 99_999_999
-"""Seconds between two runs: eight digits in a repeat."""
+"""Maximum seconds between two runs: eight digits in a repeat."""
 
 FETCH_TIMEOUT_S = 60
-"""What LUCI gives a fetch that names no time-out; ours is the same."""
+"""LUCI's default timeout of a fetch, which equals ours."""
 
 FETCH_TIMEOUT_S_MAX = 480
-"""The longest that LUCI takes."""
+"""LUCI's maximum timeout of a fetch."""
 
 LOG_BASE_MIN = 1.0001
-"""The smallest base that LUCI takes for its logarithmic batches."""
+"""LUCI's minimum base for logarithmic batching."""
 
 DEFAULTS = {"job": "triggered", "trigger": "with 30s interval"}
-"""The schedule of what has none, by the name of its block."""
+"""Default schedules, by the name of the block."""
 
 _ID = re.compile(r"[0-9A-Za-z_\-. )(]{1,100}")
 _REALM = re.compile(r"[a-z0-9_.\-/]{1,400}|@root|@legacy")
@@ -42,15 +42,15 @@ _PART = re.compile(r"([0-9.]+)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DEFAULT_TAGS = ("scheduler_invocation_id", "scheduler_job_id", "user_agent")
-"""Keys of tags that LUCI writes itself."""
+"""Keys of tags that LUCI sets itself."""
 
 
 class _Refused(ValueError):
-    """One definition is refused."""
+    """A definition is invalid; the others are still imported."""
 
 
 def read(text: str) -> list[Found]:
-    """Read ``job`` and ``trigger`` blocks; raises Unreadable where the text is no such file."""
+    """Parse ``job`` and ``trigger`` blocks; raises Unreadable if the text is not a valid file."""
     fields = textproto.parse(text)
     blocks: list[tuple[str, int, Message]] = []
     for name, value, line in fields:
@@ -67,7 +67,7 @@ def read(text: str) -> list[Found]:
 
 
 def _enabled(fields: Message) -> str:
-    """Return the id of a block that is not disabled: triggers may name it."""
+    """Return the id of a block that is not disabled, which triggers may refer to."""
     given = {name: value for name, value, _ in fields}
     return "" if given.get("disabled") in ("true", "True", "t", 1) else str(given.get("id", ""))
 
@@ -90,7 +90,7 @@ def _block(kind: str, line: int, fields: Message, known: set[str]) -> Found:
         return found._replace(refused=str(error), expression="", repeat_after="")
 
 
-# --- what LUCI's validation refuses ------------------------------------------------------------------------
+# --- LUCI's validation -------------------------------------------------------------------------------------
 
 
 def _refuse(line: int, what: str, expected: str, found: object = None) -> _Refused:
@@ -132,7 +132,7 @@ def _check_policy(block: Block) -> None:
 
 
 def _task(block: Block) -> tuple[str, Block]:
-    """Return the one task of a job, by its name."""
+    """Return the name and the block of a job's only task."""
     inside = block.values.get("task")
     found = [
         (name, place.values[name])
@@ -198,7 +198,7 @@ def _absolute(url: str) -> bool:
         return False
 
 
-# --- what becomes of it ------------------------------------------------------------------------------------
+# --- conversion --------------------------------------------------------------------------------------------
 
 
 def _with_schedule(found: Found, line: int) -> Found:
@@ -223,7 +223,7 @@ def _with_schedule(found: Found, line: int) -> Found:
 
 
 def _seconds(text: str) -> float | None:
-    """Return the seconds of a duration in Go's spelling; None for none, a negative one, one too long."""
+    """Return the seconds of a Go duration; None if it is invalid, negative or too long."""
     if not _DURATION.fullmatch(text):
         return None
     seconds: float = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))

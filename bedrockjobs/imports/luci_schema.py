@@ -1,6 +1,6 @@
-"""What a ``luci-scheduler.cfg`` may hold: its messages and their fields, and a check of a file against them.
+"""The schema of ``luci-scheduler.cfg``, and a type check of files against it.
 
-It knows types and names as protocol buffers do; what the values mean is for ``luci`` to say.
+It covers types and names; ``luci`` interprets the values.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class Kind:
 
     scalar: Scalar | None = None
     names: tuple[str, ...] = ()
-    """Of an enumeration."""
+    """The values of an enumeration."""
     fields: Mapping[str, Kind] | None = None
-    """Of a message."""
+    """The fields of a message."""
     repeated: bool = False
     anything: bool = False
-    """Whether it is a message of which no more is known."""
+    """Whether it is a message with unknown fields."""
 
 
 @dataclass
 class Block:
-    """A message that was checked."""
+    """A message that matches its type."""
 
     line: int
     values: dict[str, Any] = field(default_factory=dict)
-    """By name: a scalar, a Block, or a list of them where the field may repeat."""
+    """Values by field: a scalar, a Block, or a list of them for a repeated field."""
     lines: dict[str, int] = field(default_factory=dict)
-    """Where each field stands for the first time."""
+    """The line on which each field first occurs."""
 
 
 class Mismatch(ValueError):
-    """A message is not of its type; the message says the line and what was expected."""
+    """A message does not match its type; the text has the line and the expected value."""
 
 
 TEXT, BOOL, INT32, INT64, FLOAT = (
@@ -99,7 +99,7 @@ TASKS = {
     "swarming_task": ANYTHING,
     "dm": ANYTHING,
 }
-"""What a job may do, also in old files; of these, Swarming and DM are known by name only."""
+"""Tasks of jobs, including those of old files; Swarming and DM are known by name only."""
 
 JOB_TASKS = {name: kind for name, kind in TASKS.items() if name != "gitiles"}
 
@@ -110,11 +110,11 @@ CONFIG = Kind(
         "acl_sets": Kind(fields={"name": TEXT, "acls": _ACLS}, repeated=True),
     }
 )
-"""A whole file."""
+"""The type of a whole file."""
 
 
 def checked(message: Message, kind: Kind, line: int) -> Block:
-    """Return a message by the names of its fields; raises Mismatch for the first that is not of its type."""
+    """Check a message against its type, and index its fields; raises Mismatch at the first error."""
     found = Block(line)
     for name, value, at in message:
         wanted = (kind.fields or {}).get(name)

@@ -1,4 +1,4 @@
-"""Where in a text something stands."""
+"""Locations in a text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """The line where something begins, and those of its keys; lines count from 1."""
+    """The line of an item, and the lines of its keys; the first line is 1."""
 
     line: int
     keys: dict[str, int]

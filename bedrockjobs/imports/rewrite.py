@@ -1,6 +1,6 @@
-"""Writing a schedule in our dialect, from what another dialect meant by its text.
+"""Express a parsed schedule of another dialect as an expression of bedrockjobs.
 
-It works on sets of values, so that it does not matter how the other system spelled them.
+It works on sets of values, so the original spelling does not matter.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from bedrockjobs.schedule.cron.fields import WEEKDAY_NAMES, Field, members_of
 from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MAX, YEAR_MIN, Schedule
 
 READ_MAX = 1_024
-"""Expressions kept read: a large file repeats a few, and each takes most of a millisecond."""
+"""Cached parsed expressions: a large file repeats a few, and each takes almost a millisecond."""
 
 _EVERY_WEEKDAY = 0x7F
 _WEEKS_OF_MONTH = [sum(1 << day for day in range(7 * n + 1, min(7 * n + 8, 32))) for n in range(5)]
-"""Days 1-7, 8-14, ... : the days on which a weekday comes for the first, the second, ... time."""
+"""Days 1-7, 8-14, ... : on which the first, second, ... occurrence of a weekday falls."""
 
 _NAMES = [name[:3].upper() for name in (*WEEKDAY_NAMES[1:], WEEKDAY_NAMES[0])]
 
 _MONTHS = list(
     {monthrange(year, month): (year, month) for year in range(1970, 1998) for month in range(1, 13)}.values()
 )
-"""A month of each kind: by the weekday of its first day and its length."""
+"""All kinds of months: by the weekday of the first day, and the length."""
 
 
 class NoExpression(ValueError):
-    """No expression of ours means the same; the message says what stands in the way."""
+    """There is no equivalent expression; the message says why."""
 
 
 def same_schedule(one: Schedule, other: Schedule) -> bool:
-    """Tell whether two schedules fire at the same moments in one zone."""
+    """Tell whether two schedules fire at the same times in one zone."""
     if not one.years and not other.years:
         return True
     return (
@@ -54,7 +54,7 @@ def same_schedule(one: Schedule, other: Schedule) -> bool:
 
 
 def here(field: Field, term: str) -> frozenset[int] | None:
-    """Return the values that a term of a field has here, Sunday being 0; None if it has no meaning here."""
+    """Return the values of a term by our rules, with Sunday as 0; None if it is invalid."""
     try:
         return members_of(field, term)
     except cron.BadSchedule:
@@ -63,9 +63,9 @@ def here(field: Field, term: str) -> frozenset[int] | None:
 
 @lru_cache(maxsize=READ_MAX)
 def kept_or_rewritten(text: str, schedule: Schedule) -> str:
-    """Return ``text`` where it means this schedule here too, else another expression that does.
+    """Return ``text`` if it has the same meaning here, else an equivalent expression.
 
-    Raises NoExpression where there is none.
+    Raises NoExpression if there is none.
     """
     try:
         if same_schedule(cron.parse(text), schedule):
@@ -76,10 +76,7 @@ def kept_or_rewritten(text: str, schedule: Schedule) -> str:
 
 
 def expression_for(schedule: Schedule) -> str:
-    """Return an expression of ours that means this schedule; raises NoExpression where there is none.
-
-    Its zone is left to the caller.
-    """
+    """Return an equivalent expression without a zone; raises NoExpression if there is none."""
     if not schedule.years:
         return "@never"
     if schedule.start is not None or schedule.end is not None:
@@ -104,12 +101,12 @@ def expression_for(schedule: Schedule) -> str:
 
 
 def _has_year(field: str) -> bool:
-    """Tell whether a last field is taken for a year; ``*/2`` is not."""
+    """Tell whether a last field would be interpreted as a year; ``*/2`` would not."""
     return not field.startswith("*")
 
 
 def _days(rule: DayRule) -> tuple[str, str]:
-    """Return the two day fields; our rule for them is that either is enough where both are restricted."""
+    """Return the two day fields; by our rule, a day matches either if both are restricted."""
     if rule.weeks:
         raise NoExpression("a week of the year (week)")
     month_day, week_day = rule.month_day, rule.week_day
@@ -138,7 +135,7 @@ def _union(one: DayField, other: DayField) -> DayField:
 
 
 def _both(month_day: DayField, week_day: DayField) -> DayField:
-    """Return the days of which both fields hold, as weekdays by their place in the month."""
+    """Return the days that match both fields, as the nth weekdays of a month."""
     plain = not (month_day.nearest or month_day.last or month_day.last_workday or month_day.weekdays)
     weeks = [n for n, days in enumerate(_WEEKS_OF_MONTH, 1) if month_day.days & days == days]
     whole = sum(_WEEKS_OF_MONTH[n - 1] for n in weeks) == month_day.days
@@ -168,7 +165,7 @@ def _day_fields(field: DayField) -> tuple[str, str]:
 
 
 def _set(values: int, low: int, high: int, star: str = "*") -> str:
-    """Return one field; ``star`` is empty where a ``*`` would change what a change of the clock does."""
+    """Return one field; ``star`` is empty if a ``*`` would change the behaviour at clock changes."""
     found = _members(values, high)
     star = star or f"{low}-{high}"
     step = found[1] - found[0] if len(found) > 1 else 0
@@ -186,7 +183,7 @@ def _members(values: int, high: int) -> list[int]:
 
 
 def _terms(values: list[int], names: list[str] | None = None) -> list[str]:
-    """Return values as terms of a list, neighbours as ranges."""
+    """Return values as a list of terms, with ranges for consecutive ones."""
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][-1] == value - 1:

@@ -1,7 +1,4 @@
-"""Cutting Go, Kotlin and Java source into words, texts, comments and marks.
-
-It tells code from what only looks like it, in comments and in texts. It knows nothing of what the code means.
-"""
+"""A tokenizer for Go, Kotlin and Java: words, strings, comments and punctuation."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ TokenKind = Literal["word", "text", "template", "mark", "comment", "newline", "e
 
 
 class Token(NamedTuple):
-    """A piece of source; a ``template`` is a text that holds values."""
+    """A token of source code; a ``template`` is a string with interpolated values."""
 
     kind: TokenKind
     text: str
-    """As it stands there; of a text, what it means; empty for a comment that may have several lines."""
+    """The source text; for a string its value; empty for a block comment."""
     line: int
     first: bool = False
-    """Whether nothing but blanks stands before it in its line."""
+    """Whether it is the first token in its line."""
 
 
 _PIECE = r"""(?P<blank>[ \t\r\f]+)
@@ -58,7 +55,7 @@ _JAVA_ESCAPE = re.compile(r"\\(?:u+[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
 
 
 def language_of(text: str, file: str = "") -> Language:
-    """Return the language of a file: by its name, or else by what stands in it."""
+    """Detect the language of a file by its name, else by its content."""
     if file.endswith((".kt", ".kts")):
         return "kotlin"
     if file.endswith(".java"):
@@ -71,7 +68,7 @@ def language_of(text: str, file: str = "") -> Language:
 
 
 def tokens(text: str, language: Language) -> list[Token]:
-    """Return all there is but blanks; raises Unreadable with the line."""
+    """Return all tokens except whitespace; raises Unreadable with the line."""
     check_size(text)
     found: list[Token] = []
     for token in _Scanner(text, language).tokens():
@@ -82,7 +79,7 @@ def tokens(text: str, language: Language) -> list[Token]:
 
 
 class _Scanner:
-    """Goes through a text once. Kotlin's texts may hold code that holds texts: a stack knows the place."""
+    """Tokenizes in one pass. Kotlin strings may contain code with strings, so it keeps a stack."""
 
     def __init__(self, text: str, language: Language) -> None:
         self._text = text
@@ -92,7 +89,7 @@ class _Scanner:
         self._line = 1
 
     def tokens(self) -> Iterator[Token]:
-        """Yield the tokens in order."""
+        """Yield tokens in order."""
         first = True
         while self._at < len(self._text):
             match = self._piece()
@@ -133,7 +130,7 @@ class _Scanner:
         return Unreadable(f"line {line or self._line}: expected the end of what begins with {begun}")
 
     def _comment(self, begin: re.Match[str]) -> None:
-        """Pass over a comment of any length; Kotlin's hold others."""
+        """Skip a block comment; in Kotlin they nest."""
         at, depth = begin.end(), 1
         while depth:
             edge = _COMMENT_EDGE.search(self._text, at)
@@ -145,15 +142,15 @@ class _Scanner:
             elif self._language == "kotlin":
                 depth += 1
             else:
-                at -= 1  # in Go and Java, /*/ ends what began before it
+                at -= 1  # in Go and Java, /*/ ends a comment
         self._line += self._text.count("\n", self._at, at)
         self._at = at
 
     def _kotlin_text(self, begin: re.Match[str]) -> Token:
-        """Read a text with the code that it holds."""
+        """Read a string with its interpolated code."""
         line = self._line
         inside: list[str | int] = []
-        """What is open, the last one innermost: a quote, or the count of braces in a text's code."""
+        """Open contexts, innermost last: a quote, or the brace depth of interpolated code."""
         said: list[str] = []
         held = False
         match: re.Match[str] = begin
@@ -173,7 +170,7 @@ class _Scanner:
                         inside.pop()
             elif kind == "end":
                 inside.pop()
-                said.append(piece[3:])  # quotes before the last three belong to a raw text
+                said.append(piece[3:])  # quotes before the last three belong to the raw string
                 if not inside:
                     return Token("template" if held else "text", "".join(said), line)
             elif kind == "code":
@@ -204,7 +201,7 @@ _KINDS: dict[str, TokenKind] = {
 
 
 def _java_meaning(escape: str) -> str:
-    """Return the character that Java's escape stands for; a line end behind a backslash is none."""
+    """Return the character of a Java escape; empty for an escaped line end."""
     if escape[1] == "u":
         return chr(int(escape[-4:], 16))
     if escape[1] in "01234567":
@@ -213,7 +210,7 @@ def _java_meaning(escape: str) -> str:
 
 
 def _meaning(escape: str) -> str:
-    """Return the character that Kotlin's escape stands for."""
+    """Return the character of a Kotlin escape."""
     if len(escape) > 2:
         return chr(int(escape[2:], 16))
     return _ESCAPES.get(escape[1], escape[1])

@@ -1,7 +1,7 @@
-"""Reading protocol buffers in text format, without their schema.
+"""Parse protocol buffers in text format, without a schema.
 
-A message is a list of fields in order, as names may repeat; a value is a text, a word (an enumeration value
-or a boolean), a number or a message.
+A message is a list of fields in order, since names may repeat. A value is a string, a word (an enumeration
+value or a boolean), a number or a message.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from bedrockjobs.base.config import IMPORT_TOKENS_MAX
 from bedrockjobs.imports.found import Unreadable, check_size, shortened
 
 DEPTH_MAX = 32
-"""Messages inside messages: LUCI's have four, and reading is recursive."""
+"""Maximum nesting of messages: LUCI's have four levels, and the parser is recursive."""
 
 
 class Word(str):
-    """A value that stands there without quotes: ``true``, or the name of an enumeration value."""
+    """An unquoted value: ``true``, or the name of an enumeration value."""
 
     __slots__ = ()
 
 
 class Field(NamedTuple):
-    """One field of a message."""
+    """A field of a message."""
 
     name: str
     value: Value
@@ -44,7 +44,7 @@ _WORD = re.compile(
     )|.+)""",
     re.VERBOSE | re.DOTALL,
 )
-"""One word behind blanks. What is none takes all the rest, so that nothing is searched twice."""
+"""A token after whitespace; invalid text matches to the end, so that no text is scanned twice."""
 _KINDS = {
     **dict.fromkeys(" \t\r\n#", "blank"),
     **dict.fromkeys(":{}<>],;", "mark"),
@@ -53,7 +53,7 @@ _KINDS = {
     **dict.fromkeys("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_", "word"),
     **dict.fromkeys("[-", "either"),
 }
-"""What a word is, by its first character."""
+"""The kind of a token, by its first character."""
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 _ESCAPES = {
     "n": "\n",
@@ -75,13 +75,13 @@ _OCTAL = re.compile(r"[-+]?0[0-7]+")
 
 
 def parse(text: str) -> Message:
-    """Return the fields of the whole text; raises Unreadable with the line."""
+    """Parse a whole text; raises Unreadable with the line."""
     check_size(text)
     return _Reader(text).message("", 0)
 
 
 def _bytes_of(literal: str, line: int) -> bytes:
-    """Return what a literal stands for: an escape by number is a byte, and several may be one letter."""
+    """Return the bytes of a string literal; a numeric escape is a byte, not a character."""
     if "\\" not in literal:
         return literal[1:-1].encode("utf-8", "surrogatepass")
     found, at = [], 1
@@ -109,7 +109,7 @@ def _escaped(code: str, line: int) -> bytes:
 
 
 class _Reader:
-    """Goes through a text once and looks at one word of it. There may be one for each character."""
+    """Parses a text in one pass, keeping only the current token, since there may be very many."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -120,7 +120,7 @@ class _Reader:
         self._next()
 
     def _next(self) -> None:
-        """Look at the next word; the last one is the end."""
+        """Read the next token; after the last one there is an end token."""
         for word in self._words:
             kind = _KINDS.get(word[:1], "")
             if kind == "blank":
@@ -144,7 +144,7 @@ class _Reader:
         return Unreadable(f"line {self._line}: expected text-format protocol buffers, not {found}")
 
     def message(self, closing: str, depth: int) -> Message:
-        """Read fields up to ``closing``, or to the end where that is empty."""
+        """Parse fields up to ``closing``, or to the end of the text if it is empty."""
         fields: Message = []
         if depth > DEPTH_MAX:
             raise self._unexpected(f"at most {DEPTH_MAX} messages inside one another")
@@ -203,7 +203,7 @@ class _Reader:
         raise self._unexpected("a value")
 
     def _texts(self) -> str:
-        """Return a text with those that follow it at once, which belong to it."""
+        """Parse adjacent string literals as one string."""
         line, parts = self._line, []
         while self._kind == "text":
             parts.append(_bytes_of(self._word, self._line))

@@ -1,7 +1,7 @@
-"""Reading a YAML text with the lines of its items.
+"""Parse YAML with the line of each item.
 
-The reader is another's, written in Python. It is kept from what takes it more than linear time or memory:
-depth, many values, and aliases that stand for far more than the text holds, merged or not.
+The underlying library is pure Python; this module limits what would take more than linear time or memory:
+depth, the number of values, and aliases that expand to far more than the text.
 """
 
 from __future__ import annotations
@@ -18,22 +18,18 @@ from bedrockjobs.base.config import JSON_DEPTH_MAX, YAML_NODES_MAX, YAML_VALUES_
 from bedrockjobs.imports.place import Place
 
 KEY_CHARS_MAX = 1_024
-"""Length of a key without a question mark, as YAML has it."""
+"""Maximum length of a simple key in YAML."""
 
 NOT_IN_JSON = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("binary", "omap", "pairs", "set"))
-"""Tags that somebody may write, and that the reader would make something of."""
+"""Tags that the library would convert to types that JSON does not have."""
 
 
 def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
-    """Return the value of a YAML text, and the places of the entries in its lists; raises ValueError.
-
-    They are those of what an object has as one of its members ``lists``, by its key; of a list itself they
-    have the first of these keys.
-    """
+    """Parse a YAML text and locate the entries of its lists, as ``json_items.document`` does."""
     places: dict[str, list[Place]] = {key: [] for key in lists}
 
     class Composer(_Composer):
-        """Notes where the items begin."""
+        """Records the places of items."""
 
         values_max = YAML_VALUES_PER_CHAR_MAX * len(text)
 
@@ -49,7 +45,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pla
     yaml.Scanner, yaml.Composer = _Scanner, Composer
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML allows it: the last one counts
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # valid in YAML: the last one applies
             return yaml.load(text), places
     except MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
@@ -61,7 +57,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pla
 
 
 def _places(node: Any) -> list[Place]:
-    """Return the places of what a list or a table holds."""
+    """Return the places of the entries of a list or a mapping."""
     if isinstance(node, nodes.SequenceNode):
         return [Place(item.start_mark.line + 1, _lines(item)) for item in node.value]
     if isinstance(node, nodes.MappingNode):
@@ -70,14 +66,14 @@ def _places(node: Any) -> list[Place]:
 
 
 def _lines(node: Any) -> dict[str, int]:
-    """Return the line of each key that an entry writes itself."""
+    """Return the line of each key of an entry, without merged ones."""
     if not isinstance(node, nodes.MappingNode):
         return {}
     return {key.value: key.start_mark.line + 1 for key, _ in node.value if isinstance(key.value, str)}
 
 
 class _Scanner(scanner.Scanner):
-    """Scans no deeper than there may be, and does not look at each open level again for each word."""
+    """A scanner with limited depth that does not revisit each open level for each token."""
 
     def fetch_flow_collection_start(self, *args: Any, **kwargs: Any) -> None:
         if self.flow_level > JSON_DEPTH_MAX:
@@ -85,35 +81,35 @@ class _Scanner(scanner.Scanner):
         super().fetch_flow_collection_start(*args, **kwargs)
 
     def stale_possible_simple_keys(self) -> None:
-        """Forget what can be no key any more: where the outermost one still can, all can."""
+        """Drop expired candidates for keys; if the outermost one is still valid, all are."""
         for key in self.possible_simple_keys.values():
             if key.line != self.reader.line or self.reader.index - key.index > KEY_CHARS_MAX:
                 super().stale_possible_simple_keys()
             return
 
     def next_possible_simple_key(self) -> Any:
-        """Return the number of the first word that can be a key: the outermost one was there first."""
+        """Return the number of the first candidate for a key, which is the outermost one."""
         return next((key.token_number for key in self.possible_simple_keys.values()), None)
 
 
 class _Composer(composer.Composer):
-    """Composes no more than there may be."""
+    """A composer with limits on depth, nodes and expanded aliases."""
 
     values_max = 0
-    """Values that there may be, those that aliases stand for included."""
+    """Maximum number of values, including those of expanded aliases."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._levels_open = self._nodes = self._values = 0
         self._sizes: dict[int, int] = {}
-        """Of what has an anchor: how many values it holds."""
+        """The number of values in each anchored node."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event, before = self.parser.peek_event(), self._values
         line = event.start_mark.line + 1
         self._levels_open += 1
         self._nodes += 1
-        if self._levels_open > JSON_DEPTH_MAX + 1:  # the last one is a value
+        if self._levels_open > JSON_DEPTH_MAX + 1:  # the innermost level is a scalar
             raise _too_deep(line)
         if self._nodes > YAML_NODES_MAX:
             most = f"at most {YAML_NODES_MAX} values; TOML and JSON have no such limit"
