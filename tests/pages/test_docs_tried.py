@@ -27,7 +27,7 @@ async def tried(page: Page, command: str, parameters: str) -> None:
 
 async def test_commands_are_read_and_tried_and_one_comes_back(site: Site, page: Page) -> None:
     await site.open(page, "ui/jobs")
-    await page.get_by_role("link", name="Commands, to read and to try").click()
+    await page.get_by_role("link", name="API reference").click()
     await page.wait_for_url("**/docs")
     await page.get_by_label("Search").fill("createjob")
     section = page.locator("#CreateJob")

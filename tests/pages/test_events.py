@@ -83,7 +83,7 @@ async def test_a_rare_event_is_sought_stretch_by_stretch(
     monkeypatch.setattr("bedrockjobs.views.find.STRETCH_MIN", 10)
     monkeypatch.setattr("bedrockjobs.views.find.FIND_S", 0.0)
     await site.open(page, "ui/events?name=rare")
-    await expect(page.locator("main")).to_contain_text("None among those that were looked at.")
+    await expect(page.locator("main")).to_contain_text("No match among the events searched so far.")
     await page.keyboard.press("n")
     await expect(page.locator("[data-row]")).to_have_count(1)
 

@@ -113,7 +113,7 @@ async def test_a_group_is_marked_as_seen_and_comes_back_when_it_fails_anew(site:
     await expect(page.locator("#news")).to_have_text("Marked as seen: 2 jobs of mail/send.")
     await expect(group).to_have_count(0)
     folded = page.locator("#seen-jobs")
-    await expect(folded.locator("> summary")).to_have_text("1 group of jobs that somebody has seen")
+    await expect(folded.locator("> summary")).to_have_text("1 group of jobs that were marked as seen")
     await expect(folded.locator(".group.seen")).to_be_hidden()
     await folded.locator("> summary").click()
     await expect(folded.locator(".group.seen > summary")).to_contain_text("seen ")

@@ -38,7 +38,7 @@ async def test_a_job_is_made(site: Site, page: Page) -> None:
     await page.get_by_label("Data").fill('{"to": "ann", "sum": 1.50}')
     await page.get_by_label("Priority").select_option("750")
     await page.get_by_label("First run").select_option("delay")
-    await page.get_by_label("From now").fill("2h")
+    await page.get_by_label("Delay").fill("2h")
     await page.get_by_label("Retry after").fill("+5 MINUTES")
     await page.get_by_text("More", exact=True).click()
     await page.get_by_label("Retries").fill("3")
@@ -214,7 +214,7 @@ async def test_a_schedule_is_changed_copied_and_deleted(site: Site, page: Page) 
     await site.open(page, f"ui/schedules/{job}")
     await page.get_by_role("link", name="Edit").click()
     await expect(page.locator("main")).to_contain_text(
-        "the next bedrockjobs apply of that source changes back"
+        "the next bedrockjobs apply of that source overwrites changes made here"
     )
     assert await page.get_by_label("When").input_value() == "30 2 * * *"
     await expect(page.locator("#preview-next tr")).to_have_count(5)

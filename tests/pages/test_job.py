@@ -263,7 +263,7 @@ async def test_stop(site: Site, page: Page, label: str, word: str, signal: str) 
     run = (await site.take("a", heartbeat=True))["runID"]
     await site.open(page, f"ui/jobs/{job}")
     await act(page, label, question=f"Stop the run of job {job} (NAMED) with {word}?")
-    await expect(page.locator("#news")).to_have_text(f"Told to stop: job {job}.")
+    await expect(page.locator("#news")).to_have_text(f"Stop requested: job {job}.")
     answer = await site.ask("Heartbeat", worker="w1", runIDs=[run])
     assert answer["stop"] == [{"runID": run, "signal": signal}]
 
@@ -314,7 +314,7 @@ async def test_only_the_end_of_a_long_output_is_shown(site: Site, page: Page) ->
     await site.ask("FailJob", jobID=job, runID=taken["runID"], error="it broke")
     await site.open(page, f"ui/jobs/{job}")
     await expect(page.locator("#log .line")).to_have_count(100)
-    await expect(page.locator("#log")).to_contain_text("Lines up to 150 come before these.")
+    await expect(page.locator("#log")).to_contain_text("Lines up to 150 are on previous pages.")
     await page.get_by_label("Timestamps").check()
     await expect(page.locator("#line-250 .when")).to_be_visible()
     await page.get_by_role("link", name="All of it").click()

@@ -195,7 +195,7 @@ async def test_a_search_stops_and_says_how_far_it_got(site: Site, page: Page) ->
     _, run = await running(site, [f"line {number}" for number in range(1, 1001)])
     await site.open(page, f"ui/runs/{run}?find=line")
     await expect(page.locator("#log .line")).to_have_count(200)
-    await expect(page.locator("main")).to_contain_text("looked at up to line 200")
+    await expect(page.locator("main")).to_contain_text("searched up to line 200")
     await page.get_by_role("link", name="Search on").click()
     await expect(page.locator("#log .line").first).to_contain_text("line 201")
 

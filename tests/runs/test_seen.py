@@ -1,4 +1,4 @@
-"""Failures that somebody has seen: marked, counted no more, and new again when they fail anew."""
+"""Failures that were marked as seen: marked, counted no more, and new again when they fail anew."""
 
 from __future__ import annotations
 
