@@ -1,8 +1,6 @@
-"""The clients: ``Client`` for plain code and threads, ``AsyncClient`` for asyncio.
+"""The clients: ``Client`` for blocking code and threads, ``AsyncClient`` for asyncio.
 
-Both speak the raw protocol and share everything that does no I/O: addresses, the bytes of a request and of
-an answer, the connections that are kept, and the rules by which a command is sent again. Nothing here knows
-what a command does.
+Both use the raw protocol and share the core without I/O (``base``).
 """
 
 from __future__ import annotations
@@ -29,7 +27,21 @@ from bedrockjobs.client.shared import shared_client
 from bedrockjobs.client.tries import backoff_s
 
 __all__ = [
-    "CA_VARIABLE", "RUN_SERVER_VARIABLE", "RUN_TOKEN_VARIABLE", "SERVER_VARIABLE", "Address", "Answer",
-    "AnyAddress", "AsyncClient", "Client", "ConnectionLost", "ServerNotTrusted", "ServerUnreachable",
-    "UnixAddress", "UnreadableAnswer", "addresses_of", "backoff_s", "shared_client",
-]  # fmt: skip
+    "CA_VARIABLE",
+    "RUN_SERVER_VARIABLE",
+    "RUN_TOKEN_VARIABLE",
+    "SERVER_VARIABLE",
+    "Address",
+    "Answer",
+    "AnyAddress",
+    "AsyncClient",
+    "Client",
+    "ConnectionLost",
+    "ServerNotTrusted",
+    "ServerUnreachable",
+    "UnixAddress",
+    "UnreadableAnswer",
+    "addresses_of",
+    "backoff_s",
+    "shared_client",
+]

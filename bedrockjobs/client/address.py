@@ -1,4 +1,4 @@
-"""How the address of a server is spelled. Nothing here resolves or connects."""
+"""Parses server addresses, without resolving or connecting."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import InvalidArgument
 
 SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
-"""The environment variable that names the server where the caller does not."""
+"""The environment variable with the default server."""
 
 RUN_SERVER_VARIABLE = "BEDROCK_SERVER"
-"""The environment variable in which a worker tells its command which server its job came from."""
+"""The environment variable in which a worker passes its job's server to the command."""
 
 EXPECTED = "expected host, host:port, [::1]:port, http://host:port, https://host:port or unix:/path"
 
 SCHEMES = {"http": False, "bedrock": False, "https": True, "bedrocks": True}
-"""What may stand before an address, and whether it means TLS; the protocol is the same."""
+"""Schemes of an address, and whether they mean TLS; the protocol is the same."""
 
 UNIX_PATH_BYTES_MAX = 107
-"""Length of a unix socket's path: Linux has 108 bytes for it, the last of which is a NUL."""
+"""Max length of a unix socket's path: Linux has 108 bytes, the last of which is a NUL."""
 
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?"
@@ -33,26 +33,26 @@ _ADDRESS = re.compile(
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """A TCP address of a server."""
 
     host: str
     port: int
     tls: bool = False
-    """Whether connections begin with TLS, and the server shows a certificate for ``host``."""
+    """True if connections use TLS, with a certificate for ``host``."""
 
     def __str__(self) -> str:
-        """Return the address as it is typed: ``localhost:8888``, ``[::1]:8888``, ``https://host:8888``."""
+        """Return the address as users write it: ``localhost:8888``, ``[::1]:8888``, ``https://host:8888``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https://' if self.tls else ''}{host}:{self.port}"
 
 
 class UnixAddress(NamedTuple):
-    """Where a server listens on this machine: the absolute path of a unix socket."""
+    """The absolute path of a server's unix socket."""
 
     path: str
 
     def __str__(self) -> str:
-        """Return the address as it is typed: ``unix:/run/jobs.sock``."""
+        """Return the address as users write it: ``unix:/run/jobs.sock``."""
         return f"unix:{self.path}"
 
 
@@ -60,11 +60,10 @@ AnyAddress = Address | UnixAddress
 
 
 def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress, ...]:
-    """Return the addresses that a text (one, or a comma list) or a sequence of texts names.
+    """Return the addresses in a comma-separated text or a sequence of texts, without duplicates.
 
-    None stands for the variable ``BEDROCKJOBS_SERVER``, else for ``BEDROCK_SERVER``, which a worker's command
-    has, else for the default address. The order is kept, and what is named twice counts once. Raises
-    InvalidArgument, which names each part that is no address and what was expected.
+    None means ``BEDROCKJOBS_SERVER``, else ``BEDROCK_SERVER``, which a worker sets for its commands, else the
+    default address. Raises InvalidArgument, which names each invalid part and the expected form.
     """
     if server is None:
         named = os.environ.get(SERVER_VARIABLE) or os.environ.get(RUN_SERVER_VARIABLE)
@@ -101,7 +100,7 @@ def _address(text: str) -> AnyAddress:
 
 
 def _unix_address(text: str) -> UnixAddress:
-    path = "/" + text.partition(":")[2].lstrip("/")  # unix:///path is spelled so elsewhere
+    path = "/" + text.partition(":")[2].lstrip("/")  # other programs write unix:///path
     if path.endswith("/") or "\0" in path:
         raise InvalidArgument(f"{EXPECTED}, got {text!r}")
     if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:

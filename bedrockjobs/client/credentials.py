@@ -1,4 +1,4 @@
-"""Who a client says it is, and whom it believes: a token, and the files of TLS."""
+"""The credentials of a client: a token, and TLS files."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ TOKEN_VARIABLE = "BEDROCKJOBS_TOKEN"  # noqa: S105  its name
 """The environment variable with a token."""
 
 TOKEN_FILE_VARIABLE = "BEDROCKJOBS_TOKEN_FILE"  # noqa: S105
-"""The environment variable with the path of a file that has a token in it."""
+"""The environment variable with the path of a token file."""
 
 RUN_TOKEN_VARIABLE = "BEDROCK_TOKEN"  # noqa: S105
-"""The environment variable in which a worker gives its command the token of this run alone."""
+"""The environment variable in which a worker passes the token of a run to its command."""
 
 CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "BEDROCKJOBS_CA", "BEDROCKJOBS_CERT", "BEDROCKJOBS_KEY"
 """The environment variables with the paths of TLS files."""
 
 TOKEN_FILE_BYTES_MAX = 4_096
-"""Size of a file with a token, which has 52 characters: more is another file."""
+"""Max size of a token file; a token has 52 characters."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 
 
 class Credentials:
-    """What one client shows to servers, and how it verifies them. Nothing is shown of it in any text."""
+    """What a client presents to servers, and how it verifies them. Never shown in any text."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class Credentials:
         cert: str | Path | None = None,
         key: str | Path | None = None,
     ) -> None:
-        """Use these; what is None comes from the environment, where it is set, and an empty text is none.
+        """Use these; None means the environment variable if set, and an empty text means none.
 
-        A token goes before a file with one, and what is given before the environment. Raises
-        InvalidArgument for a token or a file of one that is none.
+        A token takes precedence over a token file, and arguments over the environment. Raises InvalidArgument
+        for a bad token or token file.
         """
         self._file = ""
         self._token = ""
@@ -63,30 +63,30 @@ class Credentials:
 
     @property
     def has_token(self) -> bool:
-        """Tell whether there is a token."""
+        """Return whether there is a token."""
         return bool(self._token)
 
     @property
     def has_certificate(self) -> bool:
-        """Tell whether there is a certificate to be shown."""
+        """Return whether there is a client certificate."""
         return bool(self._cert)
 
     @property
     def header(self) -> bytes:
-        """Return the header line of a request that carries the token; nothing without one."""
+        """Return the header line with the token, empty if there is none."""
         return f"Authorization: Bearer {self._token}\r\n".encode() if self._token else b""
 
     def renew(self) -> None:
-        """Read all files again; raises InvalidArgument for one that is bad, and then keeps all as it was."""
+        """Reload all files; raises InvalidArgument for a bad file and then changes nothing."""
         context = self._read_context()
         if self._file:
             self._token = _read(self._file)
         self.context = context
 
     def renewed(self) -> bool:
-        """Read the token's file again, if there is one; tell whether it has another token now.
+        """Reload the token file, if there is one; return whether the token changed.
 
-        A file that cannot be read just now counts as unchanged.
+        An unreadable file counts as unchanged.
         """
         if not self._file:
             return False
@@ -99,7 +99,7 @@ class Credentials:
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """Return what a handshake with a server needs; its files are read once. Raises InvalidArgument."""
+        """Return the context for TLS handshakes, loaded once. Raises InvalidArgument."""
         return self._read_context()
 
     def _read_context(self) -> ssl.SSLContext:
@@ -110,7 +110,7 @@ class Credentials:
 
 
 def _of_environment(variables: Mapping[str, str]) -> tuple[str, str]:
-    """Return a token and a file with one; where nothing else is set, the token of the run."""
+    """Return a token or a token file from the environment; the token of the run comes last."""
     token, file = variables.get(TOKEN_VARIABLE, ""), variables.get(TOKEN_FILE_VARIABLE, "")
     return ("", file) if file and not token else (token or variables.get(RUN_TOKEN_VARIABLE, ""), "")
 
@@ -127,7 +127,7 @@ def _read(path: str) -> str:
 
 
 def _checked(token: str, where: str) -> str:
-    """Return a token; raises InvalidArgument for what is none, without showing it."""
+    """Return a valid token; raises InvalidArgument without showing it."""
     if _TOKEN.fullmatch(token) is None:
         raise InvalidArgument(f"{where}: expected one token like bj_… and nothing else")
     return token

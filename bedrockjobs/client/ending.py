@@ -1,7 +1,7 @@
-"""How a client finds out that a job has ended, and how. No I/O: it says what to ask, and is told the answer.
+"""Waits for the end of a job, without I/O: yields commands and receives their replies.
 
-A job that ended well is deleted and its run stays, so both are asked for. While a run goes on the server
-tells its end at once; until somebody takes the job it is looked at again and again, at the most each second.
+A job that ended successfully is deleted but its run stays, so both are queried. While a run is in progress
+the server reports its end at once; before that, the job is polled at most once a second.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ from bedrockjobs.commands import (
 )
 
 LOOK_S_MAX = 1.0
-"""The longest time between two looks at a job that nobody has taken yet: nobody is told of that."""
+"""Max polling interval for a job that has not been taken."""
 
 LOOKS_FOR_RUN_MAX = 4
-"""Looks for the run of a job that is gone; a server may read from a standby that is a moment behind."""
+"""Queries for the run of a deleted job; a server may read from a standby that lags a moment."""
 
 WARN_AFTER_S = 5.0
-"""Time after which somebody who waits is warned of a job that no live worker takes."""
+"""Waiting time after which a warning is issued if no live worker takes the job."""
 
 GENERATIONS_MAX = 100
-"""Parents above a job that are looked at: deeper families are not made by hand."""
+"""Max ancestors of a job that are checked."""
 
 KEEP_LONGER = "a result is kept as long as the job's keep says: f.using(keep='1d').enqueue(...)"
-"""What to do if nothing is left of a job."""
+"""Advice if nothing is left of a job."""
 
 ENDED = ("FAILED", "CANCELLED", "FINISHED")
 """States of jobs that have ended."""
 
 WAIT_MS = min(30_000, WAIT_MS_MAX)
-"""Time that one request waits for the end of a run: below what most proxies and firewalls cut."""
+"""Wait of one request for the end of a run: below the timeout of most proxies and firewalls."""
 
 Asked = Command[Any] | float
-"""A command to be sent, or seconds to pause."""
+"""A command to send, or seconds to pause."""
 Told = Reply | CommandError | float
-"""Its reply or its refusal; after a pause nothing that counts."""
+"""Its reply or error; ignored after a pause."""
 
 
 class OwnRun(NamedTuple):
-    """The run in which this process is, if it is in one."""
+    """The run that this process belongs to."""
 
     job_id: int
     run_id: int
 
 
 def own_run() -> OwnRun | None:
-    """Return the run that the environment tells of; None outside of a run."""
+    """Return the run named by the environment, or None outside of a run."""
     try:
         return OwnRun(int(os.environ["BEDROCK_JOB_ID"]), int(os.environ["BEDROCK_RUN_ID"]))
     except (KeyError, ValueError):
@@ -82,11 +82,11 @@ Asking = Generator[Asked, tuple[Told, float], RunReply]
 
 
 def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) -> Asking:
-    """Ask until a job has ended, and return its last run.
+    """Wait until a job has ended, and return its last run.
 
-    What is yielded is to be sent, or a pause to be made; then the answer comes in, with the seconds that have
-    passed since the beginning. Raises JobFailed, NoResult, WaitNeverEnds if it waits for the run ``own``, and
-    JobNotEnded after ``seconds``; None: never. Warns of a job that nobody takes.
+    Yields a command to send, or a pause; receives the reply and the seconds since the start. Raises
+    JobFailed, NoResult, WaitNeverEnds if the job waits for the run ``own``, and JobNotEnded after ``seconds``
+    (None: never). Warns if no live worker takes the job.
     """
     looks = gone = 0
     warned = False
@@ -125,9 +125,9 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
 
 
 def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, float], None]:
-    """Raise WaitNeverEnds for a job that cannot end before our run does: its family, or what needs its lock.
+    """Raise WaitNeverEnds if a job cannot end before our run: an ancestor, or a job that needs its lock.
 
-    What cannot be found out, such as for want of rights, refuses nothing.
+    Information that is unavailable, for example forbidden, is ignored.
     """
     runs, _ = yield ListRuns(job_id=own.job_id, limit=1)
     run = runs.runs[0] if isinstance(runs, RunsReply) and runs.runs else None
@@ -158,7 +158,7 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
 
 
 def _warn(told: ExplainReply) -> None:
-    """Warn of a job that nobody takes."""
+    """Warn that nobody takes a job."""
     for waits in told.waits_for:
         if waits.reason in ("no worker", "own command"):
             words = f"job {told.job_id} ({told.name}) is waited for, but no live worker takes it"
@@ -167,7 +167,7 @@ def _warn(told: ExplainReply) -> None:
 
 
 def _unless_gone(told: Told) -> JobReply | None:
-    """Return the job; raises any other refusal than that it is gone."""
+    """Return the job, or None if it is gone; raises other errors."""
     if isinstance(told, CommandError) and not isinstance(told, NotFound):
         raise told
     return told if isinstance(told, JobReply) else None
@@ -181,14 +181,14 @@ def _first(told: Told) -> RunReply | None:
 
 
 def _is_over(job: JobReply | None, run: RunReply | None) -> bool:
-    """Tell whether a job has ended; what has ended without a run too, but for what is gone."""
+    """Return whether a job has ended, also without a run."""
     if job is not None:
         return job.state in ENDED
     return run is not None and run.status != "running"
 
 
 def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
-    """Return the run of a job that ended well; raises JobFailed."""
+    """Return the run of a successful job; raises JobFailed."""
     run_id = None if run is None else run.run_id
     if job is not None and job.state != "FINISHED" and (run is None or run.status == "success"):
         raise JobFailed(job_id, "fail" if job.state == "FAILED" else "cancelled", job.error or "", run_id)

@@ -1,7 +1,7 @@
-"""One request and its answer as bytes, and what can go wrong between them. No I/O, no clock.
+"""Encodes requests and decodes answers, without I/O, and defines the errors in between.
 
 A request is ``Verb``, ``Content-Length``, a blank line and the parameters as a JSON object. An answer is
-``200 OK``, header lines, a blank line and ``Content-Length`` bytes, read whole or in pieces alike.
+``200 OK``, header lines, a blank line and ``Content-Length`` bytes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bedrockjobs.commands import Command, Query, Reply
 from bedrockjobs.tls.contexts import why
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
-"""Size of one answer: twice what a server lets a connection leave unread, so that its own limit counts."""
+"""Max size of an answer: twice the server's own limit of unread data, so that the latter counts."""
 
 HEAD_BYTES_MAX = 65_536
-"""Size of an answer's head. A server's own are a few hundred bytes."""
+"""Max size of an answer's head; a server sends a few hundred bytes."""
 
 ANSWER_S = 30.0
-"""Time a server has for an answer, beyond the time that the command itself asked to wait."""
+"""Time limit for an answer, in addition to the wait that the command requests."""
 
 R = TypeVar("R", bound=Reply)
 
@@ -36,14 +36,14 @@ class ServerUnreachable(BedrockjobsError, ConnectionError):
 
 
 class ServerNotTrusted(ServerUnreachable):
-    """A server showed a certificate that was not signed by one who is trusted, or for another name."""
+    """A server's certificate is not signed by a trusted CA, or is for another name."""
 
 
 class ConnectionLost(BedrockjobsError, ConnectionError):
-    """No answer came, or none that can be read: the command may or may not have been done."""
+    """No readable answer came: the outcome of the command is unknown."""
 
     def __init__(self, command: Command[Any], server: AnyAddress, why: str) -> None:
-        """Tell which command was lost, where and why."""
+        """Name the command, the server and the reason."""
         verb = type(command).__name__
         super().__init__(
             f"no answer to {verb} from {server}: {why}; the outcome is unknown, it may have been done or not"
@@ -51,16 +51,16 @@ class ConnectionLost(BedrockjobsError, ConnectionError):
 
 
 class UnreadableAnswer(ConnectionLost):
-    """What came back is not an answer of this protocol, or is over the limit of size."""
+    """The answer is malformed or exceeds the size limit."""
 
 
 class MalformedAnswer(ValueError):
-    """Bytes that are no answer; the clients tell their caller with ``UnreadableAnswer``."""
+    """Malformed answer bytes; the clients raise ``UnreadableAnswer`` instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said to one request."""
+    """A server's answer to one request."""
 
     code: int
     reason: str
@@ -69,23 +69,23 @@ class Answer:
 
     @property
     def closing(self) -> bool:
-        """Tell whether the server closes the connection after this."""
+        """Return whether the server closes the connection after this answer."""
         return self.headers.get("connection", "").lower() == "close"
 
     def check(self) -> None:
-        """Raise the CommandError that a refusal stands for."""
+        """Raise the CommandError of a refusal."""
         if not 200 <= self.code < 300:
             raise error_for(self.code, self.reason, self.headers.get("error", ""))
 
 
 def request_bytes(command: Command[Any], header: bytes = b"") -> bytes:
-    """Return the bytes that ask for a command; ``header`` is whole lines that go before the others."""
+    """Return the bytes of a request; ``header`` is complete header lines."""
     body, verb = command.wire().encode(), type(command).__name__.encode()
     return b"%s\r\n%sContent-Length: %d\r\n\r\n%s" % (verb, header, len(body), body)
 
 
 def unreachable(address: AnyAddress, error: Exception) -> ServerUnreachable:
-    """Return what to tell of a connection that could not be made."""
+    """Return the error for a connection that could not be made."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ServerNotTrusted(
             f"cannot connect to {address}: its certificate is not trusted: {why(error)};"
@@ -96,7 +96,7 @@ def unreachable(address: AnyAddress, error: Exception) -> ServerUnreachable:
 
 
 def answer_s(command: Command[Any]) -> float:
-    """Return the seconds within which an answer must have come."""
+    """Return the time limit for an answer in seconds."""
     if not command.waiting:
         return ANSWER_S
     wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
@@ -104,10 +104,10 @@ def answer_s(command: Command[Any]) -> float:
 
 
 def reply_of(command: Command[R], answer: Answer) -> R:
-    """Return the typed reply of an answer that is no refusal.
+    """Return the typed reply of a successful answer.
 
-    A ``202`` tells nothing but that the command is queued: its reply has no value set.
-    Raises ValueError (pydantic's own, or of bytes that are no JSON) where the body is not the reply.
+    A ``202`` only means that the command is queued, so its reply has no values. Raises ValueError if the body
+    is not a valid reply.
     """
     kind = cast("type[R]", command.reply)
     if answer.code == 202:
@@ -118,19 +118,19 @@ def reply_of(command: Command[R], answer: Answer) -> R:
 
 
 class AnswerReader:
-    """Reads one answer out of the bytes of a connection, in whatever pieces they come."""
+    """Decodes one answer from bytes that arrive in any pieces."""
 
     def __init__(self, bytes_max: int = ANSWER_BYTES_MAX) -> None:
-        """Refuse an answer whose body is over ``bytes_max``."""
+        """Reject an answer whose body exceeds ``bytes_max``."""
         self._bytes_max = bytes_max
         self._seen = bytearray()
         self._head: Answer | None = None
         self._body_at = self._length = 0
 
     def feed(self, data: bytes) -> Answer | None:
-        """Take what came and return the answer once it is whole.
+        """Add bytes and return the answer once it is complete.
 
-        Raises MalformedAnswer for bytes that are no answer, come after it, or are over a limit.
+        Raises MalformedAnswer for malformed or excess bytes, or if a limit is exceeded.
         """
         searched = max(len(self._seen) - 3, 0)
         self._seen += data

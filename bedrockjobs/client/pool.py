@@ -1,7 +1,6 @@
-"""The idle connections of one client, for threads and for asyncio alike. No I/O of its own, no clock.
+"""The idle connections of one client, blocking or not.
 
-A process that was forked makes connections of its own: on one that two processes use, each may read the
-answer that was meant for the other.
+A forked process makes its own connections: on a shared one, either process might read the other's answers.
 """
 
 from __future__ import annotations
@@ -12,41 +11,41 @@ from typing import Generic, Protocol, TypeVar
 from bedrockjobs.client.address import AnyAddress
 
 IDLE_MAX = 32
-"""Idle connections that are kept; one more is closed when its call is over."""
+"""Max idle connections; excess ones are closed after their call."""
 
 
 class Connection(Protocol):
-    """What the pool must know of a connection."""
+    """A connection, as the pool sees it."""
 
     @property
     def address(self) -> AnyAddress:
-        """Return where it leads."""
+        """Return the address of the server."""
 
     @property
     def fresh(self) -> bool:
-        """Tell whether it can take another request."""
+        """Return whether it can take another request."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
 
 
 C = TypeVar("C", bound=Connection)
 
 
 class Pool(Generic[C]):
-    """Connections that no call uses at the moment. Safe to share between threads."""
+    """The connections that no call uses. Thread-safe."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Create an empty pool."""
         self.closed = threading.Event()
-        """Set once the client is closed; who pauses between two tries may wait for it."""
+        """Set once the client is closed; interrupts pauses between attempts."""
         self._idle: list[C] = []
         self._lock = threading.Lock()
         self._left: list[C] = []
-        """Connections of the process that we were forked from: kept, as to close one may reach into that."""
+        """Connections of the parent process: kept alive, since closing one may affect the parent."""
 
     def forget(self) -> None:
-        """Begin empty in a process that was just forked; another thread may have held the lock."""
+        """Reset the pool in a forked process; another thread may have held the lock."""
         self._left += self._idle
         self._idle, self._lock = [], threading.Lock()
         was_closed, self.closed = self.closed.is_set(), threading.Event()
@@ -61,9 +60,9 @@ class Pool(Generic[C]):
             connection.close()
 
     def take(self, address: AnyAddress) -> C | None:
-        """Return the connection to an address that was used last, None where one is to be made.
+        """Return the most recently used idle connection to an address, or None.
 
-        Closes those on the way that lead elsewhere or have ended. Raises RuntimeError for a closed client.
+        Closes stale connections and those to other addresses. Raises RuntimeError if the client is closed.
         """
         while True:
             with self._lock:
@@ -75,7 +74,7 @@ class Pool(Generic[C]):
             connection.close()
 
     def give_back(self, connection: C, *, reusable: bool) -> None:
-        """Keep a connection for the next call; close it where it is not reusable or one too many."""
+        """Keep a connection for the next call, or close it if it is not reusable or the pool is full."""
         with self._lock:
             if reusable and not self.closed.is_set() and len(self._idle) < IDLE_MAX:
                 self._idle.append(connection)
@@ -83,6 +82,6 @@ class Pool(Generic[C]):
         connection.close()
 
     def close(self) -> None:
-        """Close all of them, and each that is given back after this."""
+        """Close all connections, including those returned later."""
         self.closed.set()
         self.drop()

@@ -1,4 +1,4 @@
-"""The client of those who name none: one a process, made when it is first asked for."""
+"""The default client: one per process, created on first use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ from bedrockjobs.client.credentials import (
 )
 
 VARIABLES = (
-    SERVER_VARIABLE, RUN_SERVER_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, RUN_TOKEN_VARIABLE,
-    CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE,
-)  # fmt: skip
-"""What a client is made of; where one of them changes, another client is made."""
+    SERVER_VARIABLE,
+    RUN_SERVER_VARIABLE,
+    TOKEN_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    RUN_TOKEN_VARIABLE,
+    CA_VARIABLE,
+    CERT_VARIABLE,
+    KEY_VARIABLE,
+)
+"""The variables that configure the client; if one changes, another client is created."""
 
 _lock = threading.Lock()
 _made: tuple[tuple[int, tuple[str | None, ...]], Client] | None = None
@@ -30,8 +36,8 @@ _made: tuple[tuple[int, tuple[str | None, ...]], Client] | None = None
 def shared_client() -> Client:
     """Return the process's client for the server that the environment names; threads share it.
 
-    After a fork, or where the environment has changed, it is another one. Nobody has to close it. Raises
-    InvalidArgument for an environment that no client can be made of.
+    After a fork or a change of the environment it is a new one. It need not be closed. Raises InvalidArgument
+    for an invalid environment.
     """
     global _made
     wanted = (os.getpid(), tuple(os.environ.get(name) for name in VARIABLES))
@@ -49,7 +55,7 @@ def _close() -> None:
 
 
 def _unlock() -> None:
-    """Forget a lock that another thread held when the process was forked."""
+    """Replace a lock that another thread may have held during the fork."""
     global _lock
     _lock = threading.Lock()
 

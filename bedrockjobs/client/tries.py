@@ -1,11 +1,11 @@
-"""When a command is sent again, where to, and after how long. No I/O, no clock.
+"""Decides whether, where and when a command is retried. No I/O, no clock.
 
-A command goes out again where nothing of it can have been done: no connection was made, or the server said
-that nothing was committed (500, 503, 555). Where the answer was lost, it goes out again only if doing it
-twice is the same as once. The tries are bounded in any case.
+A command is retried if nothing can have been done: no connection was made, or the server said that nothing
+was committed (500, 503, 555). If the answer was lost, only idempotent commands are retried. The number of
+attempts is limited.
 
-Of several servers the one that fails is left for the next in the list, whether or not the command goes out
-again. After a while the first one is asked whether it is back.
+A server that fails is left for the next one in the list, whether or not the command is retried. After a while
+the first one is probed.
 """
 
 from __future__ import annotations
@@ -21,40 +21,37 @@ from bedrockjobs.client.exchange import ConnectionLost, ServerNotTrusted, Server
 from bedrockjobs.commands import Command
 
 TRIES_MAX = 6
-"""Tries at each address. With the pauses between them they span a server's restart, about three seconds."""
+"""Attempts at each address; with the pauses they span a server's restart, about three seconds."""
 
 BACKOFF_FIRST_S = 0.1
 """The first pause; each further one is twice as long."""
 
 BACKOFF_MAX_S = 5.0
-"""The longest pause: a server that is back is noticed within it."""
+"""Maximum pause, so that a recovered server is noticed within it."""
 
 RETURN_S = 30.0
-"""Time between two looks whether the first server is back: load returns to it soon, and a server that keeps
-failing takes one look and one try of each client in that time."""
+"""Interval of probes of the first server: load returns soon, and a failing server gets one probe per client
+in that time."""
 
 LOOK_S = 1.0
-"""Time for such a look. One call waits for it, and a server that is slower has no need of more load."""
+"""Time limit of a probe, for which one call waits."""
 
 NOT_DONE = (ServerFault, Unavailable, TimedOut)
-"""Refusals that say: nothing was committed, the same request may be sent again. (429 is retryable too, but a
-limit that is reached lasts longer than our tries.)"""
+"""Errors after which the same request may be sent again, since nothing was committed. (429 is retryable too,
+but a limit lasts longer than our attempts.)"""
 
 
 def backoff_s(failures: int) -> float:
-    """Return the pause after so many failures in a row: doubled each time, halved at most by chance."""
+    """Return the pause after some failures in a row: exponential backoff with jitter of up to one half."""
     longest = min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 30), BACKOFF_MAX_S)
     return longest * random.uniform(0.5, 1.0)  # noqa: S311  spreads the clients of a server that came back
 
 
 class Route:
-    """The addresses of a client and which of them is used: the first, or the next one that was not left.
-
-    Safe to share between threads.
-    """
+    """The addresses of a client, and which one is in use. Thread-safe."""
 
     def __init__(self, addresses: Sequence[AnyAddress]) -> None:
-        """Begin with the first address."""
+        """Start with the first address."""
         self.addresses = tuple(addresses)
         self._at = 0
         self._looked_at = 0.0
@@ -62,17 +59,17 @@ class Route:
 
     @property
     def current(self) -> AnyAddress:
-        """Return the address to use."""
+        """Return the address in use."""
         return self.addresses[self._at]
 
     def unlock(self) -> None:
-        """Have a lock of its own in a process that was just forked: another thread may have held it."""
+        """Replace the lock in a forked process; another thread may have held it."""
         self._lock = threading.Lock()
 
     def leave(self, failed: AnyAddress, now: float) -> bool:
-        """Go on to the next address, and tell so, unless another call has already left the failed one.
+        """Move on to the next address, unless another call already has; return whether it moved.
 
-        ``now`` is a moment of a monotonic clock, in seconds.
+        ``now`` is a monotonic time in seconds.
         """
         with self._lock:
             if failed != self.current or len(self.addresses) == 1:
@@ -83,7 +80,7 @@ class Route:
             return True
 
     def to_look_at(self, now: float) -> AnyAddress | None:
-        """Return the first address where it is time to see whether it answers again, else None.
+        """Return the first address if a probe is due, else None.
 
         Only one caller gets it in ``RETURN_S``.
         """
@@ -96,29 +93,29 @@ class Route:
             return self.addresses[0]
 
     def come_back(self) -> None:
-        """Use the first address again: it answers."""
+        """Return to the first address, which answers again."""
         with self._lock:
             self._at = 0
 
 
 class Tries:
-    """The tries of one command."""
+    """The attempts of one command."""
 
     def __init__(self, command: Command[Any], route: Route, tries_max: int) -> None:
-        """Allow ``tries_max`` tries at each address of the route."""
+        """Allow ``tries_max`` attempts at each address of the route."""
         self._repeatable = command.repeatable
         self._route = route
         self._tries_max = tries_max * len(route.addresses)
         self._failures = 0
         self._renewed = False
         self._answered: Exception | None = None
-        """The most telling of the tries before: an answer that was lost, else a refusal."""
+        """The most telling earlier error: a lost answer, else a refusal."""
         self._unreachable: dict[AnyAddress, ServerUnreachable] = {}
 
     def pause_after(self, error: Exception, failed: AnyAddress, now: float) -> float:
-        """Return the seconds to wait before the next try; raises what is to be told where there is none.
+        """Return the pause before the next attempt; raise the error to report if there is none.
 
-        ``now`` is a moment of a monotonic clock, in seconds.
+        ``now`` is a monotonic time in seconds.
         """
         if isinstance(error, (ConnectionError, *NOT_DONE)):
             self._route.leave(failed, now)
@@ -133,21 +130,21 @@ class Tries:
         return 0.0 if within else backoff_s(rounds)
 
     def may_renew(self) -> bool:
-        """Tell, once, that a command may be tried again with another token."""
+        """Return True once, if a command may be retried with a new token."""
         before, self._renewed = self._renewed, True
         return not before
 
     def _may_repeat(self, error: Exception) -> bool:
         if isinstance(error, UnreadableAnswer):
             return False
-        if isinstance(error, ServerNotTrusted):  # which time alone does not change
+        if isinstance(error, ServerNotTrusted):  # retrying does not help
             return len(self._route.addresses) > len(self._unreachable)
         if isinstance(error, ConnectionLost):
             return self._repeatable
         return isinstance(error, (ServerUnreachable, *NOT_DONE))
 
     def _told(self, error: Exception) -> Exception:
-        """Return the error that tells of all tries: that a server was not there is the least of it."""
+        """Return the most telling error of all attempts; an unreachable server is the least telling."""
         if not isinstance(error, ServerUnreachable):
             return error
         if self._answered is not None:

@@ -4,6 +4,16 @@ from bedrock_worker.enqueuing import AsyncHandle, AsyncJobFunction, Handle, JobF
 from bedrock_worker.functions import CurrentRun, Fail, Job, Retry, Snooze, cron, current_run, job
 
 __all__ = [
-    "AsyncHandle", "AsyncJobFunction", "CurrentRun", "Fail", "Handle", "Job", "JobFunction", "Retry",
-    "Snooze", "cron", "current_run", "job",
-]  # fmt: skip
+    "AsyncHandle",
+    "AsyncJobFunction",
+    "CurrentRun",
+    "Fail",
+    "Handle",
+    "Job",
+    "JobFunction",
+    "Retry",
+    "Snooze",
+    "cron",
+    "current_run",
+    "job",
+]

@@ -1,6 +1,6 @@
-"""The agent: pulls jobs into free slots, runs them, reports them, and ends in good order.
+"""The agent: pulls jobs into free slots, runs and reports them, and shuts down gracefully.
 
-One waiting GetJobs asks for all free slots; nothing is prefetched. Knows no command line.
+One waiting GetJobs requests jobs for all free slots; nothing is prefetched.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
 
 BURST_TRIES_MAX = 6
-"""Questions in a row without an answer after which a burst gives up: about three seconds."""
+"""Failed pulls in a row after which a burst gives up: about three seconds."""
 
 TERM_TO_KILL_S = 3.0
-"""Time between TERM and KILL at the end; with the grace before it, under the 30 s of usual supervisors."""
+"""Time between TERM and KILL at shutdown; with the grace before it, below the usual 30 s of supervisors."""
 
 LAST_REPORTS_S = 5.0
-"""Time for the reports that are left at the very end; it is a part of the grace where that is longer."""
+"""Time for the remaining reports at the very end; part of the grace period if that is longer."""
 
 LAST_OUTPUT_S = 1.0
-"""Time for the last lines of runs where the grace is used up, before only reports are sent."""
+"""Time for the last output lines once the grace period is used up; then only reports are sent."""
 
 LATER_MAX = 100
-"""Reports that wait for a server that fails at them, without a slot; a further one keeps its slot."""
+"""Max reports retried without occupying a slot; further ones keep their slot."""
 
 SYNC_COUNTS = ("added", "changed", "removed", "unchanged", "kept", "undeclared")
-"""What is logged of each sync of schedules."""
+"""Fields of a sync reply that are logged."""
 
 NAMED_MAX = 20
-"""Schedules that one line of the log names."""
+"""Max schedules named in one log line."""
 
 FILE_LOOK_S = 5.0
-"""Time between two looks at the file of ``--version-watch``."""
+"""Polling interval for the file of ``--version-watch``."""
 
 
 def _some(names: list[str]) -> str:
-    """Return names for the log: not all if there are very many."""
+    """Return names for the log, shortened if there are too many."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more
 
 
 class Agent:
-    """A worker at work."""
+    """A running worker."""
 
     def __init__(
         self, options: Options, selector: ProgramSelector | None = None, *, alone: bool = False
     ) -> None:
-        """Work as the options say; nothing is connected yet. Raises ValueError for bad rules or module.
+        """Configure the worker; nothing is connected yet. Raises ValueError for bad rules or a bad module.
 
-        ``alone``: all children of this process are the worker's own.
+        ``alone``: all children of this process belong to the worker.
         """
         self._options = options
         self._selector = ProgramSelector(options) if selector is None else selector
@@ -112,15 +112,19 @@ class Agent:
         self._drained = False
         self._outdated = False
         self._synced: dict[str, int] = {}
-        """What was logged of the last sync of schedules."""
+        """Counts logged by the last sync of schedules."""
 
     async def run(self) -> int:
-        """Work until a signal, the end of a burst or the last of ``jobs_max``; return the exit status."""
+        """Work until a signal, the end of a burst or ``jobs_max``; return the exit status."""
         options = self._options
         event(
-            logging.INFO, "worker ready", worker=options.worker, names=",".join(self._selector.names),
-            server=",".join(map(str, options.servers)), slots=options.concurrency,
-        )  # fmt: skip
+            logging.INFO,
+            "worker ready",
+            worker=options.worker,
+            names=",".join(self._selector.names),
+            server=",".join(map(str, options.servers)),
+            slots=options.concurrency,
+        )
         self._heartbeats.begin()
         beside = [asyncio.ensure_future(self._reporter.deliver_kept())]
         if self._file is not None:
@@ -139,14 +143,14 @@ class Agent:
             event(logging.INFO, "worker ended", taken=self._taken)
 
     def stop(self) -> None:
-        """Take no more and end: in good order at the first call, at once at the second."""
+        """Take no more jobs and exit: gracefully on the first call, at once on the second."""
         self._signals += 1
         self._stopping.set()
         event(logging.INFO, "stopping" if self._signals == 1 else "stopping at once", running=len(self._runs))
         self._changed.set()
 
     def quiet(self) -> None:
-        """Take no more for now; what runs goes on."""
+        """Take no more jobs for now; running jobs continue."""
         event(logging.INFO, "quiet")
         self._set_quiet(True)
 
@@ -157,7 +161,7 @@ class Agent:
         self._set_quiet(False)
 
     def reload(self) -> None:
-        """Read rules, token and certificates anew; bad ones are refused, and the old ones stay."""
+        """Reload rules, token and certificates; if one of them is bad, keep the old ones."""
         try:
             self._client.renew()
             self._selector.read_rules()
@@ -174,24 +178,24 @@ class Agent:
         self._changed.set()
 
     def _set_drained(self, drained: bool) -> None:
-        """Take no more jobs while the server wants it so."""
+        """Take no more jobs while the server drains this worker."""
         if drained != self._drained:
             event(logging.INFO, "drained" if drained else "no longer drained")
             self._drained = drained
             self._changed.set()
 
     async def _watch_version(self, file: FileWatch) -> None:
-        """End in good order once the file has changed."""
-        while not file.changed():  # noqa: ASYNC110  no event tells of it
+        """Shut down gracefully once the file has changed."""
+        while not file.changed():  # noqa: ASYNC110  there is no event for it
             await asyncio.sleep(FILE_LOOK_S)
         event(logging.INFO, "version changed", file=self._options.version_watch)
         self._outdated = True
         self._changed.set()
 
     async def _sync(self, beside: list[asyncio.Task[None]]) -> int:
-        """Declare the schedules of the module, if there is one; return the exit status so far.
+        """Declare the module's schedules, if there is a module; return the exit status so far.
 
-        What declares them again from time to time is added to the tasks ``beside``.
+        Adds the task that declares them periodically to ``background``.
         """
         module = self._selector.module
         if module is None or self._options.no_sync:
@@ -216,7 +220,7 @@ class Agent:
         return OK
 
     async def _sync_again(self, module: PythonModule, seconds: float) -> None:
-        """Declare the schedules again and again, so that those that are missing come back."""
+        """Declare the schedules periodically, so that missing ones are restored."""
         refused = ""
         while True:
             await asyncio.sleep(seconds)
@@ -233,7 +237,7 @@ class Agent:
             self._log_sync(module.source, found)
 
     def _log_sync(self, source: str, found: SyncReply) -> None:
-        """Log what became of the schedules, unless it is the same as before."""
+        """Log the result of a sync, unless it is the same as before."""
         counts = {name: len(getattr(found, name) or ()) for name in SYNC_COUNTS}
         if counts == self._synced:
             return
@@ -251,7 +255,7 @@ class Agent:
             event(logging.WARNING, "schedules removed", reason=words, names=_some(found.removed))
 
     async def _pull_all(self) -> int:
-        """Take jobs for as long as there is reason to; return the exit status so far."""
+        """Take jobs until the worker has to stop; return the exit status so far."""
         burst = self._options.burst
         while not self._signals and not self._outdated:
             self._changed.clear()
@@ -281,22 +285,22 @@ class Agent:
         return OK
 
     def _left(self) -> int:
-        """Return how many jobs may still be taken, as far as that matters."""
+        """Return how many jobs may still be taken, or the number of slots if there is no limit."""
         taken_max = self._options.jobs_max
         return self._options.concurrency if taken_max is None else taken_max - self._taken
 
     def _wants_another(self) -> bool:
-        """Tell whether a slot that ends a job is to take the next one with its report."""
+        """Return whether the report of a finished job should also fetch the next one."""
         held = self._signals or self._outdated or self._quiet or self._drained
         asking = self._pulling + self._coming()
         return not held and asking < self._left() and len(self._tasks) <= self._slots()
 
     def _coming(self) -> int:
-        """Return how many jobs may come with reports, or have come and are not begun."""
+        """Return the number of jobs that are fetched with reports and have not started."""
         return sum(then.expects for then in self._thens)
 
     def _slots(self) -> int:
-        """Return how many jobs may run at once at the moment."""
+        """Return the number of jobs that may run at once right now."""
         return self._options.concurrency if self._throttle is None else self._throttle.slots()
 
     async def _pause(self, seconds: float | None) -> None:
@@ -313,7 +317,7 @@ class Agent:
         self._changed.set()
 
     async def _work(self, job: Job, taken_at: float) -> None:
-        """See one job through, and those that come with the reports into the same slot."""
+        """Run a job, and then the jobs that come with the reports for the same slot."""
         following: Job | None = job
         while following is not None:
             following = await self._see_through(following, taken_at)
@@ -321,7 +325,7 @@ class Agent:
             taken_at = asyncio.get_running_loop().time()
 
     async def _see_through(self, job: Job, taken_at: float) -> Job | None:
-        """See one job to its end; return the one that came with its report."""
+        """Run and report one job; return the job that came with the answer."""
         if self._signals:  # it came with the answer that ended the last wait
             await self._reporter.deliver(hand_back(job))
             return None
@@ -347,9 +351,9 @@ class Agent:
         return then.job
 
     async def _put_off(self, report: Report, run: JobRun) -> bool:
-        """Go on beside the slot with a report that the server fails at, and with the lease of its run.
+        """Free the slot while a report that the server fails at is retried with its lease renewed.
 
-        Where too many wait so already it keeps its slot, and False is returned when it has been delivered.
+        If too many reports are retried already, wait until it is delivered and return False.
         """
         later = self._deliver_later(report, run)
         if len(self._later) >= LATER_MAX:
@@ -372,11 +376,11 @@ class Agent:
         self._changed.set()
 
     async def _performed(self, run: JobRun) -> Report | None:
-        """Let a run do its work."""
+        """Run the command of a job."""
         self._runs.add(run)
         try:
             return await run.perform()
-        except Exception:  # a fault of ours in one run must not end the others, nor lose the job
+        except Exception:  # an internal error in one run must not affect other runs or lose the job
             LOG.exception("job=%d run=%s failed inside the worker", run.job.job_id, run.job.run_id)
             return try_again(run.job)
         finally:
@@ -385,9 +389,10 @@ class Agent:
                 self._changed.set()
 
     async def _wind_down(self) -> int:
-        """Wait for what runs and for its reports; return the exit status.
+        """Wait for running jobs and their reports; return the exit status.
 
-        After a signal that takes no longer than the grace and some seconds, even if no server takes a report.
+        After a signal this takes at most the grace period and some seconds, even if no server accepts a
+        report.
         """
         self._winding_down = True
         await self._until(lambda: not self._tasks or self._signals > 0)
@@ -403,7 +408,7 @@ class Agent:
         await self._until(lambda: not self._tasks or self._signals > 1, left_s)
         if self._signals > 1:
             await self._until(lambda: not self._tasks, LAST_OUTPUT_S)
-        for output in self._outputs:  # a result must not wait for lines that nobody takes
+        for output in self._outputs:  # results must not wait for output that is not accepted
             output.abandon()
         self._stopping.set()
         await self._until(lambda: not self._tasks and not self._later, LAST_REPORTS_S)
@@ -418,7 +423,7 @@ class Agent:
             run.end(number)
 
     async def _until(self, holds: Callable[[], bool], seconds: float | None = None) -> None:
-        """Wait until something holds, looking whenever something changed, no longer than some seconds."""
+        """Wait until a condition holds, checked on every change, for at most some seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not holds():

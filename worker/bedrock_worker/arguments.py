@@ -1,7 +1,7 @@
-"""A function's arguments as a job's data, and what it returns as a result: checked where they are given.
+"""Converts a function's arguments to job data and back, and its result likewise, with validation.
 
-Plain types (numbers, texts, lists, dicts, unions of them) are checked here, which costs a run nothing. For
-any other annotation (dates, dataclasses, models, enums) pydantic is loaded, which knows their form in JSON.
+Plain types (numbers, strings, lists, dicts, unions of them) are checked here, which is cheap. For any other
+annotation (dates, dataclasses, models, enums) pydantic is imported.
 """
 
 from __future__ import annotations
@@ -16,57 +16,63 @@ from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 from bedrock_worker.current import Job
 
 RESULT = "result"
-"""The member of the data under which stands what a function with arguments of its own returned."""
+"""The member of the data that holds the result of a function with its own arguments."""
 
 MOCK = "mockRequest"
-"""The mark of a mocked job, which its data keeps to the end."""
+"""The mark of a mocked job, which stays in its data to the end."""
 
 _OPEN = (inspect.Parameter.empty, inspect.Signature.empty, Any, object)
 _JSON_TYPES: dict[Any, tuple[type, ...]] = {
-    bool: (bool,), str: (str,), int: (int,), float: (int, float), list: (list,), dict: (dict,),
-}  # fmt: skip
+    bool: (bool,),
+    str: (str,),
+    int: (int,),
+    float: (int, float),
+    list: (list,),
+    dict: (dict,),
+}
 
 
 class WrongArguments(ValueError):
-    """Arguments do not fit a function, or what it returned is not what it says; the message says which."""
+    """Arguments do not match the function, or its result does not match the annotation."""
 
 
 class OtherArguments(WrongArguments):
-    """Arguments are not those that the function has: some are missing, or it does not know some."""
+    """Arguments are missing or unknown."""
 
 
 class Arguments:
-    """What one function takes and returns."""
+    """The parameters and the result type of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Look at the function; annotations that cannot be read here count as left out."""
+        """Inspect the function; unresolvable annotations count as missing."""
         self._function = function
         self._signature = inspect.signature(function)
 
     @cached_property
     def takes_job(self) -> bool:
-        """Tell whether it is called with the job: its one parameter is a ``Job``, or named ``job``."""
+        """Return whether the function takes the job: its single parameter is a ``Job``, or named ``job``."""
         parameters = list(self._signature.parameters.values())
         if len(parameters) != 1 or parameters[0].kind not in (
-            inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        ):  # fmt: skip
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
             return False
         kind = self._kind(parameters[0].annotation)
         return kind is Job or (kind in _OPEN and parameters[0].name == "job")
 
     def has(self, name: str) -> bool:
-        """Tell whether a parameter has this name."""
+        """Return whether a parameter has this name."""
         return name in self._signature.parameters
 
     def check_kinds(self) -> None:
-        """Raise WrongArguments where it has parameters that cannot be given by name."""
+        """Raise WrongArguments if a parameter cannot be passed by name."""
         for name, parameter in self._signature.parameters.items():
             if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
                 words = f"expected parameters that can be given by name, {name} cannot"
                 raise WrongArguments(f"{words}; or one for the job, like job: Job")
 
     def to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments by name, as JSON has them; raises WrongArguments."""
+        """Return arguments by name as JSON values; raises WrongArguments."""
         if self.takes_job:
             if args:
                 raise WrongArguments("expected the job's data by name: enqueue(width=800)")
@@ -74,9 +80,9 @@ class Arguments:
         return {name: _json_of(value, kind, name) for name, kind, value in self._bound(args, kwargs)}
 
     def of_data(self, data: Mapping[str, Any], *, repeats: bool) -> dict[str, Any]:
-        """Return the arguments that a job's data holds, as the annotations have them; raises WrongArguments.
+        """Return the arguments in a job's data, converted to the annotated types; raises WrongArguments.
 
-        The mark of mocked jobs, and the last result of a job that ``repeats``, are no arguments.
+        The mark of mocked jobs, and the last result of a job that ``repeats``, are not arguments.
         """
         own = self._signature.parameters
         dropped = {MOCK, RESULT} if repeats else {MOCK}
@@ -84,11 +90,11 @@ class Arguments:
         return {name: _value_of(value, kind, name) for name, kind, value in self._bound((), given)}
 
     def result_to_json(self, value: Any) -> Any:
-        """Return what it returned, as JSON has it; raises WrongArguments."""
+        """Return the function's result as a JSON value; raises WrongArguments."""
         return _json_of(value, self._kind(self._signature.return_annotation), "its result", lossy=True)
 
     def result_of_json(self, value: Any) -> Any:
-        """Return a result as the annotation has it; raises WrongArguments."""
+        """Return a JSON result converted to the annotated type; raises WrongArguments."""
         return _value_of(value, self._kind(self._signature.return_annotation), "its result")
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -108,7 +114,7 @@ class Arguments:
         return found
 
     def _kind(self, annotation: Any) -> Any:
-        """Return an annotation as the type it stands for; nothing where it cannot be read."""
+        """Resolve an annotation, to Any if that is impossible."""
         if not isinstance(annotation, str):
             return annotation
         try:
@@ -118,12 +124,12 @@ class Arguments:
 
 
 def fits(value: Any, kind: Any) -> bool | None:
-    """Tell whether a value is of a plain type; None where the type is another, so that nobody knows here."""
+    """Return whether a value has a plain type; None if only pydantic can check the type."""
     if kind in _OPEN:
         return True
     if kind in (None, NoneType):
         return value is None
-    if is_typeddict(kind):  # its members are not looked into: pydantic knows it from Python 3.12 on
+    if is_typeddict(kind):  # members are not checked: pydantic supports this only from Python 3.12 on
         return (
             isinstance(value, dict) and kind.__required_keys__ <= value.keys() <= kind.__annotations__.keys()
         )
@@ -150,7 +156,7 @@ def _all_fit(values: Any, kind: Any) -> bool | None:
 
 
 def _json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
-    """Return a value as JSON has it; raises WrongArguments, unless ``lossy`` also for what JSON changes."""
+    """Return a value as JSON; raises WrongArguments, unless ``lossy`` also for values that JSON alters."""
     found = fits(value, kind)
     if found is None:
         adapter = _adapter(kind)
@@ -172,7 +178,7 @@ def _json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
 
 
 def _refuse_what_changes(value: Any, place: str) -> None:
-    """Raise WrongArguments for what JSON would turn into something else: a tuple, a key that is no text."""
+    """Raise WrongArguments for values that JSON alters: tuples and keys that are not strings."""
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
@@ -188,7 +194,7 @@ def _refuse_what_changes(value: Any, place: str) -> None:
 
 
 def _value_of(value: Any, kind: Any, name: str) -> Any:
-    """Return a value of JSON as the type has it."""
+    """Return a JSON value converted to the type."""
     found = fits(value, kind)
     if found is None:
         try:
@@ -201,7 +207,7 @@ def _value_of(value: Any, kind: Any, name: str) -> Any:
 
 
 def _adapter(kind: Any) -> Any:
-    """Return pydantic's reader and writer of a type; raises WrongArguments for one that it does not know."""
+    """Return pydantic's adapter of a type; raises WrongArguments for an unknown type."""
     from pydantic import TypeAdapter  # here, as it takes most of the time that a small run needs
     from pydantic.errors import PydanticUserError
 
@@ -212,7 +218,7 @@ def _adapter(kind: Any) -> Any:
 
 
 def _words(error: ValueError) -> str:
-    """Return what pydantic found first, in its words."""
+    """Return pydantic's first error as text."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return str(error)

@@ -1,4 +1,4 @@
-"""The run that a function is part of: what it works on, how far it is, and its logger. It imports little."""
+"""The current run of a function: its job, its progress and its logger. Imports little."""
 
 from __future__ import annotations
 
@@ -17,61 +17,61 @@ LOGGER = "bedrockjobs.run"
 """The name of the logger of runs."""
 
 PROGRESS_VARIABLE = "BEDROCK_PROGRESS_HANDLE"
-"""Names the handle for progress to the interpreter of one run, which takes it out of its environment."""
+"""Variable with the progress handle of one run; the interpreter removes it from its environment."""
 
 MESSAGE_CHARS_MAX = 1_000
-"""How much of a message of progress is told: a pipe takes so much at once, whatever else writes there."""
+"""Max length of a progress message: a pipe accepts that much atomically."""
 
 _LINE_ENDS = str.maketrans({"\n": " ", "\r": " "})
 
 
 @dataclass(frozen=True)
 class Job:
-    """The job that a ``@job`` function is called for."""
+    """The job for which a ``@job`` function is called."""
 
     id: int
     name: str
     data: dict[str, Any]
     attempt: int
-    """How often it has been taken, this time included."""
+    """How often it has been taken, including this time."""
     run_id: int
     scheduled_for: datetime
     """When it was due, in UTC."""
     fields: Mapping[str, Any]
-    """All that the server gave, by its names: ``parentData``, ``finishedChildJobs``, ..."""
+    """All fields of the server's reply by wire name: ``parentData``, ``finishedChildJobs``, ..."""
 
 
 class CurrentRun:
-    """The run in progress. Where there is none, its job has no name and nobody hears of progress."""
+    """The current run. Outside of a run, the job has no name and progress is ignored."""
 
     def __init__(self, read_job: Callable[[], Job]) -> None:
-        """Belong to a job, which is read when it is first asked for."""
+        """Create the run of a job, which is read on first use."""
         self._read_job = read_job
 
     @cached_property
     def job(self) -> Job:
-        """Return the job, with its data as it was given."""
+        """Return the job, with its data as it was taken."""
         return self._read_job()
 
     @property
     def job_id(self) -> int:
-        """Return the job's id; 0 where there is no run."""
+        """Return the job's id; 0 outside of a run."""
         return self.job.id
 
     @property
     def run_id(self) -> int:
-        """Return the run's id; 0 where there is no run."""
+        """Return the run's id; 0 outside of a run."""
         return self.job.run_id
 
     @property
     def attempt(self) -> int:
-        """Return how often the job has been taken, this time included."""
+        """Return how often the job has been taken, including this time."""
         return self.job.attempt
 
     def progress(self, done: float, message: str = "") -> None:
-        """Say how far it is: 0 is nothing, 1 is all. The worker tells the server at most once a second.
+        """Report progress from 0 to 1. The worker sends it to the server at most once a second.
 
-        Raises InvalidArgument for a number that is not from 0 to 1.
+        Raises InvalidArgument for a number outside this range.
         """
         if not 0 <= done <= 1:
             from bedrockjobs.base.errors import InvalidArgument
@@ -80,15 +80,15 @@ class CurrentRun:
         percent, message = f"{round(100 * done, 2):.6g}", message.translate(_LINE_ENDS)
         if _tell(f"{percent} {message[:MESSAGE_CHARS_MAX]}\n"):
             return
-        out = sys.__stdout__  # also where the function catches what it prints
+        out = sys.__stdout__  # also if the function redirects its output
         if "BEDROCK_RUN_ID" in os.environ and out is not None:
             print(f"::progress {percent}{message and f' {message}'}::", file=out, flush=True)
 
     @cached_property
     def logger(self) -> logging.Logger:
-        """Return a logger; what it is told, from INFO on, becomes output of the run.
+        """Return a logger whose records from INFO on become output of the run.
 
-        A module that configures logging itself decides where it goes.
+        A module that configures logging itself decides where they go.
         """
         import logging  # here, as most runs do not need it
 
@@ -109,24 +109,24 @@ def _no_job() -> Job:
 
 _current = CurrentRun(_no_job)
 _progress: tuple[int, int] | None = None
-"""The handle for progress, and the number of the pipe that it leads to."""
+"""The progress handle, and the inode of its pipe."""
 
 
 def tell_progress_to(handle: int) -> None:
-    """Tell progress by a pipe from now on: called by what runs functions.
+    """Report progress by a pipe from now on; called by the function runner.
 
-    It has nothing to do with what is printed. Programs that the function starts do not get it.
+    It is independent of the output, and programs started by the function do not inherit it.
     """
     global _progress
     try:
         os.set_inheritable(handle, False)
         _progress = handle, os.fstat(handle).st_ino
-    except OSError:  # somebody closed it
+    except OSError:  # it was closed
         _progress = None
 
 
 def _tell(line: str) -> bool:
-    """Tell progress by the pipe; return False where there is none."""
+    """Write progress to the pipe; return False if there is none."""
     if _progress is None:
         return False
     handle, number = _progress
@@ -140,15 +140,14 @@ def _tell(line: str) -> bool:
 
 
 def current_run() -> CurrentRun:
-    """Return the run that this process does.
+    """Return the current run of this process.
 
-    Outside of a worker, as in a test that calls the function, there is none; what stands for it has
-    ``run_id`` 0 and takes progress as if somebody listened.
+    Outside of a worker, for example in a test, it is a placeholder with ``run_id`` 0 that ignores progress.
     """
     return _current
 
 
 def begin(read_job: Callable[[], Job]) -> None:
-    """Let another run be the current one: called by what runs functions."""
+    """Set the current run; called by the function runner."""
     global _current
     _current = CurrentRun(read_job)

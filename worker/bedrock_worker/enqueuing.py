@@ -1,8 +1,7 @@
-"""What a ``@job`` function can do beside being called: be enqueued, be scheduled, be waited for.
+"""The methods of a ``@job`` function: enqueue, schedule and wait.
 
-The same in four ways: ``enqueue``, ``enqueue_many`` and ``schedule`` for plain code, ``aenqueue``,
-``aenqueue_many`` and ``aschedule`` for asyncio. The client is loaded when it is first used, since a run that
-enqueues nothing needs none.
+``enqueue``, ``enqueue_many`` and ``schedule`` block; ``aenqueue``, ``aenqueue_many`` and ``aschedule`` are
+for asyncio. The client is imported on first use, since most runs enqueue nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ R = TypeVar("R")
 
 
 class RunOptions(TypedDict, total=False):
-    """How jobs and schedules are run: attributes of CreateJob, by their names in Python."""
+    """Options of jobs and schedules: attributes of CreateJob by their Python names."""
 
     job_priority: Literal[0, 250, 500, 750, 850, 1000]
     run_timeout: int | str
@@ -56,10 +55,10 @@ class RunOptions(TypedDict, total=False):
 
 
 class Options(RunOptions, total=False):
-    """What jobs are made with."""
+    """The options of the jobs to create."""
 
     name: str
-    """The job's name, if the function's pattern is for several."""
+    """The job's name, if the function's pattern matches several."""
     first_run: datetime | str
     unique: bool
     overwrite: bool
@@ -69,13 +68,13 @@ class Options(RunOptions, total=False):
 
 
 class _Declared(Generic[P, R]):
-    """A function that was declared with ``@job``, and what its jobs are made with."""
+    """A function declared with ``@job``, and the options of its jobs."""
 
     def __init__(self, function: Callable[..., Any], pattern: str, options: Mapping[str, Any]) -> None:
-        """Belong to a function."""
+        """Wrap a declared function."""
         update_wrapper(self, function)  # type: ignore[arg-type]
         self.function = function
-        """The function as it was written."""
+        """The original function."""
         self.pattern = pattern
         self._options = dict(options)
         self._zone = "UTC"
@@ -83,7 +82,7 @@ class _Declared(Generic[P, R]):
 
     @property
     def arguments(self) -> Arguments:
-        """Return what it takes and returns."""
+        """Return the parameters and the result type."""
         return Arguments(self.function)
 
     def using(
@@ -93,10 +92,10 @@ class _Declared(Generic[P, R]):
         zone: str | None = None,
         **options: Unpack[Options],
     ) -> Self:
-        """Return the same function whose jobs are made otherwise; this one stays as it is.
+        """Return a copy of the function with other job options.
 
-        ``client`` is the one to use: a Client for ``enqueue``, an AsyncClient for ``aenqueue``. ``zone`` is
-        the time zone of ``schedule``. Others are attributes of CreateJob: ``using(retries=3)``.
+        ``client`` is a Client for ``enqueue`` or an AsyncClient for ``aenqueue``. ``zone`` is the time zone
+        of ``schedule``. The others are attributes of CreateJob: ``using(retries=3)``.
         """
         found = type(self)(self.function, self.pattern, {**self._options, **options})
         found._client = self._client if client is None else client
@@ -104,9 +103,9 @@ class _Declared(Generic[P, R]):
         return found
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Create a job that calls the function with these arguments, and return what tells its end.
+        """Create a job that calls the function with these arguments, and return its handle.
 
-        Raises InvalidCommand for arguments that do not fit, and what ``Client.call`` does.
+        Raises InvalidCommand for arguments that do not match, and the errors of ``Client.call``.
         """
         from bedrockjobs.commands import CreateJob
 
@@ -114,7 +113,7 @@ class _Declared(Generic[P, R]):
         return self.handle(self._blocking().call(command).job_id)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]:
-        """Create a job as ``enqueue`` does, without blocking."""
+        """Create a job like ``enqueue``, without blocking."""
         from bedrockjobs.commands import CreateJob
 
         command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
@@ -122,9 +121,9 @@ class _Declared(Generic[P, R]):
             return self.ahandle((await client.call(command)).job_id)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
-        """Create a job for each mapping of arguments, all or none, and return what tells their ends.
+        """Create a job for each mapping of arguments, all or none, and return their handles.
 
-        As many as one CreateJobs takes. All are checked before anything is sent.
+        At most as many as CreateJobs accepts. All are checked before anything is sent.
         """
         from bedrockjobs.commands import CreateJobs
 
@@ -133,7 +132,7 @@ class _Declared(Generic[P, R]):
         return [self.handle(job_id) for job_id in found]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[AsyncHandle[R]]:
-        """Create jobs as ``enqueue_many`` does, without blocking."""
+        """Create jobs like ``enqueue_many``, without blocking."""
         from bedrockjobs.commands import CreateJobs
 
         jobs = self._specs(calls)
@@ -142,26 +141,26 @@ class _Declared(Generic[P, R]):
         return [self.ahandle(job_id) for job_id in found]
 
     def schedule(self, expression: str, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Let a schedule call the function with these arguments: ``schedule("0 9 * * 1-5", width=800)``.
+        """Schedule the function with these arguments: ``schedule("0 9 * * 1-5", width=800)``.
 
-        The schedule has the job's name, which must be its own. One that was made so before becomes as it is
-        said here. Returns ``added``, ``changed`` or ``unchanged``. Needs the right to operate.
+        The job's name must be unique. An existing schedule of that name is updated. Returns ``added``,
+        ``changed`` or ``unchanged``. Requires the operate role.
         """
         command = self._scheduling(expression, self._data(args, kwargs))
         return _outcome(self._blocking().call(command))
 
     async def aschedule(self, expression: str, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Schedule as ``schedule`` does, without blocking."""
+        """Schedule like ``schedule``, without blocking."""
         command = self._scheduling(expression, self._data(args, kwargs))
         async with _asynchronous(self._client) as client:
             return _outcome(await client.call(command))
 
     def handle(self, job_id: int) -> Handle[R]:
-        """Return what tells the end of a job that was created before."""
+        """Return the handle of an existing job."""
         return Handle(job_id, self.arguments, self._blocking)
 
     def ahandle(self, job_id: int) -> AsyncHandle[R]:
-        """Return the same for asyncio."""
+        """Return the asyncio handle of an existing job."""
         return AsyncHandle(job_id, self.arguments, self._client)
 
     def _data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +175,7 @@ class _Declared(Generic[P, R]):
         return [JobSpec(**self._enqueued_with(self._data((), call))) for call in calls]
 
     def _enqueued_with(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of CreateJob for a job that somebody may wait for: its result is kept."""
+        """Return the arguments of CreateJob for a job whose result is kept for waiters."""
         from bedrockjobs.base.config import RESULT_KEPT_S
 
         return {"keep": RESULT_KEPT_S, **self._made_with(data)}
@@ -207,7 +206,7 @@ class _Declared(Generic[P, R]):
         return SyncSchedules(source=source, schedules=[spec], prune=False)
 
     def _blocking(self) -> Client:
-        """Return the client of plain code."""
+        """Return the blocking client."""
         from bedrockjobs.base.errors import InvalidArgument
         from bedrockjobs.client import AsyncClient, shared_client
 
@@ -219,7 +218,7 @@ class _Declared(Generic[P, R]):
 
 
 class JobFunction(_Declared[P, R]):
-    """A function that runs as a job; calling it calls the function, here and now."""
+    """A function that runs as a job; calling it runs it in this process."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
@@ -228,7 +227,7 @@ class JobFunction(_Declared[P, R]):
 
 
 class AsyncJobFunction(_Declared[P, R]):
-    """A coroutine function that runs as a job; awaiting it runs it here and now."""
+    """A coroutine function that runs as a job; awaiting it runs it in this process."""
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
@@ -237,10 +236,10 @@ class AsyncJobFunction(_Declared[P, R]):
 
 
 class Handle(Generic[R]):
-    """A job whose end somebody wants to know of."""
+    """A handle to wait for a job."""
 
     def __init__(self, job_id: int, arguments: Arguments, client: Callable[[], Client]) -> None:
-        """Belong to a job of a function."""
+        """Create the handle of a function's job."""
         self.job_id = job_id
         self._arguments, self._client = arguments, client
 
@@ -249,19 +248,18 @@ class Handle(Generic[R]):
         return f"<Handle of job {self.job_id}>"
 
     def wait(self, timeout: float | None = None) -> R:
-        """Wait until the job has ended, its retries too, and return what the function returned.
+        """Wait until the job has ended, including retries, and return the function's result.
 
-        ``timeout`` is in seconds: 0 only looks, None waits for as long as it takes. The result is kept for an
-        hour, or as long as ``keep`` says. Raises JobFailed, JobNotEnded after the timeout, NoResult if
-        nothing is left of the job, and WaitNeverEnds in a run that the job waits for, such as that of its
-        parent. Needs the right to read.
+        ``timeout`` is in seconds: 0 only checks, None waits indefinitely. The result is kept for an hour, or
+        as long as ``keep`` says. Raises JobFailed, JobNotEnded on timeout, NoResult if nothing is left of the
+        job, and WaitNeverEnds in a run that the job waits for, such as its parent's. Requires the read role.
         """
         found: R = _result(self._client().wait_for_job(self.job_id, timeout), self._arguments)
         return found
 
 
 class AsyncHandle(Generic[R]):
-    """A job whose end somebody wants to know of, without blocking."""
+    """A handle to wait for a job without blocking."""
 
     def __init__(self, job_id: int, arguments: Arguments, client: Client | AsyncClient | None) -> None:
         """Belong to a job of a function."""
@@ -273,21 +271,21 @@ class AsyncHandle(Generic[R]):
         return f"<AsyncHandle of job {self.job_id}>"
 
     async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  as Handle has it
-        """Wait and return what the function returned, as ``Handle.wait`` does."""
+        """Wait and return the function's result, like ``Handle.wait``."""
         async with _asynchronous(self._client) as client:
             found: R = _result(await client.wait_for_job(self.job_id, timeout), self._arguments)
         return found
 
 
 def job_function(function: Callable[..., Any], pattern: str, options: Mapping[str, Any]) -> Any:
-    """Return what stands for a declared function."""
+    """Wrap a declared function."""
     kind = AsyncJobFunction if inspect.iscoroutinefunction(function) else JobFunction
     return kind(function, pattern, options)
 
 
 @asynccontextmanager
 async def _asynchronous(given: Client | AsyncClient | None) -> AsyncIterator[AsyncClient]:
-    """Give the client of asyncio code: the one that was named, else one for this moment."""
+    """Provide an asyncio client: the given one, else a temporary one."""
     from bedrockjobs.base.errors import InvalidArgument
     from bedrockjobs.client import AsyncClient, Client
 
@@ -303,7 +301,7 @@ async def _asynchronous(given: Client | AsyncClient | None) -> AsyncIterator[Asy
 
 
 def _result(run: RunReply, arguments: Arguments) -> Any:
-    """Return what the function returned in a run that ended well; raises NoResult."""
+    """Return the function's result from a successful run; raises NoResult."""
     from bedrockjobs.base.errors import NoResult
 
     if arguments.takes_job:

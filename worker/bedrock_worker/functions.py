@@ -1,7 +1,7 @@
-"""Jobs as Python functions: ``@job("report/*")`` and ``@cron("0 9 * * *")``, and what a function may raise.
+"""Jobs as Python functions: ``@job("report/*")`` and ``@cron("0 9 * * *")``, and their exceptions.
 
-This is what users import, and all that a run imports of the worker beside ``run_function``, so it is light:
-it only notes what was declared. ``python_module`` checks it.
+Users and runs import this module, so it is light: it only records declarations, which ``python_module``
+checks.
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ from bedrock_worker.current import CurrentRun, Job, current_run
 from bedrock_worker.enqueuing import AsyncJobFunction, JobFunction, Options, RunOptions, job_function
 
 __all__ = [
-    "CurrentRun", "Declared", "Delay", "Fail", "Job", "JobDecorator", "Retry", "Snooze", "cron",
-    "current_run", "declared_in", "job", "look_in",
-]  # fmt: skip
+    "CurrentRun",
+    "Declared",
+    "Delay",
+    "Fail",
+    "Job",
+    "JobDecorator",
+    "Retry",
+    "Snooze",
+    "cron",
+    "current_run",
+    "declared_in",
+    "job",
+    "look_in",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -33,36 +44,36 @@ Delay = float | timedelta | str
 
 
 class Retry(Exception):
-    """Raise it to have a failed run tried again, also that of a schedule's tick.
+    """Raise it to retry a run, including the run of a scheduled tick.
 
-    It uses up one of the job's ``retries``; a job without a number of them gets 3. With none left, the job
-    has failed. ``Snooze`` puts a job off without counting.
+    It uses up one of the job's ``retries``, 3 by default. When none is left, the job fails. To postpone a job
+    without using a retry, raise ``Snooze``.
     """
 
     def __init__(self, delay: Delay | None = None, message: str = "") -> None:
-        """Try again after ``delay``; if left out, after the job's ``backoff``, which doubles each time.
+        """Retry after ``delay``, by default after the job's ``backoff``, which doubles each time.
 
-        Raises ValueError for a delay that is none.
+        Raises ValueError for an invalid delay.
         """
         self.delay = None if delay is None else _whole_seconds(delay)
         super().__init__(message or ("try again" if delay is None else f"try again in {self.delay} s"))
 
 
 class Snooze(Exception):
-    """Raise it to put a job off, as often as you like: that is no failure and uses up no attempt."""
+    """Raise it to postpone a job, any number of times; it is not a failure and uses no attempt."""
 
     def __init__(self, delay: Delay, message: str = "") -> None:
-        """Run again after ``delay``; raises ValueError for one that is none."""
+        """Run again after ``delay``; raises ValueError for an invalid delay."""
         self.delay = _whole_seconds(delay)
         super().__init__(message or f"put off for {self.delay} s")
 
 
 class Fail(Exception):
-    """Raise it if trying again would be in vain: the job has failed for good, with this message."""
+    """Raise it if a retry would not help: the job fails permanently with this message."""
 
 
 def _whole_seconds(delay: object) -> int:
-    """Return a delay in whole seconds, rounded up: nobody wants to be tried again too early."""
+    """Return a delay in whole seconds, rounded up so that no retry is early."""
     found: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(found, str):
         from bedrockjobs.base import duration
@@ -75,14 +86,14 @@ def _whole_seconds(delay: object) -> int:
 
 @dataclass(frozen=True)
 class Declared:
-    """One function as it was declared."""
+    """A declared function."""
 
     module: str
     function: Callable[..., Any]
     pattern: str
-    """GLOB pattern of the jobs it is for; the name itself for a schedule."""
+    """GLOB pattern of its jobs; for a schedule, the job's name."""
     expression: str | None
-    """When a schedule fires; None for a function that is for jobs."""
+    """Cron expression, or None for a ``@job`` function."""
     zone: str
     options: Mapping[str, Any]
 
@@ -91,7 +102,7 @@ _declared: dict[str, list[Declared]] = {}
 
 
 class JobDecorator(Protocol):
-    """What ``@job(...)`` makes of a function; a coroutine function is one that returns a coroutine."""
+    """A ``@job(...)`` decorator; a coroutine function counts as one that returns a coroutine."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -106,15 +117,15 @@ class JobDecorator(Protocol):
     @overload
     def __call__(self, function: Callable[P, R], /) -> JobFunction[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any:
-        """Return the function, with ways to have it run as a job."""
+        """Return the function with methods to run it as a job."""
 
 
 def job(pattern: str, *, timeout: float | str | None = None, **options: Unpack[Options]) -> JobDecorator:
-    """Declare the function that runs the jobs whose name matches a GLOB pattern.
+    """Declare the function that runs the jobs whose names match a GLOB pattern.
 
-    It gets the job's data as its arguments, and what it returns is the job's result. Or it has one parameter,
-    a ``Job``; then a dict that it returns becomes the job's data. ``timeout`` is the time one run may take
-    (``"5m"`` or seconds). ``options`` are those of CreateJob, for jobs that ``enqueue`` makes.
+    It receives the job's data as its arguments, and returns the job's result. If its single parameter is a
+    ``Job``, it receives the job, and a dict that it returns becomes the job's data. ``timeout`` limits one
+    run (``"5m"`` or seconds). ``options`` are those of CreateJob, for jobs created with ``enqueue``.
     """
     _expect_text(pattern, '@job needs its name pattern, as in @job("report/*")')
 
@@ -128,11 +139,11 @@ def job(pattern: str, *, timeout: float | str | None = None, **options: Unpack[O
 def cron(
     expression: str, *, name: str | None = None, zone: str = "UTC", **options: Unpack[RunOptions]
 ) -> Callable[[F], F]:
-    """Declare a function that runs by a schedule; it gets no argument.
+    """Declare a function that runs on a schedule; it gets no arguments.
 
-    ``name`` is ``module.function`` if left out. Options are those of CreateJob, in snake case:
-    ``run_timeout="10m"``, ``catchup="skip"``, ... A run may take 5 minutes, and 1 more to end, unless
-    ``run_timeout`` and ``grace`` say otherwise.
+    ``name`` defaults to ``module.function``. Options are those of CreateJob, in snake case:
+    ``run_timeout="10m"``, ``catchup="skip"``, ... By default, a run may take 5 minutes, and 1 more to end;
+    see ``run_timeout`` and ``grace``.
     """
     _expect_text(expression, '@cron needs its schedule, as in @cron("0 9 * * *")')
     return lambda function: _note(
@@ -141,7 +152,7 @@ def cron(
 
 
 def declared_in(module: str) -> list[Declared]:
-    """Return what a module that was imported declares, and the modules inside it that it imported."""
+    """Return the declarations of an imported module and of its imported submodules."""
     return [
         declared
         for name, found in _declared.items()
@@ -151,9 +162,9 @@ def declared_in(module: str) -> list[Declared]:
 
 
 def look_in(folder: str) -> None:
-    """Look for modules in a folder too: before what is installed, but behind the standard library.
+    """Search a folder for modules before the installed ones, but after the standard library.
 
-    So that a ``json.py`` that lies there is nobody's ``json``.
+    So a local ``json.py`` cannot shadow the standard library.
     """
     if folder not in sys.path:
         library = str(Path(os.__file__).parent)
@@ -163,7 +174,7 @@ def look_in(folder: str) -> None:
 
 
 def _expect_text(given: object, words: str) -> None:
-    """Refuse a decorator without parentheses: it is given the function, which would then never be noted."""
+    """Reject a decorator without parentheses, which would receive the function and record nothing."""
     if not isinstance(given, str):
         name = getattr(given, "__qualname__", None)
         raise TypeError(f"{words}; got {'the function ' + name if name else repr(given)}")

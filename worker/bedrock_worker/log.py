@@ -1,6 +1,6 @@
-"""The worker's log: one line per event, with fixed keys, on stderr. Knows nothing of jobs.
+"""The worker's log: one line per event, with fixed keys, on stderr.
 
-Whatever a job or a command says is escaped, so that it can neither forge a line nor steer a terminal.
+Texts of jobs and commands are escaped, so that they can neither forge a line nor control a terminal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 
 def begin(form: str = "text") -> None:
-    """Write the log to stderr from now on: as lines of text, or as ``json``."""
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line says them
-    logging._srcfile = None  # nor where in the code it is from
+    """Start logging to stderr, as lines of text or as ``json``."""
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line shows them
+    logging._srcfile = None  # no line shows the location in the code
     handler = _Lines()
     handler.setFormatter(JSONLines() if form == "json" else TextLines())
     LOG.addHandler(handler)
@@ -30,7 +30,7 @@ def begin(form: str = "text") -> None:
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """Writes lines to stderr with less work for each than the base class: every job makes three of them."""
+    """Writes lines to stderr with less overhead than the base class: every job logs three of them."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line of an event."""
@@ -44,10 +44,10 @@ class _Lines(logging.StreamHandler[TextIO]):
 
 
 class JSONLines(logging.Formatter):
-    """Each event as a JSON object: ``ts``, ``level``, ``source``, ``event``, then its own keys."""
+    """Formats events as JSON objects: ``ts``, ``level``, ``source``, ``event``, then the event's own keys."""
 
     def __init__(self) -> None:
-        """Show moments as the lines of text do."""
+        """Format timestamps like the text log."""
         super().__init__()
         self._moments = TextLines()
 
@@ -55,31 +55,35 @@ class JSONLines(logging.Formatter):
         """Return the line of an event."""
         keys = {
             key: value if isinstance(value, (int, float)) else str(value)
-            for key, value in getattr(record, "keys", {}).items() if value is not None
-        }  # fmt: skip
+            for key, value in getattr(record, "keys", {}).items()
+            if value is not None
+        }
         if record.exc_info:
             keys["stack"] = self.formatException(record.exc_info)
         what = getattr(record, "what", None) or record.getMessage()
         line = {
-            "ts": self._moments.formatTime(record), "level": record.levelname.lower(), "source": record.name,
-            "event": what, **keys,
-        }  # fmt: skip
+            "ts": self._moments.formatTime(record),
+            "level": record.levelname.lower(),
+            "source": record.name,
+            "event": what,
+            **keys,
+        }
         return json.dumps(line, separators=(",", ":"))
 
 
 def printable(text: str) -> str:
-    """Return a text with its control characters escaped; the tab stays."""
+    """Return a text with control characters escaped, except tabs."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def event(level: int, what: str, **keys: object) -> None:
-    """Log one event: what happened, then ``key=value`` for each key whose value is not None."""
+    """Log an event: its name, then ``key=value`` for each key whose value is not None."""
     if LOG.isEnabledFor(level):
         parts = [f"{key}={_value(value)}" for key, value in keys.items() if value is not None]
         text = " ".join([what, *parts])
-        # Without arguments a text is taken as it is; nobody asks for the place in the code.
+        # Without arguments the text is not interpolated; the location in the code is not shown.
         record = logging.LogRecord(LOG.name, level, "", 0, text, None, None)
-        record.__dict__.update(what=what, keys=keys)  # which only lines of JSON show one by one
+        record.__dict__.update(what=what, keys=keys)  # used by the JSON format only
         LOG.handle(record)
 
 

@@ -1,7 +1,4 @@
-"""What the operator decided, checked: which jobs, which command, how many at once, within which time.
-
-Knows no command line and no server.
-"""
+"""The validated options of a worker."""
 
 from __future__ import annotations
 
@@ -22,19 +19,19 @@ from bedrockjobs.client import CA_VARIABLE, RUN_SERVER_VARIABLE, AnyAddress, Asy
 from bedrockjobs.commands import GetJobs
 
 PULL_WAIT_MS = 60_000
-"""How long one question for jobs waits: short enough that a dead peer is noticed within two minutes."""
+"""Wait of one request for jobs: a dead peer is noticed within two minutes."""
 
 GRACE_S = 25.0
-"""Time that running commands get at the end; with what follows it is under a supervisor's usual 30 s."""
+"""Grace period of running commands; with the steps after it, below the usual 30 s of supervisors."""
 
 SPAWN, FORK = "spawn", "fork"
-"""How the process of a Python function begins, in the words of ``multiprocessing``."""
+"""Start methods of a Python function's process, named as in ``multiprocessing``."""
 
 PROCESS_JOBS_MAX = 1_000_000
-"""The most jobs that one process may be used for: what leaks a little in each is given back at last."""
+"""Max jobs of one process, so that small leaks end with it."""
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
-"""What a command gets of the worker's own environment. TMPDIR is the folder of its job."""
+"""Variables of the worker's environment that a command inherits. TMPDIR is the job's folder."""
 
 
 def _version() -> str:
@@ -45,7 +42,7 @@ def _version() -> str:
 
 
 VERSION = _version()
-"""What the server is told that runs here."""
+"""The runtime name that is reported to the server."""
 
 _DURATION = re.compile(r"(?=[0-9])(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,3})?)s?)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -53,88 +50,91 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Options:
-    """How a worker works."""
+    """The options of a worker."""
 
     names: tuple[str, ...]
-    """Name patterns of the jobs to take; none: those of the rules or of the module."""
+    """Name patterns of the jobs to take; if empty, those of the rules or the module."""
     argv: tuple[str, ...]
-    """The command and its arguments for jobs that nothing else is for; none: they fail."""
+    """Default command and arguments; if empty, jobs without another program fail."""
     servers: tuple[AnyAddress, ...]
     concurrency: int = 1
     worker: str = "worker"
-    """The name that the server knows the worker by."""
+    """The worker's name on the server."""
     timeout_s: float | None = None
     grace_s: float = GRACE_S
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     log_format: str = "text"
-    """How the log is written: text or json."""
+    """Log format: text or json."""
     no_sync: bool = False
-    """Whether to leave the server's schedules as they are, whatever the module declares."""
+    """True to leave the server's schedules unchanged, whatever the module declares."""
     burst: bool = False
-    """Whether to end as soon as there is no job."""
+    """True to exit as soon as there is no job."""
     jobs_max: int | None = None
-    """How many jobs to take before ending."""
+    """Number of jobs to take before exiting."""
     mocked: bool = False
     echo: bool = False
-    """Whether to log what commands print."""
+    """True to log the output of commands."""
     allow_cmd: tuple[str, ...] = ()
     """Name patterns of the jobs that may bring ``argv``."""
     allow_shell: tuple[str, ...] = ()
-    """Name patterns of the jobs that may bring ``cmd``, or ``argv``."""
+    """Name patterns of the jobs that may bring ``cmd`` or ``argv``."""
     allow_url: tuple[str, ...] = ()
     """Name patterns of the jobs that may bring ``url``."""
     allow_private: bool = False
-    """Whether a ``url`` may lead to this machine or to a network that is not public."""
+    """True if a ``url`` may lead to this machine or to a private network."""
     new_privileges: bool = False
-    """Whether a command may gain rights that the worker has not, as by ``sudo``."""
+    """True if a command may gain privileges, for example by ``sudo``."""
     daemons: bool = False
-    """Whether what a command starts in a session of its own may outlive the run."""
+    """True if processes that a command starts in a session of their own may outlive the run."""
     rules_file: Path | None = None
     module: str | None = None
     """Python module whose functions run jobs."""
     start_method: str = SPAWN
-    """How a function gets its process: ``SPAWN``, a new interpreter, or ``FORK``, of one that imported."""
+    """``SPAWN`` starts an interpreter for each function, ``FORK`` forks a process that has imported it."""
     process_jobs_max: int = 1
     """How many functions a forked process runs before it is replaced."""
     load_max: float | None = None
-    """Load per processor above which fewer jobs are taken."""
+    """Load per CPU above which fewer jobs are taken."""
     version_watch: Path | None = None
-    """File whose change ends the worker in good order."""
+    """File whose change shuts the worker down gracefully."""
     spool: Path | None = None
-    """Folder of the reports that a server has not taken yet."""
+    """Folder for undelivered reports."""
     token_file: Path | None = None
-    """File with the token that is sent; None: that of the environment. No command gets it."""
+    """File with the worker's token; None: from the environment. Commands do not get it."""
     ca: Path | None = None
-    """Who signs the servers' certificates; None: as the environment says."""
+    """CA bundle for the servers' certificates; None: from the environment."""
     cert: Path | None = None
     key: Path | None = None
-    """What is shown to servers."""
+    """The client certificate and its key."""
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
     @property
     def accepts(self) -> list[str]:
-        """Return the kinds of commands that a job may bring, for some name."""
+        """Return the kinds of commands that a job may bring, for any name."""
         found = {"argv": self.allow_cmd or self.allow_shell, "cmd": self.allow_shell, "url": self.allow_url}
         return [kind for kind, patterns in found.items() if patterns]
 
     @cached_property
     def taker(self) -> Mapping[str, Any]:
-        """Return who takes jobs, and of which kinds, as the commands that take some have it."""
+        """Return the parameters that identify the worker in requests for jobs."""
         found: dict[str, Any] = {
-            "worker": self.worker, "heartbeat": True, "host": self.host, "pid": self.pid,
-        }  # fmt: skip
+            "worker": self.worker,
+            "heartbeat": True,
+            "host": self.host,
+            "pid": self.pid,
+        }
         if self.accepts:
             found["accepts"] = tuple(self.accepts)
         if self.mocked:
             found["get_mocked_jobs"] = True
-        if self.client().known:  # where everybody must be, its commands must be too
+        if self.client().known:  # a server that requires tokens requires them of commands too
             found["run_token"] = True
         return found
 
     def take(self, free: int, names: Sequence[str]) -> GetJobs:
-        """Return the question for as many jobs as there are free slots; raises CommandError."""
+        """Return a request for this many jobs; raises CommandError."""
         given = {wire_name(key): value for key, value in self.taker.items()}
         given |= {"names": list(names), "numResults": free}
         if not self.burst:
@@ -142,7 +142,7 @@ class Options:
         return GetJobs.read(given)
 
     def client(self) -> AsyncClient:
-        """Return a client that tries each of the servers once; raises ValueError for a bad token or file."""
+        """Return a client that tries each server once; raises ValueError for a bad token or file."""
         addresses = [str(address) for address in self.servers]
         return AsyncClient(
             addresses, tries=1, token_file=self.token_file, ca=self.ca, cert=self.cert, key=self.key
@@ -150,7 +150,7 @@ class Options:
 
     @cached_property
     def base_environment(self) -> Mapping[str, str]:
-        """Return the environment that every command gets, whatever its job."""
+        """Return the environment that all commands share."""
         kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         servers = ",".join(map(str, self.servers))
         ca = str(self.ca or os.environ.get(CA_VARIABLE, ""))
@@ -159,7 +159,7 @@ class Options:
 
 
 def default_spool() -> Path:
-    """Return the folder for what is to outlive the worker: the service's own, else that of the user."""
+    """Return the default folder for undelivered reports: the service's, else the user's."""
     service = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     if service:
         return Path(service) / "reports"
@@ -186,7 +186,7 @@ def worker_name(text: str) -> str:
 
 
 def name_patterns(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the name patterns, checked here so that an error names the option and not the command."""
+    """Validate name patterns, so that an error names the option and not the command."""
     if len(texts) > PATTERNS_MAX:
         raise ValueError(f"expected at most {PATTERNS_MAX} name patterns, got {len(texts)}")
     for text in texts:
@@ -198,7 +198,7 @@ def name_patterns(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def variables_of(texts: Iterable[str]) -> dict[str, str]:
-    """Return the variables that ``NAME=VALUE`` and ``NAME`` (taken from our own environment) stand for."""
+    """Return the variables given as ``NAME=VALUE``, or as ``NAME`` from our own environment."""
     found: dict[str, str] = {}
     for text in texts:
         name, given, value = text.partition("=")
@@ -213,7 +213,7 @@ def variables_of(texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_command(options: Options) -> None:
-    """Raise ValueError where the command, if there is one, could not be started for any job."""
+    """Raise ValueError if the default command could not be started for any job."""
     if not options.argv:
         return
     program, folder = options.argv[0], options.cwd or Path.cwd()

@@ -1,6 +1,6 @@
-"""With which rights the worker goes on, decided before anything of a job or of a file is read.
+"""Drops privileges before anything of a job or of a file is read.
 
-Commands have the rights of the worker, so it does not run as root unless somebody says so.
+Commands have the privileges of the worker, so it does not run as root unless told to.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from bedrock_worker.run import kernel
 
 
 def settle(user: str | None, *, as_root: bool, daemons: bool) -> None:
-    """Become a user, or stay who we are; raises ValueError where that is root and nobody said so.
+    """Switch to a user if given; raises ValueError if that leaves root without ``as_root``.
 
-    From then on no process of the same user can read our environment and memory, and orphans of commands are
-    ours, unless they may live on.
+    From then on no process of the same user can read our environment and memory. Orphans of commands become
+    our children, unless they may live on.
     """
     if user is not None:
         _become(user)
@@ -27,7 +27,7 @@ def settle(user: str | None, *, as_root: bool, daemons: bool) -> None:
 
 
 def _become(name: str) -> None:
-    """Take the ids, the groups and the home of a user."""
+    """Take over the ids, the groups and the home of a user."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:

@@ -1,4 +1,4 @@
-"""``bedrock-worker --config``: the table ``[worker]`` of a settings file, option by option.
+"""``bedrock-worker --config``: reads options from the table ``[worker]`` of a settings file.
 
 A key is an option without its dashes: ``allow_cmd`` is ``--allow-cmd``.
 """
@@ -17,7 +17,7 @@ from bedrockjobs.base.settings_file import SettingsFileError, read_table
 from bedrockjobs.client import AsyncClient
 
 CONFIG = 78
-"""Exit status of a bad settings file: EX_CONFIG of sysexits.h."""
+"""Exit status for a bad settings file: EX_CONFIG of sysexits.h."""
 
 
 class BadSettingsFile(click.UsageError):
@@ -27,9 +27,9 @@ class BadSettingsFile(click.UsageError):
 
 
 def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
-    """Give the options the values of the file, which options and variables win over.
+    """Use the values of the file as defaults, which options and variables override.
 
-    Raises BadSettingsFile, which names the line, the key and what was expected, of all that is wrong.
+    Raises BadSettingsFile, which lists line, key and expected value of every problem.
     """
     if path is None:
         return
@@ -40,9 +40,9 @@ def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None
 
 
 def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, Any]]:
-    """Return what is wrong with a file, a sentence each, and its values by the name of their parameter.
+    """Return the problems of a file, and its values by parameter name.
 
-    ``ctx`` is one of the worker's command.
+    ``ctx`` is a context of the worker's command.
     """
     try:
         table = read_table(path, "worker")
@@ -65,7 +65,7 @@ def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, 
 
 
 def file_faults(path: Path) -> list[str]:
-    """Return what is wrong with the files that a good table names, as the worker says it at its start."""
+    """Return the problems of the files that a valid table names, in the worker's own words."""
     entries = read_table(path, "worker").entries
     named = {key: str(entry.value) for key, entry in entries.items()}
     found = []
@@ -86,7 +86,7 @@ def _check_token(named: Mapping[str, str]) -> None:
 
 
 def _check_certificates(named: Mapping[str, str]) -> None:
-    """Read what a client with TLS needs, and nothing that a variable names."""
+    """Load the TLS files given in the table, and none from variables."""
     ca, cert, key = (named.get(each, "") for each in ("ca", "cert", "key"))
     AsyncClient(_NOBODY, token="", ca=ca, cert=cert, key=key)
 
@@ -96,14 +96,14 @@ def _check_rules(named: Mapping[str, str]) -> None:
 
 
 _NOBODY = "https://localhost"
-"""Whom a client is for that is not asked anything."""
+"""A server that is never contacted."""
 
 _FILE_CHECKS: dict[tuple[str, ...], Callable[[Mapping[str, str]], None]] = {
     ("token_file",): _check_token,
     ("ca", "cert", "key"): _check_certificates,
     ("rules",): _check_rules,
 }
-"""What reads the files that some options name together; it raises ValueError."""
+"""Checks of files, by the options that name them together; they raise ValueError."""
 
 
 def _unknown(key: str, known: list[str]) -> str:
@@ -112,7 +112,7 @@ def _unknown(key: str, known: list[str]) -> str:
 
 
 def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:
-    """Return what is wrong with a value; empty if nothing is."""
+    """Return what is wrong with a value, or an empty text."""
     if option.is_flag:
         return "" if isinstance(value, bool) else "expected true or false"
     if option.multiple:

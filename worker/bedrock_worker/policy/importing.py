@@ -1,7 +1,7 @@
-"""Imports a module into the worker, which stays as it was: what the module does to its process is for runs.
+"""Imports a module into the worker and reverts its side effects on the process.
 
-A module may wrap or close stdout, set an alarm, or catch signals; each run does it again in its own process.
-Threads, hard limits and what lies in memory cannot be taken back.
+A module may replace stdout, set an alarm or handle signals; each run repeats that in its own process.
+Threads, hard limits and changes in memory cannot be reverted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIMITS = tuple(sorted({getattr(resource, name) for name in dir(resource) if name
 
 
 def import_into_worker(name: str) -> None:
-    """Import a module and take back what it did to this process; raises what the module raises."""
+    """Import a module and revert its side effects; raises what the module raises."""
     with _streams(), _environment(), _handles():
         if threading.current_thread() is threading.main_thread():
             with _signals():
@@ -34,7 +34,7 @@ def import_into_worker(name: str) -> None:
 
 @contextmanager
 def _streams() -> Iterator[None]:
-    """Lend streams to a module, which may close them or keep them, as a handler of ``logging`` does."""
+    """Give the module its own streams, which it may close or keep, like a handler of ``logging``."""
     ours = sys.stdout, sys.stderr, sys.excepthook
     sys.stdout, sys.stderr = _another(1), _another(2)
     try:
@@ -47,7 +47,7 @@ def _streams() -> Iterator[None]:
 
 
 def _another(handle: int) -> TextIO:
-    """Return a stream of its own for a handle, which stays open when the stream is closed."""
+    """Return a new stream for a handle, which stays open when the stream is closed."""
     return os.fdopen(handle, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 

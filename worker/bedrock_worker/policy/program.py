@@ -1,7 +1,7 @@
-"""Decides what runs for a job: its own command, where one is allowed, a function, a rule, or COMMAND.
+"""Selects the program of a job: its own command if allowed, a function, a rule, or COMMAND.
 
-The operator decides, not the job: a job whose own command no option allows fails for good, and so does one
-that nothing is for. Starts nothing and knows no server.
+The operator decides, not the job: a job fails permanently if its own command is not allowed, or if there is
+no program for it.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import glob
 
 FETCH_URL = (sys.executable, "-P", "-X", "utf8", "-m", "bedrock_worker.run.fetch_url")
-"""What makes the request of a job with ``url``; ``-P``: it takes no module from the current folder."""
+"""The command that performs the request of a ``url``; ``-P`` ignores modules in the current folder."""
 
 PRIVATE_TOO = "--allow-private"
-"""What tells it that the request may go to an address that is not public."""
+"""Its argument that allows private addresses."""
 
 SHELL = "/bin/sh"
-"""What runs the ``cmd`` of a job."""
+"""The shell that runs the ``cmd`` of a job."""
 
 NO_COMMAND = "no command: the job brings none, and this worker has none for it"
-"""Why a job fails for good where there are no rules either."""
+"""Error of a job without a program if there are no rules."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A command to start, and under which limits."""
+    """A command to start, and its limits."""
 
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables beside those that every command gets."""
+    """Variables in addition to those of every command."""
     cwd: Path | None = None
     timeout_s: float | None = None
     limits: ResourceLimits | None = None
     secrets: tuple[str, ...] = ()
-    """What is to be masked in what it prints and returns."""
+    """Texts to redact in its output and result."""
     function: Function | None = None
-    """The Python function that it is, where a process that imported its module may be forked for it."""
+    """The Python function, if a process may be forked for it."""
     tells_progress: bool = False
-    """Whether it tells progress by a pipe: Python functions do."""
+    """True if it reports progress by a pipe, as Python functions do."""
 
 
 class ProgramSelector:
-    """Selects the program for each job out of what the operator allowed and declared."""
+    """Selects the program of each job from the options, the rules and the module."""
 
     def __init__(self, options: Options) -> None:
-        """Read the rules and import the module, if there are any; raises ValueError for a bad one."""
+        """Read the rules and import the module; raises ValueError for a bad one."""
         self._options = options
         self._rules: Rules | None = None
         self._calls: dict[Function, Program] = {}
-        """The program of each function that has been called."""
+        """Cached programs of functions."""
         self._module: PythonModule | None = None if options.module is None else load(options.module)
         self.read_rules()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the name patterns to ask for: those given, else those that something is declared for."""
+        """Return the name patterns to request: those given, else those of the rules and the module."""
         if self._options.names:
             return self._options.names
         declared = [part.names for part in (self._rules, self._module) if part is not None]
@@ -73,18 +73,19 @@ class ProgramSelector:
 
     @property
     def module(self) -> PythonModule | None:
-        """Return the module whose schedules are the server's to keep."""
+        """Return the module that declares schedules, if there is one."""
         return self._module
 
     def read_rules(self) -> None:
-        """Read the rules anew; raises BadRules, and the old ones stay."""
+        """Reload the rules; raises BadRules and then keeps the old ones."""
         if self._options.rules_file is not None:
             self._rules = read_rules(self._options.rules_file)
 
     def program_for(self, job: Job) -> Program:
-        """Return what runs for a job.
+        """Return the program of a job.
 
-        Raises Refused where nothing ever will, and ValueError where something is missing here, as a secret.
+        Raises Refused if there never will be one, and ValueError if something is missing here, such as a
+        secret.
         """
         name = job.reply.name
         own = self._own(job)
@@ -99,7 +100,7 @@ class ProgramSelector:
         raise Refused(NO_COMMAND if self._rules is None else NO_RULE)
 
     def _own(self, job: Job) -> Sequence[str] | None:
-        """Return the command that a job brings, None where it brings none; raises Refused."""
+        """Return the command that a job brings, or None; raises Refused."""
         reply, options = job.reply, self._options
         if reply.cmd is not None:
             self._check(job, "cmd", options.allow_shell, "--allow-shell")
@@ -123,9 +124,13 @@ class ProgramSelector:
         found = self._calls.get(function)
         if found is None:
             found = self._calls[function] = Program(
-                function.argv, env=module.environment, cwd=self._options.cwd, timeout_s=function.timeout_s,
-                function=function if self._options.start_method == FORK else None, tells_progress=True,
-            )  # fmt: skip
+                function.argv,
+                env=module.environment,
+                cwd=self._options.cwd,
+                timeout_s=function.timeout_s,
+                function=function if self._options.start_method == FORK else None,
+                tells_progress=True,
+            )
         return found
 
     def _fill(self, rule: Rule, job: Job) -> Program:

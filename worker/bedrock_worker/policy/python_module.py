@@ -1,6 +1,6 @@
-"""Loads a Python module with ``@job`` and ``@cron`` functions, and checks what can be checked before a run.
+"""Loads a Python module with ``@job`` and ``@cron`` functions, and validates them before any run.
 
-Runs no function: each runs in a process of its own (``run_function``), like any command.
+Each function runs in a process of its own (``run_function``), like any command.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.schedule import cron
 
 RUN_TIMEOUT_S, GRACE_S = 300, 60
-"""Time that a run of a ``@cron`` function may take, and then to end, unless it says otherwise: as in FTL."""
+"""Default time limit and grace period of a ``@cron`` function."""
 
 CRON_OPTIONS = (JobOptions.model_fields.keys() - {"cmd", "argv", "url"}) | {"job_priority"}
-"""Options that ``@cron`` takes."""
+"""Options of ``@cron``."""
 
 
 class BadModule(ValueError):
-    """A module cannot be used; says which function and why."""
+    """A module cannot be used; names the function and the reason."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """One function that a worker can run."""
+    """A function that a worker can run."""
 
     module: str
     name: str
     pattern: str
-    """GLOB pattern of the names of the jobs it is for."""
+    """GLOB pattern of its jobs."""
     folder: str
-    """Where the worker began, and the module may be."""
+    """The worker's start folder, which may contain the module."""
     timeout_s: float | None = None
     declared_by: str = ""
-    """The module that the worker was given, which imports that of the function."""
+    """The worker's module, which imports the module of the function."""
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
@@ -65,13 +65,13 @@ class Function:
 
     @cached_property
     def template(self) -> tuple[str, ...]:
-        """Return the command that imports what declares it, and forks processes that run it."""
+        """Return the command that imports the declaring module and forks processes for its functions."""
         return (sys.executable, "-P", "-m", "bedrock_worker.run.template", self.declared_by, self.folder)
 
 
 @dataclass(frozen=True)
 class PythonModule:
-    """What a module declares."""
+    """The declarations of a module."""
 
     name: str
     functions: tuple[Function, ...]
@@ -80,35 +80,35 @@ class PythonModule:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Return the name patterns, for a worker that asks for what it has functions for."""
+        """Return the name patterns of the functions."""
         return tuple(dict.fromkeys(function.pattern for function in self.functions))
 
     @property
     def source(self) -> str:
-        """Return whose schedules these are in the server's eyes."""
+        """Return the source under which the server stores the schedules."""
         return f"module {self.name}"
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """Return what the functions' processes need, beside its folder, to find what this one did."""
+        """Return the variables that the functions' processes need to find the same modules."""
         given = os.environ.get("PYTHONPATH", "")
         return {"PYTHONPATH": given} if given else {}
 
     def function_for(self, name: str) -> Function | None:
-        """Return the first function for a job of this name; a schedule's own before patterns."""
+        """Return the first function for a job name; exact names take precedence over patterns."""
         exact = (found for found in self.functions if found.pattern == name)
         return next(exact, None) or next((it for it in self.functions if glob(name, it.pattern)), None)
 
     def sync(self, worker: str = "") -> SyncSchedules:
-        """Return the command that declares the module's schedules for a worker; raises CommandError."""
+        """Return the command that declares the module's schedules; raises CommandError."""
         given = {"source": self.source, "schedules": list(self.schedules), "by": worker, "worker": worker}
         return SyncSchedules.read(given)
 
 
 def load(name: str) -> PythonModule:
-    """Import a module, also from the current folder, and return what it declares.
+    """Import a module, also from the current folder, and return its declarations.
 
-    Raises BadModule, also for what the module itself raises while it is imported, with where it did.
+    Raises BadModule, also for an exception of the module itself, with its location.
     """
     if not all(part.isidentifier() for part in name.split(".")):
         raise BadModule(f"{name!r}: expected the name of a module, like app.jobs")
@@ -143,7 +143,8 @@ def load(name: str) -> PythonModule:
 
 
 def _fault(error: BaseException) -> str:
-    """Say what a module raised, then where, without the frames of Python's import and of the worker."""
+    """Describe an exception of a module and its location, without the frames of the import system and the
+    worker."""
     found = traceback.TracebackException.from_exception(error)
     _keep_own_frames(found)
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -154,9 +155,10 @@ def _fault(error: BaseException) -> str:
 def _keep_own_frames(found: traceback.TracebackException) -> None:
     not_own = (Path(importlib.__file__).parent, Path(__file__).parent, Path(functions.__file__).parent)
     found.stack[:] = [
-        frame for frame in found.stack
+        frame
+        for frame in found.stack
         if not frame.filename.startswith("<frozen importlib") and Path(frame.filename).parent not in not_own
-    ]  # fmt: skip
+    ]
     for other in (found.__cause__, found.__context__, *(found.exceptions or ())):
         if other is not None:
             _keep_own_frames(other)

@@ -1,4 +1,4 @@
-"""What a command may use of the machine: kernel limits and priority. Knows no jobs and no files."""
+"""Resource limits of a command: kernel limits and priority."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ LIMITS = {
     "fsize": resource.RLIMIT_FSIZE,
     "as": resource.RLIMIT_AS,
 }
-"""Kernel limits by the names of ``setrlimit(2)``; address space last: nothing is allocated after it."""
+"""Kernel limits, named as in ``setrlimit(2)``; address space last: it stops allocation."""
 
 NICE_MAX = 19
-"""The lowest priority there is."""
+"""The lowest priority."""
 
 CPU_TO_KILL_S = 1
-"""Seconds of processor time between SIGXCPU, which says what happened, and KILL."""
+"""Seconds of CPU time between SIGXCPU, which shows the reason, and KILL."""
 
 
 @dataclass(frozen=True)
 class ResourceLimits:
-    """Limits of one command; what it starts inherits them."""
+    """Limits of one command, inherited by its children."""
 
     values: Mapping[str, int] = field(default_factory=dict)
     """Seconds (``cpu``), bytes (``as``, ``fsize``) or numbers (``nofile``, ``nproc``) by name."""
     nice: int = 0
-    """How much lower than the worker's its priority is, 0 to ``NICE_MAX``."""
+    """Increment of the nice value, 0 to ``NICE_MAX``."""
 
     def wanted(self) -> list[tuple[int, int, int]]:
-        """Return what is to be set before the command begins: for each kind the soft and the hard limit.
+        """Return the soft and hard limit of each kind, to be set before the command starts.
 
-        Nothing is raised above what the worker itself may use. There is never a core file: it would hold
-        the secrets.
+        None exceeds the worker's own limits. Core files are disabled: they would contain the secrets.
         """
         found = [(resource.RLIMIT_CORE, 0, 0)]
         for name, kind in LIMITS.items():

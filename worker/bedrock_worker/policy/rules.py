@@ -1,7 +1,7 @@
-"""Rules: which command runs for which job, with what of its data as arguments. ``rules_file`` reads them.
+"""Rules: which command runs for which job, and which arguments come from its data.
 
-The operator decides what runs. A job can fill arguments that its rule leaves open, one whole argument each,
-and only with what the rule's pattern allows. Starts nothing and knows no server.
+The operator decides what runs. A job can only fill open arguments of its rule, each as a whole and with a
+value that matches the rule's pattern.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import glob
 
 NO_RULE = "no rule"
-"""Why a job fails for good that no rule is for."""
+"""Error of a job without a rule."""
 
 VALUE_BYTES_MAX = 4_096
-"""Size of one value that becomes an argument: the longest path Linux takes. Larger things come by stdin."""
+"""Max size of a value in an argument: the longest path on Linux. Larger data comes by stdin."""
 
 MATCH_S = 0.2
-"""Processor time that a pattern may take for one value; some need years for a text made for them."""
+"""CPU time limit for matching one value; some patterns take years for malicious texts."""
 
 SECRET_CHARS_MIN = 8
-"""Length of a secret: a shorter one would be masked in words that are none, and can be guessed anyway."""
+"""Min length of a secret: a shorter one would be redacted within words, and can be guessed anyway."""
 
 SECRET_BYTES_MAX = 65_536
-"""Size of a secret: keys and certificates fit, and so does it into the environment of a command."""
+"""Max size of a secret: keys and certificates fit, and it fits into the environment of a command."""
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*)\}")
-"""An argument that a job fills: ``{source}``, or ``{size.width}`` for a member of a member."""
+"""An open argument: ``{source}``, or ``{size.width}`` for a nested member."""
 
 
 class Refused(ValueError):
-    """A job's data cannot fill its rule; it never will, so the job fails for good."""
+    """A job's data does not fit its rule, so the job fails permanently."""
 
 
 @dataclass(frozen=True)
 class Secret:
-    """Where a secret is: a variable of the worker's environment, or a file."""
+    """The location of a secret: a variable of the worker's environment, or a file."""
 
     variable: str = ""
     file: Path | None = None
 
     def read(self) -> str:
-        """Return it, without the line end behind it; raises ValueError where there is none to be used."""
+        """Return the secret without its trailing newline; raises ValueError."""
         if self.file is None:
             if self.variable not in os.environ:
                 raise ValueError(f"expected {self.variable} in the worker's environment")
@@ -68,24 +68,24 @@ class Secret:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, checked."""
+    """One valid rule."""
 
     name: str
-    """GLOB pattern of the names of the jobs it is for."""
+    """GLOB pattern of its jobs."""
     argv: tuple[str, ...]
     fields: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    """What each open argument must match, by its path in the job's data."""
+    """The pattern of each open argument, by its path in the job's data."""
     timeout_s: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
-    """Secrets by the variable that the command gets them in."""
+    """Secrets by the command's variable."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     cwd: Path | None = None
 
     def fill(self, data: str) -> list[str]:
-        """Return the command for a job with this data, the text of a JSON object; raises Refused.
+        """Return the command for a job's data, the text of a JSON object; raises Refused.
 
-        Main thread only: a signal bounds the time of the patterns.
+        Main thread only: a signal enforces the time limit of the patterns.
         """
         found: list[str] = []
         for argument in self.argv:
@@ -94,7 +94,7 @@ class Rule:
         return found
 
     def read_secrets(self) -> dict[str, str]:
-        """Return the secrets by variable, as they are now; raises ValueError that names the one missing."""
+        """Return the current secrets by variable; raises ValueError that names a missing one."""
         found = {}
         for variable, secret in self.secrets.items():
             try:
@@ -125,11 +125,11 @@ class Rules:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the name patterns, for a worker that asks for what it has rules for."""
+        """Return the name patterns of the rules."""
         return tuple(rule.name for rule in self.rules)
 
     def rule_for(self, name: str) -> Rule | None:
-        """Return the first rule for a job of this name."""
+        """Return the first rule for a job name."""
         return next((rule for rule in self.rules if glob(name, rule.name)), None)
 
 
@@ -150,11 +150,11 @@ def _text_at(path: str, data: str) -> str:
 
 
 class _TooLong(Exception):
-    """The time for a pattern is over."""
+    """A pattern exceeded its time limit."""
 
 
 def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
-    """Tell whether a whole value matches, within the time for it."""
+    """Return whether a whole value matches, within the time limit."""
     timing = True
 
     def time_out(_: int, __: object) -> None:

@@ -1,7 +1,4 @@
-"""Reads a rules file (TOML); refuses what is unsafe by construction, with the file, the rule and the reason.
-
-What a rule is and how a job fills it is in ``rules``.
-"""
+"""Reads a rules file (TOML), and rejects unsafe rules with file, rule and reason."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ from bedrockjobs.base.config import ARGV_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX
 from bedrockjobs.base.json_limits import toml_document
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Size of a rules file: a thousand times the largest sensible one."""
+"""Max size of a rules file: a thousand times the largest sensible one."""
 
 RULES_MAX = PATTERNS_MAX
-"""Rules of one file: a worker asks for all their names in one question."""
+"""Max rules in a file: a worker requests all their names at once."""
 
 SHELLS = frozenset({"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "tcsh", "zsh"})
-"""Programs that read their argument behind ``-c`` as a command line."""
+"""Programs that execute the argument after ``-c`` as a command line."""
 
 RELAYS = frozenset({"parallel", "runuser", "ssh", "su", "watch"})
-"""Programs that make one command line of their arguments, for a shell."""
+"""Programs that join their arguments into a command line for a shell."""
 
 LAUNCHERS = frozenset(
     {
@@ -52,7 +49,7 @@ LAUNCHERS = frozenset(
         ),
     }
 )
-"""Programs that run their first argument, or the one behind an option, as a program."""
+"""Programs that execute their first argument, or the one after an option."""
 
 _CODE_OPTIONS = frozenset({"-c", "-e", "-E", "-r", "--eval", "--execute", "--run"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -61,11 +58,11 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class BadRules(ValueError):
-    """A rules file cannot be used; says which file, which rule and why."""
+    """A rules file cannot be used; names the file, the rule and the reason."""
 
 
 def read_rules(path: Path) -> Rules:
-    """Read a file; raises BadRules, also where it cannot be read."""
+    """Read a file; raises BadRules, also if it cannot be read."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
@@ -97,7 +94,7 @@ def read_rules(path: Path) -> Rules:
     return Rules(rules)
 
 
-# --- what may stand in the file ------------------------------------------------------------------------
+# --- the allowed contents ----------------------------------------------------------------------------
 
 
 def _expected(words: str) -> PydanticCustomError:
@@ -196,7 +193,7 @@ class _RuleTable(_Table):
 
 
 def _words(error: ValidationError) -> str:
-    """Say what is wrong first, with the key."""
+    """Describe the first error, with its key."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"] if part != "[key]")
     kind, words = first["type"], first["msg"]
@@ -208,7 +205,7 @@ def _words(error: ValidationError) -> str:
 
 
 def _rule(given: Any, earlier: set[str]) -> Rule:
-    """Return the rule of a table; raises ValueError (also ValidationError) where it is none, or unsafe."""
+    """Return the rule in a table; raises ValueError (also ValidationError) if it is invalid or unsafe."""
     table = _RuleTable.model_validate(given)
     if hidden := earlier & {"*", table.name}:
         raise ValueError(f"name: expected one that the earlier rule {min(hidden)} does not cover")
@@ -237,7 +234,7 @@ def _rule(given: Any, earlier: set[str]) -> Rule:
     return rule
 
 
-# --- what is unsafe by construction --------------------------------------------------------------------
+# --- unsafe rules ------------------------------------------------------------------------------------
 
 
 def _check_argv(argv: tuple[str, ...], fields: Mapping[str, object]) -> None:
@@ -263,7 +260,7 @@ def _check_argv(argv: tuple[str, ...], fields: Mapping[str, object]) -> None:
 
 
 def _check_interpreter(program: str, arguments: tuple[str, ...]) -> None:
-    """Refuse fields by which a job would choose what a shell, an interpreter or the like runs."""
+    """Reject open arguments that would let a job choose what a shell or an interpreter executes."""
     kind = re.sub(r"[0-9.]+$", "", program)
     is_open = [PLACEHOLDER.fullmatch(argument) is not None for argument in arguments]
     if kind not in SHELLS | RELAYS | LAUNCHERS or not any(is_open):

@@ -1,1 +1,1 @@
-"""What comes from the server: jobs, their leases, and whether it answers at all."""
+"""Pulling: jobs, their leases, and the state of the server."""

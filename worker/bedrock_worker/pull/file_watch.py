@@ -1,7 +1,4 @@
-"""Whether a file was replaced since the worker began (``--version-watch``).
-
-It is asked now and then, and neither starts, waits for nor stops anything.
-"""
+"""Detects whether a file was replaced since the worker started (``--version-watch``), by polling."""
 
 from __future__ import annotations
 
@@ -10,25 +7,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 Mark = tuple[int, int, int]
-"""What tells cheaply that a file may have changed: inode, size and time of change in ns."""
+"""Inode, size and ctime in ns: a cheap sign that a file may have changed."""
 
 
 class FileWatch:
-    """Whether a file's content is another than at the start. Touching or copying it anew is no change."""
+    """Detects changed content; touching a file or copying the same content is no change."""
 
     def __init__(self, mark: Callable[[], Mark | None], digest: Callable[[], bytes | None]) -> None:
-        """Watch through two readings, None where there is no file; ``digest`` is read only on a new mark."""
+        """Create a watch from two functions that return None for a missing file.
+
+        ``digest`` is called only if ``mark`` changed.
+        """
         self._read_mark, self._read_digest = mark, digest
         self._mark, self._digest = mark(), digest()
         self._changed = False
 
     @classmethod
     def of(cls, path: Path) -> FileWatch:
-        """Watch a file; a link is followed each time, so that one that is turned to a new release counts."""
+        """Watch a file; symbolic links are followed on every check."""
         return cls(lambda: mark_of(path), lambda: digest_of(path))
 
     def changed(self) -> bool:
-        """Tell whether it changed; once it has, it stays so. A file that is gone is not changed yet."""
+        """Return whether the file has changed; stays True. A missing file does not count as changed."""
         mark = None if self._changed else self._read_mark()
         if mark is not None and mark != self._mark:
             digest = self._read_digest()
@@ -39,7 +39,7 @@ class FileWatch:
 
 
 def mark_of(path: Path) -> Mark | None:
-    """Return a file's mark, None where there is no file."""
+    """Return a file's mark, or None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -48,7 +48,7 @@ def mark_of(path: Path) -> Mark | None:
 
 
 def digest_of(path: Path) -> bytes | None:
-    """Return the SHA-256 of a file, None where it cannot be read."""
+    """Return the SHA-256 of a file, or None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").digest()

@@ -1,6 +1,6 @@
-"""Keeps the worker's runs leased, and hears from the server what must stop.
+"""Renews the leases of the worker's runs, and receives the server's requests to stop runs.
 
-One Heartbeat waits at the server at any time. Knows runs only by what it does with them.
+One Heartbeat waits at the server at any time.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from bedrockjobs.commands import Heartbeat
 from bedrockjobs.commands.runs import HeartbeatReply
 
 AGAIN_S = 2.0
-"""Time to the next beat after one that was not answered."""
+"""Pause before the next heartbeat after one without an answer."""
 
 ANSWER_S = 3.0
-"""Time for an answer beyond what the beat asked to wait: a dead connection must not cost the lease."""
+"""Time limit for an answer beyond the heartbeat's own wait: a dead connection must not cost the lease."""
 
 GAP_S = 1.0
-"""Shortest time between two beats, whatever changes and however soon the server answers."""
+"""Minimum interval of heartbeats, however often something changes."""
 
 LEAVE_S = 2.0
-"""Time for the last beat, and for the one that is on its way."""
+"""Time limit for the last heartbeat and for the one in flight."""
 
 
 class LeasedRun(Protocol):
-    """What is kept leased."""
+    """A run whose lease is renewed."""
 
     @property
     def leased_id(self) -> int | None:
-        """Return its runID, None where it needs no lease, or is to lose it."""
+        """Return its runID, or None if it has no lease to renew."""
 
     @property
     def beat_s(self) -> float:
-        """Return the seconds between two beats that keep its lease up."""
+        """Return the interval of heartbeats that keeps its lease."""
 
     def renew(self, sent_at: float) -> None:
-        """Count its lease from a moment of the event loop's clock."""
+        """Restart its lease at a time of the event loop's clock."""
 
     def suspend(self) -> None:
-        """Count no lease: the server gives none."""
+        """Suspend its lease: the server does not use leases."""
 
     def stop(self, number: signal.Signals) -> None:
-        """Signal its command, as the server wants."""
+        """Signal its command on the server's request."""
 
     def lose(self) -> None:
-        """End its command at once and report nothing: it is another's by now."""
+        """Kill its command and report nothing: the run is no longer ours."""
 
 
 class Heartbeats:
-    """The beats of one worker."""
+    """The heartbeats of one worker."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Heartbeats:
         on_quiet: Callable[[bool], None],
         on_left: Callable[[], None] = lambda: None,
     ) -> None:
-        """Beat through a client.
+        """Send heartbeats through a client.
 
-        ``names`` returns the patterns that the worker asks for; ``on_quiet`` is called with whether the
-        server wants the worker quiet, ``on_left`` where a server that was silent was left for the next.
+        ``names`` returns the worker's name patterns; ``on_quiet`` is called with whether the server drains
+        the worker, ``on_left`` when the client moves on from a silent server.
         """
         self._client, self._server, self._options = client, server, options
         self._names, self._on_quiet, self._on_left = names, on_quiet, on_left
@@ -87,35 +87,35 @@ class Heartbeats:
         self._timer: asyncio.TimerHandle | None = None
         self._known = True
         self.quiet = False
-        """Whether the worker takes no more jobs, by its own decision."""
+        """True if the worker itself decided to take no more jobs."""
 
     def add(self, run: LeasedRun, taken_at: float) -> None:
-        """Keep a run leased that was taken at a moment of the event loop's clock."""
+        """Renew the lease of a run that was taken at a time of the event loop's clock."""
         self._runs.add(run)
         if self._known:
             run.renew(taken_at)
         self.soon()
 
     def discard(self, run: LeasedRun) -> None:
-        """Let a run go."""
+        """Stop renewing the lease of a run."""
         self._runs.discard(run)
         run.suspend()
         self.soon()
 
     def soon(self) -> None:
-        """Beat again soon, where there is something to tell by then."""
+        """Send a heartbeat soon if there is something new to report."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(max(loop.time(), self._sent_at + GAP_S), self._look)
 
     def begin(self) -> None:
-        """Begin to beat."""
+        """Start sending heartbeats."""
         self._task = asyncio.get_running_loop().create_task(self._beat())
 
     async def leave(self) -> None:
-        """End with a last beat, sent once.
+        """Stop, and send one last heartbeat.
 
-        It follows the one on its way: in another order the server would see a worker that came again.
+        It is sent after the one in flight; in the other order the server would see the worker reconnect.
         """
         self._leaving.set()
         self._again.set()
@@ -126,9 +126,9 @@ class Heartbeats:
                 await self._client.call(self._command((), leaving=True))
 
     async def _beat(self) -> None:
-        """Beat until the worker leaves."""
+        """Send heartbeats until the worker leaves."""
         loop = asyncio.get_running_loop()
-        wait = False  # the first beat, and one after a failure, is acknowledged at once
+        wait = False  # the server acknowledges the first heartbeat, and one after a failure, at once
         while not self._leaving.is_set():
             self._again.clear()
             runs = {run.leased_id: run for run in self._runs if run.leased_id is not None}
@@ -144,13 +144,13 @@ class Heartbeats:
             await self._pause(self._sent_at + GAP_S - loop.time())
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not once the worker leaves."""
+        """Pause, but not once the worker leaves."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._leaving.wait()
 
     async def _exchange(self, runs: dict[int, LeasedRun], wait: bool) -> HeartbeatReply | None:
-        """Send one beat; return the answer, None where there is none that can be used."""
+        """Send one heartbeat; return the answer, or None if there is no usable one."""
         wait_s = min((run.beat_s for run in runs.values()), default=float(HEARTBEAT_S))
         self._said = self._to_say()
         command = self._command(runs, wait_s=wait_s if wait else 0.0)
@@ -158,7 +158,7 @@ class Heartbeats:
         try:
             async with asyncio.timeout((wait_s if wait else 0.0) + ANSWER_S):
                 reply = await self._client.call(command, hurry=self._again)
-        except UnknownCommand:  # an older server: it gives no leases
+        except UnknownCommand:  # an older server without leases
             if self._known:
                 event(logging.WARNING, "no leases", reason="the server knows no Heartbeat")
             self._known = False
@@ -180,9 +180,14 @@ class Heartbeats:
     def _command(self, run_ids: Iterable[int], *, wait_s: float = 0.0, leaving: bool = False) -> Heartbeat:
         options = self._options
         given: dict[str, object] = {
-            "worker": options.worker, "runIDs": sorted(run_ids), "host": options.host, "pid": options.pid,
-            "version": VERSION, "names": list(self._names()), "slots": options.concurrency,
-        }  # fmt: skip
+            "worker": options.worker,
+            "runIDs": sorted(run_ids),
+            "host": options.host,
+            "pid": options.pid,
+            "version": VERSION,
+            "names": list(self._names()),
+            "slots": options.concurrency,
+        }
         if self.quiet:
             given["quiet"] = True
         if leaving:
@@ -203,7 +208,7 @@ class Heartbeats:
                 run.stop(signal.Signals[f"SIG{stop.signal}"])
 
     def _look(self) -> None:
-        """Ask for another beat if the last one says something else than this one would."""
+        """Request another heartbeat if the state differs from the last one sent."""
         self._timer = None
         if self._to_say() != self._said:
             self._again.set()

@@ -1,4 +1,4 @@
-"""A job as the server gave it: its text, kept to the byte, and what the worker reads of it."""
+"""A job as received: its exact JSON text, and the fields that the worker reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Job:
     """One job that was taken, and its run."""
 
     text: str
-    """The job's JSON as it came: numbers and the order of keys in ``data`` are as their author wrote them."""
+    """The job's JSON as received, which preserves the author's numbers and key order in ``data``."""
     reply: JobReply
 
     @property
@@ -25,27 +25,27 @@ class Job:
 
     @property
     def run_id(self) -> int | None:
-        """Return the id of this run, which fences its reports off from those of another run."""
+        """Return the id of this run, which fences its reports."""
         return self.reply.run_id
 
 
 def jobs_of(body: bytes) -> list[Job]:
-    """Return the jobs in an answer to GetJobs; raises ValueError where it is none."""
+    """Return the jobs in a reply to GetJobs; raises ValueError."""
     return _jobs_in(body, None, "GetJobs")
 
 
 def jobs_after(body: bytes) -> list[Job]:
-    """Return the jobs in an answer to ``thenGet`` of several ends; raises ValueError where it is none.
+    """Return the jobs in a reply with ``thenGet`` to several ends; raises ValueError.
 
-    An older server answers without them.
+    An older server sends none.
     """
     return _jobs_in(body, "[]", "thenGet")
 
 
 def job_after(body: bytes) -> Job | None:
-    """Return the job in an answer to ``thenGet``, None where there is none; raises ValueError for no answer.
+    """Return the job in a reply with ``thenGet``, or None; raises ValueError.
 
-    An older server answers without a body.
+    An older server sends no body.
     """
     try:
         text = jsontext.members(body.decode()).get("job", "null") if body else "null"
@@ -64,6 +64,6 @@ def _jobs_in(body: bytes, missing: str | None, asked: str) -> list[Job]:
 
 
 def _job_of(text: str) -> Job:
-    """Return a job; its command gets the token of its run as a variable, and not in what it may print."""
+    """Return a job; the run token is removed from its text, as the command gets it in a variable."""
     reply = JobReply.model_validate_json(text)
     return Job(text if reply.run_token is None else jsontext.with_members(text, {"runToken": None}), reply)

@@ -1,4 +1,4 @@
-"""Asks the server for jobs, one question at a time. Starts none of them."""
+"""Requests jobs from the server, one request at a time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.client import AsyncClient, backoff_s
 
 EARLY_S = 1.0
-"""A wait that ends empty within this did not wait; the next question then comes after a pause."""
+"""An empty answer within this time did not wait; the next request is then delayed."""
 
 
 class Puller:
-    """Pulls jobs into the free slots of one worker."""
+    """Pulls jobs for the free slots of one worker."""
 
     def __init__(
         self,
@@ -28,14 +28,14 @@ class Puller:
         names: Callable[[], tuple[str, ...]],
         changed: asyncio.Event,
     ) -> None:
-        """Ask through a client for the names that ``names`` returns; ``changed`` ends a wait or a pause."""
+        """Request jobs for the patterns that ``names`` returns; ``changed`` ends a wait or a pause."""
         self._client, self._server, self._options = client, server, options
         self._names, self._changed = names, changed
         self.failures = 0
-        """Questions in a row that had no answer, or none that can be used."""
+        """Requests in a row without a usable answer."""
 
     async def pull(self, free: int) -> list[Job]:
-        """Ask for jobs; where there are none, or no answer, return none after a fitting wait."""
+        """Request jobs; without jobs or an answer, return an empty list after a suitable pause."""
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         try:

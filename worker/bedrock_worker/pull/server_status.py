@@ -1,4 +1,4 @@
-"""Whether the server answers, and how a command is sent until it does."""
+"""Tracks whether the server answers, and retries commands until it does."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from bedrockjobs.commands import Command, Reply
 R = TypeVar("R", bound=Reply)
 
 FAULTS_MAX = 8
-"""Answers in a row that a server failed at a command, in about 10 s; then it is not asked at once again."""
+"""Server errors in a row for a command, in about 10 s, after which it is no longer retried at once."""
 
 
 class ServerStatus:
-    """Whether the server can be reached, and which of several answers, logged when it changes."""
+    """Whether the server is reachable and which address is in use; logs changes."""
 
     def __init__(self, address: Callable[[], object] = lambda: None) -> None:
-        """Take the server to be there; ``address`` returns which one is used."""
+        """Assume that the server is reachable; ``address`` returns the address in use."""
         self._there = True
         self._address, self._last = address, address()
 
     def down(self, error: Exception) -> None:
-        """Note that the server did not answer, or does not let this worker in."""
+        """Record that the server did not answer or refused this worker."""
         if self._there:
             words = "not authorised" if isinstance(error, Forbidden) else "server away"
             event(logging.WARNING, words, error=error)
         self._there = False
 
     def up(self) -> None:
-        """Note that the server answered."""
+        """Record that the server answered."""
         if not self._there:
             event(logging.WARNING, "server back")
         self._there = True
@@ -45,9 +45,9 @@ class ServerStatus:
 
 
 async def send_until_answered(client: AsyncClient, server: ServerStatus, command: Command[R]) -> R:
-    """Send a command that may be done twice until it is answered.
+    """Send an idempotent command until it is answered.
 
-    Raises what ``is_final``, and after ``FAULTS_MAX`` in a row what ``is_fault``.
+    Raises errors that ``is_final``, and after ``FAULTS_MAX`` in a row those that ``is_fault``.
     """
     failures = faults = 0
     while True:
@@ -67,10 +67,10 @@ async def send_until_answered(client: AsyncClient, server: ServerStatus, command
 
 
 def is_fault(error: Exception) -> bool:
-    """Tell whether the server answers but fails at this command; it may do so for ever."""
+    """Return whether the server answers but fails at this command, possibly for ever."""
     return isinstance(error, (ServerFault, TimedOut))
 
 
 def is_final(error: Exception) -> TypeGuard[CommandError]:
-    """Tell whether an error is the server's judgement of the command, so that sending it again is in vain."""
+    """Return whether the server refused the command, so that a retry would not help."""
     return isinstance(error, CommandError) and not error.retryable

@@ -1,6 +1,6 @@
-"""Takes the next job into a slot with the answer to the report of the one before (``thenGet``).
+"""Fetches the next job of a slot with the report of the previous one (``thenGet``).
 
-It saves the slot a question of its own, and the server a commit. Sends nothing itself.
+It saves the slot a request, and the server a commit.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ E = TypeVar("E", bound=Ending)
 
 
 class ThenGet:
-    """The job after one."""
+    """The fetch of the next job."""
 
     def __init__(
         self, options: Options, names: Callable[[], tuple[str, ...]], wanted: Callable[[], bool]
     ) -> None:
-        """Ask for the names that ``names`` returns, wherever ``wanted`` says so at the moment."""
+        """Request jobs for the patterns that ``names`` returns, if ``wanted`` returns true at that time."""
         self._options, self._names, self._wanted = options, names, wanted
         self.asking = False
-        """Whether an answer may be on its way that brings a job."""
+        """True while an answer with a job may be in flight."""
         self.job: Job | None = None
-        """The job that came."""
+        """The fetched job."""
 
     @property
     def expects(self) -> bool:
-        """Tell whether a job may come, or has come and is not begun."""
+        """Return whether a job may arrive, or has arrived and is not started."""
         return self.asking or self.job is not None
 
     def asks(self) -> bool:
-        """Tell whether the job is asked for; decided now, for the report that is to be sent.
+        """Decide whether the report about to be sent requests a job.
 
-        Where one has come already, as with an answer that did not take the report, it would be lost.
+        A second request would lose a job that has already arrived, as with an answer that refused the report.
         """
         self.asking = self.job is None and self._wanted() and pattern_of(self._names()) is not None
         return self.asking
 
     @property
     def question(self) -> dict[str, Any]:
-        """Return the parameters that ask for it."""
+        """Return the parameters of the request."""
         return {"then_get": pattern_of(self._names()), **self._options.taker}
 
     def added_to(self, report: E) -> E:
-        """Return the report as it is to be sent, with the question where there is one."""
+        """Return the report, with the request added if there is one."""
         return report.model_copy(update=self.question) if self.asks() else report
 
     def answered(self, body: bytes) -> None:
-        """Take the job out of an answer; raises ValueError for one that cannot be read."""
+        """Read the job from an answer; raises ValueError."""
         if self.asking:
             self.asking = False
             self.job = job_after(body)
 
     def unanswered(self) -> None:
-        """Expect no job: the report was refused, or nobody knows."""
+        """Expect no job: the report was refused or its answer was lost."""
         self.asking = False
 
 
 @lru_cache(maxsize=8)
 def pattern_of(names: tuple[str, ...]) -> str | None:
-    """Return the name patterns as one text, as ``thenGet`` takes them; None where no text says the same."""
+    """Return the name patterns as one ``thenGet`` text, or None if that is not possible."""
     if any("," in name for name in names):
         return None
     if len(names) == 1:

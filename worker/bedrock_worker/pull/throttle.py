@@ -1,7 +1,4 @@
-"""How much a worker takes on while its machine is busy (``--max-load``).
-
-It is asked now and then, and neither starts, waits for nor stops anything.
-"""
+"""Reduces the number of slots while the machine is busy (``--max-load``), by polling."""
 
 from __future__ import annotations
 
@@ -11,24 +8,24 @@ from collections.abc import Callable
 from bedrockjobs.base.clock import Clock, SystemClock
 
 GROW_S = 5.0
-"""Time after which one more slot is tried while the load is below the limit."""
+"""Interval after which one more slot is allowed while the load is below the limit."""
 
 SHRINK_S = 20.0
-"""Time after a halving before the next: the load is a mean over a minute and shows an effect late."""
+"""Minimum interval of halvings: the load is a one-minute average and reacts late."""
 
 SLOTS_MIN = 1
-"""Slots that stay under any load: else a load that is not ours would stop the work for ever."""
+"""Slots allowed under any load; otherwise foreign load could stop the work entirely."""
 
 
 def load_per_cpu() -> float:
-    """Return the mean number of runnable processes of the last minute, per CPU that we may use."""
+    """Return the one-minute load average per CPU available to us."""
     return os.getloadavg()[0] / len(os.sched_getaffinity(0))
 
 
 class Throttle:
-    """How many slots may be in use: one more every few seconds while there is room, half when there is none.
+    """The number of usable slots: one more every few seconds below the limit, half of them above it.
 
-    It begins with one slot, so that many workers that start on a busy machine do not all fill up at once.
+    It starts with one slot, so that many workers starting on a busy machine do not fill up at once.
     """
 
     def __init__(
@@ -39,7 +36,7 @@ class Throttle:
         load: Callable[[], float] = load_per_cpu,
         clock: Clock | None = None,
     ) -> None:
-        """Allow up to ``slots_max`` while the load per CPU is at most ``load_max``."""
+        """Allow up to ``slots_max`` slots while the load per CPU is at most ``load_max``."""
         self._slots_max = slots_max
         self._load_max = load_max
         self._load = load
@@ -49,7 +46,7 @@ class Throttle:
         self._shrunk_at = -SHRINK_S + self._grown_at
 
     def slots(self) -> int:
-        """Return how many slots may be in use now; cheap enough to be asked before each question for jobs."""
+        """Return the number of usable slots; cheap."""
         now = self._clock.monotonic()
         if now - self._grown_at < GROW_S:
             return self._slots
@@ -64,5 +61,5 @@ class Throttle:
         return self._slots
 
     def next_s(self) -> float:
-        """Return the seconds until ``slots`` may answer otherwise, for a worker that waits for it."""
+        """Return the seconds until ``slots`` may change."""
         return max(0.0, self._grown_at + GROW_S - self._clock.monotonic())

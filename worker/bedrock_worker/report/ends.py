@@ -1,8 +1,8 @@
-"""Sends the ends of runs: those that come while an earlier one is on its way go together, in one FinishJobs.
+"""Sends the ends of runs to the server, batched while an earlier request is in flight.
 
-Nobody waits for company: an end goes at once where none is on its way. One that is refused among others is
-sent again by itself, so that its refusal says all there is to say. It repeats nothing where no answer came:
-that is the reporter's to do.
+An end is sent at once if no request is in flight; otherwise it joins the next FinishJobs. An end that is
+refused in a batch is sent again by itself for its full error. Lost answers are not retried here but by the
+reporter.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from bedrockjobs.client import AsyncClient, UnreadableAnswer
 from bedrockjobs.commands import FinishJob, FinishJobs
 
 TOGETHER_MAX = 100
-"""Ends in one FinishJobs: far more than share a moment, and few enough to delay nobody at the server."""
+"""Max ends in one FinishJobs: far more than arrive at once, few enough not to block the server."""
 
 DATA_CHARS_MAX = 32_768
-"""Longest result of an end that goes with others: a larger one takes longer, and they would wait for it."""
+"""Longest result of a batched end; larger ones would delay the others."""
 
 
 OK = 200
-"""Code of an end that the server took."""
+"""Result code of an accepted end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +37,11 @@ class _End:
     report: FinishJob
     then: ThenGet | None
     sent: asyncio.Future[bool]
-    """Whether the server has it; False where it is to be sent by itself."""
+    """True once the server has accepted it; False if it has to be sent by itself."""
 
 
 class Ends:
-    """The ends of the runs of one worker on their way to the server."""
+    """Batches the ends of one worker's runs."""
 
     def __init__(self, client: AsyncClient) -> None:
         """Send through a client."""
@@ -51,10 +51,10 @@ class Ends:
         self._together = True
 
     async def send(self, report: Report, then: ThenGet | None) -> None:
-        """Send a report once; ``then`` has the next job afterwards, where it asked for one.
+        """Send a report once; ``then`` receives the next job if it requested one.
 
-        Raises CommandError for a refusal, ConnectionError where no answer came, and ValueError where the
-        report is done and the job that came cannot be read.
+        Raises the server's CommandError, ConnectionError if no answer came, and ValueError if the report was
+        accepted but the next job is unreadable.
         """
         if self._goes_together(report):
             assert isinstance(report, FinishJob)
@@ -74,7 +74,7 @@ class Ends:
         )
 
     async def _send_waiting(self) -> None:
-        """Send what waits, and what has come by the time of each answer."""
+        """Send waiting ends until there are none."""
         batch: list[_End] = []
         try:
             while self._waiting:
@@ -87,15 +87,15 @@ class Ends:
                     elif batch:
                         await self._send_together(batch)
                 except Exception as error:
-                    for end in batch:  # each its own: whoever raises one adds to its traceback
+                    for end in batch:  # a copy each, since raising extends the traceback
                         _answer(end, copy(error) if isinstance(error, BedrockjobsError) else error)
         finally:
             self._sending = None
-            for end in (*batch, *self._waiting):  # only where we are cancelled
+            for end in (*batch, *self._waiting):  # only if we are cancelled
                 end.sent.cancel()
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         if self._sending is not None:
             self._sending.cancel()
 
@@ -110,7 +110,7 @@ class Ends:
             then.unanswered()
 
     async def _send_together(self, batch: list[_End]) -> None:
-        """Send several; each that the server did not take is to be sent by itself."""
+        """Send a batch; ends that the server did not accept are left to be sent alone."""
         asking = [end.then for end in batch if end.then is not None and end.then.asks()]
         given: dict[str, Any] = {"jobs": [end.report for end in batch]}
         if asking:
@@ -129,7 +129,7 @@ class Ends:
                 for end in batch:
                     if end.then in asking:
                         _answer(end, ValueError(str(error)))
-        except CommandError as error:  # of one of them, or of the whole
+        except CommandError as error:  # of one end or of the whole request
             self._together = self._together and not isinstance(error, UnknownCommand)
             taken = set()
         finally:
@@ -139,7 +139,7 @@ class Ends:
             _answer(end, end.report.job_id in taken)
 
     def _taken(self, command: FinishJobs, body: bytes) -> set[int]:
-        """Return the jobs whose ends the server took; raises UnreadableAnswer."""
+        """Return the jobs whose ends the server accepted; raises UnreadableAnswer."""
         try:
             results = json.loads(jsontext.members(body.decode())["results"])
             return {int(each["jobID"]) for each in results if each["code"] == OK}

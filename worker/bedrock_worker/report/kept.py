@@ -1,6 +1,7 @@
-"""Reports that a server has not taken yet, as files: they outlive the worker, and the next one delivers them.
+"""Undelivered reports as files, which outlive the worker; the next worker delivers them.
 
-A file is made at the first try that fails and removed once the server has judged the report. Sends nothing.
+A file is created when the first attempt fails, and removed once the server has accepted or refused the
+report.
 """
 
 from __future__ import annotations
@@ -23,40 +24,40 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 
 FILES_MAX = 1_000
-"""Files of one folder: a server that takes no report for so long is not going to take these either."""
+"""Max files in a folder: a server that accepts no report for that long will not accept these either."""
 
 FILE_BYTES_MAX = 2 * DATA_BYTES_MAX
-"""Size of one file that is read: a report with the largest result fits."""
+"""Max size of a file that is read; a report with the largest result fits."""
 
 KINDS = {kind.__name__: kind for kind in (FinishJob, RetryJob, FailJob)}
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A report of an earlier worker."""
+    """A report saved by an earlier worker."""
 
     path: Path
     worker: str
-    """The name of the worker whose run it is."""
+    """The name of the worker that performed the run."""
     servers: tuple[str, ...]
-    """The servers it was meant for, any of which would do."""
+    """The servers that may receive it; any one of them will do."""
     report: Report
 
 
 class KeptReports:
-    """The files of one worker and of those before it that had one of the same servers."""
+    """Saved reports of this worker, and of earlier workers with at least one server in common."""
 
     def __init__(self, folder: Path | None, worker: str, servers: Sequence[object]) -> None:
-        """Keep them in a folder, which is made when it is needed; None: nowhere."""
+        """Use a folder, created on demand; None disables saving."""
         self._folder, self._worker = folder, worker
         self._servers = tuple(sorted(map(str, servers)))
         self._there: set[Path] | None = None
         self._earlier: dict[int | None, tuple[Path, str]] = {}
-        """Files of earlier workers and their names, by runID."""
+        """Paths and worker names of reports by earlier workers, by runID."""
         self._prefix = hashlib.sha256(",".join(self._servers).encode()).hexdigest()[:12]
 
     def keep(self, report: Report) -> Path | None:
-        """Write a report to its file and return its path; None where it cannot be kept, which is logged."""
+        """Save a report and return its path; if that fails, log why and return None."""
         path = self._path(report)
         if path is None:
             return None
@@ -85,16 +86,16 @@ class KeptReports:
         return path
 
     def forget(self, report: Report) -> None:
-        """Remove the file of a report, if it has one."""
+        """Remove the file of a report, if there is one."""
         if self._files and (path := self._path(report)) in self._files:
             path.unlink(missing_ok=True)
             self._files.discard(path)
             self._earlier.pop(report.run_id, None)
 
     def earlier(self) -> list[Kept]:
-        """Return what earlier workers kept for one of these servers: the list may have grown since.
+        """Return the reports that earlier workers saved for any of our servers.
 
-        A file that is none of ours is passed over.
+        Files that are not valid reports of ours are skipped.
         """
         if self._folder is None:
             return []
@@ -117,7 +118,7 @@ class KeptReports:
 
     @property
     def _files(self) -> set[Path]:
-        """Return the files there are: looked for once, since hardly any report ever has one."""
+        """Return the existing files; listed once, since hardly any report is ever saved."""
         if self._there is None:
             self._there = set()
             with suppress(OSError):  # there is no folder yet, or it is not ours to read
@@ -126,14 +127,14 @@ class KeptReports:
         return self._there
 
     def _path(self, report: Report) -> Path | None:
-        if self._folder is None or report.run_id is None:  # without a run, nothing fences a late one off
+        if self._folder is None or report.run_id is None:  # without a runID, nothing fences a late report
             return None
         own = self._folder / f"{self._prefix}-{report.run_id}.json"
         return self._earlier.get(report.run_id, (own, ""))[0]
 
 
 def _read(path: Path) -> Kept:
-    """Read one file; raises OSError, ValueError, LookupError or CommandError where it is none of ours."""
+    """Read one file; raises OSError, ValueError, LookupError or CommandError if it is no report of ours."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(file.fileno())

@@ -1,31 +1,31 @@
-"""Cuts what a command prints into lines of bounded length, otherwise as it was printed. No I/O."""
+"""Splits a command's output into lines of bounded length. No I/O."""
 
 from __future__ import annotations
 
 LINE_BYTES_MAX = 4_096
-"""Bytes of one line of output that are kept; the rest of the line is dropped.
+"""Max bytes of a line; the rest is dropped.
 
-Of a longer line that is written over and over, as progress bars are (``\\r``), the last state is kept.
+Of a longer line that is overwritten with ``\\r``, such as a progress bar, the last state is kept.
 """
 
 CUT = " [cut]"
-"""Marks a line of which a part was dropped."""
+"""Marks a truncated line."""
 
 
 class LineSplitter:
-    """The lines of one stream, in whatever pieces it comes."""
+    """Splits one stream, which arrives in pieces of any size."""
 
     def __init__(self) -> None:
-        """Begin with an empty line."""
+        """Start with an empty line."""
         self._part = bytearray()
         self._cut = False
         self._long = False
-        """Whether it is longer than what is kept, so that of its states only the last counts."""
+        """True if the line exceeds the limit, so that only its last state is kept."""
         self._returned = False
-        """Whether what comes next is written over what there is."""
+        """True if the next bytes overwrite the line."""
 
     def feed(self, data: bytes) -> list[str]:
-        """Take what came and return the lines that are whole now."""
+        """Add bytes and return the completed lines."""
         found: list[str] = []
         *ends, rest = data.split(b"\n")
         for piece in ends:
@@ -35,7 +35,7 @@ class LineSplitter:
         return found
 
     def end(self) -> list[str]:
-        """Return the last line, if it had no end."""
+        """Return the last line, if it is not terminated."""
         return [self._take()] if self._part else []
 
     def _add(self, piece: bytes) -> None:

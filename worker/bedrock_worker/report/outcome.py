@@ -1,9 +1,9 @@
-"""What the end of a command means for its job. The rules of exit statuses are here and nowhere else.
+"""Maps the end of a command to a report. All rules for exit statuses are here.
 
-0 finishes the job; 75 queues it again after its ``backoff``; 100 fails it for good; 101 puts it off by the
-delay in the result, which is no failure; 102 fails it and asks for another try, after the delay in the
-result if there is one; 103 gives it back for a worker with other code; anything else fails it, and so does a
-result that cannot be used.
+0 finishes the job; 75 requeues it after its ``backoff``; 100 fails it permanently; 101 snoozes it by the
+delay in the result, which does not count as a failure; 102 fails it and requests a retry, after the delay in
+the result if there is one; 103 returns it for a worker with other code. Any other status fails it, and so
+does an invalid result.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bedrockjobs.base.failure_text import shortened
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 
 FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 75, 100, 101, 102, 103
-"""The exit statuses that mean something of their own; 75 is EX_TEMPFAIL of sysexits.h."""
+"""Exit statuses with a meaning of their own; 75 is EX_TEMPFAIL of sysexits.h."""
 
 ASKED_RETRIES = 3
-"""Retries of a job without a number of them whose command asks for another try: it must end at some time."""
+"""Retries of a job without a limit of its own whose command requests a retry."""
 
 TIMED_OUT = 124
-"""With this a request to a ``url`` ends that was not answered in its time."""
+"""Exit status of a request to a ``url`` that timed out."""
 
 TRY_AGAIN_S = 10
-"""Delay of a job without ``backoff`` whose command asked to be tried again, or could not start just now."""
+"""Delay for a job without ``backoff`` whose command requested a retry or could not be started."""
 
 Report = FinishJob | RetryJob | FailJob
 
@@ -42,44 +42,44 @@ class CompletedCommand:
     """How a command ended."""
 
     status: int
-    """Exit status, negative for the signal that ended it."""
+    """Exit status, negative for a signal."""
     tail: Iterable[str] = ()
     """The last lines of its output."""
     timed_out_s: float | None = None
-    """The timeout that it ran into."""
+    """The timeout that it exceeded."""
     result: str | None = None
-    """The JSON object that it told as its result; None where one may be in its file."""
+    """The JSON object that it reported as its result; None if there may be a result file."""
     failure: str | None = None
-    """Why a function failed: its error, then its traceback; None if it did not say."""
+    """Error and traceback of a failed function, if it reported them."""
 
     @property
     def exit_code(self) -> int:
-        """Return the status as a shell gives it: 128 + n for signal n."""
+        """Return the status as a shell shows it: 128 + n for signal n."""
         return self.status if self.status >= 0 else 128 - self.status
 
     @property
     def words(self) -> str:
-        """Say how it ended: ``exit status 3``, ``SIGKILL``, ``timed out after 5 s``."""
+        """Describe the end: ``exit status 3``, ``SIGKILL``, ``timed out after 5 s``."""
         how = f"exit status {self.status}" if self.status >= 0 else _signal_name(-self.status)
         return how if self.timed_out_s is None else f"timed out after {self.timed_out_s:g} s ({how})"
 
     @property
     def last_words(self) -> str | None:
-        """Return in one line why it failed; None if it said nothing."""
+        """Return the cause of the failure in one line, or None if there was no output."""
         if self.failure is not None:
             return self.failure.partition("\n")[0]
         return next((line for line in reversed(list(self.tail)) if line.strip()), None)
 
     @property
     def error(self) -> str:
-        """Return what a failed job keeps as its error."""
+        """Return the error text of the failed job."""
         if self.failure is not None and self.timed_out_s is None and self.status > 0:
             return shortened(self.failure)
         return shortened("\n".join([self.words, *self.tail]))
 
 
 def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None) -> Report:
-    """Return what the server is to be told; there is no result where there is no file for one."""
+    """Return the report of a command; without a ``result_file`` there is no result."""
     if ended.timed_out_s is not None or (ended.status == TIMED_OUT and job.reply.url is not None):
         return _failed(job, ended, ended.error, timed_out=True)
     try:
@@ -87,9 +87,13 @@ def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None)
         delay = _delay_of(result, ended.status)
         if ended.status == SNOOZE:
             return RetryJob(
-                job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True,
-                snoozed=True, exit_code=SNOOZE,
-            )  # fmt: skip
+                job_id=job.job_id,
+                run_id=job.run_id,
+                delay=delay,
+                ignore_repeat=True,
+                snoozed=True,
+                exit_code=SNOOZE,
+            )
     except ValueError as error:
         return _failed(job, ended, "\n".join([f"{error} ({ended.words})", *ended.tail]))
     if ended.status == FINISH:
@@ -99,17 +103,21 @@ def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None)
     if ended.status == UNFIT:
         return RetryJob(
             job_id=job.job_id, run_id=job.run_id, returned=True, unfit=ended.error, exit_code=UNFIT
-        )  # fmt: skip
+        )
     if ended.status == RETRY:
         return FailJob(
-            job_id=job.job_id, run_id=job.run_id, exit_code=RETRY, error=ended.error, delay=delay,
+            job_id=job.job_id,
+            run_id=job.run_id,
+            exit_code=RETRY,
+            error=ended.error,
+            delay=delay,
             retries=ASKED_RETRIES,
-        )  # fmt: skip
+        )
     return _failed(job, ended, ended.error, result)
 
 
 def try_again(job: Job, data: str | None = None, exit_code: int | None = None) -> RetryJob:
-    """Return the report that queues a job again after its ``backoff``, whatever its repeat."""
+    """Return the report that requeues a job after its ``backoff``, whatever its repeat."""
     delay = TRY_AGAIN_S if job.reply.backoff is None else min(job.reply.backoff, DELAY_S_MAX)
     return RetryJob(
         job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True, data=data, exit_code=exit_code
@@ -117,7 +125,7 @@ def try_again(job: Job, data: str | None = None, exit_code: int | None = None) -
 
 
 def failure_of(path: str | Path) -> str | None:
-    """Return why a function failed, as its process left it in a file; None if there is no such file."""
+    """Return the failure that a function's process left in a file, or None."""
     try:
         found = json.loads(result_of(path) or "{}")
         error, text = str(found["error"]), str(found["traceback"])
@@ -127,25 +135,24 @@ def failure_of(path: str | Path) -> str | None:
 
 
 def hand_back(job: Job) -> RetryJob:
-    """Return the report that gives a job back, to be taken as if it had not been."""
+    """Return the report that returns a job as if it had not been taken."""
     return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
 
 
 def refused(job: Job, error: Exception) -> FailJob:
-    """Return the report of a job that this worker must not run, however often it is tried."""
+    """Return the report of a job that this worker never runs."""
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(str(error)), final=True)
 
 
 def could_not_start(job: Job, error: str) -> FailJob:
-    """Return the report of a job whose command does not exist, or cannot be given what it needs."""
+    """Return the report of a job whose command does not exist or cannot be given its input."""
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(error))
 
 
 def result_of(path: str | Path) -> str | None:
-    """Return the JSON object in a result file as text, None where there is no file.
+    """Return the JSON object in a result file as text, or None if there is no file.
 
-    Raises ValueError, with the reason, for anything else that lies there: a pipe would hang us, a link would
-    lead elsewhere.
+    Raises ValueError if it is not a regular file: opening a pipe would block, a link could lead anywhere.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -179,7 +186,7 @@ def _result_of(ended: CompletedCommand, result_file: str | Path | None) -> str |
 
 
 def _delay_of(result: str | None, status: int) -> int | None:
-    """Return the delay that a command asks for; None if it asks for none, where it need not."""
+    """Return the delay that a command requests, or None."""
     if status not in (SNOOZE, RETRY):
         return None
     delay = json.loads(result).get("delay") if result else None
@@ -196,9 +203,13 @@ def _failed(
 ) -> FailJob:
     how = {"timed_out": True} if timed_out else {"final": True} if ended.status == FAIL_FOR_GOOD else {}
     return FailJob(
-        job_id=job.job_id, run_id=job.run_id, exit_code=ended.exit_code,
-        error=shortened(error), data=data, **how,
-    )  # fmt: skip
+        job_id=job.job_id,
+        run_id=job.run_id,
+        exit_code=ended.exit_code,
+        error=shortened(error),
+        data=data,
+        **how,
+    )
 
 
 def _signal_name(number: int) -> str:

@@ -1,7 +1,7 @@
-"""Tells the server how runs ended: a result is not lost while there is a disk.
+"""Delivers reports to the server; a result is not lost as long as there is a disk.
 
-While no server answers, a report is sent again for as long as it takes. A server that answers and fails at it
-is asked a few times, then seldom, and at last no more; the report stays in its file (``kept``).
+While the server is unreachable, a report is retried indefinitely. If the server fails at it, it is retried a
+few times, then rarely, and finally given up; it stays in its file (``kept``).
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from bedrockjobs.client import AsyncClient, ConnectionLost, backoff_s
 from bedrockjobs.commands import FailJob, QueryRun
 
 RESULT_SHOWN_CHARS = 4_096
-"""How much of a result that could not be delivered the log keeps."""
+"""Length of an undelivered result in the log."""
 
 LATER_FIRST_S, LATER_MAX_S = 5.0, 60.0
-"""Pauses before the tries that take no slot: the first, doubled up to the longest."""
+"""Pauses before retries without a slot: the first, doubled up to the maximum."""
 
 LATER_TRIES_MAX = 30
-"""Tries that take no slot: about half an hour, in which somebody can mend the server."""
+"""Max retries without a slot: about half an hour, in which the server can be repaired."""
 
 
 class StillFailing(Exception):
-    """The server fails at a report, as often as it is asked at once."""
+    """The server keeps failing at a report."""
 
 
 class Reporter:
     """Delivers reports."""
 
     def __init__(self, client: AsyncClient, server: ServerStatus, kept: KeptReports) -> None:
-        """Report through a client, and keep what it does not take at once."""
+        """Report through a client, and save what is not accepted at once."""
         self._client, self._server, self._kept = client, server, kept
         self._ends = Ends(client)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self._ends.close()
 
     async def deliver(
@@ -61,12 +61,11 @@ class Reporter:
         *,
         after: Callable[[], Awaitable[None]] | None = None,
     ) -> Report | None:
-        """Send a report, once ``after`` is over, until the server has it; its runID makes that safe.
+        """Wait for ``after``, then send a report until the server has it; its runID makes repetition safe.
 
-        With ``then`` it asks for the next job, which ``then`` has afterwards. A report that the server
-        refuses for good becomes a failure of the run that says why. Return what is left for
-        ``deliver_later`` where the server fails at it, else None. Where this is cancelled, the log keeps what
-        was not delivered.
+        ``then`` requests and receives the next job. A report that is refused permanently is replaced by a
+        failure that says why. Returns the report for ``deliver_later`` if the server fails at it, else None.
+        If cancelled, logs the undelivered report.
         """
         try:
             if after is not None:
@@ -77,9 +76,9 @@ class Reporter:
             raise
 
     async def deliver_later(self, report: Report, stopping: asyncio.Event) -> bool:
-        """Go on with a report that the server fails at, with growing pauses; tell whether it was taken.
+        """Retry a report that the server fails at, with growing pauses; return whether it was accepted.
 
-        Once ``stopping`` is set there is one more try, at once.
+        Once ``stopping`` is set, there is one last attempt, without a pause.
         """
         try:
             for number in range(LATER_TRIES_MAX):
@@ -99,7 +98,7 @@ class Reporter:
         return False
 
     async def deliver_kept(self) -> None:
-        """Deliver what earlier workers kept for these servers, where the run is still theirs."""
+        """Deliver reports saved by earlier workers, if their runs are still open."""
         for kept in self._kept.earlier():
             try:
                 if await self._is_open(kept):
@@ -112,7 +111,7 @@ class Reporter:
                 event(logging.ERROR, "kept report not delivered", file=kept.path, error=error)
 
     async def _is_open(self, kept: Kept) -> bool:
-        """Tell whether the server knows the run as it was: another database counts from 1 as well."""
+        """Return whether the server knows the same open run; another database may use the same runID."""
         report = kept.report
         assert report.run_id is not None
         try:
@@ -126,7 +125,7 @@ class Reporter:
         _log(logging.ERROR, "report not delivered", report, result=result, kept=self._kept.keep(report))
 
     async def _judged(self, report: Report, faults_max: int, then: ThenGet | None = None) -> Report | None:
-        """Send a report, and what comes in its place if it is refused; return what the server fails at."""
+        """Send a report, or its replacement if it is refused; return the report if the server fails at it."""
         while True:
             try:
                 refusal = await self._sent(report, faults_max, then)
@@ -140,9 +139,9 @@ class Reporter:
             report = failure_instead(report, refusal)
 
     async def _sent(self, report: Report, faults_max: int, then: ThenGet | None) -> CommandError | None:
-        """Send a report, again and again while the server is away; return why it was refused, if it was.
+        """Send a report until it is answered; return the refusal, if there was one.
 
-        Raises StillFailing after so many answers in a row that the server failed at it.
+        Raises StillFailing after ``faults_max`` server errors in a row.
         """
         failures = faults = 0
         perhaps_done = False
@@ -178,7 +177,7 @@ class Reporter:
             return None
 
     async def _exchange(self, report: Report, then: ThenGet | None) -> None:
-        """Send a report once, and take the job that comes with the answer."""
+        """Send a report once, and receive the next job."""
         try:
             await self._ends.send(report, then)
         except ValueError as error:  # the report is done; the job goes to another when its lease is over
@@ -186,13 +185,13 @@ class Reporter:
 
 
 def failure_instead(report: Report, refusal: CommandError) -> FailJob:
-    """Return what is reported in place of a report that the server refused for good.
+    """Return the report that replaces a permanently refused one.
 
-    Where it was refused with a result, the job has failed for good: the same run would leave the same result.
-    A report of a failure stays what it is, without the result.
+    If the refused report had a result, the failure is permanent: the same run would have the same result. The
+    report of a failure is sent again without its result.
     """
     verb, detail = type(report).__name__, refusal.detail
-    if detail.startswith("data:"):  # who wrote the command knows its result, not the parameters of our report
+    if detail.startswith("data:"):  # the author of the command knows its result, not our parameters
         words = f"result{detail.removeprefix('data')} ({verb} was refused: {refusal.status_line})"
     else:
         words = f"{verb} was refused: {refusal}"

@@ -1,6 +1,6 @@
-"""A timer of the kernel that two processes share: one sets it and wakes nobody, the other hears it ring.
+"""A timerfd that one process arms and another one polls, so that arming it wakes nobody.
 
-It knows the standard library and ``kernel``. Linux only.
+Imports only the standard library and ``kernel``. Linux only.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from bedrock_worker.run.kernel import NEVER
 CLOCK_MONOTONIC, TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME = 1, 0o4000, 0o2000000, 1
 """Constants of ``timerfd_create(2)``."""
 
-_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: both calls are short
+_libc = ctypes.PyDLL(None, use_errno=True)  # does not release the GIL: both calls are short
 _Spec = ctypes.c_long * 4  # interval and first moment, each in seconds and nanoseconds
 
 
 class Alarm:
-    """One timer; whoever has its handle can read from it once it has rung."""
+    """One timer; its handle is readable once it has expired."""
 
     def __init__(self) -> None:
-        """Make one that does not ring; raises OSError."""
+        """Create a disarmed timer; raises OSError."""
         self.handle = int(_libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC))
         if self.handle < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "timerfd_create")
         self._set = NEVER
 
     def set(self, moment: float) -> None:
-        """Let it ring at a monotonic moment, at once where that has passed, or not at all."""
+        """Arm the timer for a monotonic time, at once if that has passed, or disarm it."""
         if moment == self._set:
             return
         seconds, part = (0, 0) if moment == NEVER else divmod(max(moment, 1e-9), 1)
@@ -38,5 +38,5 @@ class Alarm:
         self._set = moment
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the handle."""
         os.close(self.handle)

@@ -1,6 +1,6 @@
-"""How a process that was just forked becomes a command: its group, its handles, its limits, its program.
+"""Child setup: turns a freshly forked process into a command.
 
-It knows the standard library and ``kernel``, and nothing of jobs or of the worker.
+Imports only the standard library and ``kernel``.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from bedrock_worker.run import kernel
 from bedrock_worker.run.kernel import ControlGroup
 
 CANNOT_KILL, FAULT = 128 + int(signal.SIGKILL), 70
-"""Exit statuses nobody reads: of a command whose guard is dead, and of a fault of ours (EX_SOFTWARE)."""
+"""Exit statuses that nobody reads: the guard is dead; an internal error (EX_SOFTWARE)."""
 
 DEFAULT_AGAIN = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that the watchdog or Python ignores, and that mean to a command what they mean everywhere."""
+"""Signals that the watchdog or Python ignores, and that a command expects at their defaults."""
 
 
 def catch_signals() -> None:
-    """Catch the signals that mean to a command what they mean everywhere: exec makes them so again.
+    """Install no-op handlers for these signals, which exec resets to the defaults.
 
-    What is caught does no more than what is ignored; but exec leaves ignored what is.
+    Ignored signals would stay ignored after exec.
     """
     for number in DEFAULT_AGAIN:
         signal.signal(number, lambda *_: None)
 
 
 def paths_of(program: str, env: Mapping[str, str]) -> list[str]:
-    """Return where a program may be, in the order in which it is looked for."""
+    """Return the candidate paths of a program, in search order."""
     if "/" in program:
         return [program]
     folders = env.get("PATH", os.defpath).split(os.pathsep)
@@ -53,9 +53,9 @@ def become(
     group: ControlGroup | None,
     paths: Sequence[str],
 ) -> NoReturn:
-    """Become the command, in a process of its own; tell why not on ``report``, which exec closes.
+    """Execute the command in this process; on failure write the reason to ``report``, which exec closes.
 
-    It does little: each page of memory that it touches is copied, and that is most of what a start costs.
+    It does little: each page of memory that it touches is copied, which is most of the cost of a start.
     """
     where = ""
     try:
@@ -65,7 +65,7 @@ def become(
             os._exit(CANNOT_KILL)
         for at, handle in enumerate(stdio):
             os.dup2(handle, at)
-            os.set_inheritable(at, True)  # also one that was there
+            os.set_inheritable(at, True)  # also if it already had that number
         if group is not None:
             with suppress(OSError):
                 group.join()
@@ -88,11 +88,11 @@ def become(
 
 
 def _exec(paths: Sequence[str], argv: list[str], env: Mapping[str, str]) -> None:
-    """Try one path after the other; raise what says most where none can be run."""
+    """Try one path after the other; raise the most telling error if none can be executed."""
     why: OSError | None = None
     for path in paths:
         try:
-            os.execve(path, argv, env)  # noqa: S606  what the operator allowed, without a shell
+            os.execve(path, argv, env)  # noqa: S606  allowed by the operator, without a shell
         except OSError as error:
             if why is None or why.errno in (errno.ENOENT, errno.ENOTDIR):
                 why = error

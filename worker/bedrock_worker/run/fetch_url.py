@@ -1,10 +1,10 @@
-"""``python -m bedrock_worker.run.fetch_url``: makes the request of a job's ``url``, and ends as commands do.
+"""``python -m bedrock_worker.run.fetch_url``: performs the request of a job's ``url``.
 
-The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Only public addresses are connected to,
-whatever name or redirect leads to them, unless the argument ``--allow-private`` is given. Prints the status
-and the beginning of the body. Exit status 0: the status is an expected one; 1: it is not, or there was no
-answer; 100: the request cannot be made at all, or not from here. Redirects are followed as long as the
-scheme stays, but not where one is an expected status.
+The job is read from the file ``BEDROCK_DATA_FILE``, or from stdin. Only public addresses are connected to,
+also through names and redirects, unless the argument ``--allow-private`` is given. Prints the status and the
+beginning of the body. Exit status 0: the status is an expected one; 1: it is not, or there was no answer;
+100: the request is impossible or forbidden. Redirects are followed if they keep the scheme, unless a redirect
+is an expected status.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch
 
 BODY_SHOWN_BYTES = 10_000
-"""Bytes of the body that are read and printed; the rest is left with the server."""
+"""Max bytes of the body that are read and printed."""
 
 REDIRECTS_MAX = 5
-"""Redirects in a row that are followed: more is a loop."""
+"""Max redirects in a row."""
 
 EXPECTED, NOT_EXPECTED = 0, 1
-"""Exit statuses, beside those that mean something to every worker."""
+"""Exit statuses, in addition to those with a meaning to every worker."""
 
 
 NAT64 = ip_network("64:ff9b::/96")
-"""Addresses of version 6 that stand for one of version 4, in their last 32 bits."""
+"""IPv6 addresses that embed an IPv4 address in their last 32 bits."""
 
 
 REFUSED = tuple(
@@ -65,11 +65,12 @@ REFUSED = tuple(
         ),
     )
 )
-"""What the registries, or some versions of Python, call public, but leads into a network or a cloud."""
+"""Networks that registries or some Python versions call public, but that lead into a private network or a
+cloud."""
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Make the request and return the exit status."""
+    """Perform the request and return the exit status."""
     if unknown := [given for given in arguments if given != PRIVATE_TOO]:
         print(f"expected {PRIVATE_TOO} or nothing, got {unknown[0]}", file=sys.stderr)
         return FAIL_FOR_GOOD
@@ -83,12 +84,14 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 async def perform(fetch: Fetch, *, private: bool = False) -> int:
-    """Make a request, to a ``private`` address too, print what came and return the exit status."""
+    """Perform a request, possibly to a ``private`` address, print the answer and return the exit status."""
     door = Door(private=private)
     try:
         async with (
-            asyncio.timeout(fetch.timeout), _session(door) as session, _request(session, fetch) as answer,
-        ):  # fmt: skip
+            asyncio.timeout(fetch.timeout),
+            _session(door) as session,
+            _request(session, fetch) as answer,
+        ):
             status, text = answer.status, await _shown(answer)
             print(f"HTTP {status} {answer.reason or ''}".rstrip())
     except TimeoutError:
@@ -113,13 +116,14 @@ async def perform(fetch: Fetch, *, private: bool = False) -> int:
 
 
 class Door:
-    """Where every connection begins: whatever a name stands for by then, and whoever redirected us."""
+    """Creates the socket of every connection, whatever name or redirect leads to it, if the address is
+    allowed."""
 
     def __init__(self, *, private: bool) -> None:
-        """Let through what is public, or all."""
+        """Allow public addresses only, or all."""
         self._private = private
         self.refused = ""
-        """The address that was refused last, where none was let through since."""
+        """The last refused address, unless one was allowed since."""
 
     def open(self, address: AddrInfoType) -> socket.socket:
         """Return a socket for an address; raises PermissionError."""
@@ -132,7 +136,7 @@ class Door:
 
 
 def is_public(host: str) -> bool:
-    """Tell whether an address, and one that it carries inside, belongs to the public internet."""
+    """Return whether an address, and any address embedded in it, is public."""
     found = ip_address(host.partition("%")[0])
     if any(found in network for network in REFUSED) and getattr(found, "ipv4_mapped", None) is None:
         return False
@@ -148,12 +152,12 @@ def is_public(host: str) -> bool:
 
 
 def is_own(address: AddrInfoType) -> bool:
-    """Tell whether an address is one of this machine, public or not: the kernel sends from it to itself."""
+    """Return whether an address belongs to this machine: the kernel then sends from the same address."""
     family, _, _, _, where = address
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(where)  # nothing is sent
-        except OSError:  # there is no way there, which the connection itself tells
+        except OSError:  # no route; the connection itself reports it
             return False
         own = ip_address(str(probe.getsockname()[0]).partition("%")[0])
     return own.is_loopback or own == ip_address(str(where[0]).partition("%")[0])
@@ -163,13 +167,16 @@ def _session(door: Door) -> ClientSession:
     tracing = TraceConfig()
     tracing.on_request_redirect.append(_check_redirect)
     return ClientSession(
-        auto_decompress=False, cookie_jar=DummyCookieJar(), timeout=ClientTimeout(), trace_configs=[tracing],
+        auto_decompress=False,
+        cookie_jar=DummyCookieJar(),
+        timeout=ClientTimeout(),
+        trace_configs=[tracing],
         connector=TCPConnector(socket_factory=door.open),
-    )  # fmt: skip
+    )
 
 
 def _request(session: ClientSession, fetch: Fetch) -> Any:
-    """Begin a request. The answer is asked for plain: a few bytes of a packed one may become gigabytes."""
+    """Start a request. It asks for an uncompressed body: a few compressed bytes may expand to gigabytes."""
     given = {name.lower() for name in fetch.headers}
     own = {"Accept-Encoding": "identity", "User-Agent": f"bedrockjobs/{version('bedrockjobs')}"}
     return session.request(
@@ -201,7 +208,7 @@ async def _shown(answer: ClientResponse) -> str:
         found += part
     try:
         text = found[:BODY_SHOWN_BYTES].decode(answer.charset or "utf-8", "replace")
-    except LookupError:  # a charset that nobody knows
+    except LookupError:  # an unknown charset
         text = found[:BODY_SHOWN_BYTES].decode("utf-8", "replace")
     return text + ("\n[cut]" if len(found) > BODY_SHOWN_BYTES else "")
 

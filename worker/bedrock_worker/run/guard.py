@@ -1,7 +1,7 @@
-"""A guard: starts one command after the other, tells how each ended, and kills all that it started.
+"""A guard: starts one command after the other, reports how each ended, and kills all their descendants.
 
-The kernel gives a guard the orphans below it, also those that went into a session of their own. It ends them
-too when the worker is dead, or when the lease is over. Knows nothing of jobs.
+The kernel reparents orphans to the guard, including those in sessions of their own. The guard also kills them
+when the worker is dead or the lease has expired.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from bedrock_worker.run.vfork import VFork
 from bedrock_worker.run.warm import Functions
 
 READ_BYTES = 4_096
-"""Size of one read of what tells that children have ended."""
+"""Size of one read from the wakeup pipe of SIGCHLD."""
 
 HANDLES = 3
-"""Handles that come with a run at the most: its stdout, its stderr, and what a function tells progress by."""
+"""Max handles passed with a run: its stdout, its stderr, and the progress pipe of a function."""
 
 TOLD_AFTER_S = 0.01
-"""How long a guard keeps the start of a run to itself: where the run ends by then, one message tells both."""
+"""Delay before the start of a run is reported; a run that ends within it is reported in one message."""
 
 IDLE_S = 3_600.0
-"""The longest wait between two looks at the time."""
+"""Longest sleep between two checks of the deadlines."""
 
 DATA_FILE = "job.json"
-"""The file in the folder of a run that holds its job, which is its stdin too."""
+"""The file in a run's folder that holds its job; also its stdin."""
 
 __all__ = ["DATA_FILE", "FAULT", "Guard"]
 
 
 class Guard:
-    """The process above the commands of one slot; it lives until the worker lets go of it."""
+    """The process above the commands of one slot; it lives until the worker releases it."""
 
     def __init__(
         self, control: socket.socket, parent_group: str | None, *, daemons: bool, note: mmap.mmap
     ) -> None:
-        """Guard what is asked for by the worker at the other end of ``control``.
+        """Serve the worker at the other end of ``control``.
 
-        The watchdog finds in ``note`` which folder to remove if we and the worker are killed.
+        ``note`` is shared with the watchdog: the folder to remove if this guard and the worker are killed.
         """
         self._control, self._parent_group, self._daemons = control, parent_group, daemons
         self._note = note
@@ -57,7 +57,7 @@ class Guard:
         self._serving = False
         self._until = self._tell_at = NEVER
         self._until_said: float | None = None
-        """What the worker said of the end of a run since it gave it."""
+        """The latest deadline that the worker set for the pending run."""
         self._started: dict[str, object] = {}
         self._folder = ""
         self._signalled = self._let_go = False
@@ -67,10 +67,10 @@ class Guard:
         self._next: tuple[bytes, list[int]] | None = None
         self._output: list[int] = []
         self._alarm: list[int] = []
-        """What rings when a run that the worker gave a process itself is to be killed."""
+        """The timer that kills a run which the worker gave to a process directly."""
 
     def run(self) -> None:
-        """See each command to its end and to that of all it started, until the worker lets go."""
+        """Run each command to its end and that of its descendants, until the worker releases the guard."""
         if not self._daemons:
             kernel.adopt()
             self._make_group()
@@ -101,13 +101,13 @@ class Guard:
 
     @property
     def group_path(self) -> str:
-        """Return the folder of the control group, empty where there is none."""
+        """Return the path of the control group, empty if there is none."""
         return "" if self._group is None else self._group.path
 
     def start(
         self, given: Mapping[str, Any], stdio: Sequence[int], *, grouped: bool = False
     ) -> dict[str, object]:
-        """Start a program; return its ``pid``, or why it could not be started."""
+        """Start a program; return its ``pid``, or why it failed."""
         ours, paths = os.getpid(), paths_of(given["argv"][0], given["env"])
         if pid := self._start_by_vfork(given, stdio, paths, grouped):
             return {"pid": pid}
@@ -132,7 +132,7 @@ class Guard:
     def _start_by_vfork(
         self, given: Mapping[str, Any], stdio: Sequence[int], paths: Sequence[str], grouped: bool
     ) -> int:
-        """Start a program and copy no memory for it; return 0 where a fork is to try it or say why not."""
+        """Start a program without copying memory; return 0 if a fork has to try it or find the error."""
         if self._vfork is None:
             return 0
         group = self._group.members if grouped and self._group is not None else None
@@ -146,21 +146,21 @@ class Guard:
             return 0
 
     def begun(self, pid: int) -> None:
-        """Let the worker know which process its run is in: soon, or with its end."""
+        """Report the process of the run to the worker after a short delay, or with its end."""
         self._started = {"started": pid, "guard": os.getpid()}
         self._tell_at = time.monotonic() + TOLD_AFTER_S
 
     def watch(self, pid: int, end: int) -> None:
-        """Let the worker's signals go to the group of a process, until its end can be read.
+        """Direct the worker's signals to the group of a process until ``end`` becomes readable.
 
-        With 0 they are kept for the next one.
+        With 0 they are kept for the next process.
         """
         self._pid, self._end = pid, end
         if pid and self._late:
             self._late = self._signal(self._late)
 
     def obey(self, *handles: int) -> set[int]:
-        """Do what the worker says until some handles can be read; return which."""
+        """Process the worker's messages until one of the handles is readable; return the readable ones."""
         control, poll = self._control.fileno(), select.poll()
         for handle in (self._orphans, *handles, *(() if self._let_go else (control,))):
             poll.register(handle, select.POLLIN)
@@ -188,7 +188,7 @@ class Guard:
                     self._kill()
 
     def end_group(self, pid: int) -> None:
-        """Kill a group whose leader has not been reaped, so that its id is surely its own."""
+        """Kill a group whose leader has not been reaped, so that its id cannot have been reused."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
 
@@ -200,12 +200,12 @@ class Guard:
                 self._group = group
 
     def _serve(self, request: bytes, output: list[int]) -> None:
-        """Do one run, and tell what there is to tell."""
+        """Perform one run and report its outcome."""
         self._serving = True
         if self._functions.process is not None:
             self._end_process()
         head, template, data = request.split(b"\n", 2)
-        given = json.loads(head.decode())  # of bytes it would look first which encoding they are in
+        given = json.loads(head.decode())  # str, since json would detect the encoding of bytes
         self._until = NEVER if given["until"] is None else float(given["until"])
         if self._until_said is not None:
             self._until = self._until_said
@@ -230,7 +230,7 @@ class Guard:
             self._pid = 0
         self._serving = False
         if self._started and self._tell_at == NEVER and "ended" not in found:
-            found = {"ended": -signal.SIGKILL}  # its start was told, so it cannot be one that never began
+            found = {"ended": -signal.SIGKILL}  # its start was reported, so it must have an end
         if "ended" in found:
             if self._tell_at != NEVER:
                 found |= self._started
@@ -244,7 +244,7 @@ class Guard:
             self._signalled = False
 
     def _rest(self) -> None:
-        """Wait for what the worker says, or for the end of the process that it gives runs itself."""
+        """Wait for a message of the worker, or for the exit of the process that it gives runs directly."""
         process = self._functions.process
         if process is None:
             self._hear()
@@ -254,7 +254,7 @@ class Guard:
             poll.register(handle, select.POLLIN)
         ready = {handle for handle, _ in poll.poll()}
         if ready.intersection(self._alarm):
-            with suppress(BlockingIOError):  # it was set anew
+            with suppress(BlockingIOError):  # the timer was armed again
                 os.read(self._alarm[0], READ_BYTES)
                 self._kill()
         if process.end in ready:
@@ -263,15 +263,15 @@ class Guard:
             self._hear()
 
     def _end_process(self) -> None:
-        """End the process that the worker gave runs, with all that it left, and tell the worker."""
+        """Kill the process that the worker gave runs, with all it left, and report it."""
         process = self._functions.process
         assert process is not None
         self._until = NEVER  # it was that of its first run
-        self._pid = 0  # what the worker signals meanwhile is for the next run
+        self._pid = 0  # signals that arrive meanwhile are for the next run
         found = {"gone": process.pid, "ended": self._functions.retire()}
         found |= {"signalled": self._signalled, "left": self._end_rest()}
         self._signalled = False
-        # The worker removes the folder: the job that is there tells which run was the last.
+        # The worker removes the folder: the job in it shows which run was the last.
         self._tell({**found, "files": True, "folder": self._folder})
 
     def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
@@ -288,11 +288,11 @@ class Guard:
         self.end_group(pid)
         _, status = os.waitpid(pid, 0)
         with suppress(BlockingIOError):
-            os.read(self._orphans, READ_BYTES)  # its own end is told there too, and would wake the next run
+            os.read(self._orphans, READ_BYTES)  # its own SIGCHLD is in there too, and would wake the next run
         return {"ended": os.waitstatus_to_exitcode(status)}
 
     def _make_folder(self, folder: str, data: bytes) -> int:
-        """Make the folder of a run with its job in it, and return a handle to read the job from."""
+        """Create the folder of a run with its job, and return a handle to read the job."""
         noted = os.fsencode(folder)
         self._note[: len(noted) + 1] = noted + b"\0"
         os.mkdir(folder, 0o700)  # noqa: PTH102  light: this runs for each command
@@ -308,7 +308,7 @@ class Guard:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _clear_folder(self) -> bool:
-        """Remove the folder of a run where nothing but its job is in it; tell whether it is still there."""
+        """Remove a folder that holds only the job; return whether the folder still exists."""
         try:
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._folder}/{DATA_FILE}")  # noqa: PTH108
@@ -320,7 +320,7 @@ class Guard:
         return False
 
     def _end_rest(self) -> int:
-        """Kill what the run left; return how many are still there."""
+        """Kill what the run left; return how many processes remain."""
         if self._daemons:
             return 0
         if self._group is not None and self._functions.process is None:
@@ -331,7 +331,7 @@ class Guard:
         return kernel.end_children({template})
 
     def _hear(self) -> None:
-        """Do what the worker says; note where it is gone."""
+        """Process one message of the worker; an empty one means that it is gone."""
         word, value, handles = packet.receive(self._control, HANDLES)
         if not word:
             self._let_go = True
@@ -347,7 +347,7 @@ class Guard:
             if self._functions.process is not None and int(value) == self._functions.process.pid:
                 self._end_process()
         elif not self._serving and self._next is None and self._functions.process is None:
-            return  # it came too late: what it was meant for has ended
+            return  # it came too late: its target has ended
         elif word == b"until":
             self._until = float(value)
             if self._serving or self._next is not None:
@@ -361,7 +361,7 @@ class Guard:
                 self._kill()
 
     def _signal(self, number: int) -> int:
-        """Send a signal to the group of the run, if it has not ended; return 0."""
+        """Signal the group of the run if it has not ended; return 0."""
         if not select.select([self._end], [], [], 0)[0]:
             self._signalled = True
             with suppress(ProcessLookupError, PermissionError):

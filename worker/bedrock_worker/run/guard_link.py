@@ -1,4 +1,4 @@
-"""The worker's end of one guard, which is kept for one command after the other; its own end is ``guard``."""
+"""The worker's end of one guard, which serves one command after the other."""
 
 from __future__ import annotations
 
@@ -18,76 +18,77 @@ from bedrock_worker.run.pooled import PooledProcess
 from bedrock_worker.run.pump import Pump
 
 HANDLES = 1
-"""Handles that come with what a guard says at the most: the way to a process."""
+"""Max handles in a message of a guard: the socket of a process."""
 
 READ_BYTES = 65_536
-"""Size of one read of what a guard says: each message is much shorter."""
+"""Size of one read of a guard's message; each is much shorter."""
 
 Hear = Callable[[dict[str, Any] | None], None]
-"""Takes what a guard says, None where it is dead."""
+"""Called with a message of the guard, or None if the guard is dead."""
 
 
 class GuardLink:
-    """The way to one guard. Belongs to the event loop of the main thread."""
+    """The connection to one guard. Belongs to the event loop of the main thread."""
 
     def __init__(self, way: socket.socket, idle: Hear, watchdog: int) -> None:
-        """Listen; ``idle`` hears it while it has no command, ``watchdog`` is the process that made it."""
+        """Listen to a guard made by ``watchdog``; ``idle`` handles messages while it has no command."""
         way.setblocking(False)
         self.watchdog = watchdog
         self._way, self._idle = way, idle
         self.pumps: list[Pump] = []
-        """The output of its processes for functions, which several runs share."""
+        """The output pipes of its processes for functions, shared by several runs."""
         self.process: PooledProcess | None = None
-        """The process for functions that is given its runs by us, where there is one."""
+        """The process for functions that we give runs directly, if there is one."""
         self._handed: list[int] = []
         self.hear = idle
         self.pid = 0
-        """The guard's process id, 0 until it has begun."""
+        """The guard's process id, 0 until it has started."""
         self.unread = False
-        """Whether the guard died without having read what it was told last."""
+        """True if the guard died without reading its last request."""
         self.answered = False
-        """Whether the guard has answered since it was asked."""
+        """True if the guard has answered since the last ping."""
         self._process = -1
         asyncio.get_running_loop().add_reader(way.fileno(), self._read)
 
     @property
     def alive(self) -> bool:
-        """Tell whether nothing was heard of its death, and nobody has let go of it."""
+        """Return whether the guard is not known to be dead and has not been released."""
         return self._way.fileno() >= 0
 
     def give(self, head: bytes, template: bytes, data: str, output: Sequence[int], hear: Hear) -> None:
-        """Have a run begun; ``hear`` hears of it.
+        """Start a run; ``hear`` handles its messages.
 
-        Both ``head``, how it is run, and ``template``, what forks its process, are a line of JSON. Then come
-        the text of its job, and its stdout and stderr. Raises OSError where the guard is dead.
+        ``head``, which describes the run, and ``template``, which starts its template, are one line of JSON
+        each. They are followed by the text of the job, and by its stdout and stderr. Raises OSError if the
+        guard is dead.
         """
         self.drop_process()  # the guard ends it
         packet.send(self._way, b"run", b"\n".join((head, template, data.encode())), output)
         self.hear = hear
 
     def tell(self, word: bytes) -> None:
-        """Say something about its command."""
+        """Send a message about the current command."""
         with suppress(OSError):  # the guard is dead, and so is the command
             self._way.send(word)
 
     def look(self, stops: Stops) -> None:
-        """Let the guard go on if somebody stopped it."""
+        """Resume the guard if it was stopped."""
         if self._process >= 0 and kernel.state_of(self.pid) in kernel.STOPPED:
             stops.end(self.pid, self._process)
 
     def ask(self) -> None:
-        """Ask the guard whether it is there."""
+        """Ping the guard."""
         self.answered = False
         self.tell(b"ask")
 
     def kill(self) -> None:
-        """Kill the guard, which does not do as it was told; the kernel and its watchdog end its run."""
+        """Kill a guard that does not obey; the kernel and the watchdog end its run."""
         if self._process >= 0:
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def keep_process(self, pid: int, *, kind: bytes, folder: str, data: str, runs: int) -> None:
-        """Keep the process whose way came with what was just heard, for so many runs of its kind."""
+        """Keep the process whose socket came with the last message, for this many runs of its kind."""
         try:
             way = socket.socket(fileno=self._handed.pop())
             process = PooledProcess(way, pid, kind=kind, folder=folder, data=data, runs=runs)
@@ -99,17 +100,17 @@ class GuardLink:
         self.process = process
 
     def drop_process(self) -> None:
-        """Be without a process."""
+        """Drop the process."""
         if self.process is not None:
             self.process.close()
             self.process = None
 
     def rest(self) -> None:
-        """Be without a command."""
+        """Mark the guard as idle."""
         self.hear = self._idle
 
     def close(self) -> None:
-        """Let go of the guard: what still runs ends, and a folder that is left is removed."""
+        """Release the guard: what still runs is killed, and its folder is removed."""
         if self.alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
@@ -133,7 +134,7 @@ class GuardLink:
             process, resting = self.process, self.hear == self._idle
             self.close()
             self.hear(None)
-            if process is not None and resting:  # else its run looks what is there
+            if process is not None and resting:  # otherwise its run checks the folder
                 shutil.rmtree(process.folder, ignore_errors=True)
             return
         self._heard(json.loads(word))
@@ -159,5 +160,5 @@ class GuardLink:
             resting = self.hear == self._idle
             self.hear(found)
             process.close()
-        if resting:  # else its run looks what is there
+        if resting:  # otherwise its run checks the folder
             shutil.rmtree(found["folder"], ignore_errors=True)

@@ -1,4 +1,4 @@
-"""One run of a job: its folder, its environment, its command, its time, its lease. Knows no server."""
+"""One run of a job: its folder, environment, command, time limits and lease."""
 
 from __future__ import annotations
 
@@ -35,25 +35,26 @@ from bedrockjobs.client import RUN_TOKEN_VARIABLE
 from bedrockjobs.commands import FailJob, RetryJob
 
 TAIL_LINES = 10
-"""Last lines of output that a failed job keeps with its error."""
+"""Last output lines that a failed job stores with its error."""
 
 TAIL_LINE_CHARS = 800
-"""Length of each of them: together with the first line they fit into the error of a job."""
+"""Max length of each; together with the first line they fit into the error of a job."""
 
 NEAR_S = 1.0
-"""Time before its timeout in which a run is left to it: the server counts from the take, and asks earlier."""
+"""Window before the timeout in which a stop request is ignored: the server counts from the take, so it asks
+earlier."""
 
 RESULT_FILE = "result.json"
 
 FOLDER_BYTES = 8
-"""Random bytes in the name of a run's folder: nobody makes it before us."""
+"""Random bytes in the name of a run's folder, so that nobody can create it first."""
 
 OnLine = Callable[[str, str], bool]
 """Called with a stream's name and a line; returns whether the line is output, not progress."""
 
 
 class JobRun:
-    """The command of one job, from its start to what the server is told."""
+    """The command of one job, from start to report."""
 
     def __init__(
         self,
@@ -64,14 +65,14 @@ class JobRun:
         watchdog: WatchdogClient,
         on_line: OnLine,
     ) -> None:
-        """Belong to a job; nothing is started yet."""
+        """Prepare the run of a job; nothing is started yet."""
         self.job = job
         self._options, self._selector, self._watchdog, self._on_line = options, selector, watchdog, on_line
         self._child: ChildProcess | PooledRun | None = None
         self._folder = ""
         self._handing_back = False
         self._unwanted = False
-        """Whether it is not to begin any more: the worker stops."""
+        """True if it must not start any more because the worker stops."""
         self._lost = False
         self._stops: set[signal.Signals] = set()
         self._lease = Lease(job.reply.lease, self._lease_over)
@@ -81,9 +82,9 @@ class JobRun:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     async def perform(self) -> outcome.Report | None:
-        """Run the command and return the report, None for a run that is another's by now.
+        """Run the command and return the report, or None if the run is no longer ours.
 
-        A command that cannot be started at the moment is tried again later; one that never can be fails.
+        A command that cannot be started at the moment is retried later; one that can never be started fails.
         """
         job = self.job
         try:
@@ -114,25 +115,23 @@ class JobRun:
                 self._child.close()
         assert self._child is not None
         self._log_end(ended, report)
-        # We may have slept past the lease: then the watchdog ended the command, and nobody was told.
+        # The machine may have slept past the lease: then the guard killed the command silently.
         asleep = ended.status == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._kill_at
         if self._lost or asleep:
             return None
         if self._child.left:
-            event(
-                logging.ERROR, "processes not ended", job=job.job_id, run=job.run_id, left=self._child.left
-            )  # fmt: skip
+            event(logging.ERROR, "processes not ended", job=job.job_id, run=job.run_id, left=self._child.left)
         if self._handing_back and self._child.signalled and ended.timed_out_s is None:
             return outcome.hand_back(job)
         masked = None if report.data is None else self._mask(report.data)
         return report if masked == report.data else report.model_copy(update={"data": masked})
 
     def _shown(self, text: str) -> str:
-        """Return a text without secrets, its control characters escaped line by line."""
+        """Return a text with secrets masked and control characters escaped, line by line."""
         return "\n".join(printable(self._mask(line)) for line in text.split("\n"))
 
     def _log_end(self, ended: outcome.CompletedCommand, report: outcome.Report) -> None:
-        """Log how the command ended; of a failure also what it said, in one line."""
+        """Log how the command ended, and the last line of its output if it failed."""
         job, level, error = self.job, logging.INFO, None
         if self._lost or self._handing_back:
             pass
@@ -146,13 +145,13 @@ class JobRun:
         event(level, "ended", job=job.job_id, run=job.run_id, how=ended.words, error=error)
 
     def end(self, number: signal.Signals) -> None:
-        """Signal the command's group if it runs; the job will be handed back, however the command ends."""
+        """Signal the command's group; if it was running, the job is returned however it ends."""
         self._unwanted = True
         if self._signal(number):
             self._handing_back = True
 
     def stop(self, number: signal.Signals) -> None:
-        """Signal the command's group as the server wants, once each; how it ends is reported as usual."""
+        """Signal the command's group on the server's request, once per signal."""
         if number == signal.SIGTERM and asyncio.get_running_loop().time() > self._term_at - NEAR_S:
             return  # it gets it for its time, and is reported so
         if number not in self._stops and self._signal(number):
@@ -168,32 +167,30 @@ class JobRun:
 
     @property
     def leased_id(self) -> int | None:
-        """Return the runID that is to be kept leased, None for a run that was given up."""
+        """Return the runID whose lease is to be renewed, or None after the run was given up."""
         return None if self._lost else self.job.run_id
 
     @property
     def beat_s(self) -> float:
-        """Return the seconds between two beats that keep the lease up."""
+        """Return the interval of heartbeats that keeps the lease."""
         return self._lease.beat_s
 
     def renew(self, sent_at: float) -> None:
-        """Count the lease from a moment of the event loop's clock, which is the machine's monotonic one."""
+        """Restart the lease at a time of the event loop's clock, which is monotonic."""
         if not self._lost:
             self._lease.renew(sent_at)
             self._live_until(sent_at + self._lease.kill_s)
 
     def suspend(self) -> None:
-        """Count no lease."""
+        """Suspend the lease."""
         self._lease.suspend()
         self._live_until(NEVER)
 
     def _lease_over(self, number: signal.Signals) -> None:
-        """Give the run up, so that it has surely ended when the server gives its job away."""
+        """Give the run up, so that it has ended before the server gives its job to another worker."""
         if self._signal(number):
             self._lost = True
-            event(
-                logging.ERROR, "lease over", job=self.job.job_id, run=self.job.run_id, signal=number.name
-            )  # fmt: skip
+            event(logging.ERROR, "lease over", job=self.job.job_id, run=self.job.run_id, signal=number.name)
 
     def _live_until(self, moment: float) -> None:
         self._kill_at = moment
@@ -201,7 +198,7 @@ class JobRun:
             self._child.until(moment)
 
     def _signal(self, number: signal.Signals) -> bool:
-        """Signal the command's group, and tell whether it runs."""
+        """Signal the command's group; return whether it was running."""
         if self._child is None or not self._child.running:
             return False
         self._child.signal(number)
@@ -227,16 +224,21 @@ class JobRun:
     async def _ended(
         self, program: Program, term_s: float | None, kill_s: float | None, *, pooled: bool = True
     ) -> outcome.CompletedCommand:
-        """Run the command, and wait for its end; raises NeverBegan only where it may be ``pooled``."""
+        """Run the command and wait for its end; raises NeverBegan only if ``pooled``."""
         job = self.job
         self._child = child = self._begin(program, term_s, pooled=pooled)
         if term_s is not None:
-            self._term_at = asyncio.get_running_loop().time() + term_s  # and a moment later, once it is told
+            self._term_at = asyncio.get_running_loop().time() + term_s  # set again once the start is reported
         pid = await child.started()
         event(
-            logging.INFO, "started", job=job.job_id, run=job.run_id, attempt=job.reply.attempt,
-            name=job.reply.name, pid=pid,
-        )  # fmt: skip
+            logging.INFO,
+            "started",
+            job=job.job_id,
+            run=job.run_id,
+            attempt=job.reply.attempt,
+            name=job.reply.name,
+            pid=pid,
+        )
         if term_s is None or kill_s is None:
             return outcome.CompletedCommand(await child.wait(), self._tail, result=child.result)
         end = asyncio.ensure_future(child.wait())
@@ -250,15 +252,20 @@ class JobRun:
         return outcome.CompletedCommand(await end, self._tail, timed_out_s, child.result)
 
     def _begin(self, program: Program, term_s: float | None, *, pooled: bool) -> ChildProcess | PooledRun:
-        """Begin the run: in a process that has served others where it may, or in a new one."""
+        """Start the run, in a reusable process if possible."""
         job, own = self.job, self._own_environment(term_s)
         privileges = self._options.new_privileges
         warm = self._warm(program, own)
         if warm is not None and pooled:
             run = pooled_run(
-                warm, self._watchdog, cwd=program.cwd, data=job.text, listener=self._handle_line,
-                until=self._kill_at, new_privileges=privileges,
-            )  # fmt: skip
+                warm,
+                self._watchdog,
+                cwd=program.cwd,
+                data=job.text,
+                listener=self._handle_line,
+                until=self._kill_at,
+                new_privileges=privileges,
+            )
             if run is not None:
                 self._folder = run.folder
                 return run
@@ -281,17 +288,20 @@ class JobRun:
         )
 
     def _warm(self, program: Program, own: Mapping[str, str]) -> Warm | None:
-        """Return how a process of a function is forked; None where each has an interpreter of its own."""
+        """Return how to fork a process for a function, or None if each run starts an interpreter."""
         function = program.function
         if function is None:
             return None
         return Warm(
-            function.template, env={**self._options.base_environment, **program.env},
-            function=(function.module, function.name), own=own, runs_max=self._options.process_jobs_max,
-        )  # fmt: skip
+            function.template,
+            env={**self._options.base_environment, **program.env},
+            function=(function.module, function.name),
+            own=own,
+            runs_max=self._options.process_jobs_max,
+        )
 
     def _limits(self, program: Program) -> tuple[float | None, float | None]:
-        """Return the seconds until TERM and until KILL: of several limits the smaller, None where none is."""
+        """Return the seconds until TERM and until KILL, the smallest of all limits, or None."""
         options, reply = self._options, self.job.reply
         limits = [(limit, options.grace_s) for limit in (options.timeout_s, program.timeout_s) if limit]
         if reply.run_timeout:
@@ -302,7 +312,7 @@ class JobRun:
         return min(limit for limit, _ in limits), min(limit + grace for limit, grace in limits)
 
     def _environment(self, folder: str, program: Program) -> dict[str, str]:
-        """Return the variables that are not of this run alone."""
+        """Return the variables that are common to all runs of the program."""
         return {
             "TMPDIR": folder,
             **self._options.base_environment,
@@ -312,7 +322,7 @@ class JobRun:
         }
 
     def _own_environment(self, term_s: float | None) -> dict[str, str]:
-        """Return the variables that are of this run alone."""
+        """Return the variables that belong to this run only."""
         reply = self.job.reply
         own = {
             "BEDROCK_JOB_ID": str(reply.job_id),
@@ -341,7 +351,7 @@ class JobRun:
 
 
 def _remove(folder: str) -> None:
-    """Remove the folder of a run with all that is in it; if we die, the command's guard does."""
+    """Remove the folder of a run; if the worker dies, the guard does it."""
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
         event(logging.WARNING, "folder not removed", folder=folder)

@@ -1,6 +1,6 @@
-"""What the kernel knows of processes below us: who adopts orphans, who may look into us, control groups.
+"""Process control through the kernel: subreapers, memory protection, control groups.
 
-It knows the standard library and nothing of this package: watchdog and guards are made of it.
+Imports only the standard library, since watchdog and guards use it.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from collections.abc import Collection
 from contextlib import suppress
 
 END_S = 5.0
-"""Time in which everything that a command left must be gone; what is not is told."""
+"""Time limit for killing all that a command left; the rest is reported."""
 
 PAUSE_S, PAUSE_MAX_S = 0.001, 0.1
 """Pauses between two rounds of killing: the first, doubled up to the last."""
 
 NEVER = float("inf")
-"""The monotonic moment of what is not to happen."""
+"""Monotonic time of something that never happens."""
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
-prctl = ctypes.PyDLL(None).prctl  # looked up before any fork; PyDLL keeps the interpreter's lock as it is
+prctl = ctypes.PyDLL(None).prctl  # looked up before any fork; PyDLL does not release the GIL
 prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 def protect() -> None:
-    """Let no process of the same user read our memory and our environment; there is no core file either."""
+    """Prevent processes of the same user from reading our memory and environment."""
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def adopt() -> None:
-    """Become the parent of every orphan below us."""
+    """Become the parent of all orphans below us (subreaper)."""
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_children(keep: Collection[int] = (), seconds: float = END_S) -> int:
-    """Kill and reap all children but those to keep, and what becomes a child thereby.
+    """Kill and reap all children except those to keep, including children inherited meanwhile.
 
-    Return how many are left after some seconds: of another user, or held by the kernel.
+    Returns how many are left after the time limit: those of another user, or held by the kernel.
     """
     pause, deadline = PAUSE_S, time.monotonic() + seconds
     while reap(0) and (found := [pid for pid in _children() if pid not in keep]):
@@ -55,7 +55,7 @@ def end_children(keep: Collection[int] = (), seconds: float = END_S) -> int:
 
 
 def reap(but: int) -> bool:
-    """Reap the children that have ended, up to one that is to stay; tell whether there are others."""
+    """Reap ended children, but not ``but``; return whether there are other children."""
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid == but:
@@ -67,19 +67,19 @@ def reap(but: int) -> bool:
 
 
 def only_child(pid: int) -> bool:
-    """Tell whether one child that lives is the only one; reaps those that have ended."""
+    """Return whether a living child is the only one; reaps ended children."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
             found = [int(child) for child in file.read().split()]
     except OSError:  # not in every kernel
         reap(0)
         found = _children()
-    # The list may lack somebody where another child ended meanwhile; that one has then to be reaped.
+    # The list may be incomplete if another child ended meanwhile; that one must then be reaped.
     return found == [pid] and os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def _children() -> list[int]:
-    """Return our children; the kernel's own list of them is not in every kernel."""
+    """Return our children; not every kernel has a list of them."""
     ours, found = str(os.getpid()).encode(), []
     for name in os.listdir("/proc"):  # noqa: PTH208  light: this runs for each command that left something
         if name.isdigit():
@@ -90,11 +90,11 @@ def _children() -> list[int]:
 
 
 STOPPED, DEAD = ("T", "t"), ("", "Z", "X")
-"""States of processes that stand still, as somebody stopped or traces them, and of those that have ended."""
+"""States of stopped or traced processes, and of ended ones."""
 
 
 def state_of(pid: int) -> str:
-    """Return the letter that the kernel shows for the state of a process, empty if there is none."""
+    """Return the kernel's state letter of a process, empty if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             return file.read().rpartition(b")")[2].split()[0].decode()
@@ -103,19 +103,19 @@ def state_of(pid: int) -> str:
 
 
 class Stops:
-    """Continues processes of ours that somebody stopped; one that is stopped again is killed.
+    """Resumes our processes when they are stopped; kills them if they are stopped again.
 
-    A command may send SIGSTOP to every process of its user, so also to those that are to end it.
+    A command may send SIGSTOP to all processes of its user, including its guard.
     """
 
     def __init__(self) -> None:
-        """Begin with processes that nobody has stopped."""
+        """Start without stopped processes."""
         self._continued: set[int] = set()
 
     def end(self, pid: int, handle: int) -> bool:
-        """Continue or kill a process that was stopped; return whether it was killed.
+        """Resume or kill a stopped process; return whether it was killed.
 
-        ``handle`` is its pidfd: the signal meets no other process.
+        ``handle`` is its pidfd, so that the signal cannot reach another process.
         """
         again = pid in self._continued
         self._continued.add(pid)
@@ -129,7 +129,7 @@ class Stops:
 
 
 def was_stopped(pid: int) -> bool:
-    """Return whether a child was stopped since this was last asked."""
+    """Return whether a child was stopped since the last call."""
     try:
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) is not None
     except ChildProcessError:
@@ -137,22 +137,22 @@ def was_stopped(pid: int) -> bool:
 
 
 class ControlGroup:
-    """A control group (version 2) for one command, where ours may be written to; it needs no controller."""
+    """A control group (version 2) for one command, if we may create one; it needs no controllers."""
 
     def __init__(self, parent: str, guard: int) -> None:
-        """Belong to a guard, below a folder of the kernel's; nothing is made yet."""
+        """Name the group of a guard, without creating it."""
         self.path = f"{parent}/bedrock-run-{guard}"
         self.members: int | None = None
-        """A handle of the file by which a process joins it, once it was made here."""
+        """Handle of the file through which a process joins it, if it was created here."""
 
     @classmethod
     def at(cls, path: str) -> ControlGroup:
-        """Return the one with this folder."""
+        """Return the group with this path."""
         parent, _, name = path.rpartition("/")
         return cls(parent, int(name.rpartition("-")[2]))
 
     def make(self) -> None:
-        """Make it; raises OSError."""
+        """Create the group; raises OSError."""
         os.mkdir(self.path)  # noqa: PTH102
         if not os.path.exists(f"{self.path}/cgroup.kill"):  # noqa: PTH110  Linux before 5.14
             os.rmdir(self.path)  # noqa: PTH106
@@ -160,16 +160,16 @@ class ControlGroup:
         self.members = os.open(f"{self.path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
     def join(self) -> None:
-        """Move the calling process into it."""
+        """Move the calling process into the group."""
         self._write("cgroup.procs", b"0")
 
     def kill(self) -> None:
-        """Kill all in it at once, however fast it forks."""
+        """Kill all its processes at once, however fast they fork."""
         with suppress(OSError):
             self._write("cgroup.kill", b"1")
 
     def remove(self) -> None:
-        """Remove it; one that somebody is still in stays."""
+        """Remove the group, unless it still has processes."""
         with suppress(OSError):
             os.rmdir(self.path)  # noqa: PTH106
 
@@ -182,7 +182,7 @@ class ControlGroup:
 
 
 def own_control_group() -> str | None:
-    """Return the folder of our control group where we may make others in it, else None."""
+    """Return the path of our control group if we may create others in it, else None."""
     try:
         with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123
             mounts = [line.split() for line in file if b" - cgroup2 " in line]

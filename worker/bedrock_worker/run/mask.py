@@ -1,6 +1,6 @@
-"""Takes secrets out of what a command prints or returns, in plain text, in JSON and in base64.
+"""Redacts secrets in output and results, in plain text, JSON and base64.
 
-It knows texts only. It cannot find a secret that a command spells backwards, splits over lines or encrypts.
+A secret that a command reverses, splits over lines or encrypts is not found.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from bedrock_worker.policy.rules import SECRET_CHARS_MIN
 from bedrock_worker.report.line_splitter import CUT
 
 MASKED = "***"
-"""What stands where a secret was."""
+"""Replacement of a secret."""
 
 _URL_SAFE = str.maketrans("+/", "-_")
 
 
 class Mask:
-    """Masks some secrets. Without any it changes nothing."""
+    """Redacts some secrets; without any it changes nothing."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """Mask these, and each line of them that is long enough to be one."""
+        """Redact these, and each of their lines that is long enough to be a secret."""
         parts = {
             part
             for secret in secrets
@@ -36,10 +36,10 @@ class Mask:
         self._pattern = re.compile("|".join(map(re.escape, self._forms))) if forms else None
 
     def __call__(self, text: str) -> str:
-        """Return a text with every secret in it replaced.
+        """Return a text with every secret replaced.
 
-        A line that was cut (``line_splitter.CUT``) may end inside a secret; what is left of it is replaced
-        as well.
+        A truncated line (``line_splitter.CUT``) may end within a secret, whose beginning is then replaced as
+        well.
         """
         if self._pattern is None:
             return text
@@ -68,7 +68,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _base64_inside(secret: bytes, offset: int) -> str:
-    """Return the characters that a secret has in the base64 of anything that holds it at 3n + offset."""
+    """Return the base64 characters of a secret at an offset of 3n + ``offset`` in any encoded text."""
     encoded = base64.b64encode(bytes(offset) + secret).decode()
     first = (offset * 8 + 5) // 6
     return encoded[first : (offset + len(secret)) * 8 // 6]

@@ -1,6 +1,6 @@
-"""Words with handles between worker, guard and process: large texts go through memory that is shared.
+"""Messages with file handles between worker, guard and process; large texts use shared memory.
 
-Knows no meaning. Both ends are sockets that keep words apart (``SOCK_SEQPACKET``).
+Both ends are sockets that preserve message boundaries (``SOCK_SEQPACKET``).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import socket
 from collections.abc import Sequence
 
 INLINE_BYTES_MAX = 32_768
-"""Size of what goes through the socket itself; the kernel's buffers hold several times as much."""
+"""Max size sent through the socket itself; the kernel's buffers hold several times as much."""
 
 LARGE = b"large "
-"""Marks a word whose text is in the first handle."""
+"""Prefix of a message whose text is in the first handle."""
 
 
 def send(way: socket.socket, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> None:
@@ -32,7 +32,7 @@ def send(way: socket.socket, word: bytes, text: bytes = b"", handles: Sequence[i
 
 
 def receive(way: socket.socket, handles_max: int) -> tuple[bytes, bytes, list[int]]:
-    """Wait for a word, its text and its handles; the word is empty where nobody is there any more."""
+    """Wait for a word, its text and its handles; the word is empty if the peer is gone."""
     try:
         found, handles, _, _ = socket.recv_fds(way, INLINE_BYTES_MAX + 64, handles_max + 1)
     except ConnectionResetError:

@@ -1,7 +1,7 @@
-"""A process for functions that is used again: the worker gives it each run itself, and hears of its end.
+"""A reusable process for functions, to which the worker gives runs directly.
 
-Nobody stands between the two while all goes well. Its guard waits for its end, and is told by the worker
-where it is to be signalled or ended; where the worker itself stands still, an alarm tells the guard.
+The guard only waits for its exit, and signals or kills it on request. If the worker hangs, a timer notifies
+the guard.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from bedrock_worker.run.watchdog_client import WatchdogClient
 
 WORD_BYTES = 65_536
-"""Size of one read of what it says: the end of a run, with a short result."""
+"""Size of one read of a message: the end of a run, with a short result."""
 
 Hear = Callable[[dict[str, Any]], None]
-"""Takes how a run ended."""
+"""Called with the end of a run."""
 
 
 class PooledProcess:
@@ -38,11 +38,10 @@ class PooledProcess:
     def __init__(
         self, way: socket.socket, pid: int, *, kind: bytes, folder: str, data: str, runs: int
     ) -> None:
-        """Listen; ``kind`` says what it may run, ``folder`` is its own, and it may serve so many ``runs``.
+        """Listen to a process with its own ``folder`` that may serve this many ``runs`` of a ``kind``.
 
-        ``data`` is the job of the run that it has done already.
-
-        Raises OSError, and closes the way, where the machine is full.
+        ``data`` is the job of the run that it has done already. Raises OSError, and closes the socket, if the
+        machine is out of resources.
         """
         self._way, self.pid, self.kind, self.folder, self._runs = way, pid, kind, folder, runs
         try:
@@ -54,16 +53,16 @@ class PooledProcess:
         self._hear: Hear | None = None
         self._data, self._data_before = data, ""
         self.unread = False
-        """Whether it died without having read the run that it was given last."""
+        """True if it died without reading its last run."""
         asyncio.get_running_loop().add_reader(way.fileno(), self._read)
 
     @property
     def alive(self) -> bool:
-        """Tell whether it may be given a run."""
+        """Return whether it can take a run."""
         return self._way.fileno() >= 0
 
     def begin(self, head: bytes, data: str, until: float, hear: Hear) -> None:
-        """Give it a run, whose end ``hear`` hears; raises OSError where it is dead, or cannot take it."""
+        """Give it a run and call ``hear`` at its end; raises OSError if it is dead or cannot take it."""
         self._runs -= 1
         self._data, self._data_before = data, self._data
         self.alarm.set(until)
@@ -71,13 +70,13 @@ class PooledProcess:
         self._hear = hear
 
     def rest(self) -> None:
-        """Be without a run."""
+        """Mark the process as idle."""
         self._hear = None
         if self.alive:
             self.alarm.set(NEVER)
 
     def close(self) -> None:
-        """Let go of it; it ends where it has no run."""
+        """Close the connection; an idle process exits."""
         if self.alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
@@ -85,19 +84,19 @@ class PooledProcess:
             self.alarm.close()
 
     def read_rest(self) -> None:
-        """Hear what it said before it died."""
+        """Read the messages that it sent before it died."""
         while self.alive and self._read():
             pass
 
     def never_began(self) -> bool:
-        """Tell whether it was killed before it began the run that it was given last.
+        """Return whether it was killed before it began its last run.
 
-        It begins a run with putting its job into the folder; the kernel may have read it for one who was
-        dying.
+        It begins a run by writing the job into its folder; a dying process may have read the request without
+        doing so.
         """
         if self.unread:
             return True
-        if self._data == self._data_before:  # the file tells nothing
+        if self._data == self._data_before:  # the file is inconclusive
             return False
         try:
             handle = os.open(f"{self.folder}/{DATA_FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -107,7 +106,7 @@ class PooledProcess:
             return False
 
     def _read(self) -> bool:
-        """Hear one word; tell whether there was one."""
+        """Read one message; return whether there was one."""
         try:
             word = self._way.recv(WORD_BYTES)
         except BlockingIOError:
@@ -116,7 +115,7 @@ class PooledProcess:
             word, self.unread = b"", True
         except OSError:
             word = b""
-        if not word:  # its guard tells the rest
+        if not word:  # its guard reports the rest
             asyncio.get_running_loop().remove_reader(self._way.fileno())
         elif self._hear is not None:
             self._hear(read_end(word))
@@ -124,11 +123,11 @@ class PooledProcess:
 
 
 class NeverBegan(Exception):
-    """A process was killed before it began the run that it was given; another may do it."""
+    """A process was killed before it began its run, which another process can perform."""
 
 
 class PooledRun:
-    """One run in such a process; to whoever waits for its end it is what ``ChildProcess`` is."""
+    """One run in such a process, with the interface of ``ChildProcess``."""
 
     def __init__(
         self,
@@ -140,10 +139,10 @@ class PooledRun:
         until: float,
         listener: Listener,
     ) -> None:
-        """Begin a run in the process of a guard; raises OSError where that is dead.
+        """Start a run in the process of a guard; raises OSError if the process is dead.
 
-        ``head`` says as JSON what is run, ``data`` is the text of its job; ``until`` is the monotonic moment
-        at which it is to be killed, even if we stand still.
+        ``head`` describes the run as JSON, ``data`` is the text of its job; the guard kills it at the
+        monotonic time ``until`` even if the worker hangs.
         """
         assert guard.process is not None
         self._guard, self._watchdog, self._process = guard, watchdog, guard.process
@@ -162,10 +161,10 @@ class PooledRun:
         return self._process.pid
 
     async def wait(self) -> int:
-        """Wait for the end and return the exit status, negative for the signal that ended it.
+        """Wait for the end and return the exit status, negative for a signal.
 
-        Raises NeverBegan where its process was dead, but not known to be, when it was begun. Where it left
-        somebody, they have been killed by then, and its last output has been heard.
+        By then all leftover processes have been killed and all output was read. Raises NeverBegan if the
+        process was already dead when the run was given to it.
         """
         status = await self._ended
         drain(self._guard.pumps)
@@ -175,33 +174,33 @@ class PooledRun:
 
     @property
     def folder(self) -> str:
-        """Return the folder of its process, which is its own while it runs."""
+        """Return the folder of its process."""
         return self._process.folder
 
     @property
     def result(self) -> str | None:
-        """Return the result that it told, None where it told none."""
+        """Return the result that it reported, or None."""
         found: str | None = self._found.get("result")
         return found
 
     @property
     def running(self) -> bool:
-        """Tell whether it is not known to have ended."""
+        """Return whether it may still be running."""
         return not self._ended.done()
 
     def until(self, moment: float) -> None:
-        """Let the guard kill it at a monotonic moment."""
+        """Set the monotonic time at which the guard kills it."""
         self._process.alarm.set(moment)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the whole group; the process is not used again."""
+        """Signal the whole process group; the process is not reused."""
         self._told = True
         self._guard.tell(b"signal %d" % number)
         if number == signal.SIGKILL:
             self._watchdog.expect_end(self._guard, self._process.pid, lambda: self.running)
 
     def close(self) -> None:
-        """Be done with it: what still runs ends."""
+        """Release the run; if it is still running, it is killed."""
         if not self._guard.alive:
             return
         if self._ended.done() and not self.left:
@@ -210,7 +209,7 @@ class PooledRun:
             self._watchdog.over(self._guard, killed=False)
 
     def _hear(self, found: dict[str, Any]) -> None:
-        """Take what the process says: it is believed where nothing was signalled and nothing is left."""
+        """Handle a message; it is trusted only if nothing was signalled and nothing is left."""
         if "exit" in found:
             self._found = found
         elif "done" in found and not self._told:
@@ -222,11 +221,11 @@ class PooledRun:
             self._guard.tell(b"retire %d" % self._process.pid)
 
     def _hear_guard(self, found: dict[str, Any] | None) -> None:
-        """Take that the process has ended; where the guard was killed, the kernel has killed it as well."""
+        """Handle the end of the process; if its guard was killed, the kernel has killed the process too."""
         if found is not None:
             self._process.read_rest()
         if self._ended.done():
-            self.folder_left = True  # nobody clears it any more
+            self.folder_left = True  # nothing else removes it any more
             return
         if found is None:
             self.folder_left = self.signalled = True

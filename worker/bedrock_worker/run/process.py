@@ -1,7 +1,7 @@
-"""One command while it runs: asked for, listened to, signalled as a group, and its end.
+"""One command while it runs: starting, reading its output, signalling its group, and its end.
 
-Knows nothing of jobs or of servers. Linux only. The command is a child of its guard (``watchdog``), which
-does to it what is said here, and ends all that it started.
+The command is a child of its guard (``watchdog``), which carries out what is requested here and kills all
+descendants. Linux only.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from bedrock_worker.run.pump import Listener, Pump
 from bedrock_worker.run.watchdog_client import WatchdogClient
 
 START_S = 30.0
-"""Time for the guard to start the command; a watchdog that does not take longer to do so stands still."""
+"""Time for the guard to start the command; a watchdog that takes longer is considered hung."""
 
 GUARDS_MAX = 8
-"""Guards that one command tries: those without a command may all have been killed just now."""
+"""Guards tried for one command: the idle ones may all have just been killed."""
 
 DRAIN_S = 1.0
-"""Time for the rest of the output once all has ended: only what may live on still holds it open."""
+"""Time for the rest of the output after the end; only processes that may live on still hold the pipe."""
 
 MAY_PASS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
-"""Why a command cannot be started just now: the machine is full, or its program is being written."""
+"""Temporary reasons for a failed start: the machine is out of resources, or the program is being written."""
 
 PROGRAM_CHARS_MAX = 200
-"""How much of a program's name an error shows, so that the reason behind it is not cut off."""
+"""Length of a program's name in errors, so that the reason after it is not cut off."""
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A Python function that runs in a process forked by one that has imported its module."""
+    """A Python function to run in a process forked from one that has imported its module."""
 
     template: Sequence[str]
     """The command that imports and forks."""
     env: Mapping[str, str]
-    """What it is given: nothing of any job."""
+    """Its environment, without anything of a job."""
     function: tuple[str, str]
     """Its module and its name."""
     own: Mapping[str, str]
-    """The variables that are of this run alone."""
+    """The variables of this run only."""
     runs_max: int
     """How many runs one process may serve."""
 
 
 class CannotStart(Exception):
-    """A command cannot be started, and trying again would not help; names the program and the reason."""
+    """A command cannot be started, and retrying would not help; names the program and the reason."""
 
 
 class ChildProcess:
@@ -83,12 +83,12 @@ class ChildProcess:
         warm: Warm | None = None,
         progress: bool = False,
     ) -> None:
-        """Have a command started, with a new ``folder`` in which ``data`` is a file, and its stdin.
+        """Request the start of a command, with a new ``folder`` that holds ``data``, its stdin.
 
-        ``until`` is the monotonic moment at which its guard is to kill it, even if we stand still. The folder
-        is removed if we die. With ``progress``, handle 3 is a pipe whose lines the listener gets as a stream
-        of that name; a process for functions always has one. Raises OSError where nothing can be started just
-        now, and ValueError for a NUL in an argument or a variable.
+        The guard kills it at the monotonic time ``until`` even if the worker hangs, and removes the folder if
+        the worker dies. With ``progress``, handle 3 is a pipe whose lines the listener receives as that
+        stream; a process for functions always has it. Raises OSError if it cannot be started at the moment,
+        and ValueError for a NUL in an argument or a variable.
         """
         self._argv, self._cwd, self._watchdog, self._warm = argv, cwd, watchdog, warm
         self._streams = ("out", "err", PROGRESS) if progress or warm is not None else ("out", "err")
@@ -96,15 +96,20 @@ class ChildProcess:
         where = _where(cwd)
         check([*argv, *env, *env.values(), where, str(folder)])
         head: dict[str, object] = {
-            "until": None if until == NEVER else until, "folder": str(folder), "env": env, "cwd": where
-        }  # fmt: skip
+            "until": None if until == NEVER else until,
+            "folder": str(folder),
+            "env": env,
+            "cwd": where,
+        }
         self._kind = template = b""
         self._folder, self._data = str(folder), data
         if warm is None:
             head |= {
-                "argv": argv, "limits": [] if limits is None else limits.wanted(),
-                "nice": 0 if limits is None else limits.nice, "privileges": new_privileges,
-            }  # fmt: skip
+                "argv": argv,
+                "limits": [] if limits is None else limits.wanted(),
+                "nice": 0 if limits is None else limits.nice,
+                "privileges": new_privileges,
+            }
         else:
             head |= {"function": warm.function, "runs_max": warm.runs_max, "own": warm.own}
             self._kind = template = kind_of(warm, where, new_privileges)
@@ -127,7 +132,7 @@ class ChildProcess:
             raise OSError(errno.EAGAIN, "no guard stays")
 
     def _give(self, head: bytes, template: bytes, data: str, listener: Listener) -> None:
-        """Give the guard what to start; a process that serves several runs keeps its output."""
+        """Pass the request to the guard; a process that serves several runs keeps its output pipes."""
         self._pumps = self._guard.pumps if self._warm is not None else []
         made: list[Pump] = []
         pipes: list[int] = []
@@ -151,7 +156,7 @@ class ChildProcess:
     async def started(self) -> int:
         """Wait until the command runs and return its process id.
 
-        Raises CannotStart where it cannot be started, OSError where it cannot be just now.
+        Raises CannotStart if it cannot be started, OSError if it cannot be started at the moment.
         """
         if not self._started.done():
             late = asyncio.get_running_loop().call_later(START_S, self._start_late)
@@ -174,10 +179,10 @@ class ChildProcess:
         raise CannotStart(_why_not(self._argv[0], self._cwd, error))
 
     async def wait(self) -> int:
-        """Wait for the end and return the exit status, negative for the signal that ended it.
+        """Wait for the end and return the exit status, negative for a signal.
 
-        All that it started has been killed by then, and its last output has been heard. A process for
-        functions may stay for further runs; it has no child then, nor a thread of the run.
+        By then all descendants have been killed and all output was read. A process for functions may stay for
+        further runs; it has no children and no threads of the run by then.
         """
         found = await self._ended
         for pump in self._pumps:
@@ -198,42 +203,42 @@ class ChildProcess:
 
     @property
     def left(self) -> int:
-        """Return how many processes could not be ended, once ``wait`` is over."""
+        """Return how many processes could not be killed, after ``wait``."""
         return int(self._ended.result()["left"])
 
     @property
     def result(self) -> str | None:
-        """Return the result that the process told itself, once ``wait`` is over; None where it told none."""
+        """Return the result that the process reported itself, or None, after ``wait``."""
         found: str | None = self._ended.result().get("result")
         return found
 
     @property
     def signalled(self) -> bool:
-        """Tell whether a signal of ours came before its end, once ``wait`` is over."""
+        """Return whether we signalled it before its end, after ``wait``."""
         return bool(self._ended.result()["signalled"])
 
     @property
     def folder_left(self) -> bool:
-        """Tell whether its folder may still be there; where it held only the job it is gone with the end."""
+        """Return whether its folder may still exist; a folder with only the job is already removed."""
         return self._folder_left
 
     @property
     def running(self) -> bool:
-        """Tell whether it is not known to have ended, or not to have been started."""
+        """Return whether it may still be running or starting."""
         return not self._ended.done()
 
     def until(self, moment: float) -> None:
-        """Let the guard kill it at a monotonic moment, unless another is set before it."""
+        """Set the monotonic time at which the guard kills it, unless an earlier one is set later."""
         self._guard.tell(f"until {moment!r}".encode())
 
     def signal(self, number: int) -> None:
-        """Send a signal to the whole group."""
+        """Signal the whole process group."""
         self._guard.tell(b"signal %d" % number)
         if number == signal.SIGKILL:
             self._watchdog.expect_end(self._guard, self.pid, lambda: self.running)
 
     def close(self) -> None:
-        """Be done with it: what still runs ends, and a folder that is left is removed."""
+        """Release the command: kill it if it is running, and remove its folder."""
         if self._guard.alive:
             over = self._ended.done() and not self.left
             if over or (self._started.done() and not self.pid):
@@ -253,10 +258,10 @@ class ChildProcess:
             self._started.set_result({"late": True})
 
     def _hear(self, found: dict[str, Any] | None) -> None:
-        """Take what the guard says; where it was killed, the kernel has killed the command with it."""
+        """Handle a message of the guard; if the guard was killed, the kernel has killed the command too."""
         if found is None:
             self._folder_left = True
-            if not self._started.done():  # it may have begun, unless the guard never heard of it
+            if not self._started.done():  # it may have started, unless the guard never received it
                 never = {"error": errno.EAGAIN, "in": ""}
                 self._started.set_result(never if self._guard.unread else {"started": 0})
             if not self._ended.done():
@@ -285,11 +290,11 @@ class ChildProcess:
 
 
 def kind_of(warm: Warm, cwd: str, new_privileges: bool) -> bytes:
-    """Return what a guard needs to start a template, as JSON: the same for each run of a function."""
+    """Return the JSON with which a guard starts a template; cached, as it is the same for each run."""
     return _template(tuple(warm.template), tuple(warm.env.items()), cwd, new_privileges)
 
 
-@lru_cache(maxsize=64)  # one for each function of a module
+@lru_cache(maxsize=64)  # one per function of a module
 def _template(argv: Sequence[str], env: Sequence[tuple[str, str]], cwd: str, privileges: bool) -> bytes:
     given = {"argv": argv, "env": dict(env), "cwd": cwd, "limits": [], "nice": 0, "privileges": privileges}
     return line_of(given)
@@ -305,7 +310,7 @@ def pooled_run(
     until: float,
     new_privileges: bool,
 ) -> PooledRun | None:
-    """Begin a run in a process that has served others; return None where there is none.
+    """Start a run in a process that has served others, or return None if there is none.
 
     Raises ValueError for a NUL in a variable.
     """
@@ -324,7 +329,7 @@ def pooled_run(
 
 
 def line_of(value: Mapping[str, object]) -> bytes:
-    """Return a line of JSON; half of a surrogate pair, which stands for a byte of no text, is escaped."""
+    """Return a line of JSON; lone surrogates, which stand for undecodable bytes, are escaped."""
     try:
         return msgspec.json.encode(value)  # a fraction of the time that `dumps` takes
     except UnicodeEncodeError:
@@ -332,12 +337,12 @@ def line_of(value: Mapping[str, object]) -> bytes:
 
 
 def _where(cwd: Path | None) -> str:
-    """Return the folder where a program begins: the guard stands elsewhere."""
+    """Return the folder in which a program starts; the guard's own is different."""
     return os.getcwd() if cwd is None else str(cwd)  # noqa: PTH109
 
 
 def check(texts: Iterable[str]) -> None:
-    """Raise ValueError where a program cannot be given these texts."""
+    """Raise ValueError if these texts cannot be passed to a program."""
     if b"\0" in os.fsencode("".join(texts)):
         raise ValueError("embedded null byte")
 
@@ -348,6 +353,6 @@ def _shown(program: str) -> str:
 
 
 def _why_not(program: str, cwd: Path | None, error: OSError) -> str:
-    """Say why a program does not start: its folder and its own file fail in the same words otherwise."""
+    """Describe why a program does not start; otherwise its folder and its file give the same error."""
     where = f" in {cwd}" if cwd is not None and str(error.filename) == str(cwd) else ""
     return f"cannot start {_shown(program)}{where}: {error.strerror or error}"

@@ -1,7 +1,7 @@
-"""What a run may change of its process that a further run in it would feel, beside what lies in memory.
+"""Detects changes of process state that would affect the next run, except those in memory.
 
-A process for several runs notes its state before the first one and looks after each. It knows the standard
-library. Linux only.
+A reusable process records its state before the first run and compares it after each. Imports only the
+standard library. Linux only.
 """
 
 from __future__ import annotations
@@ -23,37 +23,36 @@ IN_STATUS = (
     *(b"Umask", b"Uid", b"Gid", b"Groups", b"Threads", b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn"),
     *(b"CapEff", b"NoNewPrivs", b"Seccomp", b"Cpus_allowed"),
 )
-"""Lines of ``/proc/self/status`` that are compared: threads (the kernel's, so also those that Python does not
-know), signals, the umask, rights, processors."""
+"""Compared lines of ``/proc/self/status``: threads (including those unknown to Python), signals, the umask,
+privileges, processors."""
 
 LIBRARY_SIGNALS = 0b11 << 31
-"""Signals 32 and 33, which the C library catches for itself when the first thread begins."""
+"""Signals 32 and 33, which the C library handles once the first thread starts."""
 
 FILES = ("status", "limits", "timers")
-"""Files of the process in ``/proc``; a kernel may be without ``timers``."""
+"""Files in ``/proc`` of the process; not every kernel has ``timers``."""
 
 READ_BYTES = 16_384
-"""Size of one read of them: each is some 1,500 bytes long."""
+"""Size of one read of them: each has some 1,500 bytes."""
 
 ITIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 OFF = (0.0, 0.0)
-"""What a timer says that is not set."""
+"""State of a timer that is not set."""
 
 THREAD_LOOKS, THREAD_PAUSE_S = 20, 0.001
-"""How often it looks again if there is a thread more, and the pause before: one that was joined may take a
-moment to end."""
+"""Retries if there is one more thread, and the pause between: a joined thread may take a moment to end."""
 
 
 _getsignal = sys.modules.get("_signal", signal).getsignal
-"""Like ``signal.getsignal``, which spends most of its time looking the handler up in an enum."""
+"""Like ``signal.getsignal``, which spends most of its time on the lookup in an enum."""
 
 
 class ProcessState:
-    """The state of this process as it is when this is made. It belongs to one process."""
+    """The state of this process at the time of creation."""
 
     def __init__(self) -> None:
-        """Note the state; raises OSError where the kernel does not show it."""
+        """Record the state; raises OSError if the kernel does not expose it."""
         self._files: list[int] = []
         for name in FILES:
             with suppress(FileNotFoundError):
@@ -82,9 +81,9 @@ class ProcessState:
         self._kernel, self._python = self._of_kernel(), self._of_python()
 
     def same(self) -> bool:
-        """Return whether the process is as it was; handles 1 and 2 lead again where they led.
+        """Return whether the process is unchanged; handles 1 and 2 are restored.
 
-        Call it when all that was printed has been flushed.
+        Call it after all output has been flushed.
         """
         try:
             for at, output in self._outputs:
@@ -100,7 +99,7 @@ class ProcessState:
             return False
 
     def _only_threads(self, found: tuple[Any, ...]) -> bool:
-        """Return whether nothing but the number of threads differs, and Python knows of no further one."""
+        """Return whether only the kernel's number of threads differs and Python has started none."""
         ours, theirs = list(self._kernel[0]), list(found[0])
         del ours[self._threads], theirs[self._threads]
         threading = sys.modules.get("threading")
@@ -113,38 +112,46 @@ class ProcessState:
         if wakeup != -1:
             signal.set_wakeup_fd(wakeup)
         return (
-            *self._read_status(status), others, wakeup,
+            *self._read_status(status),
+            others,
+            wakeup,
             [_getsignal(number) for number in self._caught],
             [signal.getitimer(kind) == OFF for kind in ITIMERS],
             [fcntl.fcntl(at, fcntl.F_GETFL) for at in (1, 2)],
-            os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0),
-        )  # fmt: skip
+            os.getpriority(os.PRIO_PROCESS, 0),
+            os.sched_getscheduler(0),
+        )
 
     def _read_status(self, status: bytes) -> tuple[tuple[bytes, ...], int]:
-        """Return the lines that are compared, and the signals that are caught.
+        """Return the compared lines and the handled signals.
 
-        If the parts of the file that hold them are as before, nothing has to be parsed.
+        Skips parsing if the relevant parts of the file are unchanged.
         """
         first, first_end, second, second_end = self._bounds
         at = status.find(second)
         parts = (
-            status[status.find(first) : status.find(first_end)], status[at : status.find(second_end, at)]
-        )  # fmt: skip
+            status[status.find(first) : status.find(first_end)],
+            status[at : status.find(second_end, at)],
+        )
         if parts == self._parts:
             return self._status
         lines = status.split(b"\n")
         found = self._lines(lines), int(lines[self._caught_at].split()[1], 16) & ~LIBRARY_SIGNALS
-        if not self._parts[0] or found == self._status:  # such as one more line that is not compared
+        if not self._parts[0] or found == self._status:  # for example an additional line that is not compared
             self._parts, self._status = parts, found
         return found
 
     def _of_python(self) -> tuple[Any, ...]:
         socket = sys.modules.get("socket")
         return (
-            sys.getrecursionlimit(), sys.gettrace(), sys.getprofile(), gc.isenabled(), time.tzname,
+            sys.getrecursionlimit(),
+            sys.gettrace(),
+            sys.getprofile(),
+            gc.isenabled(),
+            time.tzname,
             None if socket is None else socket.getdefaulttimeout(),
             locale.setlocale(locale.LC_ALL),
-        )  # fmt: skip
+        )
 
     def _streams_are_whole(self) -> bool:
         out, err, first_out, first_err = self._streams
@@ -159,12 +166,12 @@ class ProcessState:
 
 
 def is_closed(stream: Any) -> bool:
-    """Return whether nothing can be printed to a stream: there is none, or it is closed."""
+    """Return whether nothing can be printed to a stream because it is missing or closed."""
     return stream is None or bool(getattr(stream, "closed", False))
 
 
 def flushed() -> bool:
-    """Flush what was printed; return False, and say why, if it is lost. A closed stream has nothing left."""
+    """Flush a stream; on failure log why and return False. A closed stream has nothing to flush."""
     good = True
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     if sys.__stdout__ is not sys.stdout or sys.__stderr__ is not sys.stderr:
@@ -173,7 +180,7 @@ def flushed() -> bool:
         try:
             if is_closed(stream):
                 continue
-        except ValueError:  # what it was made of is another's by now
+        except ValueError:  # its handle belongs to something else by now
             pass
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""Carries the output of commands from their pipes to whoever listens, line by line. Knows no process."""
+"""Reads the output of commands from their pipes and passes it on line by line."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Callable, Sequence
 from bedrock_worker.report.line_splitter import LineSplitter
 
 READ_BYTES = 8_192
-"""Size of one read of a child's output: what it prints in between waits in the pipe, not in our memory."""
+"""Size of one read; further output waits in the pipe instead of our memory."""
 
 DRAIN_READS = 128
-"""Reads of what is left in a pipe at the end: as much as the largest one holds (``pipe-max-size``)."""
+"""Max reads of the rest of a pipe at the end: the capacity of the largest pipe (``pipe-max-size``)."""
 
 Listener = Callable[[str, str], None]
 """Called with the stream's name, ``out`` or ``err``, and a line."""
 
 
 class Pump:
-    """Carries one stream to its listener."""
+    """Reads one stream."""
 
     def __init__(self, pipe: int, name: str) -> None:
-        """Take a pipe, which is ours from now on."""
+        """Take over a pipe."""
         self.ended = asyncio.Event()
         self.listener: Listener = lambda *_: None
         self._pipe, self._name = pipe, name
@@ -32,13 +32,13 @@ class Pump:
         os.set_blocking(pipe, False)
 
     def begin(self) -> None:
-        """Read from now on; does nothing where it does so already, or has ended."""
+        """Start reading, unless it has started or ended."""
         if not self._begun and not self.ended.is_set():
             self._begun = True
             asyncio.get_running_loop().add_reader(self._pipe, self._read)
 
     def drain(self) -> None:
-        """Read what is there: who wrote it has ended, unless it may live on and goes on writing."""
+        """Read what is left: the writer has ended, unless it may live on and keeps writing."""
         for _ in range(DRAIN_READS):
             if self.ended.is_set():
                 return
@@ -46,16 +46,16 @@ class Pump:
                 break
 
     def fileno(self) -> int:
-        """Return the handle of the pipe, for as long as it has not ended."""
+        """Return the handle of the pipe, valid until the end."""
         return self._pipe
 
     def end_line(self) -> None:
-        """Take the last line as it is: the next one is of another run."""
+        """Complete the last line: the next one belongs to another run."""
         for line in self._lines.end():
             self.listener(self._name, line)
 
     def _read(self) -> bool:
-        """Read once; tell whether there was something."""
+        """Read once; return whether there was anything."""
         try:
             data = os.read(self._pipe, READ_BYTES)
         except BlockingIOError:
@@ -76,7 +76,7 @@ class Pump:
 
 
 def drain(pumps: Sequence[Pump]) -> None:
-    """Read what is left in several pipes: one question to the kernel if there is nothing, as mostly."""
+    """Read what is left in several pipes, with a single system call if there is nothing."""
     poll = select.poll()
     for pump in pumps:
         if not pump.ended.is_set():

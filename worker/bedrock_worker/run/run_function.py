@@ -1,10 +1,9 @@
 """``python -P -m bedrock_worker.run.run_function MODULE FUNCTION [FOLDER]``: runs one function for one job.
 
-The module is also looked for in the folder, but after the standard library: a ``json.py`` there hides
-nothing. It ends as commands do. The job comes in the file ``BEDROCK_DATA_FILE``, or on stdin. Exit status
-0: done, what was returned is in ``BEDROCK_RESULT``; 1: it raised; 102: ``Retry``; 101: ``Snooze``; 100:
-``Fail``; 103: the job's data is not for this version of the function. Why it failed is in a file beside the
-result. Imports nothing of the agent.
+The module is also searched in the folder, after the standard library, so that a ``json.py`` there shadows
+nothing. The job is read from the file ``BEDROCK_DATA_FILE``, or from stdin. Exit status 0: success, with the
+result in ``BEDROCK_RESULT``; 1: an exception; 102: ``Retry``; 101: ``Snooze``; 100: ``Fail``; 103: the job's
+data is for another version of the function. The error is written to a file next to the result.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from bedrock_worker.current import PROGRESS_VARIABLE, Job, begin, tell_progress_
 from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
 
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
-"""Exit statuses; what the last five mean is decided in ``outcome``."""
+"""Exit statuses; ``outcome`` defines the meaning of the last five."""
 
 ERROR_FILE = "error.json"
-"""The file beside that of the result which says why a function failed: ``error``, and its ``traceback``."""
+"""The file next to the result with the ``error`` and ``traceback`` of a failed function."""
 
 NOT_FLUSHED = 120
-"""Exit status, as Python's own, where the last output could not be written."""
+"""Exit status, like Python's own, if the last output could not be written."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,23 +51,23 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def print_line_by_line() -> None:
-    """Let what is printed be seen while the function runs."""
+    """Make output visible while the function runs."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
 
 NEAR_CHARS = 30
-"""How much of a result an error shows before what is wrong with it."""
+"""Length of the excerpt of a result in an error."""
 
 Write = Callable[[str], object]
-"""Takes the result of a run, a JSON object."""
+"""Called with the result of a run, a JSON object."""
 
 
 def run(module: str, function: str, given: str | None = None, write: Write | None = None) -> int:
-    """Run one function for the job that is given, and return the exit status.
+    """Run one function for a job, and return the exit status.
 
-    ``given`` is the job's text where it need not be read, and ``write`` takes the result that is not to be
-    left in the file ``BEDROCK_RESULT``.
+    ``given`` is the job's text if it is already read; ``write`` receives the result instead of the file
+    ``BEDROCK_RESULT``.
     """
     try:
         return _leave(_call(module, function, given), DONE, write)
@@ -77,7 +76,7 @@ def run(module: str, function: str, given: str | None = None, write: Write | Non
 
 
 def _failed(error: Exception, write: Write | None) -> int:
-    """Say how a function ended that raised, and return the exit status."""
+    """Report how a failed function ended, and return the exit status."""
     asked = _asked_for(error)
     if isinstance(asked, Snooze):
         print(asked, file=sys.stderr)
@@ -99,14 +98,13 @@ def _failed(error: Exception, write: Write | None) -> int:
 
 
 class Unfit(Exception):
-    """The job's data is for another version of the function: it has another argument, or lacks one."""
+    """The job's data is for another version of the function: an argument is unknown or missing."""
 
 
 def _asked_for(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
-    """Return what a function asked for by raising it, also within groups; None for an error like any other.
+    """Return the request that a function raised, also within exception groups, or None for other errors.
 
-    Of several the gravest counts: ``Fail``, an error like any other, the longest ``Retry``, the longest
-    ``Snooze``.
+    In a group the gravest counts: ``Fail``, another error, the longest ``Retry``, the longest ``Snooze``.
     """
     found = list(_leaves(error))
     if fails := [each for each in found if isinstance(each, Fail)]:
@@ -128,7 +126,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _traceback_of(error: BaseException) -> str:
-    """Return the traceback of an error without what led to the function: it begins in the user's code."""
+    """Return the traceback of an error, starting in the user's code."""
     found = traceback.TracebackException.from_exception(error)
     _begin_in_function(found, set())
     return "".join(found.format()).rstrip("\n")
@@ -146,17 +144,17 @@ def _begin_in_function(found: traceback.TracebackException, seen: set[int]) -> N
 
 
 _NOT_OF_USERS = (str(Path(__file__).parents[1]), f"{Path(os.__file__).parent}/asyncio/", "<frozen ")
-"""Where the calls are that lead to a function."""
+"""Prefixes of files whose frames precede those of a function."""
 
 
 def _last_line(error: BaseException) -> str:
-    """Return an error with its type, as a traceback ends."""
+    """Return an error with its type, like the last line of a traceback."""
     lines = list(traceback.TracebackException.from_exception(error).format_exception_only())
     return "".join(lines).strip()
 
 
 def _leave_error(error: str, text: str) -> None:
-    """Leave why the function failed for the worker, which reads its output if that is not possible."""
+    """Write the error to its file for the worker; if that fails, the worker uses the output."""
     path = os.environ.get("BEDROCK_RESULT")
     if path:
         with suppress(OSError):
@@ -165,7 +163,7 @@ def _leave_error(error: str, text: str) -> None:
 
 
 def job_given() -> dict[str, Any]:
-    """Return the job that this process was started for, as the server gave it."""
+    """Return the job of this process, as the server sent it."""
     path = os.environ.get("BEDROCK_DATA_FILE")
     text = Path(path).read_text(encoding="utf-8") if path else sys.stdin.read()
     found: dict[str, Any] = json.loads(text)
@@ -173,7 +171,7 @@ def job_given() -> dict[str, Any]:
 
 
 def prepare(module: str) -> None:
-    """Look at the functions that a module declares, so that no run has to."""
+    """Inspect the functions that a module declares, so that no run has to."""
     for declared in declared_in(module):
         _declared(declared.module, declared.function.__qualname__)
         if declared.expression is None:
@@ -187,7 +185,7 @@ def _arguments(function: Callable[..., Any]) -> Arguments:
 
 @cache
 def _declared(module: str, name: str) -> Declared:
-    """Return how a function was declared; raises LookupError where it was not."""
+    """Return the declaration of a function; raises LookupError."""
     for found in declared_in(module):
         if (found.module, found.function.__qualname__) == (module, name):
             return found
@@ -210,7 +208,7 @@ def _call(module: str, name: str, given: str | None) -> Any:
 
 
 def _call_with_data(function: Callable[..., Any], arguments: Arguments, job: Job) -> dict[str, Any] | None:
-    """Call a function with the job's data; return the new data with its result in it."""
+    """Call a function with the job's data; return the new data with its result."""
     repeats = bool(job.fields.get("repeat"))
     try:
         given = arguments.of_data(job.data, repeats=repeats)
@@ -226,7 +224,7 @@ def _call_with_data(function: Callable[..., Any], arguments: Arguments, job: Job
 
 
 def _awaited(returned: Any) -> Any:
-    """Return what a function returned; what a coroutine does, once it is done."""
+    """Return a returned value, or the result of a returned coroutine."""
     if not inspect.iscoroutine(returned):
         return returned
     import asyncio  # here, as it takes most of the time that this process needs to start
@@ -237,14 +235,18 @@ def _awaited(returned: Any) -> Any:
 def _job(given: dict[str, Any]) -> Job:
     due = os.environ.get("BEDROCK_SCHEDULED_FOR") or given["nextRun"]
     return Job(
-        id=given["jobID"], name=given["name"], data=given["data"], attempt=given.get("attempt", 1),
-        run_id=given.get("runID", 0), scheduled_for=datetime.fromisoformat(due).replace(tzinfo=UTC),
+        id=given["jobID"],
+        name=given["name"],
+        data=given["data"],
+        attempt=given.get("attempt", 1),
+        run_id=given.get("runID", 0),
+        scheduled_for=datetime.fromisoformat(due).replace(tzinfo=UTC),
         fields=given,
-    )  # fmt: skip
+    )
 
 
 def _leave(result: Any, status: int, write: Write | None) -> int:
-    """Leave a dict as the result, nothing for None, and return the status; raises for anything else."""
+    """Store a dict as the result, and return the status; None stores nothing, anything else raises."""
     if result is None:
         return status
     if not isinstance(result, dict):

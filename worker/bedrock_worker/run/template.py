@@ -1,8 +1,8 @@
-"""``python -P -m bedrock_worker.run.template MODULE [FOLDER]``: imports a module, and forks for its runs.
+"""``python -P -m bedrock_worker.run.template MODULE [FOLDER]``: imports a module and forks for its runs.
 
-Its guard asks on stdin, a socket, for a process with its first run; the worker gives that process one run
-after the other (``pooled``). A process serves as many runs as it may, and none after one that left something
-behind or changed its state (``process_state``). Imports nothing of the agent.
+The guard requests a process with its first run over stdin, a socket; the worker then gives that process
+further runs (``pooled``). A process is retired after its last run, or after a run that left something behind
+or changed the process state (``process_state``).
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ from bedrock_worker.run.kernel import ControlGroup
 from bedrock_worker.run.process_state import ITIMERS, OFF, ProcessState, flushed
 
 FORK_HANDLES = 4
-"""Handles that come with the wish for a process: its way to the guard, its output, its progress."""
+"""Handles passed with a request: the process's socket to the guard, its output, its progress."""
 
 RESULT_BYTES_MAX = 3_000
-"""Size of a result that is told with the end of its run; a larger one is left in its file."""
+"""Size of a result that is sent with the end of its run; a larger one stays in its file."""
 
 STAYS = (
-    run_function.DONE, run_function.SNOOZE, run_function.RETRY, run_function.FAIL_FOR_GOOD,
+    run_function.DONE,
+    run_function.SNOOZE,
+    run_function.RETRY,
+    run_function.FAIL_FOR_GOOD,
     run_function.UNFIT,
-)  # fmt: skip
-"""Exit statuses of functions that ended as they meant to; after another the process is not used again."""
+)
+"""Exit statuses of functions that ended normally; after any other the process is not reused."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     run_function.print_line_by_line()
     for folder in folders:
         look_in(folder)
-    before = dict(os.environb), os.getcwd()  # noqa: PTH109  compared with what it is afterwards
+    before = dict(os.environb), os.getcwd()  # noqa: PTH109  compared after the import
     try:
         importlib.import_module(module)
     except Exception:
@@ -58,20 +61,20 @@ def main(arguments: Sequence[str]) -> int:
         return run_function.RAISED
     imported = _Imported(*before)
     flushed()
-    for at in (1, 2):  # what it prints from now on belongs to no run
+    for at in (1, 2):  # later output belongs to no run
         os.dup2(nothing, at)
     run_function.prepare(module)
-    _renew_stdin(os.devnull)  # what is there need not be made in each fork
-    gc.freeze()  # its processes share the memory of what is there by now
+    _renew_stdin(os.devnull)  # prepared once instead of in each fork
+    gc.freeze()  # its processes share the memory of existing objects
     way.send(b'{"ready": true}')
     return _serve(way, imported)
 
 
 class _Imported:
-    """What the import of a module did to this process: each run finds it as if it had imported the module."""
+    """What importing a module changed in this process; each run sees it as if it had imported the module."""
 
     def __init__(self, environment: Mapping[bytes, bytes], folder: str) -> None:
-        """Note what has changed since, and take back what would end the template."""
+        """Record the changes, and revert those that would end the template."""
         now = dict(os.environb)
         self.set = {name: value for name, value in now.items() if environment.get(name) != value}
         self.unset = environment.keys() - now.keys()
@@ -83,7 +86,7 @@ class _Imported:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else the module, or the kernel, might reap for us
 
     def begin_process(self) -> None:
-        """Do what the import did to the process of a run alone."""
+        """Apply the process-specific changes of the import to a forked process."""
         if self._on_child not in (None, signal.SIG_DFL):
             signal.signal(signal.SIGCHLD, self._on_child)
 
@@ -94,14 +97,14 @@ class _Imported:
                 signal.setitimer(kind, *left)
 
     def end_run(self) -> None:
-        """End the timers of the module."""
+        """Cancel the module's timers."""
         for kind, left in self.timers:
             if left != OFF:
                 signal.setitimer(kind, 0.0)
 
 
 def _temporary_folder() -> str | None:
-    """Return the folder for temporary files that a module has chosen; None where it did not."""
+    """Return the temporary folder that a module chose, or None."""
     tempfile = sys.modules.get("tempfile")
     if tempfile is None or tempfile.tempdir is None:
         return None
@@ -114,13 +117,13 @@ def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
     while True:
         word, value, handles = packet.receive(way, FORK_HANDLES)
         if not word:
-            os._exit(run_function.DONE)  # what is to be done at the end is each run's
+            os._exit(run_function.DONE)  # exit handlers belong to the runs
         if word == b"reap":
             _, status = os.waitpid(int(value), 0)
             way.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
             continue
         ended, group, first, head = value.split(b"\n", 3)
-        # Done before the fork: each page of memory that the process touches is copied for it.
+        # Done before the fork, since each page that the process touches is copied.
         given = json.loads(head.decode())
         environment = _Environment(given["env"], imported)
         if not prepared:  # and so that each variable is there and has only to be changed
@@ -137,7 +140,7 @@ def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
                 _be_process(mine, ours, os.fsdecode(group), first, given, environment, imported, handles[1:])
         for handle in handles:
             os.close(handle)
-        if ended != b"0":  # the one before this one, of which the guard knows all
+        if ended != b"0":  # the previous one, which the guard has finished with
             os.waitpid(int(ended), 0)
 
 
@@ -151,7 +154,7 @@ def _be_process(
     imported: _Imported,
     handles: Sequence[int],
 ) -> NoReturn:
-    """Be a process for runs, the first of which came with the wish for it."""
+    """Run as a process for runs, the first of which came with the request."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != template:  # it died before we asked
@@ -168,7 +171,7 @@ def _be_process(
     current.tell_progress_to(progress)
     imported.begin_process()
     if word == b"again":
-        kernel.adopt()  # so that it knows of all who are left, also of orphans
+        kernel.adopt()  # so that it also becomes the parent of orphans
     state = ProcessState() if word == b"again" else None
     data = file = None
     folder, name = os.path.split(given["env"]["BEDROCK_DATA_FILE"])
@@ -190,12 +193,12 @@ def _be_process(
         word, text, _ = packet.receive(way, 0)
         if word:
             head, _, data = text.partition(b"\n")
-            given = json.loads(head.decode())  # of bytes it would look first which encoding they are in
+            given = json.loads(head.decode())  # str, since json would detect the encoding of bytes
     os._exit(run_function.DONE)
 
 
 def _holds_more(folder: str, name: str) -> bool:
-    """Tell whether a run left something in its folder, beside the job."""
+    """Return whether a run left anything but the job in its folder."""
     try:
         return os.listdir(folder) != [name]  # noqa: PTH208  light: this is done for each run
     except OSError:
@@ -203,9 +206,9 @@ def _holds_more(folder: str, name: str) -> bool:
 
 
 def _renew(folder: str, name: str, data: bytes) -> os.stat_result:
-    """Put the job of the next run into the folder of the process, and return the status of its file.
+    """Write the next job into the folder, and return the status of its file.
 
-    The file is never empty in between: some file systems write one to disk that was emptied and filled again.
+    The file is never truncated to zero: some file systems flush a file that is emptied and rewritten.
     """
     path = f"{folder}/{name}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -235,7 +238,7 @@ def _run(
     data: bytes | None,
     file: os.stat_result | None,
 ) -> tuple[int, str | None]:
-    """Do one run, in the folder that is its own; return its status and its result."""
+    """Perform one run in its folder; return its status and its result."""
     if "tempfile" in sys.modules:  # it remembers the folder of another run
         sys.modules["tempfile"].__dict__["tempdir"] = imported.temporary
     os.chdir(given["cwd"] if imported.folder is None else imported.folder)
@@ -255,7 +258,7 @@ def _run(
 
 
 def _read_all(handle: int) -> bytes:
-    """Return all of a file, and let whoever reads it next begin anew."""
+    """Return the content of a file and rewind it."""
     found = b""
     while more := os.pread(handle, os.fstat(handle).st_size, len(found)):
         found += more
@@ -263,18 +266,18 @@ def _read_all(handle: int) -> bytes:
 
 
 def _end(word: str, status: int, result: str | None, files: bool = False) -> bytes:
-    """Return what is said of the end of a run: a line of JSON, and its result."""
+    """Return the message that reports the end of a run: a line of JSON, and its result."""
     head = b'{"%s": %d, "files": %s}\n' % (word.encode(), status, b"true" if files else b"false")
     return head if result is None else head + result.encode()
 
 
 _clearenv = ctypes.PyDLL(None).clearenv
 _stdin: list[TextIO] = []
-"""What the runs of this process read their job from."""
+"""The stdin of this process's runs, which holds the job."""
 
 
 def _renew_stdin(path: str, file: os.stat_result | None = None) -> None:
-    """Let stdin begin with the job, which is in a ``file``: most runs have left stdin as it was."""
+    """Make stdin read the job from ``file``; usually stdin is still in its original state."""
     try:
         same = os.path.samestat(os.fstat(0), file or os.stat(path))  # noqa: PTH116  light: done for each run
     except OSError:  # a run closed it
@@ -289,7 +292,7 @@ def _renew_stdin(path: str, file: os.stat_result | None = None) -> None:
         os.set_inheritable(0, True)  # so that programs it starts can read the job too
     try:
         _stdin[0].seek(0)
-    except (LookupError, ValueError, OSError):  # there is none yet, or a run closed it
+    except (LookupError, ValueError, OSError):  # not created yet, or closed by a run
         _stdin[:] = [open(0, closefd=False)]  # noqa: SIM115  lives as long as the process
     sys.stdin = _stdin[0]
 
@@ -298,10 +301,10 @@ _ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
 class _Environment:
-    """The environment of the runs of this process: all of them have ``base``, and each its own beside it."""
+    """The environment of this process's runs: a common ``base``, plus variables of each run."""
 
     def __init__(self, base: Mapping[str, str], imported: _Imported) -> None:
-        """Set nothing yet; what the module ``imported`` has set comes before all else."""
+        """Create it; the variables that the module ``imported`` has set take precedence."""
         self._base = {os.fsencode(name): os.fsencode(value) for name, value in base.items()}
         self._imported = imported
         self.data_file = base.get("BEDROCK_DATA_FILE", "")
@@ -310,7 +313,7 @@ class _Environment:
         return os.fsdecode(self._base[os.fsencode(name)])
 
     def set(self, own: Mapping[str, str]) -> None:
-        """Make the environment that of a run; most of it is that of the run before."""
+        """Set the environment of a run; most of it equals that of the previous run."""
         there = os.environ.__dict__["_data"]  # as bytes: to go through its texts takes several times as long
         how = _ENCODING  # as fsencode does, in half the time
         given = {**self._base, **{name.encode(*how): value.encode(*how) for name, value in own.items()}}
@@ -333,9 +336,9 @@ def _has_children() -> bool:
 
 
 def _exit(status: int, result: str | None, way: socket.socket) -> NoReturn:
-    """End as the interpreter does, but without taking itself apart: that would cost more than the fork.
+    """Exit like the interpreter, but skip its teardown, which costs more than the fork.
 
-    The guard is told the status, so that it need not wait until the template has asked the kernel for it.
+    The status is sent to the guard, so that it need not wait for the template to reap this process.
     """
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()  # waits for threads, as multiprocessing does it

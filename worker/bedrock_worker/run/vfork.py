@@ -1,8 +1,8 @@
-"""Starts a program as ``vfork`` does: the child borrows our memory until it is the program; none is copied.
+"""Starts a program like ``vfork``: the child borrows our memory until exec, so nothing is copied.
 
-No Python may run in such a child, for it would change what we find afterwards. So all that it does are calls
-of the C library, lined up before: each is a context (``makecontext``) that goes on with the next one. Knows
-the standard library and ``kernel``.
+No Python may run in such a child, since it would change our memory. The child therefore only makes prepared
+calls of the C library: each is a context (``makecontext``) linked to the next one. Imports only the standard
+library and ``kernel``.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from typing import Any
 from bedrock_worker.run import kernel
 
 MACHINES = ("x86_64", "aarch64")
-"""Machines whose contexts begin as ``_Context`` does; elsewhere programs are started by a fork."""
+"""Machines with the ``ucontext_t`` layout of ``_Context``; others use a fork."""
 
 PATHS_MAX = 16
-"""Places where a program may be; where there are more, it is started by a fork."""
+"""Max candidate paths of a program; with more, it is started by a fork."""
 
 CALLS_MAX = 20 + PATHS_MAX
-"""Calls that a child does at the most: one for each of its limits, and a dozen for anything else."""
+"""Max calls of a child: one per limit, and a dozen others."""
 
 CONTEXT_BYTES, STACK_BYTES = 8_192, 32_768
-"""Memory of a call: its context, and a stack that also holds a signal. Only what is touched is there."""
+"""Memory of a call: its context, and a stack large enough for a signal. Only touched pages are used."""
 
 ARGUMENTS_MAX, WORD_BYTES = 5, 8
 
 CLONE_VM, CLONE_VFORK = 0x100, 0x4000
-"""Flags of ``clone(2)``: share the memory; stand still until the child is the program, or has ended."""
+"""Flags of ``clone(2)``: share the memory, and suspend the parent until exec or exit."""
 
 FAILED = 127
-"""Exit status, read by nobody, of a child that did not become the program."""
+"""Exit status of a child that could not execute the program; nobody reads it."""
 
 OURS = 3
-"""From here on handles are ours; below are those of a program."""
+"""Handles from here on are ours; those below are the program's."""
 
 CALLS = (
     *("write", "setsid", "signal", "prctl", "close", "dup2", "nice", "setrlimit", "execve"),
     *("memset", "_exit"),
 )
-"""What it can do."""
+"""The C functions that a child may call."""
 
-_libc = ctypes.PyDLL(None)  # keeps the interpreter's lock as it is
+_libc = ctypes.PyDLL(None)  # does not release the GIL
 _Word = ctypes.c_size_t
 
 Call = tuple[str, *tuple[int, ...]]
-"""One of ``CALLS``, and its arguments."""
+"""One of ``CALLS`` with its arguments."""
 
 
 class _Context(ctypes.Structure):
@@ -66,10 +66,10 @@ class _Context(ctypes.Structure):
 
 
 class VFork:
-    """Starts programs one at a time, for a process that has one thread."""
+    """Starts programs one at a time, in a single-threaded process."""
 
     def __init__(self) -> None:
-        """Prepare all that does not change; raises OSError where the machine or its C library is another."""
+        """Prepare all that is constant; raises OSError on other machines or C libraries."""
         if os.uname().machine not in MACHINES or ctypes.sizeof(_Word) != WORD_BYTES:
             raise OSError(f"no contexts are known of {os.uname().machine}")
         try:
@@ -101,10 +101,10 @@ class VFork:
     def start(
         self, given: Mapping[str, Any], stdio: Sequence[int], group: int | None, paths: Sequence[str]
     ) -> int:
-        """Start the first of several files that is a program; return its process id, 0 where none could be.
+        """Execute the first usable of several paths; return its process id, or 0 if none could be executed.
 
-        It has a session of its own, our folder, ``stdio`` and no other handle of ours, and dies with us.
-        ``group`` is a handle of the file by which a process joins its control group.
+        The process has its own session, our folder, ``stdio`` and no other handle, and dies with us.
+        ``group`` is the handle through which it joins its control group.
         """
         if (
             len(paths) > PATHS_MAX
@@ -117,11 +117,11 @@ class VFork:
         files = [ctypes.create_string_buffer(os.fsencode(path)) for path in paths]
         zero, exec_with = ctypes.addressof(self._zero), (ctypes.addressof(argv), ctypes.addressof(env))
         calls: list[Call] = [
-            *([] if group is None else [("write", group, zero, 1)]),  # "0" is who writes it
+            *([] if group is None else [("write", group, zero, 1)]),  # "0" means the writer
             ("setsid",),
             ("signal", signal.SIGPIPE, 0),  # SIG_DFL
             ("prctl", kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
-            # Where we died before that was asked, nobody can read what this writes, and SIGPIPE kills it.
+            # If we died before PDEATHSIG was set, this pipe has no reader, and SIGPIPE kills the child.
             ("close", self._alive),
             ("write", self._asks, zero, 1),
             *(("dup2", handle, at) for at, handle in enumerate(stdio)),
@@ -137,7 +137,7 @@ class VFork:
         return max(pid, 0)
 
     def _do(self, calls: Sequence[Call]) -> int:
-        """Have a child do some calls one after the other, until it is a program or has ended."""
+        """Make calls in a child, one after the other, until it executes the program or exits."""
         last = len(calls) - 1
         for at, (name, *words) in enumerate(calls):
             self._contexts[at].next = self._places[at + 1] if at < last else None
@@ -147,7 +147,7 @@ class VFork:
         return int(self._clone(self._begin, self._stack, flags, self._places[0]))
 
     def _marked(self) -> bool:
-        """Tell whether a child came to the end of its calls."""
+        """Return whether a child reached the end of its calls."""
         found, self._mark[0] = self._mark[0], b"\0"
         return found != b"\0"
 
@@ -157,11 +157,11 @@ def _place(name: str) -> int:
 
 
 def _may_be(kind: int, soft: int, hard: int) -> bool:
-    """Tell whether we may set a limit: a child would go on where it may not."""
+    """Return whether we may set a limit: a child would ignore the failure."""
     _, ours = resource.getrlimit(kind)
     return soft <= hard and (ours == resource.RLIM_INFINITY or hard <= ours)
 
 
 def _texts(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
-    """Return texts as a program gets its arguments."""
+    """Return texts as a NULL-terminated array."""
     return (ctypes.c_char_p * (len(texts) + 1))(*map(os.fsencode, texts), None)

@@ -1,8 +1,7 @@
-"""The processes for Python functions below a guard: a template that imported the module, and what it forked.
+"""The processes for Python functions below a guard: a template that imported the module, and its forks.
 
-A process that may be used again is handed to the worker, which gives it its further runs itself; the guard
-waits for its end. What a template does is in ``template``. Knows the standard library, and the guard by what
-it does.
+A reusable process is handed over to the worker, which gives it further runs directly; the guard waits for its
+exit. ``template`` is what a template runs. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -20,50 +19,50 @@ from typing import Any, Protocol
 from bedrock_worker.run import kernel, packet
 
 WORD_BYTES = 4_096
-"""Size of one read of what they say: each word is much shorter."""
+"""Size of one read of a message; each is much shorter."""
 
 END_KEYS = ("done", "exit", "files")
-"""What a process says of the end of a run in its line of JSON."""
+"""The JSON line with which a process reports the end of a run."""
 
 
 class GuardOfFunctions(Protocol):
-    """What is needed of a guard."""
+    """What this module needs of a guard."""
 
     def start(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
-        """Start a program; return its ``pid``, or why it could not be started."""
+        """Start a program; return its ``pid``, or why it failed."""
 
     def begun(self, pid: int) -> None:
-        """Tell the worker which process its run is in."""
+        """Report to the worker in which process its run is."""
 
     def watch(self, pid: int, end: int) -> None:
-        """Let the worker's signals go to the group of a process, until its end can be read."""
+        """Direct the worker's signals to a process group until the handle ``end`` becomes readable."""
 
     def obey(self, *handles: int) -> set[int]:
-        """Do what the worker says until some handles can be read; return which."""
+        """Process the worker's messages until one of the handles is readable; return the readable ones."""
 
     def end_group(self, pid: int) -> None:
-        """Kill a group whose leader has not been reaped."""
+        """Kill a process group whose leader has not been reaped."""
 
     @property
     def group_path(self) -> str:
-        """Return the folder of the control group, empty where there is none."""
+        """Return the path of the control group, empty if there is none."""
 
 
 class Peer:
-    """A process at the other end of a socket; its end can be waited for."""
+    """A process at the other end of a socket, with a pidfd."""
 
     def __init__(self, pid: int, way: socket.socket) -> None:
-        """Know a process of which nobody has reaped it by now."""
+        """Wrap a process that has not been reaped yet."""
         self.pid, self.way = pid, way
         self.end = os.pidfd_open(pid)
 
     @property
     def alive(self) -> bool:
-        """Tell whether it has not ended, so that its id is surely its own."""
+        """Return whether the process has not ended, so that its id is still its own."""
         return not select.select([self.end], [], [], 0)[0]
 
     def tell(self, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> bool:
-        """Say something; tell whether there is somebody to hear it."""
+        """Send a message; return whether the process is there to receive it."""
         try:
             packet.send(self.way, word, text, handles)
         except OSError:
@@ -71,23 +70,23 @@ class Peer:
         return True
 
     def heard(self) -> dict[str, Any]:
-        """Return what it said; nothing where it is gone."""
+        """Return the next message, empty if the process is gone."""
         return heard(self.way)
 
     def heard_end(self) -> dict[str, Any] | None:
-        """Return what it said of the end of a run, nothing where it is gone; None for what says no end."""
+        """Return the reported end of a run, empty if the process is gone, None for another message."""
         word = _word(self.way)
         return read_end(word) or (None if word else {})
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the socket and the pidfd."""
         self.way.close()
         with suppress(OSError):
             os.close(self.end)
 
 
 def heard(way: socket.socket) -> dict[str, Any]:
-    """Return what was said; nothing where nothing was, or nobody is there any more."""
+    """Return the available bytes, empty if there are none or the peer is gone."""
     word = _word(way)
     found: dict[str, Any] = json.loads(word) if word else {}
     return found
@@ -101,13 +100,13 @@ def _word(way: socket.socket) -> bytes:
 
 
 def read_end(word: bytes) -> dict[str, Any]:
-    """Return what a process said of the end of a run: ``done`` or ``exit``, ``files``, ``result``.
+    """Parse a report of the end of a run: ``done`` or ``exit``, ``files``, ``result``.
 
-    It is nothing where the function itself wrote there, and whatever else it says means nothing.
+    Empty if the line is not a report, for example because the function wrote to the socket.
     """
     head, _, result = word.partition(b"\n")
     with suppress(ValueError, RecursionError):
-        found = json.loads(head.decode())  # of bytes it would look first which encoding they are in
+        found = json.loads(head.decode())  # str, since json would detect the encoding of bytes
         if isinstance(found, dict) and len(found.keys() & {"done", "exit"}) == 1:
             end = {key: found[key] for key in END_KEYS if isinstance(found.get(key), int)}
             return {**end, "result": result.decode()} if result else end  # which stands behind the line
@@ -115,7 +114,7 @@ def read_end(word: bytes) -> dict[str, Any]:
 
 
 class Functions:
-    """The template of one slot and its process."""
+    """The template of one slot and the process forked by it."""
 
     def __init__(self, guard: GuardOfFunctions) -> None:
         """Start nothing yet."""
@@ -124,45 +123,46 @@ class Functions:
         self._template: Peer | None = None
         self._process: Peer | None = None
         self._unreaped = 0
-        """The process that ended last, which the template reaps with its next fork."""
+        """The last process that ended; the template reaps it with its next fork."""
         self._stops = kernel.Stops()
 
     @property
     def template_pid(self) -> int:
-        """Return the template's process id, 0 where there is none."""
+        """Return the template's process id, or 0."""
         return 0 if self._template is None else self._template.pid
 
     def end_stop(self) -> None:
-        """Let a template go on that a function stopped."""
+        """Resume a template that a function stopped."""
         if self._template is not None and kernel.was_stopped(self._template.pid):
             self._stops.end(self._template.pid, self._template.end)
 
     def living_template(self) -> int:
-        """Return the template's process id; where it is dead, forget it and return 0."""
+        """Return the template's process id, or 0; forget a dead template."""
         if self._template is not None and not self._template.alive:
             self.end()
         return self.template_pid
 
     @property
     def process(self) -> Peer | None:
-        """Return the process that the worker gives runs, or may have them from."""
+        """Return the process that the worker gives runs to, if there is one."""
         return self._process
 
     def run(self, head: bytes, runs_max: int, kind: bytes, output: Sequence[int]) -> dict[str, object]:
-        """Do one run in a new process, as its head says; return how it ended, or why it did not begin.
+        """Perform one run in a new process; return how it ended, or why it did not start.
 
-        ``kind`` says in JSON how its template is started, ``runs_max`` how many runs a process may serve.
+        ``kind`` is the JSON that describes how to start its template; ``runs_max`` limits the runs of a
+        process.
         """
         self.living_template()
         word = b"again" if runs_max > 1 else b"last"
         return self._make_process(kind, word, head, output) or self._ended(word)
 
     def retire(self) -> int:
-        """Kill the process that the worker was given, if it has not ended; return its exit status."""
+        """Kill the process handed to the worker, if it is alive; return its exit status."""
         return self._reaped({})
 
     def kill(self) -> None:
-        """Kill template and process; whoever waits for them sees their end."""
+        """Kill template and process; those who wait for them see them end."""
         for peer in (self._process, self._template):
             if peer is not None and peer.alive:
                 self._guard.end_group(peer.pid)
@@ -177,7 +177,7 @@ class Functions:
         self._unreaped = 0
 
     def _ended(self, word: bytes) -> dict[str, object]:
-        """Wait until the process has done its run, and has ended where that was to be its last."""
+        """Wait until the process has finished its run, and has exited if that was its last."""
         assert self._process is not None
         process = self._process
         self._guard.watch(process.pid, process.end)
@@ -198,9 +198,9 @@ class Functions:
         return {**found, "ended": self._reaped(found)}
 
     def _reaped(self, found: Mapping[str, Any]) -> int:
-        """Let go of a process that has ended, once its group is dead; return its exit status.
+        """Release a process that has ended, after killing its group; return its exit status.
 
-        Where it said so itself, the template reaps it later; else the template is asked now.
+        If it reported the status itself, the template reaps it later; otherwise the template reaps it now.
         """
         assert self._process is not None
         assert self._template is not None
@@ -221,14 +221,14 @@ class Functions:
     def _make_process(
         self, kind: bytes, word: bytes, head: bytes, output: Sequence[int]
     ) -> dict[str, object]:
-        """Have the template fork a process for a run; return how the run ended by that, if it did."""
+        """Let the template fork a process for a run; return the failure, if there was one."""
         if self.living_template() and self._kind != kind:
             self.end()
         if self._template is None and (why := self._make_template(kind, output)):
             return why
         assert self._template is not None
         template, ended = self._template, b"%d" % self._unreaped
-        self._guard.watch(0, -1)  # what the worker signals meanwhile is for the process
+        self._guard.watch(0, -1)  # signals of the worker are for the process now
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             wish = b"\n".join((ended, os.fsencode(self._guard.group_path), word, head))
@@ -240,12 +240,12 @@ class Functions:
             if template.way.fileno() in ready and ours.fileno() not in ready:
                 found = template.heard()
             if not found:
-                self._guard.obey(ours.fileno())  # where the template is dead, the process is too
+                self._guard.obey(ours.fileno())  # if the template is dead, so is the process
                 found = heard(ours)
         if "pid" in found:
             try:
                 self._process = Peer(found["pid"], ours)
-            except ProcessLookupError:  # it died with its template, and nobody knows how far the run was
+            except ProcessLookupError:  # it died with its template, and the state of the run is unknown
                 ours.close()
                 self.end()
                 return {"ended": -signal.SIGKILL}
@@ -256,7 +256,7 @@ class Functions:
         return {"error": found.get("error", errno.EAGAIN), "in": ""}
 
     def _make_template(self, kind: bytes, output: Sequence[int]) -> dict[str, object]:
-        """Start a template and wait for what it imports; return how the run ended by that, if it did."""
+        """Start a template and wait for its imports; return the failure, if there was one."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             started = self._guard.start(json.loads(kind), (theirs.fileno(), *output[:2]))

@@ -1,8 +1,7 @@
-"""A process beside the worker that forks its guards, continues one that is stopped, and ends what a killed
-guard leaves.
+"""The watchdog process: forks the guards, resumes stopped ones, and kills what a killed guard leaves behind.
 
-It ends after the worker and after the last guard. Run by an isolated interpreter, it imports the standard
-library, ``guard`` and ``kernel``, and nothing else of this package.
+It exits after the worker and the last guard. It runs in an isolated interpreter and imports only the standard
+library, ``guard`` and ``kernel``.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ from bedrock_worker.run import kernel
 from bedrock_worker.run.guard import FAULT, Guard
 
 HANDLES = 1
-"""Handles that come with the wish for a guard: its way to the worker."""
+"""Handles passed with a request for a guard: the guard's socket to the worker."""
 
 ROUND_S = 0.5
-"""Time that the watchdog spends on what a killed guard left: others wait for it meanwhile."""
+"""Time spent on killing what a killed guard left; other requests wait meanwhile."""
 
 READ_BYTES = 4_096
-"""Size of one read of what tells that a child has ended or stopped."""
+"""Size of one read from the wakeup pipe of SIGCHLD."""
 
 FOLDER_BYTES = 4_096
-"""Memory in which a guard notes the folder of its run: the longest path there is (``PATH_MAX``)."""
+"""Shared memory in which a guard stores the path of its run's folder (``PATH_MAX``)."""
 
 
 class Watchdog:
-    """The process that forks the guards; it ends after the worker and after the last of them."""
+    """Forks the guards, and exits after the worker and the last of them."""
 
     def __init__(self, worker: socket.socket, *, adopts: bool) -> None:
-        """Listen to a worker."""
+        """Serve a worker."""
         self._worker, self._adopts = worker, adopts
         self._parent_group = kernel.own_control_group() if adopts else None
         self._guards: dict[int, int] = {}
         self._stops = kernel.Stops()
         self._folders: dict[int, mmap.mmap] = {}
-        """Where each guard notes the folder of its run, by process id."""
+        """Shared memory with the folder of each guard's run, by process id."""
         self._poll = select.poll()
 
     def run(self) -> None:
-        """Fork guards for as long as there is a worker, and wait for the last of them."""
+        """Fork guards while the worker is connected, then wait for the last of them."""
         if self._adopts:
             kernel.adopt()
         children, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -69,15 +68,15 @@ class Watchdog:
                     self._poll.unregister(self._worker)
 
     def _end_stops(self) -> None:
-        """Let guards go on that somebody stopped: nothing else holds their runs to their time."""
+        """Resume stopped guards: nothing else enforces the time limits of their runs."""
         for handle, pid in self._guards.items():
             if kernel.was_stopped(pid):
                 self._stops.end(pid, handle)
 
     def _over(self, handle: int, *, alone: bool) -> None:
-        """Forget a guard that has ended, and end what it left if it was killed.
+        """Clean up after a guard that has ended; if it was killed, kill what it left.
 
-        Remove the folder of its run too, where we are ``alone``: the worker is dead.
+        If ``alone``, the worker is dead, so remove the folder of the run too.
         """
         pid = self._guards.pop(handle)
         self._stops.forget(pid)
@@ -102,7 +101,7 @@ class Watchdog:
         kernel.reap(0)
 
     def _serve(self) -> bool:
-        """Fork a guard; tell whether the worker is still there."""
+        """Fork a guard; return whether the worker is still connected."""
         try:
             word, handles, _, _ = socket.recv_fds(self._worker, len(b"guard"), HANDLES)
         except ConnectionResetError:
@@ -129,8 +128,8 @@ class Watchdog:
         return True
 
     def _guard(self, control: int, folder: mmap.mmap) -> NoReturn:
-        """Be a guard, in a process of its own."""
-        status = FAULT  # so that what it leaves is ended
+        """Run as a guard, in the forked process."""
+        status = FAULT  # so that what it leaves is killed
         try:
             self._worker.close()
             for guard in self._guards:
@@ -146,9 +145,9 @@ class Watchdog:
 
 
 def main(adopts: bool) -> None:
-    """Watch on behalf of the worker at the other end of stdin."""
+    """Serve the worker at the other end of stdin."""
     kernel.protect()
     worker = socket.socket(fileno=os.dup(0))
     os.dup2(1, 0)  # /dev/null
-    gc.freeze()  # guards share the memory of what is there by now
+    gc.freeze()  # guards share the memory of existing objects
     Watchdog(worker, adopts=adopts).run()

@@ -1,6 +1,6 @@
-"""The worker's end of its watchdog: starts it, again where somebody ended it, and has guards made by it.
+"""The worker's interface to its watchdog: starts and restarts it, and obtains guards from it.
 
-What the watchdog does is in ``watchdog``. There is one for all guards of a worker, and a guard for each slot.
+A worker has one watchdog, and one guard per slot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bedrock_worker.run.guard_link import GuardLink
 from bedrock_worker.run.watchdog import ROUND_S
 
 END_S = 5.0
-"""Time for the watchdog to end once its pipe is closed; it has nothing left to do."""
+"""Time for the watchdog to exit once its socket is closed."""
 
 CODE = """
 import sys
@@ -35,34 +35,35 @@ package.__path__ = [folder]
 from bedrock_worker.run.watchdog import main
 main(adopts=kind == "adopts")
 """
-"""What an isolated interpreter runs: it finds the modules of our package, and no other file of a folder.
+"""Script of the isolated interpreter, which finds only the modules of our package.
 
-The package itself, which is for users, is not imported: what it needs would make each fork dearer.
+It does not import the package's public modules: their dependencies would make every fork slower.
 """
 
 LOOK_S = 1.0
-"""Time between two looks, while something runs, whether the watchdog or a guard was stopped.
+"""Interval for checking whether the watchdog or a guard was stopped while something runs.
 
-The watchdog sees at once that a guard was; the looks are for the watchdog, and for both."""
+The watchdog notices stopped guards at once; this check covers a stopped watchdog.
+"""
 
 OBEYS_S = 3.0
-"""Time in which a guard that was told to kill its run has done so, unless the kernel holds somebody."""
+"""Time for a guard to kill its run, unless the kernel holds a process."""
 
 ANSWERS_S = 1.0
-"""Time for the answer of a guard that is asked whether it is there; with ``OBEYS_S`` less than what a lease
-still lasts when its run is killed."""
+"""Time for a guard to answer a ping. ``OBEYS_S`` and this together are shorter than the rest of a lease when
+its run is killed."""
 
 LIVED_S = 1.0
-"""How long a watchdog lives at least that counts as one that stays."""
+"""Minimum lifetime of a watchdog that counts as stable."""
 
 REPLACED_MAX = 3
-"""Watchdogs in a row that did not stay and are replaced at once; then the next command starts another."""
+"""Short-lived watchdogs replaced in a row; after that, the next command starts another."""
 
 STARTS_MAX = 2
-"""Watchdogs that one guard is asked of: the first may have been killed just now."""
+"""Attempts to request a guard: the first watchdog may just have been killed."""
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that a supervisor sends to all processes of a service: the worker decides what they mean."""
+"""Signals that a supervisor sends to all processes of a service; the worker handles them."""
 
 
 def _ignore() -> None:
@@ -71,7 +72,7 @@ def _ignore() -> None:
 
 
 def _until_over(pid: int) -> None:
-    """Wait until a process that was killed has given its children away: it closes its files before."""
+    """Wait until a killed process has exited and its children are reparented; its files close earlier."""
     with suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         try:
@@ -83,13 +84,13 @@ def _until_over(pid: int) -> None:
 
 
 class WatchdogClient:
-    """A watchdog, started when the first command needs it. Belongs to the event loop of the main thread."""
+    """A watchdog, started on demand. Belongs to the event loop of the main thread."""
 
     def __init__(self, *, daemons: bool = False, adopts: bool = False) -> None:
-        """Start nothing yet.
+        """Configure the watchdog without starting it.
 
-        ``daemons``: what a command leaves in a session of its own may live on. ``adopts``: this process is
-        the worker's alone, so that what becomes its child when watchdog and guard were killed can be ended.
+        ``daemons``: processes in a session of their own may outlive the run. ``adopts``: this process belongs
+        to the worker alone, so it may kill any child it inherits from a killed watchdog or guard.
         """
         self.daemons = daemons
         self._adopts = adopts and not daemons
@@ -100,16 +101,16 @@ class WatchdogClient:
         self._short_lived = 0
         self._guards: set[int] = set()
         self._left = False
-        """Whether a guard was killed, and may have left us somebody."""
+        """True if a guard was killed and may have left children to us."""
         self._idle: list[GuardLink] = []
         self._busy: set[GuardLink] = set()
         self._stops = kernel.Stops()
         self._look: asyncio.TimerHandle | None = None
 
     def take(self) -> GuardLink:
-        """Return a guard without a command: the one that had the last, or a new one.
+        """Return an idle guard, or a new one.
 
-        Raises OSError where no watchdog can be started.
+        Raises OSError if no watchdog can be started.
         """
         while self._idle:
             found = self._idle.pop()
@@ -129,7 +130,7 @@ class WatchdogClient:
         return made
 
     def take_pooled(self, kind: bytes) -> GuardLink | None:
-        """Return a guard whose process may be given a run of this kind, None where there is none."""
+        """Return a guard whose process can take a run of this kind, or None."""
         for at in range(len(self._idle) - 1, -1, -1):
             guard = self._idle[at]
             if guard.process is not None and guard.process.kind == kind and guard.alive:
@@ -138,16 +139,16 @@ class WatchdogClient:
         return None
 
     def expect_end(self, guard: GuardLink, pid: int, running: Callable[[], bool]) -> None:
-        """Kill a guard that was told to kill its run, if that is still ``running`` when it should be dead.
+        """Kill a guard that has not killed its run in time, as ``running`` shows.
 
-        ``pid`` is the process of the run, 0 if it is not known. So a run does not outlast its time whatever
-        keeps its guard from its work. A guard that answers has done what it can.
+        Time limits therefore hold whatever blocks the guard. A guard that answers a ping has done what it
+        can. ``pid`` is the process of the run, 0 if unknown.
         """
 
         def ask() -> None:
             if running():
                 guard.ask()
-                busy = bool(pid) and kernel.state_of(pid) in kernel.DEAD  # with what the run left
+                busy = bool(pid) and kernel.state_of(pid) in kernel.DEAD  # killing what the run left
                 loop.call_later(ANSWERS_S + (kernel.END_S if busy else 0.0), look)
 
         def look() -> None:
@@ -159,7 +160,7 @@ class WatchdogClient:
         loop.call_later(OBEYS_S, ask)
 
     def _watch(self, guard: GuardLink) -> None:
-        """Look from time to time whether a guard with a run, or the watchdog, was stopped."""
+        """Check periodically whether a busy guard or the watchdog was stopped."""
         self._busy.add(guard)
         if self._look is None:
             self._look = asyncio.get_running_loop().call_later(LOOK_S, self._look_for_stops)
@@ -175,20 +176,20 @@ class WatchdogClient:
             self._look = asyncio.get_running_loop().call_later(LOOK_S, self._look_for_stops)
 
     def begun(self, guard: int) -> None:
-        """Know a guard."""
+        """Register a guard that has started."""
         self._guards.add(guard)
 
     def give_back(self, guard: GuardLink) -> None:
-        """Keep a guard, whose command has ended with all that it started, for the next one."""
+        """Return a guard to the pool after its command and all descendants have ended."""
         guard.rest()
         self._busy.discard(guard)
         if self._process is not None and guard.watchdog == self._process.pid:
             self._idle.append(guard)
-        else:  # its watchdog is dead, so that nobody would see at once that somebody stopped it
+        else:  # its watchdog is dead, so a stopped guard would not be noticed at once
             self.over(guard, killed=False)
 
     def over(self, guard: GuardLink, *, killed: bool) -> None:
-        """Let go of a guard; where it was killed, end what it left to us."""
+        """Release a guard; if it was killed, kill the children it left to us."""
         self._busy.discard(guard)
         self._stops.forget(guard.pid)
         guard.close()
@@ -205,13 +206,13 @@ class WatchdogClient:
             self._end_what_is_left()
 
     def _end_what_is_left(self) -> None:
-        """End who became our child of those that killed guards have left."""
+        """Kill the orphans that we inherited from killed guards."""
         if self._left:
             ours = {*self._guards} | ({self._process.pid} if self._process is not None else set())
             kernel.end_children(ours, ROUND_S)
 
     def close(self) -> None:
-        """End the guards without a command, and the watchdog."""
+        """Stop the idle guards and the watchdog."""
         while self._idle:
             self.over(self._idle.pop(), killed=False)
         if self._look is not None:
@@ -265,7 +266,7 @@ class WatchdogClient:
         loop.add_reader(self._dead, self._replace)
 
     def _replace(self) -> None:
-        """Start another one in place of one that was ended; what runs has its guards."""
+        """Replace a dead watchdog; running commands keep their guards."""
         stayed = asyncio.get_running_loop().time() - self._started_at >= LIVED_S
         self._short_lived = 0 if stayed else self._short_lived + 1
         self._end()
@@ -284,7 +285,7 @@ class WatchdogClient:
         self._way.close()
         self._way = self._process = None
         self._stops.forget(process.pid)
-        process.send_signal(signal.SIGCONT)  # somebody may have stopped it
+        process.send_signal(signal.SIGCONT)  # it may be stopped
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
