@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 
 from bedrockjobs.cli.difference import attributes_added, attributes_changed, rule_added, rule_changed
-from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.lookup import literal
 from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many, write_one
-from bedrockjobs.cli.pages import literal
 from bedrockjobs.cli.plan import CHANGES, Plan, Wanted
 from bedrockjobs.cli.session import REFUSED, Session, built, interactive, pass_session, records_in, talks
 from bedrockjobs.cli.values import read_source
+from bedrockjobs.cli.verbs import takes
 from bedrockjobs.commands import ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
 from bedrockjobs.definitions import (
     FORMATS,
@@ -53,7 +53,7 @@ class Refused(click.ClickException):
 )
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@by_option
+@takes(SyncSchedules, "by")
 @talks
 @pass_session
 def apply(

@@ -1,17 +1,151 @@
-"""One command for many jobs: how many and which, a question, job by job, and what happened in a line."""
+"""One CLI command for many jobs: which are meant, a question, job by job, and the result in one line."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import click
 
-from bedrockjobs.cli.choosing import Chosen
-from bedrockjobs.cli.output import Record, printable, write_many, write_one
-from bedrockjobs.cli.session import NOT_FOUND, OK, REFUSED, Failure, Refusal, Session, interactive
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import JOBS_PER_GET_MAX
+from bedrockjobs.cli.groups import STATES_ALSO, FieldOption, WordChoice
+from bedrockjobs.cli.lookup import job_names
+from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
+from bedrockjobs.cli.session import (
+    NOT_FOUND,
+    OK,
+    REFUSED,
+    Failure,
+    Refusal,
+    Session,
+    built,
+    interactive,
+    records_in,
+)
+from bedrockjobs.cli.values import Given, since_option, since_stamp
+from bedrockjobs.commands import ListJobs
+from bedrockjobs.commands.server import State
+
+STATE = WordChoice(get_args(State), STATES_ALSO, case_sensitive=False)
+
+SECTION = "Many jobs at once"
+"""Where the help lists the options that choose."""
+
+NEITHER = "give an ID or a name, or choose jobs by --name, --state, --since, --tag or --text"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Choice(NamedTuple):
+    """What jobs must be like, all of it; what is left out says nothing."""
+
+    name: str | None = None
+    state: str | None = None
+    since: Given | None = None
+    tags: tuple[str, ...] = ()
+    text: str | None = None
+
+
+class Chosen(NamedTuple):
+    """A job that was chosen."""
+
+    job_id: str
+    name: str
+
+
+def choosing(command: F) -> F:
+    """Add the options that choose jobs, and --dry-run and --yes."""
+    for option in (
+        _many("-y", "--yes", is_flag=True, help="Do not ask."),
+        _many("--dry-run", is_flag=True, help="Show which jobs would be chosen, and change nothing."),
+        _many("--text", "only_text", metavar="TEXT", help="Jobs with this in name, data or error."),
+        _many(
+            "--tag",
+            "only_tags",
+            multiple=True,
+            metavar="WORD",
+            help="Jobs with this tag; repeatable: with all.",
+        ),
+        since_option(
+            "Jobs that last ran, or were made, since", "only_since", section=SECTION, cls=FieldOption
+        ),
+        _many("--state", "only_state", type=STATE, help="Jobs in this state."),
+        _many(
+            "--name",
+            "only_name",
+            metavar="GLOB",
+            shell_complete=job_names,
+            help="Jobs whose name matches, instead of an ID: 'mail/*'.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+_many = partial(click.option, cls=FieldOption, section=SECTION)
+
+
+def choice_of(given: dict[str, Any], one: object) -> Choice | None:
+    """Take the choice out of the values of a command's options; None where ``one`` job was named.
+
+    Raises click.UsageError where neither or both are given.
+    """
+    keys = {"name": "only_name", "state": "only_state", "since": "only_since", "tags": "only_tags",
+            "text": "only_text"}  # fmt: skip
+    choice = Choice(**{field: given.pop(key) for field, key in keys.items()})
+    if one:
+        if choice != Choice():
+            raise click.UsageError("give an ID or a name, or choose jobs by --name, --state, ...: not both")
+        if given["dry_run"]:
+            raise click.UsageError("--dry-run has a meaning with --name, --state, ... only")
+        return None
+    if choice == Choice():
+        raise click.UsageError(NEITHER)
+    return choice
+
+
+def chosen(session: Session, choice: Choice) -> list[Chosen]:
+    """Return the jobs that are chosen, by jobID; they are looked through page by page."""
+    fits = fitting(session, choice) or (lambda _: True)
+    return [
+        Chosen(text_of(job, "jobID"), text_of(job, "name")) for job in _listed(session, choice) if fits(job)
+    ]
+
+
+def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None:
+    """Return what tells whether a job is chosen; None where its name and state, as asked for, say all."""
+    if choice.since is None and not choice.tags and choice.text is None:
+        return None
+    since = since_stamp(choice.since, session.now()) if choice.since is not None else ""
+    return lambda job: _fits(job, choice, since)
+
+
+def _listed(session: Session, choice: Choice) -> Iterator[Record]:
+    after = "0"
+    while True:
+        asked = {"name": choice.name, "state": choice.state, "after": after, "limit": JOBS_PER_GET_MAX}
+        page = records_in(session.record(built(ListJobs, asked))["jobs"])
+        yield from page
+        if len(page) < JOBS_PER_GET_MAX:
+            return
+        after = text_of(page[-1], "jobID")
+
+
+def _fits(job: Record, choice: Choice, since: str) -> bool:
+    if since and max(text_of(job, "lastRun"), text_of(job, "created")) < since:
+        return False
+    if choice.tags and not set(choice.tags) <= set(jsontext.parse(job.get("tags", "[]"))):
+        return False
+    if choice.text is None:
+        return True
+    words = choice.text.casefold()
+    return any(words in text_of(job, key).casefold() for key in ("name", "data", "error"))
+
 
 NAMES_SHOWN = 5
 """Names that are told of the jobs that were chosen, those with most jobs first."""
@@ -36,21 +170,20 @@ def jobs(count: int) -> str:
     return f"{count:,} job" if count == 1 else f"{count:,} jobs"
 
 
-def for_each(
-    session: Session, verb: str, found: list[Chosen], act: Act, *, dry_run: bool = False, yes: bool = False
-) -> None:
-    """Do something to each job, after a question unless ``yes``; ``verb`` names it, such as ``delete``.
+def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: Mapping[str, Any]) -> None:
+    """Do something to each chosen job, after a question unless --yes; ``verb`` names it, such as ``delete``.
 
     Jobs are done one by one: each is refused for itself, and what was done before an interrupt stays. The
-    exit status is 4 where any was refused. Raises click.UsageError where nobody can be asked.
+    exit status is 4 if any was refused. Raises click.UsageError if nobody can be asked.
     """
+    found = chosen(session, choice)
     if not found and session.form == "table":
         click.echo(f"No job to {verb}: none matches.", err=True)
         return
-    if dry_run:
+    if options["dry_run"]:
         _would(session, verb, found)
         return
-    if found and not yes:
+    if found and not options["yes"]:
         click.echo(printable(counted(found)), err=True)
         if not interactive():
             raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
@@ -65,13 +198,42 @@ def for_each(
                     if session.form == "name":
                         click.echo(job.job_id)
                 except Failure as failure:
-                    if not (isinstance(failure, Refusal) or failure.exit_code in (NOT_FOUND, REFUSED)):
+                    if not _is_refusal(failure):
                         raise
                     refused[failure.message] += 1
                 tell()
     finally:  # what was done is told also where the server went away or somebody interrupted
         _write(session, verb, len(found), outcomes, refused)
     click.get_current_context().exit(REFUSED if refused else OK)
+
+
+def _is_refusal(failure: Failure) -> bool:
+    """Return whether a failure concerns one job only, so that the next one can be tried."""
+    return isinstance(failure, Refusal) or failure.exit_code in (NOT_FOUND, REFUSED)
+
+
+def delete_each(
+    noun: str, names: Sequence[str], delete: Callable[[str], Record], write: Callable[[list[Record]], None]
+) -> None:
+    """Delete what is named, one by one, and write what was deleted.
+
+    The exit status is that of the first that was refused.
+    """
+    deleted: list[Record] = []
+    first: Failure | None = None
+    try:
+        for name in names:
+            try:
+                deleted.append(delete(name))
+            except Failure as failure:
+                if not _is_refusal(failure):
+                    raise
+                Failure(f"{noun} {name}: {failure.message}").show()
+                first = first or failure
+    finally:  # also if the server goes away in between
+        write(deleted)
+    if first is not None:
+        click.get_current_context().exit(first.exit_code)
 
 
 def _would(session: Session, verb: str, found: list[Chosen]) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITY_DEFAULT
 from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.cli.options import option_text
 from bedrockjobs.cli.output import Record, cell
+from bedrockjobs.cli.verbs import option_text
 from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.commands.rules import RuleSpec

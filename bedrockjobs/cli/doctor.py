@@ -22,14 +22,14 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, stamp
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.cli.finding import Finding, Level
+from bedrockjobs.cli.lookup import paged
 from bedrockjobs.cli.output import Record, styled, text_of, write_many
-from bedrockjobs.cli.pages import paged
-from bedrockjobs.cli.schedule import SCHEDULES, split_repeat
-from bedrockjobs.cli.schedule_control import resume_command
+from bedrockjobs.cli.queue import resume_command
+from bedrockjobs.cli.schedule import split_repeat
 from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.cli.time_text import with_local_times
-from bedrockjobs.commands import Overview, Status, ValidateSchedule
+from bedrockjobs.commands import ListSchedules, Overview, Status, ValidateSchedule
 from bedrockjobs.schedule.cron import next_tick
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.transfer import TransferError
@@ -113,7 +113,7 @@ def check_clock(server: Server) -> Iterator[Finding]:
 def check_zones(session: Session) -> Iterator[Finding]:
     """Look for schedules whose time zone is gone, and compare the server's rules with this machine's."""
     names: dict[str, list[str]] = {}
-    looked_at = paged(session, SCHEDULES, {}, SCHEDULES_LOOKED_AT)
+    looked_at = paged(session, ListSchedules, {}, SCHEDULES_LOOKED_AT)
     for row in looked_at:
         zone = split_repeat(text_of(row, "repeat"))[1]
         if zone and text_of(row, "state") != "FAILED":

@@ -12,14 +12,14 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.failure_text import line_of
-from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.groups import near
+from bedrockjobs.cli.lookup import job_names
 from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
-from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
-from bedrockjobs.cli.since import Given, since_option, since_stamp
 from bedrockjobs.cli.time_text import moment_text
+from bedrockjobs.cli.values import Given, since_option, since_stamp
+from bedrockjobs.cli.verbs import limit_option
 from bedrockjobs.commands import Events, Overview
 
 COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")

@@ -12,13 +12,11 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.base.words import called
-from bedrockjobs.cli.complete import job_names
 from bedrockjobs.cli.groups import Group
-from bedrockjobs.cli.named_job import job_id_of
-from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.lookup import job_id_of, job_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
-from bedrockjobs.cli.pages import limit_option
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed
 from bedrockjobs.commands import ListFailures, MarkSeen
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
@@ -39,7 +37,7 @@ def failure() -> None:
 
 
 @failure.command("list")
-@click.argument("mask", metavar="[GLOB]", required=False, shell_complete=job_names)
+@takes(ListFailures, GLOB)
 @click.option("--all", "everything", is_flag=True, help="Also what somebody has seen.")
 @limit_option("groups of jobs, and of runs,")
 @talks
@@ -65,7 +63,7 @@ def list_failures(session: Session, /, mask: str | None, everything: bool, limit
 
 @failure.command()
 @click.argument("fingerprint")
-@click.option("--name", "mask", metavar="GLOB", shell_complete=job_names, help="Only of names that match.")
+@takes(ListFailures, typed("name", "--name", "mask"))
 @limit_option("jobs, and runs,")
 @talks
 @pass_session
@@ -80,17 +78,19 @@ def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> No
 
 
 @failure.command()
-@click.option("--name", "mask", metavar="GLOB", shell_complete=job_names, help="All of names that match.")
+@takes(ListFailures, typed("name", "--name", "mask", help="All of names that match."))
 @click.option(
-    "--job", "jobs", metavar="ID|NAME", multiple=True, shell_complete=job_names,
-    help="A FAILED job; several: all of them.",
-)  # fmt: skip
-@click.option(
-    "--run", "runs", metavar="RUNID", multiple=True, help="A run that failed; several: all of them."
+    "--job",
+    "jobs",
+    metavar="ID|NAME",
+    multiple=True,
+    shell_complete=job_names,
+    help="A FAILED job; repeatable.",
 )
-@click.option("--fingerprint", help="All of one group.")
+@click.option("--run", "runs", metavar="RUNID", multiple=True, help="A run that failed; repeatable.")
+@takes(ListFailures, typed("fingerprint", help="All of one group."))
 @click.option("--undo", is_flag=True, help="Let them count as new again.")
-@by_option
+@takes(MarkSeen, "by")
 @talks
 @pass_session
 def seen(

@@ -22,6 +22,9 @@ def near(word: str, known: Sequence[str]) -> str:
     return lower[found[0]] if found else ""
 
 
+MAIN_SECTION = "Options"
+
+
 class Group(click.Group):
     """Lists its commands with their whole summaries."""
 
@@ -36,6 +39,40 @@ class Group(click.Group):
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
+
+
+class FieldOption(click.Option):
+    """An option for a field of a command class; the help lists it under the heading ``section``."""
+
+    def __init__(self, *names: Any, field: str = "", section: str = MAIN_SECTION, **attributes: Any) -> None:
+        """Set ``field``; empty for an option that belongs to no field."""
+        super().__init__(*names, **attributes)
+        self.field = field
+        self.section = section
+
+
+class FieldArgument(click.Argument):
+    """An argument for a field of a command class."""
+
+    def __init__(self, *names: Any, field: str, **attributes: Any) -> None:
+        """Set ``field``."""
+        super().__init__(*names, **attributes)
+        self.field = field
+
+
+class SectionedCommand(click.Command):
+    """Shows its options in sections: those without a heading first."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list of options for each section."""
+        sections: dict[str, list[tuple[str, str]]] = {MAIN_SECTION: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                sections.setdefault(getattr(parameter, "section", MAIN_SECTION), []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
 
 
 class WordChoice(click.Choice[str]):

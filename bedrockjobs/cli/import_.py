@@ -16,15 +16,16 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.command_line import WholeNumber
 from bedrockjobs.base.wire import Timestamp, moment_of, stamp, stamped
 from bedrockjobs.cli.apply import carry_out
 from bedrockjobs.cli.groups import Group
-from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import Record, printable, write_many
 from bedrockjobs.cli.plan import Wanted
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
-from bedrockjobs.cli.values import Moment, WholeNumber, read_source
-from bedrockjobs.commands import CreateJob
+from bedrockjobs.cli.values import Moment, read_source
+from bedrockjobs.cli.verbs import takes
+from bedrockjobs.commands import CreateJob, SyncSchedules
 from bedrockjobs.definitions import (
     BadDefinitions,
     Definition,
@@ -116,7 +117,7 @@ def _reader(command: F) -> F:
                      metavar="NUMBER", help="How many next times are shown."),
         click.option("--after", type=Moment(), callback=_moment, metavar="TIME",
                      help="Show times after this one; now if left out."),
-        by_option,
+        takes(SyncSchedules, "by"),
         talks,
         pass_session,
     )[::-1]:  # fmt: skip

@@ -1,31 +1,33 @@
-"""``bedrockjobs job``: make jobs, look at them, take them and change them.
+"""``bedrockjobs job``: make jobs, look at them, take them, change them and end them.
 
-How a job ends is in ``bedrockjobs.cli.job_end``, why it waits in ``bedrockjobs.cli.explain``. What a value
-means is decided by the classes of ``bedrockjobs.commands``; nothing is judged twice here.
+The command classes judge the values, and the server decides what is allowed.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import JOBS_PER_GET_MAX, PRIORITIES, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.command_line import WholeNumber
+from bedrockjobs.base.config import (
+    GRACE_S_DEFAULT,
+    JOBS_PER_GET_MAX,
+    TAKE_BACK_S,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+)
 from bedrockjobs.base.duration import duration_text
-from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.cli.bulk import for_each
-from bedrockjobs.cli.choosing import Choice, choice_of, choosing, chosen, fitting
-from bedrockjobs.cli.complete import job_names
-from bedrockjobs.cli.explain import sentence
-from bedrockjobs.cli.groups import STATES_ALSO, Group, WordChoice
-from bedrockjobs.cli.named_job import job_id_of
-from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
-from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
-from bedrockjobs.cli.pages import Listing, limit_option, paged
+from bedrockjobs.cli.bulk import STATE, Choice, choice_of, choosing, delete_each, fitting, for_chosen
+from bedrockjobs.cli.follow import WAIT_MS, Pace
+from bedrockjobs.cli.groups import Group, SectionedCommand
+from bedrockjobs.cli.lookup import is_number, job_id_of, job_names, paged
+from bedrockjobs.cli.output import Record, one_line, printable, text_of, write_many, write_one
 from bedrockjobs.cli.session import (
     NOT_FOUND,
     TIMED_OUT,
@@ -33,37 +35,69 @@ from bedrockjobs.cli.session import (
     Refusal,
     Session,
     built,
+    in_commands,
     pass_session,
     records_in,
     talks,
 )
-from bedrockjobs.cli.since import since_option
-from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, WholeNumber
+from bedrockjobs.cli.time_text import local_text, with_local_times
+from bedrockjobs.cli.values import Duration, since_option
+from bedrockjobs.cli.verbs import JOB, RUN, act, asked, given, job_options, limit_option, takes, typed
 from bedrockjobs.commands import (
+    CancelJob,
+    Command,
     CreateJob,
+    DeleteJob,
     ExplainJob,
+    FailJob,
+    FinishJob,
     GetJob,
     GetJobs,
     ListJobs,
     QueryJob,
+    ReadOutput,
     RetryJob,
     UpdateJob,
 )
-from bedrockjobs.commands.server import State
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
-"""What a table of jobs shows; the data is left to JSON, where its width does no harm."""
-
-JOBS = Listing(ListJobs, "jobs", "after", "jobID", JOBS_PER_GET_MAX)
+"""Columns of a table of jobs; the data, which may be wide, is in JSON only."""
 
 EARLY_ANSWER = 0.5
-"""Part of a wait below which an empty answer means that the server is not waiting for us (it is ending)."""
+"""Part of a wait below which an empty answer means that the server did not wait, as it is shutting down."""
 
-DATA_HELP = "JSON object; @file and - (stdin) are read."
+ENDED_BADLY = "FAILED"
+"""The state of the jobs that `job retry` chooses unless a state is given."""
 
-TIME_HELP = "UTC, ISO 8601 with a zone, or a time from now: 5m."
+WORKING = ("RUNNING", "RUNQUEUED")
+"""States of jobs that somebody has taken."""
 
-PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
+NO_PARENT = "without a parent"
+"""Words of the server's 404 if a job to cancel is no child."""
+
+MARGIN_S = 2.0 * TAKE_BACK_S
+"""Wait beyond the grace of a stopped run: by then the server has taken it back from a silent worker."""
+
+AFTER_ALL = 2**53 - 1
+"""A line number that no run reaches: reading after it only waits for the end."""
+
+REASONS = {
+    "state": "It is not queued",
+    "children": "Its parent or its children come first",
+    "paused": "Somebody paused it",
+    "held": "The queue was restored",
+    "nextRun": "It is not due yet",
+    "no tick": "Its schedule has no further tick",
+    "mocked": "Workers do not take it",
+    "limit": "As many run as may at once",
+    "lock": "Another job with its lock is running",
+    "own command": "No live worker accepts the command it brings",
+    "no worker": "No live worker takes it",
+    "ahead": "Other jobs go first",
+}
+"""Reasons of ExplainJob as sentences, which the details of the server follow."""
+
+_some_job = click.argument("job_id", metavar="[ID|NAME]", required=False, shell_complete=job_names)
 
 
 @click.group(cls=Group)
@@ -79,79 +113,55 @@ def job() -> None:
 
 
 @job.command(cls=SectionedCommand)
-@click.argument("name", shell_complete=job_names)
-@click.option("--data", type=TextOrFile(), help=f"What the job needs: a {DATA_HELP}")
-@click.option("--first-run", type=Moment(), metavar="TIME", help=f"When it may run first: {TIME_HELP}")
-@click.option(
-    "--repeat", metavar="REPEAT", help="How it repeats: 'FINISHED, +1 HOUR', 'CRON 0 9 * * 1-5', ..."
+@takes(
+    CreateJob,
+    *("name", "data", "first_run", "repeat", "retry_after", "job_priority", "unique"),
+    typed("overwrite", "--no-overwrite", help="With --unique: leave an existing job unchanged."),
+    typed("parent_job_id", "--parent", metavar="ID|NAME", shell_complete=job_names),
+    typed("mock_request", "--mock", help="A job for tests: only who asks for mocked jobs gets it."),
+    "idempotency_key",
 )
-@click.option("--retry-after", type=Modifier(), help="Give it out again if nobody ended it in this time: 5m.")
-@click.option("--priority", type=PRIORITY, help="Higher goes first; 500 if left out.")
-@click.option("--unique", is_flag=True, help="Update the job of this name, if there is one.")
-@click.option("--no-overwrite", is_flag=True, help="With --unique: leave an existing job as it is.")
-@click.option(
-    "--parent", metavar="ID|NAME", shell_complete=job_names,
-    help="Parent job, which must run or wait for children.",
-)  # fmt: skip
-@click.option("--mock", is_flag=True, help="A job for tests: only who asks for mocked jobs gets it.")
-@click.option("--idempotency-key", metavar="KEY", help="The same key makes one job within a day, no second.")
 @job_options
 @talks
 @pass_session
-def create(session: Session, /, name: str, **given: Any) -> None:
+def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> None:
     """Create the job NAME and print its jobID."""
-    if given["no_overwrite"] and not given["unique"]:
+    if no_overwrite and not unique:
         raise click.UsageError("--no-overwrite has a meaning with --unique only")
-    parent = given["parent"]
-    command = built(
-        CreateJob,
-        {
-            "name": name,
-            "data": given["data"],
-            "firstRun": session.moment(given["first_run"]),
-            "repeat": given["repeat"],
-            "retryAfter": given["retry_after"],
-            "jobPriority": given["priority"],
-            "unique": given["unique"] or None,
-            "overwrite": False if given["no_overwrite"] else None,
-            "parentJobID": None if parent is None else job_id_of(session, parent),
-            "mockRequest": given["mock"] or None,
-            "idempotencyKey": given["idempotency_key"],
-            **chosen_options(given),
-        },
-    )
-    reply = session.record(command)
-    done = "Created or updated" if given["unique"] else "Created"
-    write_one(reply, session.form, f"{done} job {reply['jobID']}.")
+    reply = session.record(asked(session, CreateJob))
+    write_one(reply, session.form, f"{'Created or updated' if unique else 'Created'} job {reply['jobID']}.")
 
 
 @job.command()
-@click.argument("name", shell_complete=job_names)
+@takes(GetJob, typed("name", "name", metavar="NAME", shell_complete=job_names))
 @click.option(
-    "--wait", type=Duration(), is_flag=False, flag_value=WAIT_MS_DEFAULT / 1000, metavar="[DURATION]",
+    "--wait",
+    type=Duration(),
+    is_flag=False,
+    flag_value=WAIT_MS_DEFAULT / 1000,
+    metavar="[DURATION]",
     help=f"Wait for a job: 90s, 5m; {duration_text(WAIT_MS_DEFAULT / 1000)} if no time is given.",
-)  # fmt: skip
-@click.option(
-    "--count", type=WholeNumber(1, JOBS_PER_GET_MAX), metavar="NUMBER", help="Take up to so many jobs."
 )
-@click.option("--worker", metavar="NAME", help="Name of the worker that takes it.")
-@click.option("--priority", type=PRIORITY, help="Only jobs of this priority.")
-@click.option("--mock", is_flag=True, help="Take mocked jobs too.")
+@takes(
+    GetJobs,
+    typed(
+        "num_results",
+        "--count",
+        type=WholeNumber(1, JOBS_PER_GET_MAX),
+        metavar="NUMBER",
+        help="Take at most so many jobs.",
+    ),
+)
+@takes(GetJob, "worker", "job_priority", typed("get_mocked_jobs", "--mock"))
 @talks
 @pass_session
-def get(session: Session, /, name: str, wait: float | None, count: int | None, **given: Any) -> None:
+def get(session: Session, /, wait: float | None, count: int | None, **_: Any) -> None:
     """Take the next job whose name is or matches NAME: 'Foo*', or a comma list of names.
 
-    The job is RUNNING from then on: end it with `job finish`, `job retry` or `job fail`. One that cannot be
-    written to stdout is handed back.
+    The job is RUNNING from then on: end it with `job finish`, `job retry` or `job fail`. A job that cannot be
+    written to stdout is returned.
     """
-    asked = {
-        "name": name,
-        "worker": given["worker"],
-        "jobPriority": given["priority"],
-        "getMockedJobs": given["mock"] or None,
-    }
-    taken = _taken(session, asked, wait, count)
+    taken = _taken(session, given(session, GetJob), wait, count)
     try:
         if count is None:
             write_one(taken[0], session.form)
@@ -159,16 +169,16 @@ def get(session: Session, /, name: str, wait: float | None, count: int | None, *
             write_many(taken, session.form, LIST_COLUMNS)
         sys.stdout.flush()
     except OSError:
-        _hand_back(session, taken)
+        _return(session, taken)
         raise
 
 
-def _hand_back(session: Session, taken: list[Record]) -> None:
-    """Queue jobs again that nobody can know of, since they were not written."""
+def _return(session: Session, taken: list[Record]) -> None:
+    """Queue jobs again that were not written, so that nobody knows of them."""
     for record in taken:
-        given = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
+        run = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
         try:
-            session.ask(built(RetryJob, given))
+            session.ask(built(RetryJob, run))
         except click.ClickException as failure:
             words = f"Job {record['jobID']} is still RUNNING: {failure.format_message()}"
             click.echo(printable(words), err=True)
@@ -177,7 +187,7 @@ def _hand_back(session: Session, taken: list[Record]) -> None:
 
 
 def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count: int | None) -> list[Record]:
-    """Ask until there is a job or the wait is over: the server itself waits for a limited time only."""
+    """Ask until there is a job or the wait is over: one request waits for a limited time only."""
     clock = SystemClock()
     deadline = clock.monotonic() + (wait or 0)
     while True:
@@ -199,50 +209,43 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 
 
 @job.command("list")
-@click.option(
-    "--name", metavar="GLOB", shell_complete=job_names, help="Only jobs whose name matches: 'Foo*'."
-)
-@click.option(
-    "--state",
-    type=WordChoice(get_args(State), STATES_ALSO, case_sensitive=False),
-    help="Only this state; PAUSED jobs wait for children.",
-)
+@takes(ListJobs, "name", typed("state", type=STATE, help="Only this state; PAUSED jobs wait for children."))
 @since_option("Only jobs that last ran, or were made, since")
-@click.option("--tag", "tags", multiple=True, metavar="WORD", help="Only with this tag; several: with all.")
+@click.option("--tag", "tags", multiple=True, metavar="WORD", help="Only with all of these tags.")
 @click.option("--text", metavar="TEXT", help="Only with this in name, data or error.")
 @limit_option("jobs")
-@click.option("--after", metavar="ID", help="Only jobs with a higher jobID: the last of the page before.")
+@takes(ListJobs, "after")
 @talks
 @pass_session
-def list_jobs(session: Session, /, limit: int, after: str | None, **given: Any) -> None:
+def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any) -> None:
     """List jobs by jobID."""
-    choice = Choice(**given)
+    choice = Choice(**choices)
     asked = {"name": choice.name, "state": choice.state, "after": after}
-    found = paged(session, JOBS, asked, limit, fits=fitting(session, choice))
+    found = paged(session, ListJobs, asked, limit, fits=fitting(session, choice))
     none = "No jobs." if choice != Choice() else "No jobs: `bedrockjobs job create NAME` makes one."
     write_many(found, session.form, LIST_COLUMNS, none=none)
 
 
 @job.command()
-@click.argument("job_id", metavar="ID|NAME", shell_complete=job_names)
+@takes(QueryJob, JOB)
 @talks
 @pass_session
-def show(session: Session, /, job_id: str) -> None:
+def show(session: Session, /, **_: Any) -> None:
     """Show a job: its state, its name and why it failed or waits come first."""
-    job_id = job_id_of(session, job_id)
-    record: Record = session.record(built(QueryJob, {"jobID": job_id}))
+    command = asked(session, QueryJob)
+    record: Record = session.record(command)
     if session.form == "table" and record:
-        record = _decisive_first(record, _reason(session, job_id, record))
+        record = _decisive_first(record, _reason(session, command.job_id, record))
     write_one(record, session.form)
 
 
-def _reason(session: Session, job_id: str, record: Record) -> str:
-    """Return in one line what a job failed of, or what it waits for; empty if it does neither."""
+def _reason(session: Session, job_id: int, record: Record) -> str:
+    """Return in one line why a job failed or what it waits for; empty if neither."""
     if text_of(record, "state") not in ("QUEUED", "PAUSED"):
         return line_of(text_of(record, "error"))
     try:
         reply = session.record(built(ExplainJob, {"jobID": job_id}))
-    except Refusal:  # it is gone by now, or too many ask: what is known of it is shown all the same
+    except Refusal:  # it is gone by now, or too many ask: show the job all the same
         return ""
     reasons = records_in(reply.get("waitsFor") or RawJSON("[]"))
     return sentence(reasons[0]) if reasons else ""
@@ -258,48 +261,290 @@ def _decisive_first(record: Record, reason: str) -> Record:
     return shown | ({"error": record["error"]} if error and error != reason else {})
 
 
+@job.command()
+@takes(ExplainJob, JOB)
+@talks
+@pass_session
+def explain(session: Session, /, **_: Any) -> None:
+    """Say why a job does not run: what it waits for, the most decisive first."""
+    command = asked(session, ExplainJob)
+    reply = session.record(command)
+    if session.form != "table":
+        write_one(reply, session.form)
+        return
+    reasons = records_in(reply["waitsFor"])
+    state = text_of(reply, "state")
+    click.echo(printable(f"Job {command.job_id} ({text_of(reply, 'name')}) is {state}."))
+    if not reasons:
+        click.echo("Nothing stands in its way.")
+        return
+    click.echo("What stands in its way" + (", the most decisive first:" if len(reasons) > 1 else ":"))
+    for at, reason in enumerate(reasons, 1):
+        click.echo(f"  {at}. {one_line(sentence(reason))}")
+
+
+def sentence(reason: Record) -> str:
+    """Return a reason of ExplainJob as a sentence."""
+    key, detail = text_of(reason, "reason"), in_commands(with_local_times(text_of(reason, "detail")))
+    words = REASONS.get(key, key)
+    return f"{words}: {detail}" if detail else f"{words}."
+
+
+def _check(kind: type[Command[Any]], job_id: str | None, run: str | None, changes: dict[str, Any]) -> None:
+    """Report what is wrong with the changes of one job, or of many, before the server is asked."""
+    if not job_id and run is not None:
+        raise click.UsageError("--run has a meaning with an ID or a name only")
+    built(kind, {"jobID": 0, **changes})
+
+
 @job.command(cls=SectionedCommand)
-@click.argument("job_id", metavar="[ID|NAME]", required=False, shell_complete=job_names)
-@click.option("--data", type=TextOrFile(), help=f"New data: a {DATA_HELP}")
-@click.option("--repeat", metavar="REPEAT", help="New repeat; the next run follows from it.")
-@click.option("--priority", type=PRIORITY, help="New priority.")
-@click.option("--next-run", type=Moment(), metavar="TIME", help=f"New time of the next run: {TIME_HELP}")
-@click.option("--clear-repeat", is_flag=True, help="End the repetition after the next run.")
-@click.option("--progress", type=TextOrFile(), help=f"How far the present run is: a {DATA_HELP}")
-@click.option("--run", metavar="RUNID", help="Refuse if this is no longer the job's current run.")
+@_some_job
+@takes(
+    UpdateJob,
+    *("data", "repeat", "job_priority", "next_run"),
+    typed("should_clear_repeat", "--clear-repeat"),
+    *("progress", RUN),
+)
 @choosing
 @job_options
 @talks
 @pass_session
-def update(session: Session, /, job_id: str | None, **given: Any) -> None:
+def update(session: Session, /, job_id: str | None, run: str | None, **options: Any) -> None:
     """Change a job, in whatever state it is. An option given as '' is taken back: --run-timeout ''.
 
-    Many at once: `job update --name 'mail/*' --state QUEUED --priority 1000`; how many there are and their
-    names are told before a question.
+    Many at once: `job update --name 'mail/*' --state QUEUED --priority 1000`, which shows the matching jobs
+    and asks for confirmation.
     """
-    choice = choice_of(given, job_id)
-    changes = {
-        "data": given["data"],
-        "repeat": given["repeat"],
-        "jobPriority": given["priority"],
-        "nextRun": session.moment(given["next_run"]),
-        "shouldClearRepeat": given["clear_repeat"] or None,
-        "progress": given["progress"],
-        **chosen_options(given),
-    }
+    choice = choice_of(options, job_id)
+    changes = given(session, UpdateJob) | {"runID": None}
     if not any(value is not None for value in changes.values()):
         raise click.UsageError("nothing to change: give at least one option; --help lists them")
-    built(UpdateJob, {"jobID": 0, **changes})  # what is wrong with it is told before the server is asked
-    if choice is None:
-        job_id = job_id_of(session, job_id or "")
-        session.ask(built(UpdateJob, {"jobID": job_id, **changes, "runID": given["run"]}))
-        write_one({"jobID": int(job_id), "outcome": "updated"}, session.form, f"Updated job {job_id}.")
-        return
-    if given["run"] is not None:
-        raise click.UsageError("--run has a meaning with an ID or a name only")
+    _check(UpdateJob, job_id, run, changes)
 
     def change(each: str) -> str:
-        session.ask(built(UpdateJob, {"jobID": each, **changes}))
+        session.ask(built(UpdateJob, {**changes, "jobID": each, "runID": run}))
         return "updated"
 
-    for_each(session, "update", chosen(session, choice), change, dry_run=given["dry_run"], yes=given["yes"])
+    if choice is None:
+        job_id = job_id_of(session, job_id or "")
+        _say(session, job_id, change(job_id))
+    else:
+        for_chosen(session, "update", choice, change, options)
+
+
+act(
+    job,
+    "finish",
+    FinishJob,
+    *(JOB, "data", "exit_code", RUN),
+    outcome="finished",
+    said="Finished job {jobID}.",
+)
+
+
+@job.command(cls=SectionedCommand)
+@_some_job
+@takes(
+    RetryJob,
+    *("delay", "next_run", "data"),
+    typed("name", "--rename"),
+    *("job_priority", "ignore_repeat", "revive", "returned", "snoozed", "unfit", RUN),
+)
+@choosing
+@talks
+@pass_session
+def retry(session: Session, /, job_id: str | None, run: str | None, **options: Any) -> None:
+    """Queue a running job again, or with --revive a FAILED one.
+
+    Many at once: `job retry --name 'mail/*' --since yesterday` queues the FAILED ones among them again, which
+    needs no --revive; it shows the matching jobs and asks for confirmation.
+    """
+    choice = choice_of(options, job_id)
+    changes = given(session, RetryJob) | {"runID": None}
+    if changes["delay"] is not None:
+        changes["delay"] = int(changes["delay"])
+    if choice is not None:
+        choice = choice._replace(state=choice.state or ENDED_BADLY)
+        changes["revive"] = changes["revive"] or choice.state == ENDED_BADLY or None
+    _check(RetryJob, job_id, run, changes)
+
+    def queue(each: str) -> str:
+        session.ask(built(RetryJob, {**changes, "jobID": each, "runID": run}))
+        return "returned" if changes["returned"] or changes["unfit"] is not None else "queued"
+
+    if choice is not None:
+        for_chosen(session, "retry", choice, queue, options)
+        return
+    job_id = job_id_of(session, job_id or "")
+    try:
+        _say(session, job_id, queue(job_id))
+    except Refusal as refusal:
+        if not (isinstance(refusal.error, WrongState) and f"is {ENDED_BADLY}" in str(refusal.error)):
+            raise
+        raise Refusal(refusal.error, "--revive queues it again") from None
+
+
+act(
+    job,
+    "fail",
+    FailJob,
+    *(JOB, "error", "data", "exit_code", "final", "delay", "retries", RUN),
+    outcome="failed",
+    said="Failed job {jobID}.",
+)
+
+
+@job.command(cls=SectionedCommand)
+@_some_job
+@click.option("--delete", "deletes", is_flag=True, help="Delete a queued job that is nobody's child.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until a run that is stopped has ended.")
+@choosing
+@talks
+@pass_session
+def cancel(session: Session, /, job_id: str | None, deletes: bool, no_wait: bool, **options: Any) -> None:
+    """Cancel a child job that has not run, or stop a job that a worker runs.
+
+    A run is stopped by SIGTERM, and by SIGKILL after the job's grace; the command waits for its end and says
+    how it ended. Many at once: `job cancel --name 'mail/*' --state RUNNING`, which does not wait.
+
+    A queued job without a parent cannot be cancelled: use `job delete`, or --delete.
+    """
+    choice = choice_of(options, job_id)
+    if choice is not None:
+        for_chosen(session, "cancel", choice, lambda each: _cancelled(session, each, deletes)[0], options)
+        return
+    job_id = job_id_of(session, job_id or "")
+    outcome, run_id = _cancelled(session, job_id, deletes, job_id)
+    if run_id:
+        _report_stop(session, job_id, run_id, wait=not no_wait)
+    else:
+        _say(session, job_id, outcome)
+
+
+def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") -> tuple[str, str]:
+    """Cancel a job, or delete it if that is wanted; return the outcome, and the run that is stopped.
+
+    ``named`` is what a hint calls the job.
+    """
+    try:
+        run_id = text_of(session.record(built(CancelJob, {"jobID": job_id})), "runID")
+    except Refusal as refusal:
+        if not isinstance(refusal.error, NotFound) or NO_PARENT not in refusal.error.reason.lower():
+            raise
+        if not deletes:
+            hint = f"only children are cancelled; `bedrockjobs job delete {named}` or --delete removes it"
+            if text_of(session.record(built(QueryJob, {"jobID": job_id})), "state") in WORKING:
+                hint = (
+                    "it is RUNNING, and who took it cannot be told to stop;"
+                    f" `bedrockjobs job fail {named}` or `job retry {named}` ends its run"
+                )
+            raise Failure(f"{refusal.error.status_line}: {hint}", refusal.exit_code) from None
+        return _delete(session, job_id), ""
+    return ("stopping" if run_id else "cancelled"), run_id
+
+
+@job.command(cls=SectionedCommand)
+@click.argument("job_ids", metavar="[ID|NAME]...", nargs=-1, shell_complete=job_names)
+@choosing
+@talks
+@pass_session
+def delete(session: Session, /, job_ids: tuple[str, ...], **options: Any) -> None:
+    """Remove jobs that are neither RUNNING nor waiting for children (state PAUSED).
+
+    Each is removed for itself; the exit status is that of the first that was refused. Many at once:
+    `job delete --name 'mail/*' --state FAILED --dry-run`.
+    """
+    choice = choice_of(options, job_ids)
+    if choice is not None:
+        for_chosen(session, "delete", choice, lambda each: _delete(session, each), options)
+        return
+    for job_id in filter(is_number, job_ids):
+        built(DeleteJob, {"jobID": job_id})  # nothing is removed if one of them cannot be a jobID
+
+    def removed(named: str) -> Record:
+        job_id = job_id_of(session, named)
+        return _outcome(job_id, _delete(session, job_id))
+
+    def write(deleted: list[Record]) -> None:
+        if len(job_ids) == 1 and deleted:
+            write_one(deleted[0], session.form, f"Deleted job {deleted[0]['jobID']}.")
+        elif len(job_ids) > 1:
+            write_many(deleted, session.form)
+
+    delete_each("Job", job_ids, removed, write)
+
+
+def _delete(session: Session, job_id: str) -> str:
+    session.ask(built(DeleteJob, {"jobID": job_id}))
+    return "deleted"
+
+
+def _say(session: Session, job_id: str, outcome: str) -> None:
+    write_one(_outcome(job_id, outcome), session.form, f"{outcome.capitalize()} job {job_id}.")
+
+
+def _outcome(job_id: str, outcome: str) -> Record:
+    return {"jobID": int(job_id), "outcome": outcome}
+
+
+# --- a run that is stopped ---------------------------------------------------------------------------------
+
+
+def _report_stop(session: Session, job_id: str, run_id: str, *, wait: bool) -> None:
+    """Say that a run is being stopped and, with ``wait``, how it ended; exit with 124 if it did not end."""
+    grace = _grace(session, job_id)
+    how = f"it gets SIGTERM, and SIGKILL after {duration_text(grace)}"
+    tells = f"`bedrockjobs run show {run_id}` tells how it ends"
+    record: Record = {"jobID": int(job_id), "outcome": "stopping", "runID": int(run_id)}
+    if not wait:
+        write_one(record, session.form, f"Stopping run {run_id} of job {job_id}: {how}; {tells}.")
+        return
+    click.echo(f"Stopping run {run_id} of job {job_id}: {how}.", err=True)
+    clock = SystemClock()
+    begun = clock.monotonic()
+    status = _ended(session, run_id, grace + MARGIN_S)
+    spent = duration_text(round(clock.monotonic() - begun, 1))
+    if not status:
+        write_one(record, session.form, f"Run {run_id} has not ended after {spent}; {tells}.")
+        click.get_current_context().exit(TIMED_OUT)
+    record = {**record, "outcome": "cancelled", "status": status}
+    write_one(record, session.form, f"Run {run_id} ended after {spent}: {status}. {_left(session, job_id)}")
+
+
+def _job(session: Session, job_id: str) -> Record | None:
+    """Return a job, or None if it is gone."""
+    try:
+        return session.record(built(QueryJob, {"jobID": job_id}))
+    except Refusal as refusal:
+        if not isinstance(refusal.error, NotFound):
+            raise
+        return None
+
+
+def _grace(session: Session, job_id: str) -> float:
+    return float(text_of(_job(session, job_id) or {}, "grace") or GRACE_S_DEFAULT)
+
+
+def _ended(session: Session, run_id: str, most_s: float) -> str:
+    """Return the status that a run ended with; empty if it did not end in time."""
+    clock, pace = SystemClock(), Pace()
+    deadline = clock.monotonic() + most_s
+    while True:
+        left_ms = max(round((deadline - clock.monotonic()) * 1000), 0)
+        asked = {**pace.asking(), "timeout": min(left_ms, WAIT_MS)}
+        reply = session.record(built(ReadOutput, {"runID": run_id, "after": AFTER_ALL, "limit": 1, **asked}))
+        if reply["ended"] == "true":
+            return text_of(reply, "status")
+        if clock.monotonic() >= deadline:
+            return ""
+        pace.answered(something=False)
+
+
+def _left(session: Session, job_id: str) -> str:
+    """Return in a sentence the state of the job after its run was stopped."""
+    job = _job(session, job_id)
+    if job is None:
+        return f"Job {job_id} is deleted."
+    state, next_run = text_of(job, "state"), text_of(job, "nextRun")
+    when = f" for its next run, {local_text(next_run)}" if state == "QUEUED" and next_run else ""
+    return f"Job {job_id} is {state}{when}."

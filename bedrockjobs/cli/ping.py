@@ -10,7 +10,7 @@ import sys
 import click
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.cli.complete import schedule_names
+from bedrockjobs.cli.lookup import schedule_names
 from bedrockjobs.cli.output import printable, write_one
 from bedrockjobs.cli.session import INTERRUPTED, Session, built, pass_session, talks
 from bedrockjobs.client.address import UnixAddress, addresses_of

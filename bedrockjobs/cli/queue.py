@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
-from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.cli.complete import job_names
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.groups import Group
-from bedrockjobs.cli.output import Record, text_of, write_many
-from bedrockjobs.cli.pages import Listing, limit_option, paged
-from bedrockjobs.cli.schedule_control import paused_words
-from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
-from bedrockjobs.cli.time_text import rough_text
-from bedrockjobs.commands import ListPauses, ListQueues
+from bedrockjobs.cli.lookup import Completer, job_names, paged
+from bedrockjobs.cli.output import Record, one_line, printable, text_of, write_many, write_one
+from bedrockjobs.cli.session import Session, built, interactive, pass_session, records_in, talks
+from bedrockjobs.cli.time_text import local_text, rough_text
+from bedrockjobs.cli.verbs import GLOB, asked, given, limit_option, takes, typed
+from bedrockjobs.commands import ListJobs, ListPauses, ListQueues, PauseJobs, ResumeJobs
+from bedrockjobs.job.limits import AT_LIMIT
 
-QUEUES = Listing(ListQueues, "queues", "after", "name", LIST_MAX)
+F = TypeVar("F", bound=Callable[..., Any])
+
+EVERYTHING = "*"
 
 COUNTS = ("ready", "running", "failed", "later", "paused", "blocked")
 """The counts that are shown of a name; ``paused`` are those that a pause holds back."""
@@ -31,37 +37,33 @@ def queue() -> None:
 
 
 @queue.command("list")
-@click.argument("mask", metavar="[GLOB]", required=False, shell_complete=job_names)
+@takes(ListQueues, GLOB)
 @limit_option("names")
-@click.option("--after", metavar="NAME", help="Only names behind this one: the last of the page before.")
-@click.option(
-    "--sort", "order", type=click.Choice(("jobs", "name")), default="jobs", show_default=True,
-    help="Those with the most due jobs first, or all names in their order.",
-)  # fmt: skip
+@takes(
+    ListQueues,
+    typed("after", metavar="NAME"),
+    typed("sort", "--sort", "order", default="jobs", show_default=True, type=click.Choice(("jobs", "name"))),
+)
 @talks
 @pass_session
-def list_queues(session: Session, /, mask: str | None, limit: int, after: str | None, order: str) -> None:
+def list_queues(session: Session, /, limit: int, **_: Any) -> None:
     """List the names of jobs: how many are ready, run or failed, and who paused them.
 
     `oldest` is how long the oldest ready job has been due, `workers` how many live workers take the name. A
-    count with a + is at least so high. Very many jobs are counted now and then: the list says how long ago.
+    count with a + is a minimum. Very many jobs are counted now and then: the list says how long ago.
     """
-    found = paged(session, QUEUES, {"name": mask, "after": after, "sort": order}, limit)
+    found = paged(session, ListQueues, given(session, ListQueues), limit)
     if session.form != "table":
         write_many(found, session.form, identity="name")
         return
-    pauses = _pauses(session) if any(text_of(each, "pausedBy") for each in found) else {}
+    pauses: dict[str, Record] = {}
+    if any(text_of(each, "pausedBy") for each in found):
+        pauses = {text_of(pause, "pattern"): pause for pause in _pauses(session)}
     rows = [_row(each, pauses) for each in found]
     age = max((int(text_of(each, "countedAge") or 0) for each in found), default=0)
     if age:
         click.echo(f"What is queued was counted {age} s ago.", err=True)
     write_many(rows, "table", none="No jobs: `bedrockjobs job create NAME` makes the first one.")
-
-
-def _pauses(session: Session) -> dict[str, Record]:
-    """Return what is paused, by pattern."""
-    found = records_in(session.record(built(ListPauses, {}))["pauses"])
-    return {text_of(pause, "pattern"): pause for pause in found}
 
 
 def _row(record: Record, pauses: dict[str, Record]) -> Record:
@@ -75,3 +77,102 @@ def _row(record: Record, pauses: dict[str, Record]) -> Record:
         "workers": f"{int(text_of(record, 'workers')):,}",
         "paused by": paused_words(pattern, pauses.get(pattern, {})) if pattern else "",
     }
+
+
+def _pauses(session: Session) -> list[Record]:
+    return records_in(session.record(built(ListPauses, {}))["pauses"])
+
+
+# --- pause and resume, of queues and of schedules ----------------------------------------------------------
+
+
+def add_pausing(group: click.Group, names: Completer) -> None:
+    """Add ``pause`` and ``resume`` to a group; ``names`` completes their argument."""
+    pattern = click.argument("pattern", metavar="[NAME|GLOB]", required=False, shell_complete=names)
+
+    @group.command()
+    @pattern
+    @click.option("--all", "everything", is_flag=True, help="Pause everything.")
+    @takes(PauseJobs, "reason", "until", "by")
+    @talks
+    @pass_session
+    def pause(session: Session, /, pattern: str | None, everything: bool, **_: Any) -> None:
+        """Let no job of this name be taken: schedules and others whose name matches.
+
+        Runs in progress go on. Pausing the same pattern again changes its reason and its end.
+        """
+        name = _pattern(pattern, everything)
+        command = asked(session, PauseJobs, name=name)
+        session.ask(command)
+        ends = stamped(command.until)
+        how = f" until {local_text(ends)}" if ends else f"; `{resume_command(name, str(group.name))}` ends it"
+        record = {"name": name, "outcome": "paused", "until": command.until}
+        write_one(record, session.form, f"Paused {'everything' if name == EVERYTHING else name}{how}.")
+        matching = built(ListJobs, {"name": name, "limit": 1})
+        if name != EVERYTHING and not records_in(session.record(matching)["jobs"]):
+            click.echo("No job has such a name at the moment.", err=True)
+
+    @group.command()
+    @pattern
+    @click.option("--all", "everything", is_flag=True, help="End every pause, whoever made it.")
+    @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
+    @takes(ResumeJobs, "by")
+    @talks
+    @pass_session
+    def resume(session: Session, /, pattern: str | None, everything: bool, yes: bool, **_: Any) -> None:
+        """End a pause, by the pattern it was made with: '*' ends the pause of '*' and no other.
+
+        Ticks of schedules that passed meanwhile are skipped. --all lists the pauses and asks first.
+        """
+        name = _pattern(pattern, everything)
+        if everything and not yes:
+            _ask_to_end_all(session)
+        what: dict[str, Any] = {"all": True} if everything else {"name": name}
+        resumed = jsontext.parse(session.record(asked(session, ResumeJobs, **what))["resumed"])
+        if session.form == "table":
+            click.echo(printable(f"Resumed {', '.join(resumed)}.") if resumed else "Nothing was paused.")
+        else:
+            write_many([{"name": each, "outcome": "resumed"} for each in resumed], session.form)
+
+
+def _pattern(pattern: str | None, everything: bool) -> str:
+    """Return the pattern that is meant; leaving it out never means everything."""
+    if everything and pattern is not None:
+        raise click.UsageError("give a name or --all, not both")
+    if everything:
+        return EVERYTHING
+    if not pattern:
+        raise click.UsageError("give a name or a pattern like 'report*', or --all")
+    return pattern
+
+
+def resume_command(pattern: str, group: str = "schedule") -> str:
+    """Return what to type to end the pause of a pattern."""
+    # Somebody else may have chosen the pattern: quoted, it cannot bring a command into the reader's shell.
+    quoted = "'" + pattern.replace("'", "'\"'\"'") + "'"
+    return f"bedrockjobs {group} resume {quoted}"
+
+
+def paused_words(pattern: str, pause: Record) -> str:
+    """Return who paused a pattern, why and until when: ``ada: moving the disks (mail/*)``."""
+    by, reason = text_of(pause, "by"), text_of(pause, "reason")
+    if by == AT_LIMIT:
+        return f"its limit: {reason} ({pattern})"
+    until = local_text(text_of(pause, "until"))
+    words = ": ".join(filter(None, (by or "somebody", reason)))
+    return f"{words} ({pattern}{f' until {until}' if until else ''})"
+
+
+def _ask_to_end_all(session: Session) -> None:
+    """List the pauses in force, and ask whether to end all of them; raises click.Abort."""
+    ending = [pause for pause in _pauses(session) if text_of(pause, "by") != AT_LIMIT]
+    if not ending:
+        return
+    for pause in ending:
+        click.echo(one_line(paused_words(text_of(pause, "pattern"), pause)), err=True)
+    if not interactive():
+        raise click.UsageError("nobody can be asked here: give --yes to end all of these pauses")
+    click.confirm(f"End {len(ending):,} pause{'s' if len(ending) > 1 else ''}?", abort=True, err=True)
+
+
+add_pausing(queue, job_names)

@@ -11,11 +11,11 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.wire import stamp
 from bedrockjobs.cli.database import owned, progress_bar, told
-from bedrockjobs.cli.options import by_option
 from bedrockjobs.cli.output import text_of, write_one
 from bedrockjobs.cli.places import database_named, file_named, is_url, schema_option
 from bedrockjobs.cli.session import Session, built, pass_session, talks
 from bedrockjobs.cli.settings_sources import settings_from
+from bedrockjobs.cli.verbs import takes
 from bedrockjobs.commands import ReleaseHold
 from bedrockjobs.job.hold import RELEASE
 from bedrockjobs.store import schema as schemas
@@ -40,7 +40,7 @@ PREFER_OWN_TOOLS = (
 @click.option("--no-hold", is_flag=True, help="Let jobs and schedules run as soon as a server starts.")
 @click.option("--hold", "only_hold", is_flag=True, help="Hold a database that was restored by other means.")
 @click.option("--release", is_flag=True, help="Let a server go on whose queue is held.")
-@by_option
+@takes(ReleaseHold, "by")
 @talks
 @pass_session
 def restore(

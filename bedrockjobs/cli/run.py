@@ -10,14 +10,12 @@ from typing import Any
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import LIST_MAX, RUNS_DELETED_AT_ONCE_MAX
+from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
+from bedrockjobs.base.failure_text import line_of
 from bedrockjobs.base.statuses import ANY_FAILURE, STATUSES
-from bedrockjobs.cli.complete import job_names, run_ids, worker_names
-from bedrockjobs.cli.details import run_row
 from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
-from bedrockjobs.cli.named_job import job_id_of
-from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.lookup import job_names, paged, run_ids
 from bedrockjobs.cli.output import (
     Record,
     as_json,
@@ -29,7 +27,6 @@ from bedrockjobs.cli.output import (
     write_one,
     write_title,
 )
-from bedrockjobs.cli.pages import Listing, limit_option, paged
 from bedrockjobs.cli.session import (
     FAILED,
     NOT_FOUND,
@@ -41,15 +38,28 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.since import WORDS, Given, Since, since_option, since_stamp
+from bedrockjobs.cli.time_text import took_text
+from bedrockjobs.cli.values import SINCE_WORDS, Given, Since, since_option, since_stamp
+from bedrockjobs.cli.verbs import asked, given, limit_option, takes, typed
 from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import StopRun
-
-RUNS = Listing(ListRuns, "runs", "before", "runID", LIST_MAX)
 
 LIST_COLUMNS = (
     "runID", "status", "name", "jobID", "attempt", "cause", "started", "took", "worker", "exitCode", "error",
 )  # fmt: skip
+
+RUN_COLUMNS = ("runID", "status", "cause", "attempt", "started", "took", "worker", "exitCode", "error")
+
+
+def run_row(run: Record) -> Record:
+    """Return a run as a row of a table, with the line of its error that says what was wrong."""
+    started = text_of(run, "started")
+    return {
+        **run,
+        "took": took_text(started, text_of(run, "ended")),
+        "error": line_of(text_of(run, "error")),
+    }
+
 
 SUCCESS, RETURNED = "success", "returned"
 """The statuses that a run in progress may end with and that are told."""
@@ -68,52 +78,50 @@ def run() -> None:
     """
 
 
-_id_argument = click.argument("run_id", metavar="RUNID", shell_complete=run_ids)
-
-
 @run.command("list")
-@click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only of jobs whose name matches.")
-@click.option("--job", "job_id", metavar="ID|NAME", shell_complete=job_names, help="Only of this job.")
-@click.option(
-    "--status",
-    type=WordChoice((ANY_FAILURE, *STATUSES), STATUSES_ALSO),
-    help="Only with this status; failed is each of fail, timeout and lost (the worker fell silent).",
+@takes(
+    ListRuns,
+    "name",
+    typed("job_id", "--job", "job_id", metavar="ID|NAME", shell_complete=job_names),
+    typed(
+        "status",
+        type=WordChoice((ANY_FAILURE, *STATUSES), STATUSES_ALSO),
+        help="Only with this status; failed is each of fail, timeout and lost (the worker fell silent).",
+    ),
+    "worker",
 )
-@click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Only by this worker.")
 @since_option("Only runs that began since")
 @limit_option("runs")
-@click.option("--before", metavar="RUNID", help="Only older ones: the last of the page before.")
+@takes(ListRuns, typed("before", metavar="RUNID"))
 @talks
 @pass_session
-def list_runs(
-    session: Session, /, job_id: str | None, since: Given | None, limit: int, **asked: str | None
-) -> None:
+def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
     """List runs, the newest first: what failed last night is `run list --status failed --since yesterday`.
 
     `attempt` counts the tries of one tick, one trigger or one job; `took` is how long it ran.
     """
-    job_id = None if job_id is None else job_id_of(session, job_id)
+    asked = given(session, ListRuns)
     begin = None if since is None else since_stamp(since, session.now())
 
     def too_old(run: Record) -> bool:
         return begin is not None and text_of(run, "started") < begin
 
-    found = paged(session, RUNS, {"jobID": job_id, **asked}, limit, until=too_old)
+    found = paged(session, ListRuns, asked, limit, until=too_old)
     if session.form == "table":
         found = [run_row(record) for record in found]
     none = "No runs."
-    if not (job_id or begin or any(asked.values())):
+    if not (begin or any(asked.values())):
         none = "No runs: a worker makes one of each job; `bedrock-worker --name NAME -- COMMAND` starts one."
     write_many(found, session.form, LIST_COLUMNS, none=none, identity="runID")
 
 
 @run.command()
-@_id_argument
+@takes(QueryRun, "run_id")
 @talks
 @pass_session
-def show(session: Session, run_id: str) -> None:
+def show(session: Session, /, **_: Any) -> None:
     """Show a run, with its result, its progress and its last lines of output."""
-    record = session.record(built(QueryRun, {"runID": run_id}))
+    record = session.record(asked(session, QueryRun))
     if session.form != "table":
         write_one(record, session.form, identity="runID")
         return
@@ -135,7 +143,7 @@ def _unrepeated(error: str, tail: list[str]) -> str:
 
 
 @run.command()
-@_id_argument
+@takes(ReadOutput, "run_id")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
 @click.option("--since-seq", "after", metavar="NUMBER", default="0", help="Only lines after this number.")
 @click.option("-t", "--timestamps", is_flag=True, help="Begin each line with its time (UTC).")
@@ -211,65 +219,46 @@ def _write(lines: Iterable[Record], form: str, timestamps: bool) -> None:
         click.echo(f"{text_of(line, 'at')}  {text}" if timestamps else text, color=True)
 
 
-def _stop(session: Session, kind: type[StopRun], signal: str, /, **given: Any) -> None:
-    chosen = {"runID": given["run_id"], "jobID": given["job_id"], "name": given["name"]}
-    if sum(value is not None for value in chosen.values()) != 1:
-        raise click.UsageError("give a RUNID, --job ID|NAME or --name NAME")
-    if given["job_id"] is not None:
-        chosen["jobID"] = job_id_of(session, given["job_id"])
-    session.ask(built(kind, {**chosen, "reason": given["reason"] or None, "by": given["by"] or None}))
-    key, value = next((key, value) for key, value in chosen.items() if value is not None)
-    words = {"runID": "run", "jobID": "the run of job", "name": "the runs of the jobs named"}
-    said = f"SIG{signal} is on its way to {words[key]} {value}; `bedrockjobs run list` tells how it ends."
-    write_one({key: value, "signal": signal}, session.form, said, identity=key)
+def _add_stop(name: str, kind: type[StopRun], signal: str, text: str) -> None:
+    @run.command(name, help=text)
+    @takes(
+        kind,
+        typed("run_id", "run_id", required=False),
+        typed("job_id", "--job", "job_id", metavar="ID|NAME", shell_complete=job_names),
+        *("name", "reason", "by"),
+    )
+    @talks
+    @pass_session
+    def stop(session: Session, /, run_id: str | None, job_id: str | None, name: str | None, **_: Any) -> None:
+        if sum(value is not None for value in (run_id, job_id, name)) != 1:
+            raise click.UsageError("give a RUNID, --job ID|NAME or --name NAME")
+        chosen = given(session, kind)
+        session.ask(built(kind, chosen))
+        words = {"runID": "run", "jobID": "the run of job", "name": "the runs of the jobs named"}
+        key, value = next((key, chosen[key]) for key in words if chosen[key] is not None)
+        said = f"SIG{signal} is on its way to {words[key]} {value}; `bedrockjobs run list` tells how it ends."
+        write_one({key: value, "signal": signal}, session.form, said, identity=key)
 
 
-def _stop_options(command: Any) -> Any:
-    for option in reversed(
-        (
-            click.argument("run_id", metavar="[RUNID]", required=False, shell_complete=run_ids),
-            click.option(
-                "--job", "job_id", metavar="ID|NAME", shell_complete=job_names, help="The run of this job."
-            ),
-            click.option(
-                "--name", metavar="NAME", shell_complete=job_names, help="The runs of all jobs of this name."
-            ),
-            click.option("--reason", default="", help="Why, for others to read."),
-            by_option,
-            talks,
-        )
-    ):
-        command = option(command)
-    return command
-
-
-@run.command()
-@_stop_options
-@pass_session
-def terminate(session: Session, /, **given: Any) -> None:
-    """Ask a run to end: its worker sends SIGTERM to the whole process group, and nothing after that."""
-    _stop(session, TerminateRun, "TERM", **given)
+_add_stop(
+    "terminate",
+    TerminateRun,
+    "TERM",
+    "Ask a run to end: its worker sends SIGTERM to the whole process group, and nothing after that.",
+)
+_add_stop("kill", KillRun, "KILL", "End a run at once: its worker sends SIGKILL to the whole process group.")
 
 
 @run.command()
-@_stop_options
-@pass_session
-def kill(session: Session, /, **given: Any) -> None:
-    """End a run at once: its worker sends SIGKILL to the whole process group."""
-    _stop(session, KillRun, "KILL", **given)
-
-
-@run.command()
-@_id_argument
-@by_option
+@takes(RunAgain, "run_id", "by")
 @talks
 @pass_session
-def again(session: Session, /, run_id: str, by: str) -> None:
+def again(session: Session, /, **_: Any) -> None:
     """Run again what a run was given.
 
     A schedule is triggered; of any other job a new one is made, with the data and the options of the run.
     """
-    reply = session.record(built(RunAgain, {"runID": run_id, "by": by or None}))
+    reply = session.record(asked(session, RunAgain))
     job_id = text_of(reply, "jobID")
     when = "runs again at the end of its present run" if reply["pending"] == "true" else "is due now"
     write_one(reply, session.form, f"Job {job_id} {when}.", identity="jobID")
@@ -290,10 +279,10 @@ NAMES_SHOWN = 5
     help="Runs with this in their data, result, error or output; - asks for it, or reads it from stdin, so"
     " that it does not stay in the history of the shell.",
 )
-@click.option("--before", type=Since(), metavar="WHEN", help=f"Runs that ended before then: {WORDS}.")
+@click.option("--before", type=Since(), metavar="WHEN", help=f"Runs that ended before then: {SINCE_WORDS}.")
 @click.option("--dry-run", is_flag=True, help="Tell which runs it would be, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@by_option
+@takes(DeleteRuns, "by")
 @talks
 @pass_session
 def delete(

@@ -12,15 +12,24 @@ from typing import Any
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.cli.complete import job_names, schedule_names
-from bedrockjobs.cli.explain import sentence
-from bedrockjobs.cli.groups import Group
-from bedrockjobs.cli.job import DATA_HELP, PRIORITY
-from bedrockjobs.cli.options import SectionedCommand, chosen_options, job_options
-from bedrockjobs.cli.output import Record, one_line, printable, text_of, write_many, write_one
-from bedrockjobs.cli.pages import Listing, limit_option, literal, paged
+from bedrockjobs.cli.bulk import delete_each
+from bedrockjobs.cli.groups import Group, SectionedCommand
+from bedrockjobs.cli.job import sentence
+from bedrockjobs.cli.lookup import literal, schedule_names
+from bedrockjobs.cli.output import (
+    Record,
+    as_json,
+    away,
+    one_line,
+    printable,
+    text_of,
+    write_many,
+    write_one,
+    write_title,
+)
+from bedrockjobs.cli.queue import add_pausing
+from bedrockjobs.cli.run import RUN_COLUMNS, run_row
 from bedrockjobs.cli.session import (
     NOT_FOUND,
     REFUSED,
@@ -32,19 +41,27 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.time_text import local_text
-from bedrockjobs.cli.values import TextOrFile
+from bedrockjobs.cli.verbs import asked, given, job_options, listing, option_text, takes, typed
 from bedrockjobs.commands import (
     CreateJob,
     DeleteJob,
     ExplainJob,
     ListJobs,
+    ListRuns,
     ListSchedules,
+    ListTicks,
+    QueryJob,
+    TriggerJob,
     UpdateJob,
     ValidateSchedule,
 )
+from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.schedule.repeat import NEVER
 
-SCHEDULES = Listing(ListSchedules, "schedules", "after", "jobID", LIST_MAX)
+LAST_RUNS = 5
+"""Runs and ticks that a page shows."""
+
+TICK_COLUMNS = ("tick", "until", "count", "outcome", "reason", "status", "failed", "late", "runID")
 
 UNTAKEN = ("own command", "no worker")
 """Reasons of ExplainJob for which nobody would run a schedule when its time comes."""
@@ -139,15 +156,14 @@ def _told(
 
 
 @schedule.command(cls=SectionedCommand)
-@click.argument("name", shell_complete=job_names)
+@takes(CreateJob, "name")
 @click.argument("expression", metavar="EXPRESSION")
 @_zone_option
-@click.option("--data", type=TextOrFile(), help=f"What the job needs: a {DATA_HELP}")
-@click.option("--priority", type=PRIORITY, help="Higher goes first; 500 if left out.")
+@takes(CreateJob, "data", "job_priority")
 @job_options
 @talks
 @pass_session
-def add(session: Session, /, name: str, expression: str, zone: str | None, **given: Any) -> None:
+def add(session: Session, /, name: str, expression: str, zone: str | None, **_: Any) -> None:
     """Add the schedule NAME; refused if there is a job of this name.
 
     EXPRESSION is 'MINUTE HOUR DAY MONTH WEEKDAY', quoted for the shell: '0 9 * * 1-5' is nine o'clock on
@@ -158,19 +174,8 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **giv
     if "*" in name:
         raise click.UsageError(f"NAME: {name!r} has a *, which stands for other names in patterns")
     repeat = repeat_of(expression, zone)
-    command = built(
-        CreateJob,
-        {
-            "name": name,
-            "repeat": repeat,
-            "data": given["data"],
-            "jobPriority": given["priority"],
-            # Whoever adds the same name at the same moment makes no second schedule.
-            "unique": True,
-            "overwrite": False,
-            **chosen_options(given),
-        },
-    )
+    # Two people who add the same name at the same moment make one schedule.
+    command = asked(session, CreateJob, repeat=repeat, unique=True, overwrite=False)
     validity = validated(session, repeat)
     for there in records_in(session.record(built(ListJobs, {"name": literal(name), "limit": 1}))["jobs"]):
         is_schedule = text_of(there, "repeat").upper().startswith("CRON")
@@ -209,24 +214,21 @@ def _next_run(session: Session, name: str) -> str:
 @schedule.command(cls=SectionedCommand)
 @_name_argument
 @click.argument("expression", metavar="[EXPRESSION]", required=False)
-@click.option(
-    "--zone", metavar="ZONE", help="New time zone; it stays as it is if left out, and '' makes it UTC."
-)
-@click.option("--data", type=TextOrFile(), help=f"New data: a {DATA_HELP}")
-@click.option("--priority", type=PRIORITY, help="New priority.")
+@click.option("--zone", metavar="ZONE", help="New time zone; unchanged if left out, and '' makes it UTC.")
+@takes(UpdateJob, "data", "job_priority")
 @job_options
 @talks
 @pass_session
-def update(session: Session, /, name: str, expression: str | None, zone: str | None, **given: Any) -> None:
+def update(session: Session, /, name: str, expression: str | None, zone: str | None, **_: Any) -> None:
     """Change the schedule NAME; refused if there is none.
 
     What is not given stays as it is. A new expression keeps the time zone of the old one.
     """
-    changes = {"data": given["data"], "jobPriority": given["priority"], **chosen_options(given)}
+    changes = given(session, UpdateJob)
     times = expression is not None or zone is not None
     if not times and not any(value is not None for value in changes.values()):
         raise click.UsageError("nothing to change: give an expression or an option; --help lists them")
-    built(UpdateJob, {"jobID": 0, **changes})  # what is wrong with it is told before the server is asked
+    built(UpdateJob, {"jobID": 0, **changes})  # report errors before the server is asked
     there = found_by_name(session, name)
     validity: Record | None = None
     if times:
@@ -250,21 +252,13 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
 
     Each is removed for itself; the exit status is that of the first that was refused.
     """
-    deleted: list[Record] = []
-    first: Failure | None = None
-    try:
-        for name in names:
-            try:
-                job_id = text_of(found_by_name(session, name), "jobID")
-                session.ask(built(DeleteJob, {"jobID": job_id}))
-            except Failure as failure:
-                if failure.exit_code not in (NOT_FOUND, REFUSED):
-                    raise
-                Failure(f"Schedule {name}: {failure.message}").show()
-                first = first or failure
-            else:
-                deleted.append({"jobID": int(job_id), "name": name, "outcome": "deleted"})
-    finally:  # what was removed is told even where the server went away in between
+
+    def removed(name: str) -> Record:
+        job_id = text_of(found_by_name(session, name), "jobID")
+        session.ask(built(DeleteJob, {"jobID": job_id}))
+        return {"jobID": int(job_id), "name": name, "outcome": "deleted"}
+
+    def write(deleted: list[Record]) -> None:
         if session.form == "table":
             for each in deleted:
                 click.echo(printable(f"Deleted schedule {each['name']} (job {each['jobID']})."))
@@ -272,29 +266,8 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
             write_one(deleted[0], session.form, identity="name")
         elif len(names) > 1:
             write_many(deleted, session.form, identity="name")
-    if first is not None:
-        click.get_current_context().exit(first.exit_code)
 
-
-@schedule.command("list")
-@click.argument("mask", metavar="[GLOB]", required=False, shell_complete=schedule_names)
-@click.option(
-    "--source", metavar="NAME", help="Only those that came from this source (see `bedrockjobs apply`)."
-)
-@limit_option("schedules")
-@click.option("--after", metavar="ID", help="Only those with a higher jobID: the last of the page before.")
-@talks
-@pass_session
-def list_schedules(session: Session, /, mask: str | None, limit: int, **asked: str | None) -> None:
-    """List the schedules whose name matches GLOB, by jobID: 'report*'; all if left out."""
-    found = paged(session, SCHEDULES, {"name": mask, **asked}, limit)
-    if session.form != "table":
-        write_many(found, session.form, identity="name")
-        return
-    none = "No schedules."
-    if not (mask or any(asked.values())):
-        none = "No schedules: `bedrockjobs schedule add NAME EXPRESSION` makes one."
-    write_many([_row(record) for record in found], "table", none=none)
+    delete_each("Schedule", names, removed, write)
 
 
 def _row(record: Record) -> Record:
@@ -307,6 +280,19 @@ def _row(record: Record) -> Record:
         "last status": text_of(record, "lastStatus"),
         "paused": text_of(record, "paused"),
     }
+
+
+listing(
+    schedule,
+    ListSchedules,
+    typed("name", "mask", required=False, shell_complete=schedule_names),
+    *("source", "after"),
+    row=_row,
+    what="schedules",
+    none="No schedules.",
+    none_at_all="No schedules: `bedrockjobs schedule add NAME EXPRESSION` makes one.",
+    text="List the schedules whose name matches GLOB, by jobID: 'report*'; all if left out.",
+)
 
 
 @schedule.command("next")
@@ -335,3 +321,105 @@ def show_next(session: Session, /, expression: str, zone: str | None) -> None:
         ticks = [local_text(tick) for tick in ticks] or ["never"]
     for tick in ticks:
         click.echo(printable(tick))
+
+
+@schedule.command()
+@takes(
+    TriggerJob,
+    typed("name", "name", metavar="[NAME]", required=False, shell_complete=schedule_names),
+    typed("job_id", "--job", "job_id", help="The job instead of its name."),
+    "by",
+)
+@talks
+@pass_session
+def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any) -> None:
+    """Run a job now, a schedule or another, also a paused one.
+
+    A schedule's own next run is kept. A job that is running runs once more at its end.
+    """
+    if (name is None) == (job_id is None):
+        raise click.UsageError("give the name of a job, or --job ID")
+    reply = session.record(asked(session, TriggerJob))
+    job = reply["jobID"]
+    pending = reply.get("pending") == "true"
+    said = f"Job {job} is running; it runs once more at its end." if pending else f"Job {job} is due now."
+    write_one(reply, session.form, said)
+
+
+@schedule.command()
+@_name_argument
+@talks
+@pass_session
+def show(session: Session, name: str) -> None:
+    """Show the schedule NAME: its job, its last runs and ticks, and the next five."""
+    schedule = found_by_name(session, name)
+    job_id = text_of(schedule, "jobID")
+    job = session.record(built(QueryJob, {"jobID": job_id}))
+    runs = session.record(built(ListRuns, {"jobID": job_id, "limit": LAST_RUNS}))["runs"]
+    history = session.record(built(ListTicks, {"jobID": job_id, "limit": LAST_RUNS}))
+    ticks = history["ticks"]
+    failing: Record = {key: history[key] for key in ("failingSince", "neverSucceeded") if key in history}
+    validity = session.record(built(ValidateSchedule, {"repeat": text_of(schedule, "repeat")}))
+    if session.form != "table":
+        page = {
+            "name": schedule["name"],
+            "job": RawJSON(as_json(job)),
+            "schedule": RawJSON(as_json(schedule)),
+        }
+        write_one(
+            {**page, "runs": runs, "ticks": ticks, **failing, "next": validity["next"]},
+            session.form,
+            identity="name",
+        )
+        return
+    write_one(_facts(schedule, job, failing), "table")
+    write_title("Last runs")
+    _part([run_row(run) for run in records_in(runs)], RUN_COLUMNS)
+    write_title("Last ticks")
+    _part([_tick_row(tick) for tick in records_in(ticks)], TICK_COLUMNS)
+    write_title("Next ticks")
+    for tick in jsontext.parse(validity["next"]) or [""]:
+        click.echo(local_text(tick) or "never")
+
+
+def _part(rows: list[Record], columns: tuple[str, ...]) -> None:
+    if rows:
+        write_many(rows, "table", columns)
+    else:
+        click.echo("None yet.")
+
+
+def _facts(schedule: Record, job: Record, failing: Record) -> Record:
+    expression, zone = split_repeat(text_of(schedule, "repeat"))
+    facts = {
+        "name": text_of(schedule, "name"),
+        "job": f"{text_of(schedule, 'jobID')}, {text_of(schedule, 'state')}",
+        "schedule": f"{expression} {zone}".strip(),
+        "in words": text_of(schedule, "words"),
+        "runs next": _when(text_of(schedule, "nextRun")),
+        "ran last": _when(text_of(schedule, "lastRun")),
+        "last status": text_of(schedule, "lastStatus"),
+        "failing since": _when(text_of(failing, "failingSince")) if failing else "",
+        "succeeded": "never" if "neverSucceeded" in failing else "",
+        "paused": text_of(schedule, "paused"),
+        "source": text_of(schedule, "source"),
+        "error": text_of(job, "error"),
+    }
+    shown: dict[str, object] = {key: value for key, value in facts.items() if value}
+    shown |= {key: option_text(key, job[key]) for key in job if key in OPTIONS}
+    shown |= {"priority": job.get("priority"), "data": job.get("data")}
+    return shown
+
+
+def _when(stamp: str) -> str:
+    """Return a moment by both clocks, and how far away it is."""
+    return " ".join(filter(None, (local_text(stamp), away(stamp))))
+
+
+def _tick_row(tick: Record) -> Record:
+    """Return a row of the tick history; zeros are left out."""
+    row = {key: tick.get(key) for key in TICK_COLUMNS}
+    return {**row, **{key: "" for key in ("late", "runID") if row[key] == "0"}}
+
+
+add_pausing(schedule, schedule_names)

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from bedrockjobs.base.duration import WORDS, days_text
 from bedrockjobs.base.settings import FORMS, Settings, is_duration
 from bedrockjobs.base.settings_file import VARIABLE
-from bedrockjobs.cli.options import MAIN_SECTION, SectionedCommand, SectionedOption
+from bedrockjobs.cli.groups import MAIN_SECTION, FieldOption, SectionedCommand
 from bedrockjobs.cli.settings_sources import option_name, settings_from, variable_name
 from bedrockjobs.observe import logs
 
@@ -36,7 +36,7 @@ def section_of(field: str) -> str:
     return SECTIONS.get("s" if is_duration(field) else field.rpartition("_")[2], MAIN_SECTION)
 
 
-class Setting(SectionedOption):
+class Setting(FieldOption):
     """The option of one setting; its value is judged by the class, which reads the environment as well."""
 
     def __init__(self, field: str, info: FieldInfo) -> None:

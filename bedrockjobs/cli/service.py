@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
+from bedrockjobs.base.command_line import WholeNumber
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.session import FAILED, Failure
 from bedrockjobs.cli.units import MARK, NAMES, units
-from bedrockjobs.cli.values import WholeNumber
 
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 

@@ -33,7 +33,7 @@ from bedrockjobs.cli.output import (
     tell_time_by,
     text_of,
 )
-from bedrockjobs.commands import Command, Reply, Status
+from bedrockjobs.commands import Command, Status
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Answer, Client
@@ -63,7 +63,7 @@ IN_COMMANDS = {
 NOBODY_THERE = "`bedrockjobs serve` starts a server, --server names another"
 """What is said where nobody listens."""
 
-R = TypeVar("R", bound=Reply)
+C = TypeVar("C", bound=Command[Any])
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -189,7 +189,7 @@ def records_in(listed: RawJSON) -> list[Record]:
     return [raw_record(text) for text in jsontext.elements(listed)]
 
 
-def built(kind: type[Command[R]], given: Mapping[str, Any]) -> Command[R]:
+def built(kind: type[C], given: Mapping[str, Any]) -> C:
     """Return a command with these parameters (wire names); None counts as left out.
 
     Raises click.UsageError, which names the parameter and what was expected.
@@ -209,7 +209,10 @@ def _as_typed(fault: str) -> str:
     context, named = click.get_current_context(silent=True), _PARAMETER.match(fault)
     for parameter in context.command.params if context and named else ():
         wanted = named[1] if named else ""
-        if f"--{wanted}" not in parameter.opts and wire_name(parameter.name or "") != wanted:
+        if (
+            f"--{wanted}" not in parameter.opts
+            and wire_name(getattr(parameter, "field", "") or parameter.name or "") != wanted
+        ):
             continue
         words = fault.removeprefix(named[0] if named else "")
         if parameter.type.name == "time":

@@ -10,21 +10,19 @@ import json
 import re
 import shlex
 import sys
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, time, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import click
 
 from bedrockjobs.base import duration
-from bedrockjobs.base.command_line import WholeNumber
 from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.duration import duration_text, seconds_of
+from bedrockjobs.base.duration import seconds_of
+from bedrockjobs.base.wire import stamp
 
-__all__ = [
-    "FILE_BYTES_MAX", "Duration", "Modifier", "Moment", "Size", "TextOrFile", "WholeNumber", "Words",
-    "current_user", "duration_text", "read_source",
-]  # fmt: skip
+F = TypeVar("F", bound=Callable[..., Any])
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
 """Size of a file given as a value: a server's default limit of a whole request."""
@@ -162,3 +160,56 @@ def _read(file: IO[bytes], label: str) -> bytes:
     if len(content) > FILE_BYTES_MAX:
         raise ValueError(f"{label} is larger than {FILE_BYTES_MAX} bytes")
     return content
+
+
+DAYS_AGO = {"today": 0, "yesterday": 1}
+"""Words for the beginning of a day."""
+
+SINCE_WORDS = "yesterday, today, a time ago like 2h, or a day like 2026-11-22"
+
+Given = timedelta | datetime | str
+"""A time ago, a moment (without a zone: by this machine's clock), or a word of ``DAYS_AGO``."""
+
+
+class Since(click.ParamType[Given]):
+    """A moment in the past."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Given:
+        """Return what was meant; the moment itself needs a server's clock (``since_stamp``)."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]  # it was converted before
+        text = value.strip().lower()
+        if text in DAYS_AGO:
+            return text
+        seconds = seconds_of(text.removesuffix(" ago").removesuffix("ago"))
+        if seconds is not None and seconds <= DURATION_S_MAX:
+            return timedelta(seconds=seconds)
+        try:
+            return datetime.fromisoformat(value.strip())
+        except ValueError:
+            self.fail(f"expected {SINCE_WORDS}, got {value!r}", param, ctx)
+
+
+def since_stamp(given: Given, now: datetime, option: str = "--since") -> str:
+    """Return a moment as the server stores them; days begin by this machine's clock.
+
+    Raises click.UsageError for what lies before the years there are.
+    """
+    try:
+        if isinstance(given, timedelta):
+            return stamp(now - given)
+        if isinstance(given, str):
+            day = now.astimezone().date() - timedelta(days=DAYS_AGO[given])
+            given = datetime.combine(day, time())
+        return stamp(given.astimezone(now.tzinfo))
+    except (OverflowError, ValueError):
+        raise click.UsageError(f"{option}: expected {SINCE_WORDS}") from None
+
+
+def since_option(what: str, name: str = "since", **more: Any) -> Callable[[F], F]:
+    """Return --since; ``what`` begins its help: ``Only runs that began since``."""
+    return click.option(
+        "--since", name, type=Since(), metavar="WHEN", help=f"{what} then: {SINCE_WORDS}.", **more
+    )

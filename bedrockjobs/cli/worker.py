@@ -1,4 +1,4 @@
-"""``bedrockjobs worker``: who does the work, and how one is brought to rest."""
+"""``bedrockjobs worker`` and ``server``: live workers and their draining, and the servers of a database."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -14,11 +15,9 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.cli.complete import worker_names
 from bedrockjobs.cli.groups import Group
-from bedrockjobs.cli.options import by_option
+from bedrockjobs.cli.lookup import literal, worker_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
-from bedrockjobs.cli.pages import literal
 from bedrockjobs.cli.session import (
     REFUSED,
     TIMED_OUT,
@@ -30,7 +29,8 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.values import Duration
-from bedrockjobs.commands import DrainWorker, ListWorkers
+from bedrockjobs.cli.verbs import asked, listing, takes, typed
+from bedrockjobs.commands import DrainWorker, ListServers, ListWorkers
 
 LIST_COLUMNS = ("name", "status", "runs", "slots", "host", "pid", "names", "heartbeat", "version")
 
@@ -39,8 +39,7 @@ NONE = "No workers: `bedrock-worker --name NAME -- COMMAND` starts one."
 LOOK_S = 1.0
 """How often a worker that is being drained is looked at."""
 
-_name_argument = click.argument("name", shell_complete=worker_names)
-_undo_option = click.option("--undo", is_flag=True, help="Let it take jobs again.")
+_drained = takes(DrainWorker, typed("worker", "name", metavar="NAME", shell_complete=worker_names), "undo")
 
 
 @click.group(cls=Group)
@@ -96,29 +95,23 @@ def list_workers(session: Session) -> None:
 
 
 @worker.command()
-@_name_argument
-@_undo_option
-@by_option
+@_drained
+@takes(DrainWorker, "by")
 @talks
 @pass_session
-def quiet(session: Session, name: str, undo: bool, by: str) -> None:
+def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
     """Let a worker take no more jobs, and return at once.
 
     What it runs goes on. `worker drain --wait` waits for that too.
     """
-    _drain(session, name, undo, by)
+    session.ask(asked(session, DrainWorker))
     outcome = "active" if undo else "quiet"
     did = "takes jobs again" if undo else "takes no more jobs"
     write_one({"name": name, "outcome": outcome}, session.form, f"Worker {name} {did}.")
 
 
-def _drain(session: Session, name: str, undo: bool, by: str) -> None:
-    session.ask(built(DrainWorker, {"worker": name, "undo": undo or None, "by": by or None}))
-
-
 @worker.command()
-@_name_argument
-@_undo_option
+@_drained
 @click.option("--wait", is_flag=True, help="Wait until its runs have ended.")
 @click.option(
     "--timeout",
@@ -126,16 +119,16 @@ def _drain(session: Session, name: str, undo: bool, by: str) -> None:
     metavar="DURATION",
     help="With --wait: how long, any time if left out; exit status 124 when it is over.",
 )
-@by_option
+@takes(DrainWorker, "by")
 @talks
 @pass_session
-def drain(session: Session, name: str, undo: bool, wait: bool, timeout: float | None, by: str) -> None:
+def drain(session: Session, /, name: str, undo: bool, wait: bool, timeout: float | None, **_: Any) -> None:
     """Let a worker end its runs and take no more jobs, so that it can be stopped."""
     if undo and wait:
         raise click.UsageError("--undo has nothing to wait for")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout has a meaning with --wait only")
-    _drain(session, name, undo, by)
+    session.ask(asked(session, DrainWorker))
     if undo:
         write_one({"name": name, "outcome": "active"}, session.form, f"Worker {name} takes jobs again.")
         return
@@ -201,3 +194,17 @@ def _progress(name: str) -> Iterator[Callable[[int], None]]:
             bar.update(task, description=words, completed=most - left, total=most)
 
         yield show
+
+
+@click.group(cls=Group)
+def server() -> None:
+    """List the servers that share the database."""
+
+
+listing(
+    server,
+    ListServers,
+    columns=("name", "address", "started", "pulse", "version", "workers", "state"),
+    none="No servers.",
+    text="List the servers that are alive; of a database that is a file, that is one.",
+)

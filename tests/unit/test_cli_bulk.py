@@ -12,8 +12,8 @@ from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.config import GRACE_S_DEFAULT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
-from bedrockjobs.cli import bulk, stopping
-from bedrockjobs.cli.since import Since, since_stamp
+from bedrockjobs.cli import bulk, job
+from bedrockjobs.cli.values import Since, since_stamp
 from bedrockjobs.client import Answer, ConnectionLost
 
 DONE = Answer(200, "OK")
@@ -185,8 +185,8 @@ def test_cancel_waits_for_the_run_and_says_how_it_ended(fake: FakeServer) -> Non
     assert result.stderr == "Stopping run 3 of job 7: it gets SIGTERM, and SIGKILL after 5s.\n"
     assert result.stdout == "Run 3 ended after 0s: terminated. Job 7 is deleted.\n"
     [asked] = sent(fake, "ReadOutput")
-    assert (asked["runID"], asked["after"]) == (3, stopping.AFTER_ALL)
-    assert 20_000 < asked["timeout"] <= (5 + stopping.MARGIN_S) * 1000
+    assert (asked["runID"], asked["after"]) == (3, job.AFTER_ALL)
+    assert 20_000 < asked["timeout"] <= (5 + job.MARGIN_S) * 1000
 
 
 def test_cancel_in_json_and_without_waiting(fake: FakeServer) -> None:
@@ -202,7 +202,7 @@ def test_cancel_in_json_and_without_waiting(fake: FakeServer) -> None:
 
 
 def test_a_run_that_does_not_end_in_time_is_124(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "MARGIN_S", 0.0)
+    monkeypatch.setattr(job, "MARGIN_S", 0.0)
     fake.will("CancelJob", {"runID": 3})
     fake.will("QueryJob", {"grace": 0})
     fake.will("ReadOutput", {"lines": [], "ended": False, "status": "running"})

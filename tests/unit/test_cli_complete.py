@@ -10,7 +10,7 @@ from cli_fake import FakeServer
 from click.shell_completion import ShellComplete
 
 from bedrockjobs.base.errors import Unavailable
-from bedrockjobs.cli import complete, main
+from bedrockjobs.cli import lookup, main
 from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
 
@@ -62,7 +62,7 @@ def test_whatever_goes_wrong_completes_nothing(
 
 
 def test_a_slow_server_is_not_waited_for(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(complete, "TIMEOUT_S", 0.01)
+    monkeypatch.setattr(lookup, "TIMEOUT_S", 0.01)
     end = threading.Event()
 
     def slow(_: Command[Any]) -> Answer:

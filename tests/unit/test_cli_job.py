@@ -18,8 +18,8 @@ from bedrockjobs.base.errors import (
     Unavailable,
     WrongState,
 )
-from bedrockjobs.cli import explain
-from bedrockjobs.cli.options import SECTIONS
+from bedrockjobs.cli import job
+from bedrockjobs.cli.verbs import SECTIONS
 from bedrockjobs.client import Answer, ConnectionLost, ServerUnreachable
 from bedrockjobs.commands.options import JobOptions
 
@@ -382,7 +382,7 @@ def test_explain_says_why_in_plain_words(
 
 
 def test_each_reason_of_the_server_has_its_words() -> None:
-    assert list(explain.WORDS) == [
+    assert list(job.REASONS) == [
         "state", "children", "paused", "held", "nextRun", "no tick", "mocked", "limit", "lock", "own command",
         "no worker", "ahead",
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run, sent
 
-from bedrockjobs.cli.named_job import NAMESAKES_SHOWN
+from bedrockjobs.cli.lookup import NAMESAKES_SHOWN
 
 NOW = {"now": "2026-11-23 10:00:00"}
 

@@ -9,7 +9,7 @@ import pytest
 from cli_fake import FakeServer, run
 
 from bedrockjobs.base.errors import NotFound, WrongState
-from bedrockjobs.cli.pages import literal
+from bedrockjobs.cli.lookup import literal
 from bedrockjobs.cli.schedule import repeat_of, split_repeat
 from bedrockjobs.commands import Command
 

@@ -1,0 +1,151 @@
+"""``bedrockjobs token`` and ``audit``: who may do what, and what operators changed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.wire import stamp
+from bedrockjobs.cli.database import told
+from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
+from bedrockjobs.cli.places import file_named, is_url, schema_option
+from bedrockjobs.cli.session import Refusal, Session, built, pass_session, record_of, records_in, talks
+from bedrockjobs.cli.values import Given, current_user, since_option, since_stamp
+from bedrockjobs.cli.verbs import asked, given, limit_option, listing, takes, typed
+from bedrockjobs.commands import Command, CreateToken, ListAudit, ListTokens, RevokeToken, RotateToken
+
+AUDIT_COLUMNS = ("seq", "at", "by", "address", "command", "name", "jobID", "detail")
+
+_database = click.option(
+    "--database",
+    metavar="FILE|URL",
+    help="Work on this file or postgresql://... next to its server, without a token: the way back in.",
+)
+
+
+@click.group(cls=Group)
+def token() -> None:
+    """Say who may do what: make, list, renew and revoke tokens.
+
+    As long as there never was a token the server is open to its own machine. The first one must be admin;
+    from then on everybody needs one.
+
+    \b
+    bedrockjobs token create ann --role admin > ann.token
+    bedrockjobs token create web --role produce --names 'mail/*' --expires 90d
+    bedrockjobs token revoke web
+    """
+
+
+@token.command("create")
+@takes(
+    CreateToken,
+    "name",
+    typed("roles", "--role", "roles", required=True, metavar="ROLE[,ROLE]"),
+    typed("names", metavar="GLOB[,GLOB]"),
+    *("no_data", "expires"),
+)
+@_database
+@schema_option
+@talks
+@pass_session
+def create(session: Session, /, database: str | None, schema: str, **_: Any) -> None:
+    """Make a token and write it to stdout: this is the only time that it is shown."""
+    _write_new(session, _done(session, CreateToken, database, schema))
+
+
+@token.command("rotate")
+@takes(RotateToken, "name", "expires")
+@_database
+@schema_option
+@talks
+@pass_session
+def rotate(session: Session, /, database: str | None, schema: str, **_: Any) -> None:
+    """Give a token a new secret, written to stdout; the former one is no longer valid."""
+    _write_new(session, _done(session, RotateToken, database, schema))
+
+
+@token.command("revoke")
+@takes(RevokeToken, "name")
+@_database
+@schema_option
+@talks
+@pass_session
+def revoke(session: Session, /, name: str, database: str | None, schema: str) -> None:
+    """Make a token invalid; waiting requests of its bearers end at once."""
+    _done(session, RevokeToken, database, schema)
+    write_one({"name": name}, session.form, f"Token {name} counts no more.", identity="name")
+
+
+listing(
+    token,
+    ListTokens,
+    columns=("name", "roles", "names", "expires", "lastUsed", "revoked", "by"),
+    none="No tokens: everybody on this machine may do everything.",
+    text="List the tokens, those included that were revoked; their secrets are kept nowhere.",
+)
+
+
+def _done(session: Session, kind: type[Command[Any]], database: str | None, schema: str) -> Record:
+    """Have a command done by the server, or do it on the database itself."""
+    values = click.get_current_context().params
+    if database is None:
+        return record_of(session.ask(asked(session, kind, by=current_user())))
+    if isinstance(values.get("expires"), timedelta):  # no server is there whose clock counts
+        values["expires"] = stamp(SystemClock().now() + values["expires"])
+    command = asked(session, kind, by=current_user())
+    from bedrockjobs.databases.by_hand import do_on_file, do_on_postgresql
+
+    try:
+        with told():
+            if is_url(database):
+                answer = do_on_postgresql(database, schema, command)
+            else:
+                answer = do_on_file(file_named(database), command)
+    except CommandError as error:
+        raise Refusal(error) from None
+    return raw_record(answer.body or "{}")
+
+
+def _write_new(session: Session, record: Record) -> None:
+    """Write a new secret: as a table it stands alone on stdout, so that a shell can take it."""
+    if session.form == "table":
+        name, secret = text_of(record, "name"), text_of(record, "token")
+        words = "keep it, it is shown this once; clients take it from BEDROCKJOBS_TOKEN_FILE"
+        click.echo(f"Token {name}: {words}.", err=True)
+        click.echo(secret)
+    else:
+        write_one(record, session.form, identity="token")
+
+
+@click.command()
+@takes(
+    ListAudit,
+    typed("who", "--by", "who", metavar="TOKEN"),
+    typed(
+        "command",
+        metavar="COMMAND",
+        help="Only by this command: DeleteJob, SyncSchedules, CreateToken, ...",
+    ),
+    "name",
+)
+@since_option("Only what was changed since")
+@limit_option("changes, the newest")
+@talks
+@pass_session
+def audit(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
+    """List what operators and admins changed, the newest first; kept for 90 days by default.
+
+    Schedules come with their state before and after: see -o json.
+    """
+    begin = None if since is None else since_stamp(since, session.now())
+    command = built(ListAudit, {**given(session, ListAudit), "since": begin, "limit": limit})
+    found: list[Record] = records_in(session.record(command)["entries"])
+    if session.form == "table":
+        found = [{**record, "jobID": text_of(record, "jobID").lstrip("0")} for record in found]
+    write_many(found, session.form, AUDIT_COLUMNS, none="Nothing was changed.", identity="seq")

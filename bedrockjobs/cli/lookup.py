@@ -1,0 +1,156 @@
+"""Find records on the server: pages of lists, a job by its number or name, and names for completion.
+
+A shell that completes must not hang or print: a server that is away or slow completes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.cli import session as session_module
+from bedrockjobs.cli.output import Record, text_of
+from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in
+from bedrockjobs.commands import Command, ListJobs, ListRuns, ListSchedules, ListWorkers
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def paged(
+    session: Session,
+    kind: type[Command[Any]],
+    asked: Mapping[str, Any],
+    limit: int,
+    *,
+    fits: Callable[[Record], bool] | None = None,
+    until: Callable[[Record], bool] | None = None,
+) -> list[Record]:
+    """Return up to ``limit`` rows of a list; say on stderr how to continue if there may be more.
+
+    Rows that do not ``fit`` are skipped; the first for which ``until`` is true ends the list.
+    """
+    paging = kind.paging
+    assert paging is not None
+    page_max = next(bound.le for bound in kind.model_fields["limit"].metadata if hasattr(bound, "le"))
+    asked = dict(asked)
+    found: list[Record] = []
+    while len(found) < limit:
+        page = page_max if fits else min(limit - len(found), page_max)
+        reply = session.record(built(kind, {**asked, "limit": page}))
+        records = records_in(reply[paging.rows])
+        for at, record in enumerate(records, 1):
+            if until is not None and until(record):
+                return found
+            if fits is None or fits(record):
+                found.append(record)
+            if len(found) == limit and at < len(records):
+                break
+        else:
+            if len(records) < page:
+                return found
+        asked[paging.cursor] = records[-1][paging.key]
+    click.echo(f"There may be more: --{paging.cursor} {found[-1][paging.key]}", err=True)
+    return found
+
+
+def literal(name: str) -> str:
+    """Return the GLOB pattern that matches this name alone."""
+    return _GLOB.sub(lambda found: f"[{found.group()}]", name)
+
+
+NAMESAKES_SHOWN = 5
+"""Jobs of one name that are told to choose from: enough to see that the name does not tell them apart."""
+
+_NUMBER = re.compile(r"\s*[-+]?\d*\s*")
+"""What is meant as a jobID, also where it cannot be one: that is for the command's class to say."""
+
+
+def is_number(given: str) -> bool:
+    """Tell whether a jobID is meant: a number, or nothing."""
+    return _NUMBER.fullmatch(given) is not None
+
+
+def job_id_of(session: Session, given: str) -> str:
+    """Return the jobID of the job that is meant by its jobID or by its name.
+
+    A number is always a jobID. Raises Failure where no job has the name, or more than one.
+    """
+    if is_number(given):
+        return given
+    asked = built(ListJobs, {"name": literal(given), "limit": NAMESAKES_SHOWN + 1})
+    found = [text_of(job, "jobID") for job in records_in(session.record(asked)["jobs"])]
+    if not found:
+        raise Failure(f"there is no job {given!r}; `bedrockjobs job list` shows them", NOT_FOUND)
+    if len(found) > 1:
+        several = ", ".join(found[:NAMESAKES_SHOWN]) + (", ..." if len(found) > NAMESAKES_SHOWN else "")
+        raise Failure(f"several jobs are named {given!r}: give one of the jobIDs {several}", REFUSED)
+    return found[0]
+
+
+TIMEOUT_S = 0.7
+"""Time within which the server must have answered: what a person bears after pressing TAB."""
+
+ASKED_MAX = 200
+"""Records that are looked at for names."""
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _answered(ctx: click.Context, command: Command[Any]) -> str:
+    """Return the body of an answer, or empty where none came in time."""
+    session = ctx.find_object(Session) or Session()
+    bodies: list[str] = []
+
+    def ask() -> None:
+        # Whatever goes wrong here must leave the user's command line alone.
+        try:
+            with session_module.connect(session.server, 1, session.files) as client:
+                bodies.append(client.exchange(command).body.decode())
+        except (OSError, ValueError, CommandError):
+            return
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    return bodies[0] if bodies else ""
+
+
+def _records(ctx: click.Context, command: Command[Any], key: str) -> list[Record]:
+    try:
+        members = jsontext.members(_answered(ctx, command) or "{}")
+        return records_in(RawJSON(members.get(key, "[]")))
+    except (ValueError, IndexError):
+        return []
+
+
+def _completer(kind: type[Command[Any]], list_key: str, key: str, about: str = "") -> Completer:
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        asked: dict[str, Any] = {}
+        if "limit" in kind.model_fields:
+            asked["limit"] = ASKED_MAX
+        if key == "name" and "name" in kind.model_fields:
+            asked["name"] = f"{literal(incomplete)}*"
+        found: dict[str, str] = {}
+        for record in _records(ctx, built(kind, asked), list_key):
+            found.setdefault(text_of(record, key), text_of(record, about) if about else "")
+        return [
+            CompletionItem(name, help=words or None)
+            for name, words in found.items()
+            if name.startswith(incomplete)
+        ]
+
+    return complete
+
+
+job_names = _completer(ListJobs, "jobs", "name")
+schedule_names = _completer(ListSchedules, "schedules", "name", "words")
+run_ids = _completer(ListRuns, "runs", "runID", "name")
+worker_names = _completer(ListWorkers, "workers", "name", "status")

@@ -1,0 +1,378 @@
+"""CLI commands derived from the command classes of the protocol.
+
+``takes`` adds an argument or an option for each named field, with the type, the form and the help that follow
+from the field. ``asked`` builds the command from what was typed. ``act`` and ``listing`` make whole CLI
+commands from a class, its fields and a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import cache
+from inspect import cleandoc
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+import click
+from pydantic import AfterValidator, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from bedrockjobs.base.command_line import WholeNumber
+from bedrockjobs.base.config import PRIORITIES, WORKER_CHARS_MAX
+from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.wire import (
+    Boolean,
+    JobID,
+    JSONObject,
+    Name,
+    OnlyTrue,
+    Printed,
+    Priority,
+    Timestamp,
+    Whole,
+    wire_name,
+)
+from bedrockjobs.cli.groups import MAIN_SECTION, FieldArgument, FieldOption, WordChoice
+from bedrockjobs.cli.lookup import job_id_of, job_names, paged, run_ids, worker_names
+from bedrockjobs.cli.output import Record, text_of, write_many, write_one
+from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.values import Duration as DurationType
+from bedrockjobs.cli.values import Modifier, Moment, TextOrFile, Words, current_user
+from bedrockjobs.commands import Command
+from bedrockjobs.commands.base import Parameters
+from bedrockjobs.commands.jobs import Delay
+from bedrockjobs.commands.options import Duration, JobOptions, Lock
+from bedrockjobs.commands.take import Pattern
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=Command[Any])
+
+SECTIONS = {
+    "Command that a worker runs": ("cmd", "argv", "url", "run_timeout", "grace"),
+    "Failed, lost and waiting runs": (
+        "retries",
+        "backoff",
+        "max_backoff",
+        "on_lost",
+        "lease",
+        "lock",
+        "expire_after",
+        "on_child_failure",
+    ),
+    "Ticks of a schedule": ("catchup", "overlap", "max_late", "jitter", "hosts", "expect", "ping_grace"),
+    "Retention and labels": ("keep", "keep_success", "keep_fail", "output_lines", "tags", "traceparent"),
+}
+"""Headings of the help for job options; other fields appear among the command's own options."""
+
+FLAGS = {"job_priority": "--priority", "run_id": "--run"}
+"""Options that are not called like their field."""
+
+PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
+
+FROM_FILE = "@file and - (stdin) are read."
+
+FROM_NOW = "UTC, ISO 8601 with a zone, or a time from now like 2h."
+
+DURATIONS = frozenset(
+    wire_name(field)
+    for field, info in JobOptions.model_fields.items()
+    if Duration in get_args(info.annotation)
+)
+"""Job options (wire names) that are durations."""
+
+
+class Shape(NamedTuple):
+    """How a kind of value is typed: parameters of its option, and a sentence that ends its help."""
+
+    attributes: Mapping[str, Any]
+    words: str = ""
+
+
+_SHAPES: tuple[tuple[Any, Shape], ...] = (
+    (Delay, Shape({"type": DurationType(whole=True), "metavar": "DURATION"})),
+    (Duration, Shape({"metavar": "DURATION"})),
+    (Timestamp, Shape({"type": Moment(), "metavar": "TIME"}, FROM_NOW)),
+    (JSONObject, Shape({"type": TextOrFile()}, FROM_FILE)),
+    (Printed, Shape({"type": TextOrFile()}, FROM_FILE)),
+    (Priority, Shape({"type": PRIORITY})),
+    (Boolean, Shape({"is_flag": True})),
+    (OnlyTrue, Shape({"is_flag": True})),
+    (Name, Shape({"metavar": "NAME", "shell_complete": job_names})),
+    (Lock, Shape({"metavar": "NAME|true"})),
+    (JobID, Shape({"metavar": "ID"})),
+    (Pattern, Shape({"metavar": "GLOB", "shell_complete": job_names})),
+    (Whole, Shape({"metavar": "NUMBER"})),
+)
+"""Shapes of value types, found by the validator that marks each; of two that fit the first one counts."""
+
+_FIELDS: dict[str, dict[str, Any]] = {
+    "argv": {"type": Words(), "metavar": "'PROGRAM ARG...'|JSON"},
+    "url": {"metavar": "URL|JSON"},
+    "tags": {"metavar": "WORD[,WORD]"},
+    "cmd": {"metavar": "COMMAND"},
+    "repeat": {"metavar": "REPEAT"},
+    "retry_after": {"type": Modifier()},
+    "idempotency_key": {"metavar": "KEY"},
+    "run_id": {"metavar": "RUNID", "shell_complete": run_ids},
+    "worker": {"metavar": "NAME", "shell_complete": worker_names},
+    "source": {"metavar": "NAME"},
+    "by": {
+        "metavar": "NAME",
+        "default": current_user,
+        "envvar": "BEDROCKJOBS_BY",
+        "help": f"Who wants it: you if left out. At most {WORKER_CHARS_MAX} characters.",
+    },
+}
+"""How fields are typed whose type does not tell."""
+
+
+class Typed(NamedTuple):
+    """A field with the names of its option or argument, and parameters that override the derived ones."""
+
+    field: str
+    names: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = {}
+
+
+def typed(field: str, *names: str, **attributes: Any) -> Typed:
+    """Return a field that is typed in another way; names without dashes make an argument."""
+    return Typed(field, names, attributes)
+
+
+JOB = typed("job_id", "job_id", metavar="ID|NAME", shell_complete=job_names)
+"""A job by its number or its name."""
+
+RUN = typed("run_id", help="Refuse if this is no longer the job's current run.")
+"""The run that must still be the job's current one."""
+
+GLOB = typed("name", "mask", required=False)
+"""An optional pattern of names."""
+
+
+def takes(kind: type[Parameters], *fields: str | Typed, section: str = MAIN_SECTION) -> Callable[[F], F]:
+    """Add an argument for each required field that is named, and an option for each other one."""
+
+    def add(command: F) -> F:
+        for each in reversed(fields):
+            one = each if isinstance(each, Typed) else Typed(each)
+            info = kind.model_fields[one.field]
+            attributes = _attributes(kind, one.field, info) | {**one.attributes}
+            names = one.names or _names(one.field, info)
+            if names[0].startswith("-"):
+                if one.field == "by":
+                    names = (*names, "by")
+                option = click.option(*names, cls=FieldOption, field=one.field, section=section, **attributes)
+                command = option(command)
+                continue
+            attributes.pop("help", None)
+            if not attributes.get("required", True) and "metavar" in attributes:
+                attributes["metavar"] = f"[{attributes['metavar'].strip('[]')}]"
+            command = click.argument(*names, cls=FieldArgument, field=one.field, **attributes)(command)
+        return command
+
+    return add
+
+
+def _names(field: str, info: FieldInfo) -> tuple[str, ...]:
+    return (field,) if info.is_required() else (FLAGS.get(field, f"--{field.replace('_', '-')}"),)
+
+
+@cache
+def _in_options(kind: type[Parameters]) -> tuple[dict[str, str], re.Pattern[str]]:
+    """Return the protocol's words in the descriptions of a class with those of the command line."""
+    words = {"PingSchedule": "`bedrockjobs ping`", "its nextRun": "its next run"} | {
+        wire_name(field): FLAGS.get(field, f"--{field.replace('_', '-')}")
+        for field in kind.model_fields
+        if "_" in field
+    }
+    return words, re.compile("|".join(rf"\b{word}\b" for word in words))
+
+
+def _attributes(kind: type[Parameters], field: str, info: FieldInfo) -> dict[str, Any]:
+    """Return the parameters of the option of a field."""
+    said, pattern = _in_options(kind)
+    words = pattern.sub(lambda found: said[found.group()], info.description or "")
+    found: dict[str, Any] = {"type": str, "help": words}
+    parts = [info.annotation, *get_args(info.annotation)]
+    choice = next((part for part in parts if get_origin(part) is Literal), None)
+    if field in _FIELDS:
+        return found | _FIELDS[field]
+    if choice is not None:
+        empty = field in kind.emptied
+        return {**found, "type": WordChoice(get_args(choice), empty=empty)}
+    marks = [*info.metadata, *(mark for part in parts for mark in getattr(part, "__metadata__", ()))]
+    for shape, (attributes, more) in _SHAPES:
+        if [mark for mark in get_args(shape) if isinstance(mark, (BeforeValidator, AfterValidator))][
+            -1
+        ] in marks:
+            found |= attributes
+            found["help"] = " ".join(filter(None, (words, more)))
+            break
+    least = next((mark.ge for mark in marks if hasattr(mark, "ge")), None)
+    most = next((mark.le for mark in marks if hasattr(mark, "le")), None)
+    if found.get("metavar") == "NUMBER" and least is not None and field not in kind.emptied:
+        found["type"] = WholeNumber(least, most)
+    if found.get("is_flag"):
+        del found["type"]
+    return found
+
+
+def job_options(command: F) -> F:
+    """Add an option for each field of ``JobOptions``, in sections: needs ``SectionedCommand``."""
+    listed = {field for fields in SECTIONS.values() for field in fields}
+    sections = {
+        **SECTIONS,
+        MAIN_SECTION: tuple(field for field in JobOptions.model_fields if field not in listed),
+    }
+    for section, fields in reversed(sections.items()):
+        command = takes(JobOptions, *fields, section=section)(command)
+    return command
+
+
+def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
+    """Return what was typed for the fields of a class, by wire name; None for what was left out.
+
+    A time from now becomes a timestamp by the server's clock, a job's name its jobID.
+    """
+    context = click.get_current_context()
+    found: dict[str, Any] = {}
+    for parameter in context.command.params:
+        field = getattr(parameter, "field", "")
+        if field not in kind.model_fields or parameter.name is None:
+            continue
+        value, default = context.params[parameter.name], kind.model_fields[field].default
+        if isinstance(value, timedelta):
+            value = session.moment(value)
+        elif isinstance(value, tuple):
+            value = list(value) or None
+        elif isinstance(value, bool):
+            value = (not default) if value else None
+        elif value == "" and default == "":
+            value = None
+        elif value is not None and parameter.make_metavar(context).strip("[]") == "ID|NAME":
+            value = job_id_of(session, value)
+        found[wire_name(field)] = value
+    return found
+
+
+def asked(session: Session, kind: type[C], **more: Any) -> C:
+    """Return the command that was typed, with ``more`` parameters by wire name; raises click.UsageError."""
+    return built(kind, {**given(session, kind), **more})
+
+
+LIST_DEFAULT = 100
+"""Records that a list shows unless told otherwise."""
+
+
+def limit_option(what: str, default: int = LIST_DEFAULT) -> Callable[[F], F]:
+    """Return --limit for a list of ``what``."""
+    return click.option(
+        "--limit",
+        type=WholeNumber(min=1),
+        default=default,
+        show_default=True,
+        metavar="NUMBER",
+        help=f"How many {what}.",
+    )
+
+
+def act(
+    group: click.Group,
+    name: str,
+    kind: type[Command[Any]],
+    *fields: str | Typed,
+    said: str,
+    outcome: str = "",
+    text: str = "",
+    needs: str = "",
+) -> click.Command:
+    """Add a CLI command that sends a command and says what it did.
+
+    ``said`` is the sentence of a table, with arguments and values of the reply in braces. With ``outcome``
+    other forms show the arguments and the outcome, without it the reply. ``text`` is the help, if that is not
+    the docstring of the class. ``needs`` is the error if all options are left out.
+    """
+
+    @group.command(name, help=text or cleandoc(kind.__doc__ or ""))
+    @takes(kind, *fields)
+    @talks
+    @pass_session
+    def command(session: Session, /, **_: Any) -> None:
+        typed_values = given(session, kind)
+        arguments = [
+            parameter.field
+            for parameter in click.get_current_context().command.params
+            if isinstance(parameter, FieldArgument)
+        ]
+        others = typed_values.keys() - {wire_name(field) for field in arguments} - {"by"}
+        if needs and all(typed_values[key] is None for key in others):
+            raise click.UsageError(needs)
+        sent = built(kind, typed_values)
+        reply: Record = session.record(sent)
+        named = {wire_name(field): getattr(sent, field) for field in arguments}
+        record = {**named, "outcome": outcome} if outcome else reply
+        shown = {**named, **{key: text_of(reply, key) for key in reply}}
+        write_one(record, session.form, said.format_map(shown))
+
+    return command
+
+
+def listing(
+    group: click.Group,
+    kind: type[Command[Any]],
+    *fields: str | Typed,
+    columns: Sequence[str] = (),
+    none: str = "",
+    none_at_all: str = "",
+    row: Callable[[Record], Record] | None = None,
+    what: str = "",
+    identity: str = "name",
+    text: str = "",
+) -> click.Command:
+    """Add ``list`` to a group: the rows of a command's reply as a table or as JSON.
+
+    With ``what`` it has --limit, whose help says how many of what are shown; without it all pages are read.
+    ``none`` is said of an empty list, ``none_at_all`` if nothing was asked for in particular. ``row`` makes
+    the row of a table of a record.
+    """
+
+    limited: Callable[[Any], Any] = limit_option(what) if what else lambda command: command
+
+    @group.command("list", help=text or cleandoc(kind.__doc__ or ""))
+    @takes(kind, *fields)
+    @limited
+    @talks
+    @pass_session
+    def command(session: Session, /, **options: Any) -> None:
+        typed_values, most = given(session, kind), options.get("limit")
+        if most is None:
+            found = rows(session, kind, typed_values)
+        else:
+            found = paged(session, kind, typed_values, most)
+        if row is not None and session.form == "table":
+            found = [row(record) for record in found]
+        particular = any(value is not None for value in typed_values.values())
+        words = none if particular else none_at_all or none
+        write_many(found, session.form, columns, none=words, identity=identity)
+
+    return command
+
+
+def rows(session: Session, kind: type[Command[Any]], parameters: Mapping[str, Any]) -> list[Record]:
+    """Return all rows of a list, page by page if the server gives pages."""
+    if kind.paging is None:
+        (key,) = (wire_name(field) for field in kind.reply.model_fields)
+        return records_in(session.record(built(kind, parameters))[key])
+    found: list[Record] = []
+    while True:
+        after = {kind.paging.cursor: text_of(found[-1], kind.paging.key)} if found else {}
+        page = records_in(session.record(built(kind, {**parameters, **after}))[kind.paging.rows])
+        found += page
+        if len(page) < parameters.get("limit", kind.model_fields["limit"].default):
+            return found
+
+
+def option_text(key: str, value: object) -> object:
+    """Return the value of a job option for display: a duration as ``10m``, others unchanged."""
+    return duration_text(float(str(value))) if key in DURATIONS else value
