@@ -56,7 +56,7 @@ class PostgreSQLDatabase:
             )
         except (SchemaError, StoreError) as error:
             raise StartError(*start_fault(error)) from None
-        engine.unit.records.obey(settings)
+        engine.unit.records.configure(settings)
         self._engine = engine
         reader = PostgreSQLReader(
             settings.database, settings, settings.database_schema, engine.id, self._confirmed
@@ -74,9 +74,12 @@ class PostgreSQLDatabase:
         assert self._engine is not None
         settings = self._settings
         neighbours = self._neighbours = PostgreSQLNeighbours(
-            settings.database_direct or settings.database, settings.database_schema, self._name,
-            self._engine.id, self._real,
-        )  # fmt: skip
+            settings.database_direct or settings.database,
+            settings.database_schema,
+            self._name,
+            self._engine.id,
+            self._real,
+        )
         engine = self._engine
 
         def heard(due: Mapping[str, str] | None) -> None:

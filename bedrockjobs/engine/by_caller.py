@@ -5,7 +5,7 @@ Jobs and runs out of scope are hidden from the handler, so its reply is exactly 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.errors import Forbidden
@@ -42,7 +42,7 @@ def perform_for(caller: Caller, context: Context, command: Command[Any], *, care
 def _narrowed(context: Context, command: Command[Any], scope: Scope, *, careful: bool) -> Outcome:
     hidden = _hidden(context, command, scope)
     if hidden is not None:
-        context.unit = hidden
+        context.unit = cast(Unit, hidden)
     return audited(context, command, careful=careful)
 
 

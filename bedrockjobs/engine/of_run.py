@@ -13,7 +13,7 @@ from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.run_token import RunOfToken
 from bedrockjobs.commands import AppendOutput, Command, CreateJob, CreateJobs, JobSpec, QueryJob, UpdateJob
 from bedrockjobs.job.lanes import OWN_COMMANDS
-from bedrockjobs.store.side_tables import Records
+from bedrockjobs.store.records import Records
 
 WORDS = (
     "a run's token is for UpdateJob with its jobID and progress alone, QueryJob with its jobID, AppendOutput"

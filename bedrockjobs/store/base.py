@@ -1,8 +1,8 @@
-"""The seam between the queue and the database that keeps it: what every engine offers, whatever it is.
+"""The interface between the queue and its database, which every engine implements.
 
-The dispatcher, maintenance and the views see these protocols only. An ``Engine`` opens one ``Unit`` after
-another: an open transaction with the rows as it sees them. Handlers see nothing but the ``Unit``; stamps
-(``YYYY-MM-DD HH:MM:SS.mmm``) and limits are parameters. What goes wrong in the database is a StoreError.
+The dispatcher, maintenance and the views use only these protocols. An ``Engine`` opens one ``Unit`` after
+another: an open transaction. Handlers see only the ``Unit``; timestamps (``YYYY-MM-DD HH:MM:SS.mmm``) and
+limits are parameters. Database errors are raised as StoreError.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Any, NamedTuple, Protocol
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.faults import StoreError
-from bedrockjobs.store.side_tables import Records
+from bedrockjobs.store.records import Records
 
-# --- what lives in memory --------------------------------------------------------------------------------
+# --- caches ----------------------------------------------------------------------------------------------
 
 
 class InMemory(Protocol):
-    """Something kept in memory that follows from the database."""
+    """A cache of database content that follows the transaction."""
 
     def mark(self) -> Any:
-        """Return what ``undo`` needs to come back to the present state; asked before each part."""
+        """Return what ``undo`` needs to restore the present state; called before each savepoint."""
         ...
 
     def undo(self, mark: Any) -> None:
-        """Be as at the mark, or more cautious: know less, look sooner."""
+        """Restore the state at the mark; dropping cached knowledge is allowed."""
         ...
 
     def forget(self) -> None:
-        """Know nothing; what is asked for next is read anew. Takes no time however much was known."""
+        """Drop the cache, in constant time."""
         ...
 
 
 class StillSearching(Exception):
-    """The first job of some names is not found within one unit: ``Unit.search`` goes on in the next ones."""
+    """The search for a job does not fit into one unit; ``Unit.search`` continues it in the next ones."""
 
 
 # --- a unit ----------------------------------------------------------------------------------------------
@@ -45,192 +45,191 @@ class StillSearching(Exception):
 
 @dataclass(slots=True)
 class Plan:
-    """Which rows a command is going to touch, as far as its parameters tell."""
+    """The rows that a command will access, as far as its parameters show."""
 
     jobs: tuple[int, ...] = ()
-    """jobIDs; an engine that locks rows adds their parents and children."""
+    """jobIDs; an engine with row locks adds their parents and children."""
     ends: tuple[int, ...] = ()
-    """jobIDs of jobs that are ended in a way that removes most: those with nothing but themselves."""
+    """jobIDs of jobs that end, and are usually deleted."""
     runs: tuple[int, ...] = ()
     """runIDs."""
     names: tuple[str, ...] = ()
-    """Names of which all jobs matter: ``unique``, or a command that is given by name."""
+    """Names whose jobs are all accessed: ``unique``, or a command that takes a name."""
     keys: tuple[str, ...] = ()
     """Idempotency keys."""
     takes: tuple[TakeRequest, ...] = ()
-    """What is asked for."""
+    """Requested jobs."""
     creates: tuple[str, ...] = ()
-    """Names of jobs that it creates, which somebody who waits may take."""
+    """Names of jobs to create, which a waiter may take."""
     own_jobs: bool = False
-    """Whether it matters for which workers jobs are queued that nobody else may take."""
+    """Whether the command needs ``workers_with_own_jobs``."""
     new_jobs: int = 0
-    """jobIDs to draw."""
+    """Number of jobIDs to allocate."""
     new_runs: int = 0
-    """runIDs to draw."""
+    """Number of runIDs to allocate."""
     control: bool = False
-    """Whether it changes pauses, drains or the crash list, which all units read."""
+    """Whether the command changes pauses, drains or the crash list, which all units read."""
     everything: bool = False
-    """Whether it may touch any row, so that no other unit may be open."""
+    """Whether the command may access any row, so that no other unit may be open."""
 
 
 class Held(NamedTuple):
-    """A stretch of time in which somebody held a lock, one after another."""
+    """A period in which a lock was held without a gap."""
 
     since: str
     until: str = ""
-    """When it was let go; empty while it is held."""
+    """When it was released; empty while it is held."""
 
 
 class Unit(Protocol):
-    """An open transaction, with the rows as it sees them."""
+    """An open transaction."""
 
     @property
     def records(self) -> Records:
-        """Return the tables beside jobs."""
+        """Return the tables next to jobs."""
         ...
 
     @property
     def moment(self) -> datetime:
-        """Return when all that it does happens, in UTC."""
+        """Return the timestamp of everything done in this unit, in UTC."""
         ...
 
     @property
     def changed(self) -> bool:
-        """Tell whether anything was written in this unit."""
+        """Return whether this unit has written anything."""
         ...
 
     @property
     def read_anew(self) -> bool:
-        """Tell whether somebody else changed the database before this unit, so that all is read anew."""
+        """Return whether another process changed the database before this unit, so caches were dropped."""
         ...
 
     def fault(self, error: Exception) -> StoreError | None:
-        """Return the fault that an exception of the engine's library means; None for any other exception."""
+        """Translate an exception of the database driver; return None for any other exception."""
         ...
 
     def savepoint(self) -> object:
-        """Begin a part that can be undone by itself; return its mark. Parts do not nest."""
+        """Begin a savepoint; return its mark. Savepoints do not nest."""
         ...
 
     def release(self) -> None:
-        """Keep the part."""
+        """Release the savepoint."""
         ...
 
     def undo(self, mark: object) -> None:
-        """Undo the part that began at a mark."""
+        """Roll back to the savepoint."""
         ...
 
     def became_ready(self) -> list[Job]:
-        """Return the jobs that became ready, now or for later, since this was last asked."""
+        """Return the jobs queued since the last call, whether due or not."""
         ...
 
     def must_wake_all(self) -> bool:
-        """Tell, once, whether anybody who waits may be served now: what is paused has changed."""
+        """Return, once, whether all waiters must be checked again because pauses changed."""
         ...
 
     def new_job_id(self) -> int:
-        """Return a jobID that no job has or had, counting up from 1."""
+        """Allocate a jobID; they count up from 1 and are never reused."""
         ...
 
     def new_run_id(self) -> int:
-        """Return a runID that no run has or had, counting up from 1."""
+        """Allocate a runID; they count up from 1 and are never reused."""
         ...
 
     def insert(self, job: Job) -> None:
-        """Add a job."""
+        """Insert a job."""
         ...
 
     @property
     def chars_read(self) -> int:
-        """Return how many characters of data were read from the database for ``job``, ever."""
+        """Return the total number of data characters that ``job`` has read from the database."""
         ...
 
     def job(self, job_id: int) -> Job | None:
-        """Return a job, or None; raises RowDamaged, as do the lists of jobs by family and by name."""
+        """Return a job or None; raises RowDamaged, as do ``children``, ``named`` and ``bound_of_name``."""
         ...
 
     def shown(self, job_id: int) -> Job | None:
-        """Return a job that is only shown, or None: no engine locks it. Raises RowDamaged."""
+        """Return a job or None without locking it; raises RowDamaged."""
         ...
 
     def save(self, job: Job) -> None:
-        """Write what can change in a job: all but created, jobID and parentJobID.
+        """Update a job: all columns but created, jobID and parentJobID.
 
         Raises RowDamaged for a DamagedJob.
         """
         ...
 
     def claim(self, job: Job) -> None:
-        """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
+        """Update lastRun, attempt and runID of a plain job that becomes RUNNING."""
         ...
 
     def delete(self, job_id: int) -> None:
-        """Remove a job."""
+        """Delete a job."""
         ...
 
     def delete_plain(self, job_id: int) -> bool:
-        """Remove a RUNNING job if that is all its end takes; return whether it was.
+        """Delete a RUNNING job if nothing else is needed to finish it; return whether it was deleted.
 
-        That is so for most jobs: no repeat, no parent, no run, no lane, nothing noted, and no job in the
-        table has children.
+        That is the case for most jobs: no repeat, parent, run, lane or memory, and no job in the table has
+        children.
         """
         ...
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
 
-        Jobs that are paused, or whose lock is held, are passed over. A damaged one comes as a DamagedJob.
-        Raises StillSearching if that takes longer than others may wait for this unit.
+        Jobs that are paused or whose lock is held are skipped. A damaged job is returned as a DamagedJob.
+        Raises StillSearching if the search would block other commands for too long.
         """
         ...
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
-        """Go on for a few milliseconds with the search for jobs of ``wanted``, which StillSearching put off.
+        """Continue the searches for ``wanted`` that raised StillSearching, for a few milliseconds.
 
-        Returns those for which ``first_due`` is worth asking again. Searches for other names are given up.
+        Return the names for which ``first_due`` should be retried. Searches for other names are cancelled.
         """
         ...
 
     def passed_over(self, request: TakeRequest, now: str) -> bool:
-        """Tell whether ``first_due`` passed over a due job: another unit has it, and may put it back.
+        """Return whether ``first_due`` skipped a due job that another unit has locked and may requeue.
 
-        So it does with one that became due since the unit began, where there may be others beside it.
+        On a shared database this includes jobs that became due after the unit began.
         """
         ...
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
-        """Return a stamp before which no further job becomes due that a request asks for, in any class.
+        """Return a lower bound for when the next matching job becomes due, or None if there is none.
 
-        None if there is none at all.
+        It covers every priority.
         """
         ...
 
     def workers_with_own_jobs(self) -> frozenset[str]:
-        """Return the workers for which jobs are queued that nobody else may take."""
+        """Return the workers that have queued jobs bound to them."""
         ...
 
     def lock_held(self, lane: str) -> Held | None:
-        """Return when the lock of a lane was held last; None where nobody knows, or it has none."""
+        """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
         ...
 
     def expired(self, now: str, limit: int) -> list[Job]:
-        """Return jobs whose ``expires`` has passed, the oldest first, damaged ones as DamagedJobs."""
+        """Return expired jobs, oldest first; damaged ones as DamagedJob."""
         ...
 
     def due_on_all_hosts(self, now: str) -> list[Job]:
-        """Return the queued schedules on all hosts that are due and not paused, the oldest first."""
+        """Return the broadcast schedules that are due and not paused, oldest first."""
         ...
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
-        """
-        Yield all jobs with a repeat, by name, damaged ones as DamagedJobs; each is read when it comes.
+        """Yield all jobs with a repeat, by name, damaged ones as DamagedJob; each is read when it is yielded.
 
-        With ``due``, a stamp, only those that are queued and due by then.
+        With ``due``, yield only those that are queued and due by that timestamp.
         """
         ...
 
     def named(self, name: str, limit: int) -> list[Job]:
-        """Return the first jobs of a name, by jobID, whatever their state."""
+        """Return the first jobs of a name by jobID, in any state."""
         ...
 
     def bound_of_name(self, name: str) -> list[Job]:
@@ -238,7 +237,7 @@ class Unit(Protocol):
         ...
 
     def pauses_changed(self, *, wake: bool = True) -> None:
-        """Note that what is paused has changed; ``wake`` where anybody who waits may be served."""
+        """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
         ...
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
@@ -250,11 +249,11 @@ class Unit(Protocol):
         ...
 
     def has_children(self, job_id: int) -> bool:
-        """Tell whether a job has children, in any state."""
+        """Return whether a job has children, in any state."""
         ...
 
     def has_pending_children(self, job_id: int) -> bool:
-        """Tell whether a job has children that have not ended."""
+        """Return whether a job has unfinished children."""
         ...
 
     def crash_patterns(self) -> tuple[str, ...]:
@@ -262,44 +261,44 @@ class Unit(Protocol):
         ...
 
     def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
-        """Replace them."""
+        """Replace the GLOB patterns of CrashBedrockJob."""
         ...
 
     def set_seen(self, now: str) -> None:
-        """Note that a server is alive."""
+        """Store the heartbeat of the server."""
         ...
 
     def wipe_log(self) -> None:
-        """Let nothing of what was deleted be left in the engine's log once this unit is on disk."""
+        """Purge deleted data from the engine's write-ahead log after the commit."""
         ...
 
     def sign_off(self, now: str) -> None:
-        """Note that a server ends well, and give back what it has reserved."""
+        """Store that the server shut down cleanly; release reserved ids."""
         ...
 
 
-# --- reads beside the units ------------------------------------------------------------------------------
+# --- reads outside of units ------------------------------------------------------------------------------
 
 Parameters = Sequence[Any] | Mapping[str, Any]
-"""What a statement is given: by place, or by name."""
+"""Positional or named parameters of a statement."""
 
 
 class Page(NamedTuple):
-    """Some rows, and whether there are more than these."""
+    """Some rows, and whether there are more."""
 
     rows: list[tuple[Any, ...]]
     more: bool
 
 
 class Reader(Protocol):
-    """Reads of committed rows that need no unit; statements are looked up by their names."""
+    """Reads of committed rows without a unit, by named statement."""
 
     async def open(self) -> None:
-        """Open what it reads with."""
+        """Open the connections."""
         ...
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the connections."""
         ...
 
     async def query(self, sql: str, form: str) -> str:
@@ -320,10 +319,10 @@ class Reader(Protocol):
         again: bool = False,
         bytes_max: int = ...,
     ) -> Page:
-        """Return at most ``limit`` rows of a named statement, none behind the one that exceeds ``bytes_max``.
+        """Return at most ``limit`` rows of a named statement, up to the row that exceeds ``bytes_max``.
 
-        ``scans`` says that it may look at many rows for few; ``again`` lets in who was let in before. Raises
-        TooMany where very many read, TimedOut where it took too long.
+        ``scans``: the statement may scan many rows. ``again``: a follow-up read, exempt from the limit of
+        waiting reads. Raises TooMany if too many reads wait, TimedOut if it takes too long.
         """
         ...
 
@@ -335,65 +334,65 @@ class Engine(Protocol):
     """One database, open for writing."""
 
     tight: bool
-    """Whether the disk is full: only commands that free room are done."""
+    """Whether the disk is full, so that only commands that free space are executed."""
     shared: bool
-    """Whether other servers may work on the database too: units are a SharedUnit then, and wait in turns."""
+    """Whether other servers may share the database; units are then SharedUnits."""
     waits_for_disk: bool
-    """Whether a commit waits long enough to be done by a thread of its own."""
+    """Whether a commit is slow enough to run in a thread."""
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` can go on: some tokens search for very much."""
+        """Return the seconds until ``search`` may continue; searches are rate limited by token."""
         ...
 
     def reach(self) -> None:
-        """Connect to a database that was away; raises StoreAway where it still is. None is open."""
+        """Reconnect to the database while no unit is open; raises StoreAway if it is still unreachable."""
         ...
 
     def begin(self, plans: Iterable[Plan] = ()) -> Unit:
-        """Open a unit for commands with these plans; raises StoreBusy where another process writes."""
+        """Open a unit for commands with these plans; raises StoreBusy if another process is writing."""
         ...
 
     def commit(self) -> None:
-        """Write the open unit to disk; raises StoreError, after which the unit has to be rolled back.
+        """Commit the open unit; after a StoreError the unit must be rolled back.
 
-        It may be called in a thread, while nothing else uses the unit.
+        It may run in a thread while nothing else uses the unit.
         """
         ...
 
     def confirm(self) -> None:
-        """Make sure, after a commit that wrote, that what was written will be found; raises StoreError."""
+        """Verify after a commit that the written data is in place; raises StoreError."""
         ...
 
     def rollback(self) -> None:
-        """Undo the open unit, and forget all that lives in memory."""
+        """Roll back the open unit and drop all caches."""
         ...
 
     def fault(self, error: Exception) -> StoreError | None:
-        """Return the fault that an exception of the engine's library means; None for any other exception."""
+        """Translate an exception of the database driver; return None for any other exception."""
         ...
 
     def make_room(self) -> None:
-        """Give up what is kept in reserve on a disk that is full."""
+        """Free the reserved disk space."""
         ...
 
     def look_for_room(self) -> None:
-        """Find out whether a disk that was full has room again."""
+        """Check whether a full disk has space again."""
         ...
 
     def changed_outside(self) -> bool:
-        """Tell whether somebody else changed the database since the last unit; asked where none is open."""
+        """Return whether another process changed the database since the last unit; none is open."""
         ...
 
     def seen(self) -> str:
-        """Return when a server of this database was last known to be alive; empty for a new one."""
+        """Return the last heartbeat of a server of this database; empty if there was none."""
         ...
 
     def next_moment(self) -> str | None:
-        """Return the next stamp at which time alone makes something of a job or a pause."""
+        """Return when the next job expires or the next pause ends."""
         ...
 
     def next_on_all_hosts(self) -> str | None:
-        """Return when the next schedule on all hosts is due."""
+        """Return when the next broadcast schedule is due."""
         ...
 
     def soonest_of_all(self, now: str) -> str | None:
@@ -401,5 +400,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the database; an open unit is rolled back."""
+        """Close the database and roll back an open unit."""
         ...

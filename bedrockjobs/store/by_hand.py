@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bedrockjobs.store.plain_file import check_owner
-from bedrockjobs.store.records import TableRecords
+from bedrockjobs.store.records import Records
 from bedrockjobs.store.schema import VERSION, SchemaError, version_of
 from bedrockjobs.store.transfer import TransferError, open_for_writing
 
@@ -26,7 +26,7 @@ class FileUnit:
     def __init__(self, connection: sqlite3.Connection, moment: datetime) -> None:
         """Work over a connection at a moment."""
         self.moment = moment
-        self.records = TableRecords(connection)
+        self.records = Records(connection)
 
 
 @contextmanager

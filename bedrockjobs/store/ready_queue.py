@@ -24,7 +24,7 @@ from bedrockjobs.store.base import Held
 from bedrockjobs.store.groups import SEEK_ROWS, NamedGroup, groups, groups_after
 from bedrockjobs.store.lock_history import LockHistory
 from bedrockjobs.store.pattern_index import Head, PatternIndex
-from bedrockjobs.store.records import TableRecords
+from bedrockjobs.store.records import Records
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 GROUPS_FREED_MAX = 100
@@ -45,7 +45,7 @@ class ReadyQueue:
         self,
         connection: sqlite3.Connection,
         job: Callable[[int], Job | None],
-        records: TableRecords,
+        records: Records,
         settings: Settings,
         monotonic: Callable[[], float],
     ) -> None:

@@ -1,70 +1,120 @@
-"""The tables beside jobs: runs, output, the ledger of ticks, keys, pauses, drains and events.
+"""The tables next to jobs: runs, output, tick history, keys, pauses, drains, events, tokens and audit log.
 
-Operations of the open transaction. Nothing here decides anything; moments are parameters.
+These are operations of the open transaction. They decide nothing; timestamps are parameters.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
+    EVENTS_KEPT_MAX,
+    JOB_ID_MAX,
     NAMES_RUNS_MAX,
+    OUTPUT_KEPT_S,
+    RUNS_KEPT_MAX,
+    SEEN_MAX,
+    STATS_KEPT_S,
     TICK_ROWS_MAX,
 )
 from bedrockjobs.base.glob import glob, literal_prefix
+from bedrockjobs.base.name_limits import EVENTS_KEPT_S_MIN
 from bedrockjobs.base.run_token import new_key
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
 from bedrockjobs.job.limits import Limit, limits_from, text_of_limits
 from bedrockjobs.job.retention import (
     Retention,
     Rules,
     retention_from,
+    rule_for,
     rules_of,
     text_of_retention,
     value_for,
 )
-from bedrockjobs.job.rows import EventRow, JobOfKey, PauseRow, RuleRow, RunGiven, RunHead, RunRow, TickRow
+from bedrockjobs.job.rows import (
+    AuditRow,
+    EventRow,
+    JobOfKey,
+    LoginRow,
+    PauseRow,
+    RuleRow,
+    RunGiven,
+    RunHead,
+    RunRow,
+    TickRow,
+    TokenRow,
+)
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
-from bedrockjobs.store.cleaned_records import CleanedRecords
-from bedrockjobs.store.seen_records import SeenRecords
 from bedrockjobs.store.statements import RECORDS
 
 LAST_CHARACTER = "\U0010ffff"
-"""What follows all that names hold, in the order of bytes."""
+"""Sorts after every character of a name, in byte order."""
 
 TRIM_EVERY = 10
-"""A history is trimmed when it may be over its limit by a part of so many."""
+"""A history is trimmed when it may exceed its limit by one part in this many."""
 
 COUNTED_MAX = 10_000
-"""Names and schedules whose history is counted in memory; beyond, all are counted anew."""
+"""Names and schedules whose history is counted in memory; beyond it, the counts are dropped."""
 
 LOOSE_MAX = 2_000
-"""Chunks that are packed together at the most: a run that prints a line at a time has as many."""
+"""Max chunks compacted together: a run that prints one line at a time has that many."""
 
 SEQ_MAX = 2**62
-"""Beyond the number of any line."""
+"""Above the number of any line."""
+
+CLEANED_MAX = 10_000
+"""Max rows of one kind deleted in one transaction, which must be short."""
+
+LOOKED_AT_MAX = 1_000
+"""Max runs, runs with output, events and tick histories examined in one transaction."""
+
+MEASURED_MAX = 10
+"""Max tick histories measured in one transaction: each has up to a thousand rows."""
 
 
 class Connection(Protocol):
-    """What does the statements."""
+    """Executes statements."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
-        """Do a statement; what it returns yields the rows that were found."""
+        """Execute a statement; return an iterable over the rows."""
         ...
 
     def executemany(self, sql: str, rows: Sequence[Sequence[Any]], /) -> Any:
-        """Do a statement for each row."""
+        """Execute a statement for each row."""
         ...
 
 
-class TableRecords(CleanedRecords, SeenRecords):
-    """What the server keeps beside the jobs, in the tables of the schema."""
+@dataclass(slots=True)
+class _Walk:
+    """A scan of runs or events from the newest to the oldest."""
+
+    before: int = JOB_ID_MAX
+    """The last one examined."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes examined so far, by pattern."""
+
+    def is_over(self, rule: tuple[str, int] | None, size: int) -> bool:
+        """Add the size of a row; return whether it and all older ones exceed the limit of the pattern."""
+        if rule is None:
+            return False
+        pattern, most = rule
+        self.sizes[pattern] = self.sizes.get(pattern, 0) + size
+        return self.sizes[pattern] > most
+
+
+class Records:
+    """The tables next to jobs, as the open transaction sees them."""
 
     def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
-        """Use the writer's connection; ``statements`` are those of ``records.sql`` as it understands them."""
+        """Use the writer's connection; ``statements`` are those of ``records.sql`` in its dialect."""
         self._execute = connection.execute
         self._sql = statements
+        self._settings = Settings.model_construct()
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}
         self._pauses: tuple[PauseRow, ...] | None = None
@@ -72,52 +122,101 @@ class TableRecords(CleanedRecords, SeenRecords):
         self._limits: tuple[Limit, ...] | None = None
         self._retention: tuple[Retention, ...] | None = None
         self._output_rules: Rules | None = None
+        self._tokens: tuple[TokenRow, ...] | None = None
+        self._logins: tuple[LoginRow, ...] | None = None
+        self._trimmed = 0
+        """All runs up to this one have been trimmed."""
+        self._cleaned = (0, 0)
+        """The schedule and the run with output where cleaning continues; 0: from the start."""
+        self._walk: _Walk | None = None
+        """An unfinished scan of runs with retention limits."""
+        self._events_after = 0
+        """The event where cleaning by age continues; 0: from the start."""
+        self._events_walk: _Walk | None = None
+        """An unfinished scan of events with size limits."""
+
+    def configure(self, settings: Settings) -> None:
+        """Use the retention of these settings, which may change while the server runs."""
+        self._settings = settings
+
+    @property
+    def keep_finished_s(self) -> float:
+        """Return how long the run of a finished job is kept; 0: only if the job asks for it."""
+        return self._settings.keep_finished
+
+    @property
+    def keys_kept_s(self) -> float:
+        """Return the retention of idempotency keys."""
+        return self._settings.keep_keys_s
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """Nothing is needed: all of it is quickly read anew."""
+        """Return nothing: the cache is cheap to read again."""
 
     def undo(self, mark: None) -> None:
-        """Read anew."""
+        """Drop the cache."""
         self.forget()
 
     def forget(self) -> None:
-        """Read pauses and drains anew, and trim histories as if nobody had counted them."""
+        """Drop the cache and the counts of histories."""
         self._pauses = self._drains = self._limits = self._retention = self._output_rules = None
+        self._tokens = self._logins = None
         self._ended, self._entered = {}, {}
-        self.forget_access()
 
     # --- runs --------------------------------------------------------------------------------------------
 
     def open_run(self, run: RunRow, given: RunGiven) -> None:
-        """Add a run in progress, with what it was given."""
+        """Insert a run in progress."""
         self._execute(
             self._sql["insert_run"],
             (
-                run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for, run.started,
-                run.worker, run.host, run.pid, run.lease, *given,
+                run.run_id,
+                run.job_id,
+                run.name,
+                run.attempt,
+                run.cause,
+                run.scheduled_for,
+                run.started,
+                run.worker,
+                run.host,
+                run.pid,
+                run.lease,
+                *given,
             ),
-        )  # fmt: skip
+        )
 
     def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
-        """Add a run that has ended, and that is kept for a time, with what it was given."""
+        """Insert a finished run that is kept for a while."""
         self._execute(
             self._sql["insert_ended_run"],
             (
-                run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for, run.started,
-                run.worker, run.lease, *given, run.status, run.ended, run.exit_code, run.result, run.kept,
+                run.run_id,
+                run.job_id,
+                run.name,
+                run.attempt,
+                run.cause,
+                run.scheduled_for,
+                run.started,
+                run.worker,
+                run.lease,
+                *given,
+                run.status,
+                run.ended,
+                run.exit_code,
+                run.result,
+                run.kept,
                 run.created,
             ),
-        )  # fmt: skip
+        )
 
     def kept_of_job(self, job_id: int) -> RunRow | None:
-        """Return the last run of a job if it is kept for a time, or None."""
+        """Return the last run of a job if it is kept for a while, or None."""
         found = self._execute(self._sql["kept_of_job"], (job_id,)).fetchone()
         return self.run(found[0]) if found and found[1] else None
 
     def given_to(self, run_id: int) -> RunGiven:
-        """Return what a run was given; raises LookupError where there is no such run."""
+        """Return the input of a run; raises LookupError if the run does not exist."""
         found = self._execute(self._sql["given_to_run"], (run_id,)).fetchone()
         if found is None:
             raise LookupError(run_id)
@@ -129,14 +228,14 @@ class TableRecords(CleanedRecords, SeenRecords):
         return None if found is None else RunRow._make(found)
 
     def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
-        """Write the end of a run, and forget the oldest of its name beyond what is to be kept."""
+        """Write the end of a run; delete the oldest runs of its name beyond the limits."""
         self._write_end(run)
         if run.kept:
             return
         good = run.status == "success"
         keep = keep_success if good else keep_fail
         most = keep + keep // TRIM_EVERY
-        count = self._ended.get((run.name, good), most) + 1  # one that is not known is trimmed
+        count = self._ended.get((run.name, good), most) + 1  # trim if the count is unknown
         if count > most:
             self._trim(run.name, keep, good=good)
             count = keep
@@ -148,29 +247,36 @@ class TableRecords(CleanedRecords, SeenRecords):
         self._execute(
             self._sql["end_run"],
             (
-                run.status, run.ended, run.exit_code, run.error, run.result, run.output, run.kept,
-                run.created, run.run_id,
+                run.status,
+                run.ended,
+                run.exit_code,
+                run.error,
+                run.result,
+                run.output,
+                run.kept,
+                run.created,
+                run.run_id,
             ),
-        )  # fmt: skip
+        )
 
     def _trim(self, name: str, keep: int, *, good: bool) -> None:
         statement = self._sql["trim_successes" if good else "trim_failures"]
         self._execute(statement, (name, keep, NAMES_RUNS_MAX))
 
     def stop_run(self, run_id: int, stop: str) -> None:
-        """Note what a run's worker is to be told."""
+        """Store the stop request for the worker of a run."""
         self._execute(self._sql["stop_run"], (stop, run_id))
 
     def set_progress(self, run_id: int, progress: str) -> None:
-        """Note how far a run is, as JSON text."""
+        """Store the progress of a run as JSON text."""
         self._execute(self._sql["progress_of_run"], (progress, run_id))
 
     def delete_run(self, run_id: int) -> None:
-        """Forget a run that never began."""
+        """Delete the row of a run."""
         self._execute(self._sql["delete_run"], (run_id,))
 
     def runs_below(self, run_id: int, name: str | None, limit: int) -> list[RunHead]:
-        """Return the newest runs below one, of any name or of this one."""
+        """Return the newest runs below a runID, optionally of one name."""
         if name is None:
             found = self._execute(self._sql["runs_below"], (run_id, limit))
         else:
@@ -178,33 +284,33 @@ class TableRecords(CleanedRecords, SeenRecords):
         return [RunHead._make(row) for row in found.fetchall()]
 
     def size_of_run(self, run_id: int) -> int:
-        """Return about how many bytes a run and its output are."""
+        """Return the approximate size of a run and its output in bytes."""
         found = self._execute(self._sql["size_of_run"], (run_id,)).fetchone()
         return 0 if found is None else int(found[0])
 
     def texts_of_run(self, run_id: int) -> Iterator[str]:
-        """Yield all texts of a run, those of its columns first, then its output, chunk by chunk."""
+        """Yield all texts of a run: first its columns, then its output by chunk."""
         yield from self._execute(self._sql["texts_of_run"], (run_id,)).fetchone() or ()
         after = 0
         while chunk := self._execute(self._sql["next_chunk"], (run_id, after)).fetchone():
             after, codec, content = chunk
             try:
                 yield "\n".join(line.text for line in lines_of(codec, content))
-            except ValueError:  # it is damaged, and may hold the text all the same
+            except ValueError:  # damaged, but it may still contain the text
                 yield bytes(content).decode(errors="replace")
 
     def erase_run(self, run_id: int) -> None:
-        """Delete a run that has ended, its output, and that somebody has seen it."""
+        """Delete a finished run, its output and its acknowledgement."""
         self._execute(self._sql["delete_output"], (run_id,))
         self._execute(self._sql["delete_run"], (run_id,))
         self.delete_seen("run", run_id)
 
     def events_of_runs(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the number and the runID of events with a detail, of the runs between two."""
+        """Return number and runID of the events with a detail, for runs within a range."""
         return list(self._execute(self._sql["events_of_runs"], (first, last)).fetchall())
 
     def events_with_detail(self, after: int, limit: int) -> list[tuple[int, str, str]]:
-        """Return the number, the name and the detail of events behind one."""
+        """Return number, name and detail of the events after ``after``."""
         return list(self._execute(self._sql["events_with_detail"], (after, limit)).fetchall())
 
     def put_detail(self, seq: int, detail: str) -> None:
@@ -212,11 +318,11 @@ class TableRecords(CleanedRecords, SeenRecords):
         self._execute(self._sql["put_detail"], (detail, seq))
 
     def open_runs(self) -> list[tuple[int, int, str, int, str]]:
-        """Return runID, jobID, worker, lease and stop of each run in progress."""
+        """Return runID, jobID, worker, lease in seconds and stop request of each run in progress."""
         return list(self._execute(self._sql["open_runs"]))
 
     def run_key(self) -> str:
-        """Return what the tokens of runs are made with; the first to ask makes it."""
+        """Return the secret key of run tokens; create it at first use."""
         found = self._execute(self._sql["run_key"]).fetchone()
         if found is None:
             self._execute(self._sql["put_run_key"], (new_key(),))
@@ -226,12 +332,12 @@ class TableRecords(CleanedRecords, SeenRecords):
     # --- output ------------------------------------------------------------------------------------------
 
     def end_of_output(self, run_id: int) -> tuple[int, int]:
-        """Return the number of a run's last line of output, and the bytes that it has printed."""
+        """Return the number of the last output line of a run and the bytes printed so far."""
         found = self._execute(self._sql["end_of_output"], (run_id,)).fetchone()
         return (0, 0) if found is None else (found[0], found[1])
 
     def append(self, chunk: Chunk, name: str) -> None:
-        """Add lines to a run of this name; beyond the limit the oldest but for the first are forgotten."""
+        """Append output lines to a run; beyond the limit, delete lines from the middle."""
         self._add_chunk(chunk)
         limit = self.output_limit(name)
         if chunk.end > limit:
@@ -241,23 +347,23 @@ class TableRecords(CleanedRecords, SeenRecords):
             self._execute(self._sql["forget_middle"], (chunk.run_id, chunk.first_seq, begin, end))
 
     def output_limit(self, name: str) -> int:
-        """Return how many bytes of output are kept of one run of this name."""
+        """Return the output limit in bytes for runs of a name."""
         if self._output_rules is None:
             self._output_rules = rules_of(self.retention(), "output_bytes")
         return (
-            value_for(self._output_rules, name, self.obeyed.output_bytes)
+            value_for(self._output_rules, name, self._settings.output_bytes)
             if self._output_rules
-            else self.obeyed.output_bytes
+            else self._settings.output_bytes
         )
 
     def _write_chunks(self) -> None:
-        """Write what other statements are to find; here it is."""
+        """Write buffered chunks; there are none here."""
 
     def _add_chunk(self, chunk: Chunk) -> None:
         self._execute(self._sql["append_chunk"], chunk)
 
     def loose(self, run_id: int) -> list[Chunk]:
-        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        """Return the first uncompacted chunks of a run, if possible enough for a compacted one."""
         last = size = 0
         for first_seq, more in self._execute(self._sql["loose_sizes"], (run_id, LOOSE_MAX)).fetchall():
             last, size = first_seq, size + more
@@ -266,7 +372,7 @@ class TableRecords(CleanedRecords, SeenRecords):
         return [Chunk._make(row) for row in self._execute(self._sql["loose_chunks"], (run_id, last))]
 
     def pack(self, chunk: Chunk) -> bool:
-        """Put a packed chunk in the place of those that it stands for; False if they are not there."""
+        """Replace chunks with their compacted chunk; return False if they no longer exist."""
         span = (chunk.run_id, chunk.first_seq, chunk.last_seq)
         gone = self._execute(self._sql["loose_lines"], span).fetchone()[0]
         if gone != chunk.last_seq - chunk.first_seq + 1:
@@ -276,11 +382,11 @@ class TableRecords(CleanedRecords, SeenRecords):
         return True
 
     def last_lines(self, run_id: int, count: int) -> str:
-        """Return a run's last lines as a JSON array."""
+        """Return the last output lines of a run as a JSON array."""
         return json.dumps(self._lines(run_id, count)[::-1], ensure_ascii=False, separators=(",", ":"))
 
     def _lines(self, run_id: int, count: int) -> list[str]:
-        """Return a run's last lines, backwards."""
+        """Return the last output lines of a run, newest first."""
         found: list[str] = []
         before = SEQ_MAX
         while len(found) < count:
@@ -294,12 +400,12 @@ class TableRecords(CleanedRecords, SeenRecords):
     # --- ticks -------------------------------------------------------------------------------------------
 
     def last_tick(self, job_id: int) -> TickRow | None:
-        """Return the newest row of a schedule's ledger."""
+        """Return the newest tick of a schedule."""
         found = self._execute(self._sql["last_tick"], (job_id,)).fetchone()
         return None if found is None else TickRow._make(found)
 
     def put_tick(self, row: TickRow) -> None:
-        """Write a row of the ledger, and now and then forget the oldest ones."""
+        """Write a tick; trim the history from time to time."""
         self._execute(self._sql["put_tick"], row)
         most = TICK_ROWS_MAX // TRIM_EVERY
         count = self._entered.get(row.job_id, most) + 1
@@ -311,34 +417,34 @@ class TableRecords(CleanedRecords, SeenRecords):
         self._entered[row.job_id] = count
 
     def delete_tick(self, row: TickRow) -> None:
-        """Take a row out of the ledger."""
+        """Delete a tick."""
         self._execute(self._sql["delete_tick"], (row.job_id, row.tick))
 
     def delete_ticks(self, job_id: int) -> None:
-        """Forget a schedule's ledger."""
+        """Delete the tick history of a schedule."""
         self._execute(self._sql["delete_ticks"], (job_id,))
 
     # --- keys --------------------------------------------------------------------------------------------
 
     def job_of_key(self, key: str, since: str) -> JobOfKey | None:
-        """Return the job that a key was used for after ``since``."""
+        """Return the job that used an idempotency key after ``since``."""
         found = self._execute(self._sql["job_of_key"], (key, since)).fetchone()
         return None if found is None else JobOfKey._make(found)
 
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
-        """Remember a key."""
+        """Store an idempotency key."""
         self._execute(self._sql["put_key"], (key, job.job_id, now, job.name))
 
     # --- pauses and drains -------------------------------------------------------------------------------
 
     def pauses(self) -> tuple[PauseRow, ...]:
-        """Return what is paused."""
+        """Return all pauses, by pattern."""
         if self._pauses is None:
             self._pauses = tuple(PauseRow._make(row) for row in self._execute(self._sql["all_pauses"]))
         return self._pauses
 
     def pause_of(self, name: str) -> PauseRow | None:
-        """Return the first pause that holds a name."""
+        """Return the first pause that covers a name."""
         return next((pause for pause in self.pauses() if glob(name, pause.pattern)), None)
 
     def put_pause(self, pause: PauseRow) -> None:
@@ -352,7 +458,7 @@ class TableRecords(CleanedRecords, SeenRecords):
         self._pauses = None
 
     def limits(self) -> tuple[Limit, ...]:
-        """Return the limits of what may be created."""
+        """Return the limits for creating jobs, by pattern."""
         if self._limits is None:
             found = self._execute(self._sql["limits"]).fetchone()
             self._limits = limits_from(found[0]) if found else ()
@@ -364,38 +470,38 @@ class TableRecords(CleanedRecords, SeenRecords):
         self._limits = None
 
     def retention(self) -> tuple[Retention, ...]:
-        """Return what is kept of names, by pattern."""
+        """Return the retention of names, by pattern."""
         if self._retention is None:
             found = self._execute(self._sql["retention"]).fetchone()
             self._retention = retention_from(found[0]) if found else ()
         return self._retention
 
     def set_retention(self, kept: tuple[Retention, ...]) -> None:
-        """Replace it."""
+        """Replace the retention of names."""
         self._execute(self._sql["put_retention"], (text_of_retention(kept),))
         self._retention = self._output_rules = None
 
     def declared(self, source: str) -> str | None:
-        """Return which workers declare the schedules of a source, as JSON text; None if nothing is known."""
+        """Return the workers that declare the schedules of a source as JSON text, or None."""
         found = self._execute(self._sql["declared"], (source,)).fetchone()
         return None if found is None else str(found[0])
 
     def put_declared(self, source: str, text: str) -> None:
-        """Replace it."""
+        """Replace the workers that declare the schedules of a source."""
         self._execute(self._sql["put_declared"], (source, text))
 
     def running(self, pattern: str) -> int:
-        """Return how many runs are in progress of jobs whose names match."""
+        """Return the number of runs in progress whose names match."""
         return int(self._execute(self._sql["count_running"], (pattern,)).fetchone()[0])
 
     def count_queued(self, pattern: str, most: int) -> int:
-        """Return how many jobs are queued whose names match, at the most ``most``."""
+        """Return the number of queued jobs whose names match, at most ``most``."""
         first = literal_prefix(pattern)
         given = (first, first + LAST_CHARACTER, pattern, most)
         return int(self._execute(self._sql["count_queued"], given).fetchone()[0])
 
     def drains(self) -> frozenset[str]:
-        """Return the workers that are drained."""
+        """Return the drained workers."""
         if self._drains is None:
             self._drains = frozenset(row[0] for row in self._execute(self._sql["all_drains"]))
         return self._drains
@@ -410,32 +516,230 @@ class TableRecords(CleanedRecords, SeenRecords):
         self._execute(self._sql["delete_drain"], (worker,))
         self._drains = None
 
-    # --- minutes -----------------------------------------------------------------------------------------
+    # --- statistics --------------------------------------------------------------------------------------
 
     def add_minute(self, minute: str, counts: Sequence[int]) -> None:
-        """Write what was done in a minute, in the order of the table."""
+        """Insert the counters of a minute, in column order."""
         self._execute(self._sql["add_minute"], (minute, *counts))
 
     # --- events ------------------------------------------------------------------------------------------
 
     def add_event(self, at: str, event: EventRow) -> None:
-        """Tell what happened at a stamp."""
+        """Insert an event with its timestamp."""
         self._execute(self._sql["add_event"], (at, *event))
 
     # --- rules -------------------------------------------------------------------------------------------
 
     def rules(self) -> tuple[RuleRow, ...]:
-        """Return who is told of what, by name."""
+        """Return the notification rules, by name."""
         return tuple(RuleRow._make(row) for row in self._execute(self._sql["all_rules"], ()))
 
     def put_rule(self, rule: RuleRow) -> None:
-        """Write a rule, in the place of one of its name."""
+        """Insert or replace a notification rule."""
         self._execute(self._sql["put_rule"], rule)
 
     def delete_rule(self, name: str) -> None:
-        """Forget a rule."""
+        """Delete a notification rule."""
         self._execute(self._sql["delete_rule"], (name,))
 
     def last_event(self) -> int:
-        """Return the number of the newest event, 0 without any."""
+        """Return the number of the newest event, or 0."""
         return int(self._execute(self._sql["last_event"], ()).fetchone()[0])
+
+    # --- failures ----------------------------------------------------------------------------------------
+
+    def put_fingerprint(self, kind: str, number: int, fingerprint: str) -> None:
+        """Store the fingerprint of a failed ``job`` or ``run``."""
+        self._execute(self._sql[f"fingerprint_{kind}"], (fingerprint, number))
+
+    def last_failed_run(self, job_id: int) -> int | None:
+        """Return the run that made a job FAILED, or None if unknown."""
+        found = self._execute(self._sql["last_failed_run"], (job_id,)).fetchone()
+        return int(found[0]) if found is not None and found[1] else None
+
+    def put_seen(self, kind: str, number: int, by: str, now: str) -> None:
+        """Acknowledge a failed ``job`` or ``run``, unless that was done before."""
+        self._execute(self._sql["put_seen"], (kind, number, by, now))
+
+    def delete_seen(self, kind: str, number: int) -> None:
+        """Delete the acknowledgement of a failure."""
+        self._execute(self._sql["delete_seen"], (kind, number))
+
+    def trim_seen(self, kind: str) -> None:
+        """Delete the oldest acknowledgements beyond ``SEEN_MAX``."""
+        self._execute(self._sql["trim_seen"], (kind, kind, SEEN_MAX))
+
+    # --- tokens, logins and the audit log ------------------------------------------------------------------
+
+    def _access_changed(self) -> None:
+        """Drop cached tokens and logins; overridden to notify other servers."""
+        self._tokens = self._logins = None
+
+    def tokens(self) -> tuple[TokenRow, ...]:
+        """Return all tokens by name, including expired ones."""
+        if self._tokens is None:
+            self._tokens = tuple(TokenRow._make(row) for row in self._execute(self._sql["all_tokens"], ()))
+        return self._tokens
+
+    def put_token(self, token: TokenRow) -> None:
+        """Insert or replace a token."""
+        self._execute(self._sql["put_token"], token)
+        self._access_changed()
+
+    def delete_token(self, name: str) -> None:
+        """Delete a token."""
+        self._execute(self._sql["delete_token"], (name,))
+        self._access_changed()
+
+    def use_token(self, name: str, now: str, addresses: str) -> None:
+        """Store the last use and the addresses of a token; only listings show them."""
+        self._execute(self._sql["use_token"], (now, addresses, name, now, addresses))
+        self._tokens = None
+
+    def logins(self) -> tuple[LoginRow, ...]:
+        """Return the login sessions, oldest first."""
+        if self._logins is None:
+            self._logins = tuple(LoginRow._make(row) for row in self._execute(self._sql["all_logins"], ()))
+        return self._logins
+
+    def put_login(self, login: LoginRow) -> None:
+        """Insert a login session."""
+        self._execute(self._sql["put_login"], login)
+        self._access_changed()
+
+    def delete_login(self, digest: str) -> None:
+        """Delete a login session."""
+        self._execute(self._sql["delete_login"], (digest,))
+        self._access_changed()
+
+    def delete_logins(self, token: str) -> None:
+        """Delete all login sessions of a token."""
+        self._execute(self._sql["delete_logins"], (token,))
+        self._access_changed()
+
+    def add_audit(self, row: AuditRow) -> None:
+        """Insert a row into the audit log."""
+        self._execute(self._sql["add_audit"], row)
+
+    # --- cleaning ----------------------------------------------------------------------------------------
+
+    def drop_old(self, moment: datetime) -> bool:
+        """Delete some expired rows; return whether there are more."""
+        now = stamp_ms(moment)
+        self._execute(self._sql["trim_keys"], (after_seconds(now, -self.keys_kept_s), CLEANED_MAX))
+        more = self._drop_runs(now)
+        self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
+        self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
+        self._execute(self._sql["trim_logins"], (stamp(moment),))
+        audit_before = after_seconds(stamp(moment), -self._settings.keep_audit_s)
+        self._execute(self._sql["trim_audit"], (audit_before, CLEANED_MAX))
+        more = self._drop_limited_runs(now) or more
+        more = self._drop_events(now) or more
+        more = self._drop_large_events(now) or more
+        self._cleaned = (self._drop_ticks(self._cleaned[0], now), self._drop_output(self._cleaned[1], now))
+        return more or any(self._cleaned)
+
+    def _drop_limited_runs(self, now: str) -> bool:
+        """Delete runs beyond the limits of their names, newest first; return whether there are more.
+
+        Size limits include the runs of finished jobs that are kept for a while.
+        """
+        times, sizes = rules_of(self.retention(), "runs"), rules_of(self.retention(), "runs_bytes")
+        if not (times or sizes):
+            self._walk = None
+            return False
+        walk = self._walk or _Walk()
+        statement = self._sql["ended_runs_and_sizes" if sizes else "ended_runs"]
+        rows = self._execute(statement, (walk.before, LOOKED_AT_MAX)).fetchall()
+        for run_id, name, ended, kept, size in rows:
+            walk.before = run_id
+            over = walk.is_over(rule_for(sizes, name), size)
+            time = None if kept else rule_for(times, name)
+            if over or (time is not None and ended <= after_seconds(now, -time[1])):
+                self._execute(self._sql["delete_output"], (run_id,))
+                self._execute(self._sql["delete_run"], (run_id,))
+        self._walk = walk if len(rows) == LOOKED_AT_MAX else None
+        return self._walk is not None
+
+    def _drop_events(self, now: str) -> bool:
+        """Delete events older than the retention of their names; return whether there are more."""
+        rules = rules_of(self.retention(), "events")
+        if not rules:
+            return False
+        soonest = after_seconds(now, -max(min(seconds for _, seconds in rules), EVENTS_KEPT_S_MIN))
+        rows = self._execute(self._sql["oldest_events"], (self._events_after, LOOKED_AT_MAX)).fetchall()
+        for seq, at, name in rows:
+            if at > soonest:
+                break
+            self._events_after = seq
+            rule = rule_for(rules, name)
+            if rule is not None and at <= after_seconds(now, -max(rule[1], EVENTS_KEPT_S_MIN)):
+                self._execute(self._sql["delete_event"], (seq,))
+        else:
+            if len(rows) == LOOKED_AT_MAX:
+                return True
+        self._events_after = 0
+        return False
+
+    def _drop_large_events(self, now: str) -> bool:
+        """Delete events beyond the size limits of their names; return whether there are more."""
+        rules = rules_of(self.retention(), "events_bytes")
+        if not rules:
+            self._events_walk = None
+            return False
+        walk, old = self._events_walk or _Walk(), after_seconds(now, -EVENTS_KEPT_S_MIN)
+        rows = self._execute(self._sql["newest_events_and_sizes"], (walk.before, LOOKED_AT_MAX)).fetchall()
+        for seq, at, name, size in rows:
+            walk.before = seq
+            if walk.is_over(rule_for(rules, name), size) and at <= old:
+                self._execute(self._sql["delete_event"], (seq,))
+        self._events_walk = walk if len(rows) == LOOKED_AT_MAX else None
+        return self._events_walk is not None
+
+    def _drop_runs(self, now: str) -> bool:
+        """Delete expired runs of finished jobs and the oldest others; return whether there may be more."""
+        self._execute(self._sql["trim_kept"], (now, CLEANED_MAX))
+        next_kept = self._execute(self._sql["next_kept"]).fetchone()[0]
+        more: bool = next_kept is not None and next_kept <= now
+        given = (self._trimmed, RUNS_KEPT_MAX, CLEANED_MAX)
+        last = self._execute(self._sql["old_runs"], given).fetchone()[0]
+        if last is None:
+            return more
+        self._execute(self._sql["trim_runs"], (self._trimmed, last))
+        self._trimmed = last
+        return True
+
+    def _drop_output(self, after: int, now: str) -> int:
+        """Delete expired output; return the run to continue after, or 0 at the end."""
+        rules = rules_of(self.retention(), "output")
+        for _ in range(LOOKED_AT_MAX):
+            found = self._execute(self._sql["next_run_with_output"], (after,)).fetchone()
+            if found is None:
+                return 0
+            after = found[0]
+            run = self.run(after)
+            kept_s = OUTPUT_KEPT_S if run is None else value_for(rules, run.name, OUTPUT_KEPT_S)
+            if run is None or (run.ended and run.ended <= after_seconds(now, -kept_s)):
+                self._execute(self._sql["delete_output"], (after,))
+        return after
+
+    def _drop_ticks(self, after: int, now: str) -> int:
+        """Delete tick histories of deleted jobs and old ticks; return the jobID to continue after, or 0."""
+        times, sizes = rules_of(self.retention(), "ticks"), rules_of(self.retention(), "ticks_bytes")
+        measured = 0
+        for _ in range(LOOKED_AT_MAX):
+            found = self._execute(self._sql["next_ledger"], (after,)).fetchone()
+            if found is None:
+                return 0
+            after, name = found[0], found[1] or ""
+            if not name:
+                self.delete_ticks(after)
+                continue
+            if (time := rule_for(times, name)) is not None:
+                self._execute(self._sql["trim_old_ticks"], (after, after_seconds(now, -time[1])))
+            if (size := rule_for(sizes, name)) is not None:
+                self._execute(self._sql["trim_ticks_to_size"], (after, size[1]))
+                measured += 1
+                if measured == MEASURED_MAX:
+                    break
+        return after

@@ -1,7 +1,7 @@
-"""What servers of one database tell each other through it, beside the jobs: who is there, and what is new.
+"""Cluster membership and notifications between the servers of one database.
 
-A ``Neighbours`` is one server's line to the others. What goes over it is no more than a hint, or is written
-to tables that all servers read: nothing is lost with a server or a line.
+``Neighbours`` connects a server to the others. Notifications are only hints, and everything else is in tables
+that all servers read, so nothing is lost with a server or a connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 from bedrockjobs.store.base import Unit
 
 ServerState = Literal["starting", "serving", "stopping", "silent"]
-"""What a server does; ``silent`` is one that the others have not heard of for a while."""
+"""State of a server; ``silent``: without a recent heartbeat."""
 
 
 class ServerRow(NamedTuple):
@@ -23,33 +23,33 @@ class ServerRow(NamedTuple):
     """Where it listens; empty until it does."""
     started: str
     pulse: str
-    """When it was last known to be alive."""
+    """Its last heartbeat."""
     version: str
     workers: int = 0
-    """How many workers speak to it; one that speaks to several servers counts with each."""
+    """Number of connected workers; one that is connected to several servers counts for each."""
     state: ServerState = "serving"
 
 
 class WorkerRow(NamedTuple):
-    """A worker that is alive, as the server knows it that it speaks to."""
+    """A live worker, as its server knows it."""
 
     name: str
     joined: str
     heartbeat: str
     until: str
-    """When it counts as gone."""
+    """When it is considered gone."""
     host: str
     pid: int
     version: str
     asked: list[str]
-    """The names it asks for."""
+    """The requested names."""
     accepts: list[str]
     slots: int
     quiet: bool
 
 
 class OpenRunRow(NamedTuple):
-    """A run in progress, on whatever server's worker."""
+    """A run in progress, on a worker of any server."""
 
     run_id: int
     job_id: int
@@ -59,100 +59,100 @@ class OpenRunRow(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a server tells of its workers since it did so last."""
+    """Changes of a server's workers since the last exchange."""
 
     workers: list[WorkerRow]
     left: list[str]
-    """Workers that said that they end."""
+    """Workers that shut down."""
     beats: list[int]
-    """The runs whose workers gave a sign of life."""
+    """Runs whose workers sent a heartbeat."""
     served: int = 0
-    """How many workers speak to it."""
+    """Number of connected workers."""
 
 
 class Heard(NamedTuple):
-    """Who is there, and what this exchange made of it."""
+    """The cluster members after an exchange, and what changed."""
 
     joined: list[str]
-    """Workers that no server knew before."""
+    """New workers."""
     left: list[str]
-    """Workers that are gone: they said so, or were silent for too long."""
+    """Workers that shut down or timed out."""
     lost: list[str]
-    """Servers that are gone, as they were silent for too long."""
+    """Servers that timed out."""
     servers: list[ServerRow]
     workers: list[WorkerRow]
     runs: list[OpenRunRow]
 
 
 class NameTaken(RuntimeError):
-    """A living server has the name already."""
+    """A live server already has the name."""
 
 
 class Neighbours(Protocol):
-    """One server's line to the others."""
+    """Connection of one server to the others."""
 
     on_hint: Callable[[str], object]
-    """Called with each hint of another server, on the event loop."""
+    """Called on the event loop with each notification from another server."""
     address: str
-    """Where this server listens, once it does."""
+    """The address of this server, once it listens."""
     state: ServerState
-    """What it does."""
+    """The state of this server."""
 
     async def open(self, version: str) -> None:
-        """Join the servers; raises NameTaken where one of this name lives, StoreError where it cannot."""
+        """Join the cluster; raises NameTaken if a live server has this name, StoreError."""
         ...
 
     async def exchange(self, told: Told) -> Heard:
-        """Tell that this server is alive and what its workers did; return who is there. Raises StoreError."""
+        """Store a heartbeat and the changes of the workers; return the members. Raises StoreError."""
         ...
 
     async def move_clock(self, moment: str) -> str:
-        """Move the test clock of the database, never back; return what it shows. Raises StoreError."""
+        """Advance the test clock of the database; return its time. Raises StoreError."""
         ...
 
     async def hint(self, text: str) -> None:
-        """Give a hint to all other servers; raises StoreError where that cannot be done now."""
+        """Publish a notification to all other servers; raises StoreError if the database is unreachable."""
         ...
 
     async def close(self) -> None:
-        """Speak and hear no more."""
+        """Stop publishing and listening."""
         ...
 
 
 class Watch(NamedTuple):
-    """What a server finds when it looks at what time asks for."""
+    """Result of an attempt to become the maintenance leader."""
 
     mine: bool
-    """Whether it is this server that does so now."""
+    """Whether this server is the leader."""
     seen: str
-    """When some server did so last; empty on a new database."""
+    """When maintenance ran last; empty for a new database."""
     away: tuple[str, str]
-    """The last time at which no server worked: from when to when; empty where there was none."""
+    """Start and end of the last outage of all servers; empty if there was none."""
 
 
 class SharedUnit(Unit, Protocol):
-    """A unit beside those of other servers."""
+    """A unit on a database that other servers share."""
 
     def watch(self) -> Watch:
-        """Try to be the one server that does what time asks for, until the unit ends."""
+        """Try to become the maintenance leader until the unit ends."""
         ...
 
     def watched(self, now: str) -> None:
-        """Note that time is looked after."""
+        """Store that maintenance has run."""
         ...
 
     def was_away(self, since: str, until: str) -> None:
-        """Note when no server worked, for all servers, and give each run in progress a new lease."""
+        """Store an outage of all servers and renew the lease of each run in progress."""
         ...
 
     def leases_over(self, now: str, limit: int) -> list[int]:
-        """Return the runs whose lease is over."""
+        """Return the runs with an expired lease."""
         ...
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
-        """Return those of some names of which a job is due, and all of which one became due ``lately``."""
+        """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
         ...
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
-        """Return name and nextRun of the jobs that are left queued, and whether anybody may be served."""
+        """Return name and nextRun of the jobs left queued, and whether all waiters must be checked again."""
         ...

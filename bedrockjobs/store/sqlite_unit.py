@@ -23,7 +23,7 @@ from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreDa
 from bedrockjobs.store.guarded import is_damage
 from bedrockjobs.store.identifiers import Identifiers
 from bedrockjobs.store.ready_queue import ReadyQueue
-from bedrockjobs.store.records import TableRecords
+from bedrockjobs.store.records import Records
 from bedrockjobs.store.row_cache import RowCache
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
@@ -80,14 +80,19 @@ class SQLiteUnit:
         self._rows = RowCache()
         self._facts = Facts(self._execute)
         self.identifiers = Identifiers(self._execute, lambda job_id: self._found(job_id) is not None)
-        self.records = TableRecords(connection)
-        self.records.obey(settings)
+        self.records = Records(connection)
+        self.records.configure(settings)
         """The tables beside jobs."""
         self.ready = ReadyQueue(connection, self._found, self.records, settings, monotonic)
         """The queued jobs."""
         self._parts: tuple[InMemory, ...] = (
-            self._rows, self._facts, self.identifiers, self.records, self.ready, self.ready.patterns
-        )  # fmt: skip
+            self._rows,
+            self._facts,
+            self.identifiers,
+            self.records,
+            self.ready,
+            self.ready.patterns,
+        )
         self.first_due, self.soonest = self.ready.first_due, self.ready.soonest
         self.search = self.ready.patterns.search
         self.pauses_changed = self.ready.pauses_changed
@@ -158,9 +163,15 @@ class SQLiteUnit:
         """Add a job."""
         if is_plain(job):
             plain = (
-                job.created, job.job_id, job.state, job.name, job.next_run, job.data, job.priority,
+                job.created,
+                job.job_id,
+                job.state,
+                job.name,
+                job.next_run,
+                job.data,
+                job.priority,
                 checksum_of(job.data),
-            )  # fmt: skip
+            )
             self._execute(_INSERT_PLAIN, plain)
         else:
             if job.parent_job_id:
@@ -199,9 +210,20 @@ class SQLiteUnit:
         if type(job) is DamagedJob:
             raise RowDamaged(job)
         written = (
-            job.state, job.name, job.next_run, job.last_run, job.repeat, job.priority, job.retry_after,
-            job.attempt, job.run_id, job.expires, job.lane, job.options_json, job.memory_json,
-        )  # fmt: skip
+            job.state,
+            job.name,
+            job.next_run,
+            job.last_run,
+            job.repeat,
+            job.priority,
+            job.retry_after,
+            job.attempt,
+            job.run_id,
+            job.expires,
+            job.lane,
+            job.options_json,
+            job.memory_json,
+        )
         stored = self._rows.get(job.job_id) or self._stored
         if type(stored) is Job and stored.job_id == job.job_id and stored.data == job.data:
             self._execute(SQL["save_job"], (*written, job.job_id))

@@ -12,7 +12,8 @@ from typing import Any
 
 from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.commands import Command
-from bedrockjobs.store.base import Records, Unit
+from bedrockjobs.store.base import InMemory, Unit
+from bedrockjobs.store.records import Records
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import Engine, SQLiteQueue
 
@@ -20,6 +21,10 @@ from tests.conformance.engine import Engine, SQLiteQueue
 def offered(protocol: type) -> frozenset[str]:
     """Return the names that a protocol has."""
     return frozenset(name for name in vars(protocol) if not name.startswith("_"))
+
+
+SEAM_RECORDS = offered(Records) - offered(InMemory) - {"configure"}
+"""The tables that handlers may use; the rest belongs to the engine."""
 
 
 class Narrow:
@@ -34,7 +39,7 @@ class Narrow:
         assert name in self._names, f"{name} is not in the seam"
         self._seen[name] += 1
         found = getattr(self._inner, name)
-        return Narrow(found, offered(Records), self._seen) if name == "records" else found
+        return Narrow(found, SEAM_RECORDS, self._seen) if name == "records" else found
 
 
 class RecordingQueue(SQLiteQueue):

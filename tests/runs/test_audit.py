@@ -6,7 +6,7 @@ from typing import Any
 
 from bedrockjobs.base.name_limits import AUDIT_KEPT_S
 from bedrockjobs.engine.audit import DETAIL_CHARS_MAX
-from bedrockjobs.store.access_records import AUDIT_CLEANED_MAX
+from bedrockjobs.store.records import CLEANED_MAX
 from tests.conftest import Live
 from tests.runs.bearer import Bearer, admin_of
 from tests.runs.conftest import Open
@@ -82,7 +82,7 @@ async def test_a_long_command_is_kept_by_its_parameters_names(live: Live) -> Non
 
 
 async def test_it_is_kept_for_90_days(open_site: Open) -> None:
-    assert (AUDIT_KEPT_S, AUDIT_CLEANED_MAX) == (90 * 86_400, 10_000)
+    assert (AUDIT_KEPT_S, CLEANED_MAX) == (90 * 86_400, 10_000)
     site = await open_site()
     await site.ok("PauseJobs", name="old")
     await site.later(AUDIT_KEPT_S - 3_600)

@@ -134,7 +134,7 @@ async def test_what_is_kept_for_a_time_displaces_no_other(site: Site) -> None:
 
 
 async def test_beyond_the_most_runs_only_others_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.store.cleaned_records.RUNS_KEPT_MAX", 3)
+    monkeypatch.setattr("bedrockjobs.store.records.RUNS_KEPT_MAX", 3)
     kept = [await done(site, take={"worker": "w"}, keep="1d") for _ in range(3)]
     others = [await done(site, take={"worker": "w"}) for _ in range(6)]
     for _ in range(2):

@@ -12,8 +12,7 @@ from bedrockjobs.base.config import (
     RUNS_KEPT_MAX,
     STATS_KEPT_S,
 )
-from bedrockjobs.store.cleaned_records import CLEANED_MAX
-from bedrockjobs.store.records import COUNTED_MAX
+from bedrockjobs.store.records import CLEANED_MAX, COUNTED_MAX
 from tests.runs.rig import Site
 
 
@@ -127,7 +126,7 @@ async def clean(site: Site, seconds: float) -> None:
 
 
 async def test_old_events_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.store.cleaned_records.EVENTS_KEPT_MAX", 10)
+    monkeypatch.setattr("bedrockjobs.store.records.EVENTS_KEPT_MAX", 10)
     assert EVENTS_KEPT_MAX > 10
     for number in range(20):
         await site.ok("PauseJobs", name=f"n{number}")
@@ -219,7 +218,7 @@ async def test_nor_do_very_many_names(site: Site, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_runs_of_very_many_names_go_after_all(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.store.cleaned_records.RUNS_KEPT_MAX", 10)
+    monkeypatch.setattr("bedrockjobs.store.records.RUNS_KEPT_MAX", 10)
     assert RUNS_KEPT_MAX > 10
     await site.create("running")
     running = await site.take("running")
@@ -245,7 +244,7 @@ async def test_the_ledger_of_a_job_that_is_gone_goes_too(site: Site) -> None:
 async def test_one_look_deletes_so_many_and_the_next_goes_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.store.cleaned_records.CLEANED_MAX", 4)
+    monkeypatch.setattr("bedrockjobs.store.records.CLEANED_MAX", 4)
     assert CLEANED_MAX > 4
     await site.ok("CreateJobs", jobs=[{"name": "a", "idempotencyKey": f"k{n}"} for n in range(10)])
     left = []

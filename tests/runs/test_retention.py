@@ -17,7 +17,7 @@ from bedrockjobs.base.name_limits import (
 )
 from bedrockjobs.engine.handlers import retention as handlers
 from bedrockjobs.job.retention import Retention, rule_for, rules_of, value_for
-from bedrockjobs.store.cleaned_records import MEASURED_MAX
+from bedrockjobs.store.records import MEASURED_MAX
 from tests.runs.bearer import admin_of
 from tests.runs.conftest import Open
 from tests.runs.rig import Site
@@ -119,7 +119,7 @@ async def test_runs_have_room_for_the_newest(site: Site) -> None:
 
 
 async def test_a_walk_goes_on_where_a_look_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.store.cleaned_records.LOOKED_AT_MAX", 2)
+    monkeypatch.setattr("bedrockjobs.store.records.LOOKED_AT_MAX", 2)
     for _ in range(5):
         await ran(site, "a")
     await site.ok("SetRetention", name="a", runs=60, runsBytes=KEPT_BYTES_MAX)
@@ -177,7 +177,7 @@ async def test_events_of_names_go_but_not_within_a_day(site: Site) -> None:
 async def test_events_have_room_for_the_newest_and_stay_for_a_day(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.store.cleaned_records.LOOKED_AT_MAX", 2)
+    monkeypatch.setattr("bedrockjobs.store.records.LOOKED_AT_MAX", 2)
     for name in ("a", "b"):
         for number in range(5):
             await site.ok("PauseJobs", name=name, reason=f"{number}" + "x" * 100)
@@ -227,7 +227,7 @@ async def ticks_of(site: Site, job_id: int) -> list[str]:
 async def test_the_history_of_each_schedule_has_room_for_the_newest(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.store.cleaned_records.MEASURED_MAX", 1)
+    monkeypatch.setattr("bedrockjobs.store.records.MEASURED_MAX", 1)
     assert MEASURED_MAX > 1
     jobs = [await site.create(name, repeat="CRON 0 * * * *") for name in ("s/a", "s/b", "other")]
     for _ in range(6):

@@ -8,7 +8,7 @@ import pytest
 
 from bedrockjobs.base.config import FINGERPRINT_CHARS_MAX, SEEN_AT_ONCE_MAX, SEEN_MAX
 from bedrockjobs.base.statuses import FAILED_STATUSES
-from bedrockjobs.store import seen_records
+from bedrockjobs.store import records
 from bedrockjobs.views.failures import GROUPS_SHOWN
 from tests.runs.rig import Site
 
@@ -141,7 +141,7 @@ async def test_of_very_many_the_oldest_count_as_new_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert SEEN_MAX == 10_000
-    monkeypatch.setattr(seen_records, "SEEN_MAX", 2)
+    monkeypatch.setattr(records, "SEEN_MAX", 2)
     jobs = [(await failed(site))[0] for _ in range(3)]
     for job_id in jobs:
         await site.ok("MarkSeen", jobIDs=[job_id])

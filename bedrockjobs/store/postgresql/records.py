@@ -16,12 +16,12 @@ from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import RECORDS
 from bedrockjobs.store.postgresql.transaction import Transaction
-from bedrockjobs.store.records import LAST_CHARACTER, TableRecords
+from bedrockjobs.store.records import LAST_CHARACTER, Records
 
 _WIDTH = len(RunRow._fields)
 
 
-class PostgreSQLRecords(TableRecords):
+class PostgreSQLRecords(Records):
     """Pauses, drains, tokens, the crash list are kept until their epoch changes, all else for one unit."""
 
     def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
@@ -264,9 +264,9 @@ class PostgreSQLRecords(TableRecords):
         """Let all servers read pauses, drains, tokens and the crash list anew."""
         self._transaction.write(SQL["raise_epoch"])
 
-    def access_changed(self) -> None:
+    def _access_changed(self) -> None:
         """Read tokens and logins anew, as all servers do then."""
-        super().access_changed()
+        super()._access_changed()
         self.raise_epoch()
 
     def put_pause(self, pause: PauseRow) -> None:
