@@ -1,6 +1,6 @@
-"""The database of a server: owned and opened at its start, let go of at its end.
+"""The database of a server: opened at its start, released at its end.
 
-The one room that knows which engines there are. The server sees a ``Database``, its engine and its reader.
+This package chooses the engine. The server uses a ``Database``, its engine and its reader.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine, Reader
 
 EXIT_OK, EXIT_FAILURE, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_DISK, EXIT_CONFIG = 0, 1, 2, 69, 74, 78
-"""How a server ends; those from 69 as in ``sysexits.h``."""
+"""Exit statuses of a server; those from 69 follow ``sysexits.h``."""
 
 
 class StartError(RuntimeError):
-    """The server cannot start; the message is a sentence for whoever started it."""
+    """The server cannot start; the message is a sentence for the user."""
 
     def __init__(self, message: str, status: int) -> None:
-        """Hold the sentence and the exit status that goes with it."""
+        """Hold the message and the exit status."""
         super().__init__(message)
         self.status = status
 
 
 class Queries(Protocol):
-    """What does the SQL of Query, as far as a stop has to know of it."""
+    """The part of Query that a shutdown uses."""
 
     def refuse(self) -> None:
-        """Begin no more queries."""
+        """Refuse new queries."""
         ...
 
     async def close(self) -> None:
-        """End those that run."""
+        """Cancel running queries."""
         ...
 
 
 class ServedReader(Reader, Protocol):
-    """A reader whose queries can be ended before it is."""
+    """A reader whose queries can be cancelled before it is closed."""
 
     @property
     def queries(self) -> Queries:
-        """Return what does the SQL of Query."""
+        """Return the executor of Query."""
         ...
 
 
 class Opened(NamedTuple):
-    """A database that is open."""
+    """An open database."""
 
     engine: Engine
     reader: ServedReader
@@ -63,47 +63,47 @@ class Database(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Return what the server goes by."""
+        """Return the server's clock."""
         ...
 
     @property
     def workers(self) -> WorkerRegistry:
-        """Return who works on its jobs."""
+        """Return the worker registry."""
         ...
 
     async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
-        """Own it and open it; raises StartError. ``on_failure`` is told where it can be served no more."""
+        """Open the database; raises StartError. ``on_failure`` is called if it becomes unusable."""
         ...
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
     ) -> None:
-        """Be one of the servers of it, where there may be others; raises StartError."""
+        """Join the other servers of the database, if any; raises StartError."""
         ...
 
     async def move_clock(self, moment: datetime) -> None:
-        """Move the test clock, that of all servers; raises Unavailable where that cannot be done now."""
+        """Advance the test clock of all servers; raises Unavailable if that is not possible now."""
         ...
 
     def serves_at(self, where: str) -> None:
-        """Tell others, and who is refused the database, where the server listens."""
+        """Publish the address of the server."""
         ...
 
     def why_failed(self, error: Exception) -> str:
-        """Return a sentence on a failure after which the server must end."""
+        """Describe a failure after which the server must stop."""
         ...
 
     async def leave(self) -> None:
-        """Tell others what is left to tell, where there may be some: the server stops."""
+        """Leave the other servers, as this one stops."""
         ...
 
     def release(self) -> None:
-        """Let go of it, after all is closed."""
+        """Release the database after everything is closed."""
         ...
 
 
 def database_of(settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> Database:
-    """Return the database that settings name; raises StartError. Tests bring clocks of their own."""
+    """Return the database of the settings; raises StartError. Tests pass their own clocks."""
     if settings.on_postgresql:
         try:
             from bedrockjobs.databases.postgresql import PostgreSQLDatabase

@@ -1,4 +1,4 @@
-"""Commands about tokens that are done on the database itself, beside its server: the way back in."""
+"""Token commands executed directly on the database, for users who have lost all tokens."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from bedrockjobs.store.base import Unit
 from bedrockjobs.store.by_hand import unit_of
 
 ADDRESS = "database"
-"""Where such a change comes from, as the audit has it."""
+"""The address of such a change in the audit log."""
 
 _CALLER = Caller(Grant("", "admin"), ADDRESS)
 
 
 def do_on_file(path: Path, command: Command[Any]) -> Answer:
-    """Do a command about tokens on a SQLite file; raises CommandError and what ``unit_of`` raises."""
+    """Execute a token command on a SQLite file; raises CommandError and the errors of ``unit_of``."""
     moment: datetime = SystemClock().now()
     with unit_of(path, moment) as unit:
         return _done(Context(cast(Unit, unit), "document", Nobody()), command)
 
 
 def do_on_postgresql(url: str, schema: str, command: Command[Any]) -> Answer:
-    """Do a command about tokens on a PostgreSQL database; raises CommandError, StoreError, SchemaError."""
+    """Execute a token command on PostgreSQL; raises CommandError, StoreError, SchemaError."""
     from bedrockjobs.store.postgresql.engine import PostgreSQLEngine  # it needs the driver
 
     engine = PostgreSQLEngine(url, SystemClock(), name=schema)

@@ -1,4 +1,4 @@
-"""A SQLite file as the database of one server: owned by a lock, looked at for damage, opened."""
+"""A SQLite file as the database of one server: locked, checked for damage and opened."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from bedrockjobs.store.transfer import TransferError, copy_before_migration
 log = logging.getLogger(__name__)
 
 STANDBY_LOOK_S = 0.2
-"""Time between two tries of a standby to take the database over."""
+"""Interval between attempts of a standby to acquire the database."""
 
 CHECK_S_MAX = 3_600
-"""Time that systemd is asked for while a database is checked: enough for a terabyte on a good disk."""
+"""Startup time requested from systemd for checking a database: enough for a terabyte on a good disk."""
 
 
 EXTEND = f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}"
 
 
 def usable_path(settings: Settings) -> Path:
-    """Return where the database is, or is to be made; raises StartError where that is no place for it."""
+    """Return the path of the database; raises StartError if it is unsuitable."""
     try:
         path = settings.database_path().resolve()
     except ValueError as error:
@@ -69,10 +69,10 @@ def usable_path(settings: Settings) -> Path:
 
 
 class FileDatabase:
-    """The file of one server."""
+    """A SQLite file, used by one server."""
 
     def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
-        """Prepare to own what ``settings`` name; tests may bring clocks, else it is the machine's."""
+        """Prepare to use the file of ``settings``; tests may pass their own clocks."""
         self._settings = settings
         system = SystemClock()
         self.clock = clock or (StandingClock(system.now()) if settings.test_clock else system)
@@ -84,12 +84,12 @@ class FileDatabase:
         self._version = ""
 
     async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
-        """Own it and open it; raises StartError. ``on_failure`` is told of damage that is found later."""
+        """Lock and open the file; raises StartError. ``on_failure`` is called if damage is found later."""
         self._path = usable_path(self._settings)
         self._lock = DatabaseLock(self._path, accept_loss=self._settings.accept_loss)
         await self._own(self._lock)
         try:
-            await self._look_for_damage()
+            await self._check_damage()
             await self._copy_before_migration()
             engine = SQLiteEngine(self._path, self._settings, self.clock)
         except PlantedFile as error:
@@ -129,8 +129,8 @@ class FileDatabase:
             else:
                 return
 
-    async def _look_for_damage(self) -> None:
-        """Look for damage where the server before this one did not end as it should; raises StartError."""
+    async def _check_damage(self) -> None:
+        """Check for damage if the previous server did not shut down cleanly; raises StartError."""
         if not inspection.ended_uncleanly(self._path):
             return
         systemd.notify("STATUS=checking the database", EXTEND)
@@ -139,10 +139,10 @@ class FileDatabase:
         if faults:
             raise StartError(self._damaged("; ".join(faults)), EXIT_DISK)
         took_s = self._lease_clock.monotonic() - begun
-        log.info("the server before this one did not stop; the database was checked in %.1f s", took_s)
+        log.info("the previous server did not shut down cleanly; the database was checked in %.1f s", took_s)
 
     async def _copy_before_migration(self) -> None:
-        """Keep a copy of a file whose schema is older; raises TransferError where there can be none."""
+        """Copy a file with an older schema; raises TransferError if that fails."""
         if not self._settings.migration_backup:
             return
         systemd.notify("STATUS=copying the database before its schema is changed", EXTEND)
@@ -151,7 +151,7 @@ class FileDatabase:
             log.info("the database was copied to %s before its schema is changed", copy)
 
     def _damaged(self, words: str) -> str:
-        """Return what to do about a damaged database."""
+        """Describe a damaged database and what to do."""
         path = self._path
         damaged = "is damaged, or no database at all" if "not a database" in words else "is damaged"
         return (
@@ -163,16 +163,16 @@ class FileDatabase:
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
     ) -> None:
-        """Do nothing but remember the version: the file has one server."""
+        """Store the version; the file has one server."""
         self._version = version
 
     async def move_clock(self, moment: datetime) -> None:
-        """Move the test clock."""
+        """Advance the test clock."""
         assert isinstance(self.clock, StandingClock)
         self.clock.move_to(moment)
 
     def serves_at(self, where: str) -> None:
-        """Tell who is refused the file where the server listens that has it."""
+        """Write the address of the server to the lock file."""
         self._describe(f"on {where}")
         now = stamp_ms(self.clock.now())
         name = self._settings.resolved_server_name()
@@ -183,16 +183,16 @@ class FileDatabase:
         self._lock.describe(f"the server with pid {os.getpid()} {words}")
 
     def why_failed(self, error: Exception) -> str:
-        """Return a sentence on a failure after which the server must end."""
+        """Describe a failure after which the server must stop."""
         if isinstance(error, StoreDamaged):
             return self._damaged(str(error))
         why = "its file is gone" if isinstance(error, FileGone) else "the disk failed"
         return f"{why}, the server ends: {error}"
 
     async def leave(self) -> None:
-        """Do nothing: nobody else serves the file."""
+        """Do nothing: the file has one server."""
 
     def release(self) -> None:
-        """Let another server have the file."""
+        """Release the lock."""
         assert self._lock is not None
         self._lock.release()

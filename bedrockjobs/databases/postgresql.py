@@ -1,4 +1,4 @@
-"""A PostgreSQL database as that of any number of servers, of which this is one."""
+"""A PostgreSQL database shared by any number of servers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class PostgreSQLDatabase:
-    """What one server has of a database that others serve too."""
+    """One server's access to a shared database."""
 
     def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
-        """Prepare to serve what ``settings`` name; a test may bring clocks of its own."""
+        """Prepare to use the database of ``settings``; tests may pass their own clocks."""
         self._settings = settings
         self._real = lease_clock or AlignedClock()
         standing = StandingClock(SystemClock().now()) if settings.test_clock else None
@@ -44,7 +44,7 @@ class PostgreSQLDatabase:
         self._neighbourhood: Neighbourhood | None = None
 
     async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
-        """Connect to it, and make its tables unless they are there; raises StartError."""
+        """Connect and create missing tables; raises StartError."""
         settings = self._settings
         try:
             settings.check_postgresql()
@@ -64,13 +64,13 @@ class PostgreSQLDatabase:
         return Opened(engine, reader)
 
     def _confirmed(self) -> str:
-        """Return the last sign of life of this server that the database has; empty before the first."""
+        """Return the last stored heartbeat of this server; empty before the first."""
         return "" if self._neighbours is None else self._neighbours.confirmed
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
     ) -> None:
-        """Be one of its servers; raises StartError."""
+        """Join the cluster; raises StartError."""
         assert self._engine is not None
         settings = self._settings
         neighbours = self._neighbours = PostgreSQLNeighbours(
@@ -101,7 +101,7 @@ class PostgreSQLDatabase:
         listeners.add(self._neighbourhood)
 
     async def move_clock(self, moment: datetime) -> None:
-        """Move the test clock of all servers; raises Unavailable where the database is away."""
+        """Advance the test clock of all servers; raises Unavailable if the database is unreachable."""
         assert self._neighbourhood is not None
         assert isinstance(self.clock, StandingClock)
         try:
@@ -111,18 +111,18 @@ class PostgreSQLDatabase:
         self.clock.move_to(moment_of(shown))
 
     def serves_at(self, where: str) -> None:
-        """Tell the other servers where this one listens."""
+        """Publish the address of this server."""
         assert self._neighbourhood is not None
         self._neighbourhood.serves_at(where)
 
     def why_failed(self, error: Exception) -> str:
-        """Return a sentence on a failure after which the server must end."""
+        """Describe a failure after which the server must stop."""
         return f"the database failed, the server ends: {error}"
 
     async def leave(self) -> None:
-        """Tell the other servers what is left to tell."""
+        """Leave the cluster."""
         if self._neighbourhood is not None:
             await self._neighbourhood.leave()
 
     def release(self) -> None:
-        """Do nothing: each connection is closed by who has it."""
+        """Do nothing: the connections are closed by their owners."""

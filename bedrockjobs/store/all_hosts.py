@@ -1,6 +1,6 @@
-"""The queued schedules that run on all hosts: the server itself makes jobs of them when they are due.
+"""Cache of the queued broadcast schedules, for which the server creates a job per host when they are due.
 
-Kept in memory whole, as a server has few of them; no SQL here.
+A server has few of them, so all are cached.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from bedrockjobs.job.rows import Job
 
 
 class AllHostsSchedules:
-    """The rows by jobID, and when the next one is due."""
+    """The queued broadcast schedules, and when the next one is due."""
 
     lane = EVERY_LANE
 
     def __init__(self, is_paused: Callable[[str], bool]) -> None:
-        """Begin without any; ``is_paused`` tells whether a name is paused."""
+        """Begin empty; ``is_paused`` returns whether a name is paused."""
         self.rows: dict[int, Job] = {}
         self._is_paused = is_paused
         self._next: str | None = None
         self._known = False
 
     def load(self, rows: list[Job]) -> None:
-        """Begin anew with these."""
+        """Replace all rows."""
         self.rows.clear()
         self.rows.update((row.job_id, row) for row in rows)
         self._known = False
 
     def note(self, row: Job) -> None:
-        """Note a job that was written, which may be one of them or one no more."""
+        """Add, update or remove a written job."""
         if row.lane == EVERY_LANE and row.queued:
             self.rows[row.job_id] = row
             self._known = False
@@ -38,17 +38,17 @@ class AllHostsSchedules:
             self.set_aside(row.job_id)
 
     def set_aside(self, job_id: int) -> None:
-        """Look no more at one of them, until it is written again."""
+        """Remove a schedule until it is written again."""
         if self.rows.pop(job_id, None) is not None:
             self._known = False
 
     def pauses_changed(self) -> None:
-        """Note that what is paused has changed."""
+        """Handle a change of the pauses."""
         self._known = False
 
     @property
     def next(self) -> str | None:
-        """Return when the next of them is due."""
+        """Return when the next one is due."""
         if not self._known:
             rows = self.rows.values()
             self._next = min((row.next_run for row in rows if not self._waits(row)), default=None)
@@ -56,7 +56,7 @@ class AllHostsSchedules:
         return self._next
 
     def due(self, now: str) -> list[Job]:
-        """Return those that are due, the oldest first."""
+        """Return the due ones, oldest first."""
         if self.next is None or self.next > now:
             return []
         rows = [row for row in self.rows.values() if row.next_run <= now and not self._waits(row)]

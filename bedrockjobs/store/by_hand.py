@@ -1,6 +1,6 @@
-"""A file on which one thing is done beside its server: the way back in for who has lost all tokens.
+"""Offline administration of a database file, for users who have lost all tokens.
 
-The server sees it within a second, as it sees any change by other hands.
+A running server notices the change within a second.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from bedrockjobs.store.schema import VERSION, SchemaError, version_of
 from bedrockjobs.store.transfer import TransferError, open_for_writing
 
 BUSY_S = 5.0
-"""Seconds that a server's transaction is waited for; it takes milliseconds."""
+"""Seconds to wait for a transaction of the server, which takes milliseconds."""
 
 
 class FileUnit:
-    """An open transaction in which the tables beside jobs can be written."""
+    """An open transaction on the tables next to jobs."""
 
     def __init__(self, connection: sqlite3.Connection, moment: datetime) -> None:
-        """Work over a connection at a moment."""
+        """Use a connection, with a timestamp for all changes."""
         self.moment = moment
         self.records = Records(connection)
 
 
 @contextmanager
 def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
-    """Context a transaction on a database that is there; it is on disk behind it.
+    """Open a transaction on an existing database and commit it at the end.
 
     Raises TransferError, PlantedFile, SchemaError or sqlite3.Error.
     """

@@ -1,7 +1,7 @@
-"""What a run printed, in chunks of lines: how they are written, joined and read. No SQL here.
+"""Output of runs in chunks of lines: encoding, compaction and decoding.
 
-A chunk's content is a JSON array. A string is a line; an array of a moment and a stream says when the lines
-behind it came, and where they were printed.
+The content of a chunk is a JSON array. A string is a line; an array gives timestamp and stream of the lines
+after it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import NamedTuple
 from msgspec import json
 
 PLAIN, ZLIB = "", "zlib"
-"""How a content is packed."""
+"""Codecs of the content."""
 
 OUTPUT_CHUNK_BYTES = 128 * 1024
-"""Output that is packed together: more hardly packs better, and a look at one line unpacks all of it."""
+"""Target size of a compacted chunk: larger ones hardly compress better, and a read unpacks all of it."""
 
 LEVEL = 9
-"""How hard zlib tries: nobody waits for it. bz2 leaves two thirds of it, and takes much memory to unpack."""
+"""Compression level; nobody waits for it. bz2 is a third smaller, but needs much memory to unpack."""
 
 OUTPUT_PACKED_BYTES_MIN = 2_048
-"""Output of a run that has ended from which on the rest is packed: less would not get much smaller."""
+"""Min output of a finished run to compact; less would not get much smaller."""
 
 LINE_END_BYTES = 1
-"""What a line counts beside its text: a run that prints empty lines reaches its limit too."""
+"""Bytes counted per line in addition to its text, so that empty lines count towards the limit."""
 
 
 class PrintedLine(NamedTuple):
-    """One line of a run."""
+    """One line of output."""
 
     at: str
     stream: str
@@ -38,28 +38,28 @@ class PrintedLine(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Neighbouring lines of one run, field by field as in ``schema.sql``."""
+    """Consecutive lines of one run, with the columns of ``schema.sql``."""
 
     run_id: int
     first_seq: int
     last_seq: int
     at: str
-    """When the first of them came."""
+    """Timestamp of the first line."""
     codec: str
     start: int
-    """Bytes that the run had printed before them."""
+    """Bytes printed before this chunk."""
     size: int
-    """Bytes of them: their texts, and one for each line."""
+    """Bytes of the texts, plus one per line."""
     content: bytes
 
     @property
     def end(self) -> int:
-        """Return the bytes that the run had printed with them."""
+        """Return the bytes printed up to the end of this chunk."""
         return self.start + self.size
 
 
 def chunk_of(run_id: int, first_seq: int, start: int, lines: Sequence[PrintedLine]) -> Chunk:
-    """Return some lines as a chunk that is not packed; there is at least one."""
+    """Encode one or more lines as an uncompressed chunk."""
     size = sum(len(line.text.encode(errors="replace")) + LINE_END_BYTES for line in lines)
     last_seq = first_seq + len(lines) - 1
     content = json.encode(list(_items(lines)))
@@ -76,7 +76,7 @@ def _items(lines: Iterable[PrintedLine]) -> Iterator[list[str] | str]:
 
 
 def lines_of(codec: str, content: bytes) -> list[PrintedLine]:
-    """Return the lines of a chunk; raises ValueError for what is none."""
+    """Decode a chunk; raises ValueError if it is invalid."""
     at = stream = ""
     found = []
     for item in json.decode(unpacked(codec, content), type=list[str | list[str]]):
@@ -88,7 +88,7 @@ def lines_of(codec: str, content: bytes) -> list[PrintedLine]:
 
 
 def unpacked(codec: str, content: bytes) -> bytes:
-    """Return a content as JSON; raises ValueError for a codec that is none of ours, or for damage."""
+    """Decompress a content to JSON; raises ValueError for an unknown codec or damage."""
     if codec == PLAIN:
         return content
     if codec != ZLIB:
@@ -100,9 +100,9 @@ def unpacked(codec: str, content: bytes) -> bytes:
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """Return neighbours, in their order, as one packed chunk.
+    """Compact consecutive chunks into one.
 
-    It takes some milliseconds for a hundred kilobytes, most of them without the interpreter.
+    A hundred kilobytes take some milliseconds, mostly without the GIL.
     """
     first, last = chunks[0], chunks[-1]
     parts = (unpacked(chunk.codec, chunk.content)[1:-1] for chunk in chunks)
@@ -111,7 +111,7 @@ def joined(chunks: Sequence[Chunk]) -> Chunk:
 
 
 def neighbours(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Return the first of some chunks, and those behind it between which no line is missing."""
+    """Return the leading chunks that follow each other without a gap."""
     found = list(chunks[:1])
     for chunk in chunks[1:]:
         if chunk.first_seq != found[-1].last_seq + 1:

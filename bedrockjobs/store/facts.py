@@ -1,4 +1,4 @@
-"""Small things that are true of a whole database, each read once and asked for very often."""
+"""Cached flags of a whole database, each read once and used very often."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 
-class Facts:
-    """Whether there are families, when the next job expires, and which names are on the crash list."""
+class CachedFlags:
+    """Whether any job has children, when the next job expires, and the crash list."""
 
     def __init__(self, execute: Callable[..., Any]) -> None:
-        """Read over the writer's connection."""
+        """Use the writer's connection."""
         self._execute = execute
         self.any_family: bool | None = None
-        """Whether any job may have a child; None: not known yet."""
+        """Whether any job may have children; None if unknown."""
         self._expiry: str | None = None
         self._expiry_known = False
         self._crash_patterns: tuple[str, ...] | None = None
 
     def families(self) -> bool:
-        """Tell whether any job may have a child; most databases have none at all."""
+        """Return whether any job may have children; most databases have none."""
         if self.any_family is None:
             self.any_family = self._execute(SQL["has_families"]).fetchone() is not None
         return self.any_family
 
-    def note_family(self) -> None:
-        """Note that a child is inserted."""
+    def set_family(self) -> None:
+        """Record that a child was inserted."""
         self.any_family = True
 
     def next_expiry(self) -> str | None:
-        """Return a stamp before which no job expires; None: none does."""
+        """Return a lower bound for the next expiry, or None if no job expires."""
         if not self._expiry_known:
             self._expiry = self._execute(SQL["next_expiry"]).fetchone()[0]
             self._expiry_known = True
         return self._expiry
 
-    def note_expiry(self, stamp: str) -> None:
-        """Note a job that expires at a stamp."""
+    def add_expiry(self, stamp: str) -> None:
+        """Lower the next expiry to that of a written job."""
         if self._expiry_known and (self._expiry is None or stamp < self._expiry):
             self._expiry = stamp
 
-    def look_for_expiry(self) -> None:
-        """Look anew for the next job that expires."""
+    def drop_expiry(self) -> None:
+        """Read the next expiry again."""
         self._expiry_known = False
 
     def crash_patterns(self) -> tuple[str, ...]:
@@ -57,13 +57,13 @@ class Facts:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """Nothing is needed: all of it is quickly read anew."""
+        """Return nothing: the flags are cheap to read again."""
 
     def undo(self, mark: None) -> None:
-        """Read anew."""
+        """Drop all flags."""
         self.forget()
 
     def forget(self) -> None:
-        """Read anew what is asked for."""
+        """Drop all flags."""
         self.any_family = self._crash_patterns = None
         self._expiry_known = False

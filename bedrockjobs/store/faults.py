@@ -1,4 +1,4 @@
-"""What can go wrong in a database, whichever engine keeps it."""
+"""Errors of a database, on either engine."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from bedrockjobs.job.rows import Job
 
 
 class StoreError(Exception):
-    """The database could not do what it was asked; nothing of the open unit was committed."""
+    """A database operation failed; the open unit was not committed."""
 
     reason = "Disk error"
     detail = "nothing was done; the disk refused to be read or written"
 
 
 class StoreBusy(StoreError):
-    """Another process keeps the database locked."""
+    """Another process holds a lock on the database."""
 
     reason = "Database busy"
     detail = "nothing was done; another process keeps the database locked"
 
 
 class StoreAway(StoreError):
-    """The database cannot be reached, or cannot promise what it must: what was not committed is undone."""
+    """The database is unreachable or unsuitable; everything uncommitted was rolled back."""
 
     reason = "Database away"
     detail = "nothing was done; the database cannot be reached at the moment, try again"
@@ -34,24 +34,24 @@ class StoreFull(StoreError):
 
 
 class StoreBroken(StoreError):
-    """Nobody knows what is on disk, as a sync failed: the server must end, and a new start find out."""
+    """A sync failed, so the state on disk is unknown: the server must stop and recover at the next start."""
 
 
 class StoreDamaged(StoreBroken):
-    """The file is damaged, or is no database: nothing more may be served from it."""
+    """The file is damaged or not a database, and must not be served."""
 
     reason = "Database damaged"
 
 
 class StoreConflict(StoreError):
-    """Another server's transaction came between: the commands of the unit have to be done one by one."""
+    """Another server's transaction interfered; the commands of the unit are retried one by one."""
 
     reason = "Database busy"
     detail = "nothing was done; another server keeps the same jobs locked"
 
 
 class RowDamaged(Exception):
-    """A job's data is not what was stored: whoever needs the row can do nothing, until it is set aside."""
+    """The data of a job does not match its checksum; the job must be set aside."""
 
     def __init__(self, job: Job) -> None:
         """Hold the job, with its data marked as damaged."""

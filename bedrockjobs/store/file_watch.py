@@ -1,7 +1,7 @@
-"""Notices when somebody removes or replaces the files of an open database.
+"""Detects when the files of an open database are removed or replaced.
 
-SQLite goes on writing to files that have no name any more, and all of it would be lost. Only paths are looked
-at: opening a file of SQLite's and closing it would drop SQLite's own locks.
+SQLite keeps writing to deleted files, and that data would be lost. Only paths are checked: opening and
+closing a file of SQLite would drop SQLite's own locks.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from bedrockjobs.store.faults import StoreBroken
 from bedrockjobs.store.lock import lock_path
 
 LOOK_S = 1.0
-"""Time between two looks at all files; database and log are looked at after each sync as well."""
+"""Interval between two checks of all files; database and log are also checked after each sync."""
 
 
-_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock: the call is short
+_libc = ctypes.PyDLL(None, use_errno=True)  # holds the GIL: the call is short
 _AT_FDCWD, _STATX_INO, _STATX_SIZE = -100, 0x100, 0x200
 _statx = getattr(_libc, "statx", None)
-"""None where the C library has none: before glibc 2.28 and musl 1.2.4, and on other systems than Linux."""
+"""None if the C library lacks it: before glibc 2.28 and musl 1.2.4, and on systems other than Linux."""
 _Statx = ctypes.c_char * 256
 _ino_and_size_of = Struct("=32xQQ").unpack_from
 _device_of = Struct("=136xII").unpack_from
 
 
 class FileGone(StoreBroken):
-    """A file of the database is no longer where it was; the message says what happened and what to do."""
+    """A file of the database was removed or replaced; the message says what to do."""
 
     def __init__(self, words: str, *, only_log: bool) -> None:
-        """Hold the sentence; ``only_log`` says that the log was removed, and nothing is in its place."""
+        """Hold the message; ``only_log``: only the log was removed."""
         super().__init__(words)
         self.only_log = only_log
 
@@ -40,7 +40,7 @@ class FileWatch:
     """The files of one database that SQLite has open in write-ahead mode."""
 
     def __init__(self, database: str) -> None:
-        """Note which files there are."""
+        """Record the identities of the files."""
         self._database = database
         self._log = f"{database}-wal"
         self._lock = str(lock_path(Path(database)))
@@ -55,7 +55,7 @@ class FileWatch:
         self.look()
 
     def look(self) -> None:
-        """Look at all files; raises FileGone."""
+        """Check all files; raises FileGone."""
         self.look_after_sync()
         for path, identity in self._others.items():
             try:
@@ -66,9 +66,9 @@ class FileWatch:
                 raise self._replaced(path)
 
     def look_after_sync(self) -> None:
-        """Look whether what was just synced is where it will be sought; raises FileGone."""
+        """Check database and log after a sync; raises FileGone."""
         try:
-            found = os.stat(self._database)  # noqa: PTH116 - asked after each sync, and twice as fast
+            found = os.stat(self._database)  # noqa: PTH116 - runs after each sync, and is twice as fast
             beside, beside_size = _identity_and_size(self._log)
         except FileNotFoundError as error:
             raise self._removed(error.filename) from None
@@ -80,7 +80,7 @@ class FileWatch:
                 only_log=False,
             )
         if beside != self._log_seen:
-            if not beside_size:  # whoever opened the database since made a new one, to read only
+            if not beside_size:  # created by a reader that opened the database since
                 raise self._removed(self._log)
             raise self._replaced(self._log)
         if found.st_mtime_ns != self._written_ns:
@@ -101,17 +101,17 @@ class FileWatch:
         )
 
     def _note_written(self, written_ns: int) -> None:
-        """Let the lock file keep when the database itself was last written, for ``loss_of``."""
+        """Store the modification time of the database in that of the lock file, for ``loss_of``."""
         if self._lock in self._others:
             os.utime(self._lock, ns=(written_ns, written_ns), follow_symlinks=False)
         self._written_ns = written_ns
 
 
 def _identity_and_size(path: str) -> tuple[tuple[int, int], int]:
-    """Return device and inode of a file, and its size; raises OSError.
+    """Return device, inode and size of a file; raises OSError.
 
-    It does not ask when the file was written. Who asks that lets Linux note the time of the next write to the
-    microsecond (multigrain timestamps, since 6.13), and each sync then writes the inode too: 40 us more.
+    It does not read the modification time. With multigrain timestamps (Linux 6.13) reading it makes the next
+    write store a fine-grained time, and each sync then also writes the inode: 40 us more.
     """
     if _statx is None:
         plain = os.stat(path)  # noqa: PTH116

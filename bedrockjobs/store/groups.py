@@ -10,14 +10,14 @@ from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 NamedGroup = tuple[str, int, str, int]
-"""Name, priority, and nextRun and jobID of the first job."""
+"""Name and priority; nextRun and jobID of the first job."""
 
 
 Place = tuple[str, int, bool]
-"""Where a walk has come to: a name and a priority, and whether the names there have many jobs each."""
+"""Position of a scan: name, priority, and whether the names there have many jobs each."""
 
 SEEK_ROWS = 10
-"""Rows of a scan that take as long as one seek."""
+"""Cost of one index seek, in rows of a scan."""
 
 _LOWEST = min(PRIORITIES)
 
@@ -25,7 +25,7 @@ _LOWEST = min(PRIORITIES)
 def groups(
     execute: Callable[..., sqlite3.Cursor], lane: str, names: Names, limit: int
 ) -> list[NamedGroup] | None:
-    """Return the head of every group that ``names`` match; None if a short walk does not find them all."""
+    """Return the head of every matching group, or None if a short scan does not find them all."""
     if names.exact:
         return [group for name in names.exact for group in _of_name(execute, lane, name, PRIORITIES[0] + 1)]
     found, after, _ = groups_after(execute, lane, None, names.prefix(), limit + 1)
@@ -35,9 +35,9 @@ def groups(
 def groups_after(
     execute: Callable[..., sqlite3.Cursor], lane: str, after: Place | None, prefix: str, limit: int
 ) -> tuple[list[NamedGroup], Place | None, int]:
-    """Return the heads of the next groups whose names have a prefix, where they end, and what they cost.
+    """Return the heads of the next groups whose names have a prefix, the position after them, and the cost.
 
-    At the end of a lane that place is None. The rows that are looked at, and the cost, are about ``limit``.
+    The position is None at the end of the lane. About ``limit`` rows are read.
     """
     found: list[NamedGroup] = []
     if after is None:
@@ -61,7 +61,7 @@ def groups_after(
 
 
 def _of_name(execute: Callable[..., sqlite3.Cursor], lane: str, name: str, priority: int) -> list[NamedGroup]:
-    """Return the heads of the groups of a name below a priority."""
+    """Return the group heads of a name below a priority."""
     found: list[NamedGroup] = []
     while priority > _LOWEST:
         group = execute(SQL["next_group_of_name"], (lane, name, priority)).fetchone()
@@ -80,7 +80,7 @@ def _by_seeks(
     limit: int,
     found: list[NamedGroup],
 ) -> tuple[list[NamedGroup], Place | None, int]:
-    """Return the same, name by name: a scan would see all jobs of each."""
+    """Return the same by one seek per name, since a scan would read all jobs of each."""
     cost = 0
     while cost < limit:
         group = execute(SQL["next_group"], (lane, name)).fetchone()

@@ -1,7 +1,7 @@
-"""A connection that only reads and stops at its deadline, whatever the SQL says, and what its errors mean.
+"""A sandboxed read-only connection with a deadline, and the translation of its errors.
 
-It is opened read-only, an authorizer lets nothing but SELECT through, and time and size are limited. It knows
-nothing but what the lowest layer offers: the processes of Query load it in an instant.
+An authorizer allows only SELECT, and time and size are limited. It imports only the lowest layer, so that
+Query processes start quickly.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, TimedO
 from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 
 monotonic = SystemClock().monotonic
-"""The seconds that deadlines are counted in."""
+"""The clock of deadlines."""
 
 _VALUE_BYTES_MAX = 32 * 1024 * 1024
-"""Size of one value that SQL may make: over that of the largest data, and of a few of them joined."""
+"""Max size of a value in SQL: above that of the largest data, or of a few of them joined."""
 
 _WORDS_MAX = 500
-"""Length of what SQLite says of an error: it may quote a name as long as the whole text."""
+"""Max length of an error message of SQLite, which may quote a name as long as the whole query."""
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
 
 _ABOUT_THE_DISK = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_PROTOCOL")
-"""Beginnings of the names of errors that are not the text's fault."""
+"""Prefixes of error names that are not caused by the query."""
 
 
 class _Measured(sqlite3.Cursor):
@@ -48,31 +48,31 @@ class _Measured(sqlite3.Cursor):
 
 
 class Guarded(sqlite3.Connection):
-    """A connection that only reads, and stops at its deadline."""
+    """A read-only connection with a deadline."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Open what ``sqlite3.connect`` is given."""
+        """Open with the arguments of ``sqlite3.connect``."""
         super().__init__(*args, **kwargs)
         self.deadline = float("inf")
-        """When a statement is stopped, in monotonic seconds."""
+        """When a statement is interrupted, in monotonic seconds."""
         self.bytes_max = 0
-        """The size from which on no more rows are fetched."""
+        """Size after which no more rows are fetched."""
         self.cut = False
-        """Whether rows were left out for their size."""
+        """Whether rows were omitted because of their size."""
         self.execute("PRAGMA query_only = ON")
         self.execute("PRAGMA temp_store = MEMORY")
         self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES_MAX)
         self.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        self.execute("SELECT 1 FROM json_each('[]')").close()  # made at its first use, which no SELECT may do
+        self.execute("SELECT 1 FROM json_each('[]')").close()  # its first use writes to the schema
         self.set_authorizer(_authorize)
         self.set_progress_handler(self._late, STEPS_BETWEEN_RESTS)
 
     def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
-        """Run a statement; its cursor stops fetching when the rows are large."""
+        """Execute a statement; its cursor stops fetching when the rows are large."""
         return self.cursor(_Measured).execute(sql, parameters)
 
     def limit(self, seconds: float, bytes_max: int) -> None:
-        """Give the next statement so many seconds from now, and so many bytes of rows."""
+        """Limit time and size of the next statement."""
         self.deadline = monotonic() + seconds
         self.bytes_max = bytes_max
         self.cut = False
@@ -89,16 +89,16 @@ def _authorize(action: int, one: str | None, two: str | None, *_: Any) -> int:
 
 
 def is_damage(error: Exception) -> bool:
-    """Tell whether an error says that the file is damaged, or is no database.
+    """Return whether an error means that the file is damaged or not a database.
 
-    What a virtual table says of itself is not meant: its SQL may ask for that.
+    Errors of virtual tables do not count, since a query can cause them.
     """
     name = getattr(error, "sqlite_errorname", "")
     return name == "SQLITE_NOTADB" or (name.startswith("SQLITE_CORRUPT") and name != "SQLITE_CORRUPT_VTAB")
 
 
 def refusal(error: Exception) -> CommandError:
-    """Return what a client is told when a statement failed."""
+    """Return the error reply for a failed statement."""
     name = getattr(error, "sqlite_errorname", "")
     text = " ".join(str(error).split())
     text = text if len(text) <= _WORDS_MAX else f"{text[:_WORDS_MAX]}…"

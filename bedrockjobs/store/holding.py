@@ -1,4 +1,4 @@
-"""Holds a queue in a file that nobody serves: so ``bedrockjobs restore`` leaves it to the next server."""
+"""Puts a queue in a file on hold, as ``bedrockjobs restore`` leaves it for the next server."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ HASTY = (
     f"SELECT {COLUMNS} FROM jobs WHERE state = 'QUEUED' AND lane LIKE 'now%'"  # noqa: S608 - names of ours
     " OR state IN ('RUNNING', 'RUNQUEUED') AND memory LIKE '%\"pending\"%'"
 )
-"""The jobs that somebody had triggered, which a pause does not keep."""
+"""Triggered jobs, which ignore a pause."""
 
 
 def hold_row(by: str, reason: str, now: str) -> PauseRow:
-    """Return the row of ``pauses`` that holds everything."""
+    """Return the pause that holds everything."""
     return PauseRow(HOLD_PATTERN, by, reason, now, "")
 
 
 def calmed(rows: list[tuple[object, ...]]) -> list[Job]:
-    """Return the jobs of ``HASTY`` as they are to be; damaged ones are left out, as nobody takes them."""
+    """Return the jobs of ``HASTY`` without their trigger, and without damaged ones, which are never taken."""
     jobs = [job for row in rows if type(job := job_from(row)) is not DamagedJob]
     return [without_haste(job) if job.state == "QUEUED" else job.noting(pending=False) for job in jobs]
 
 
 def hold(connection: sqlite3.Connection, by: str, reason: str, now: str) -> None:
-    """Hold everything in a file, in one transaction; the connection is in autocommit mode."""
+    """Hold everything in a file in one transaction; the connection is in autocommit mode."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(
         "INSERT OR REPLACE INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?)",

@@ -1,7 +1,7 @@
-"""jobIDs and runIDs: drawn in memory, from blocks that are reserved in the database.
+"""Allocates jobIDs and runIDs in memory, from blocks reserved in the database.
 
-What is stored is the first number that is not reserved. So most commits need not write it, and a server that
-is killed leaves out the rest of its block; one that ends well gives it back.
+The database stores the first unreserved number, so most commits need not write it. A killed server skips the
+rest of its block; a clean shutdown returns it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from bedrockjobs.store.statements import STATEMENTS as SQL
 
 
 class Identifiers:
-    """The next numbers of one database."""
+    """The id allocator of one database."""
 
     def __init__(self, execute: Callable[..., Any], job_exists: Callable[[int], bool]) -> None:
-        """Count for the writer's connection; ``job_exists`` tells whether a jobID is in use."""
+        """Use the writer's connection; ``job_exists`` returns whether a jobID is in use."""
         self._execute = execute
         self._job_exists = job_exists
         self._jobs = _Counter(execute, "nextJobID")
@@ -33,7 +33,7 @@ class Identifiers:
         self._known = True
 
     def new_job(self) -> int:
-        """Return the next jobID that is not in use; imported jobs may lie ahead."""
+        """Allocate a jobID, skipping those of imported jobs."""
         if not self._known:
             self._load()
         found = self._jobs.next
@@ -43,14 +43,14 @@ class Identifiers:
         return found
 
     def new_run(self) -> int:
-        """Return the next runID."""
+        """Allocate a runID."""
         if not self._known:
             self._load()
         self._runs.next += 1
         return self._runs.next - 1
 
     def save(self) -> None:
-        """Reserve, in the open transaction, what was drawn beyond the last block, and a new one."""
+        """Reserve a new block in the open transaction if the last one is used up."""
         if not self._known:
             return
         for counter in self._counters:
@@ -58,14 +58,14 @@ class Identifiers:
                 counter.write(counter.next + ID_BLOCK)
 
     def give_back(self) -> None:
-        """Reserve, in the open transaction, no more than what was drawn: nobody draws any more."""
+        """Release the unused part of the blocks in the open transaction."""
         if not self._known:
             self._load()
         for counter in self._counters:
             counter.write(counter.next)
 
     def saved(self) -> None:
-        """Note that the transaction is on disk."""
+        """Record that the transaction was committed."""
         if not self._known:
             return
         for counter in self._counters:
@@ -74,36 +74,36 @@ class Identifiers:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int] | None:
-        """Return the next numbers; None where they are not known yet."""
+        """Return the next numbers, or None if unknown."""
         return (self._jobs.next, self._runs.next) if self._known else None
 
     def undo(self, mark: tuple[int, int] | None) -> None:
-        """Draw the same numbers again."""
+        """Allocate the same numbers again."""
         if mark is None:
             self.forget()
         else:
             self._jobs.next, self._runs.next = mark
 
     def forget(self) -> None:
-        """Read the numbers anew when one is drawn."""
+        """Read the numbers again at the next allocation."""
         self._known = False
 
 
 class _Counter:
-    """The numbers of one kind."""
+    """A counter of one kind of id."""
 
     def __init__(self, execute: Callable[..., Any], key: str) -> None:
         self._execute = execute
         self._key = key
         self.next = 0
-        """The next to be drawn."""
+        """The next number to allocate."""
         self.end = 0
-        """The first that is not reserved, as the open transaction has it."""
+        """The first unreserved number, in the open transaction."""
         self.kept = 0, 0
-        """Both, as they were when the last transaction came to disk."""
+        """Both, as of the last commit."""
 
     def load(self) -> None:
-        """Read what is stored; where that is what was stored last, go on with the block."""
+        """Read the stored number; continue with the block if it is unchanged."""
         stored = int(self._execute(SQL["get_meta"], (self._key,)).fetchone()[0])
         before, end = self.kept
         self.next, self.end = (before if stored == end else stored), stored

@@ -1,7 +1,4 @@
-"""What a database file tells of itself to somebody who may not touch it: for ``bedrockjobs doctor``.
-
-Read-only, without a lock of its own but for a look at who has one. It knows no server and no command line.
-"""
+"""Read-only inspection of a database file, for ``bedrockjobs doctor``."""
 
 from __future__ import annotations
 
@@ -18,23 +15,23 @@ from bedrockjobs.store.transfer import open_read_only
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
 )
-"""File systems on which locks and syncs are another machine's business."""
+"""Network file systems, whose locks and syncs depend on another machine."""
 
 FAULTS_MAX = 10
-"""Faults of a damaged file that are told."""
+"""Max faults reported for a damaged file."""
 
 MOUNTS = Path("/proc/self/mounts")
 
 
 class Schema(NamedTuple):
-    """How a database is made."""
+    """The schema of a database."""
 
     version: int
     differences: list[str]
-    """What is missing, added or different, each as a few words; empty where the version is another one."""
+    """Missing, added and different objects; empty if the version differs."""
     journal_mode: str
     seen: str
-    """When a server last wrote that it is alive; empty before the first time."""
+    """The last heartbeat of a server; empty if there was none."""
 
 
 def schema_of(path: Path) -> Schema:
@@ -67,7 +64,7 @@ def _differences(found: dict[str, str], meant: dict[str, str]) -> list[str]:
 
 
 def ended_uncleanly(path: Path) -> bool:
-    """Tell whether whoever had a database open last did not close it: its log is still there."""
+    """Return whether the database was not closed cleanly, since its log still exists."""
     log = path.with_name(f"{path.name}-wal")
     return path.exists() and log.exists() and log.stat().st_size > 0
 
@@ -80,7 +77,7 @@ def faults_of(path: Path, *, whole: bool) -> list[str]:
     """
     check = "integrity_check" if whole else "quick_check"
     try:
-        # Read-only, so that the log stays where it is.
+        # Read-only, so that the log is kept.
         with closing(open_read_only(path)) as found:
             words = [str(row[0]) for row in found.execute(f"PRAGMA {check}({FAULTS_MAX})")]
     except sqlite3.DatabaseError as error:
@@ -91,7 +88,7 @@ def faults_of(path: Path, *, whole: bool) -> list[str]:
 
 
 def file_system_of(path: Path) -> str:
-    """Return the kind of file system that a file is on; empty where the system does not tell."""
+    """Return the type of the file system of a file; empty if unknown."""
     target = path.resolve()
     best, kind = -1, ""
     try:

@@ -1,9 +1,10 @@
-"""Who owns a database: one server at a time, by a lock on a file beside it and by one on the file itself.
+"""Ownership of a database by one server: a lock on a file next to it and one on the database itself.
 
-The file beside it says who. The lock on the database holds for every name of it, and when the other file is
-removed. It is an flock, which does not touch SQLite's locks. But closing any descriptor of the database drops
-all of SQLite's locks in this process: so this one is opened before SQLite opens the file and closed after it,
-nothing else in the process opens it, and other processes are begun by exec, which closes it.
+The lock file names the owner. The lock on the database also works under another name of it, and if the lock
+file is removed. It is an flock, which does not affect SQLite's locks. But closing any descriptor of the
+database drops all of SQLite's locks in this process, so this one is opened before SQLite opens the file and
+closed after it, nothing else in the process opens it, and child processes are started by exec, which closes
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bedrockjobs.store.plain_file import check_owner, open_plain
 log = logging.getLogger(__name__)
 
 OWNER_BYTES_MAX = 1_000
-"""What is read of the words about an owner: a sentence with its addresses."""
+"""Max bytes read of the description of an owner: a sentence with its addresses."""
 
 
 class Owned(RuntimeError):
@@ -31,12 +32,12 @@ class Lost(RuntimeError):
 
 
 class DatabaseLock:
-    """The lock on one database; held until ``release`` or the end of the process."""
+    """The lock on one database, held until ``release`` or the end of the process."""
 
     def __init__(self, database: Path, *, accept_loss: bool = False, replaces: bool = False) -> None:
-        """Prepare to lock ``database``, a path without links; ``accept_loss`` takes it as it is.
+        """Prepare to lock ``database``, a path without links; ``accept_loss`` ignores missing files.
 
-        Whoever ``replaces`` it does not ask what is missing of it.
+        With ``replaces`` missing files are not checked.
         """
         self._database = database
         self._path = lock_path(database)
@@ -47,17 +48,17 @@ class DatabaseLock:
         self._described = False
 
     def acquire(self) -> None:
-        """Take the lock, and make an empty file where there is no database.
+        """Acquire the lock; create an empty file if there is no database.
 
-        Raises Owned where another process has it, Lost where a part of it is missing, PlantedFile where a
-        link stands in the way, or a file of another user.
+        Raises Owned if another process has it, Lost if a part of it is missing, PlantedFile for a link or a
+        file of another user.
         """
         check_owner(self._database)
         file = open_plain(self._path)
         held: int | None = None
         try:
             self._lock(file, _owner(file))
-            self._look_for_loss(file)
+            self._check_loss(file)
             held = self._open_database()
             self._lock(held, "another server, under another name or with its lock file removed")
         except BaseException:
@@ -73,7 +74,7 @@ class DatabaseLock:
         except BlockingIOError:
             raise Owned(f"The database {self._database} is owned by {owner}.") from None
 
-    def _look_for_loss(self, file: int) -> None:
+    def _check_loss(self, file: int) -> None:
         loss = None
         if not self._replaces:
             loss = loss_of(self._database, _words(file), os.fstat(file).st_mtime_ns)
@@ -87,7 +88,7 @@ class DatabaseLock:
         return os.open(self._database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def describe(self, owner: str) -> None:
-        """Write who owns the database, for whoever is refused, and for the next one to find."""
+        """Write the owner of the database to the lock file."""
         assert self._file is not None
         self._described = True
         self._write(self._file, owner)
@@ -98,9 +99,9 @@ class DatabaseLock:
         os.fsync(file)
 
     def release(self) -> None:
-        """Give the lock back, of a database that is closed.
+        """Release the lock after the database is closed.
 
-        The file stays: removing it would let two servers lock two files.
+        The file is not removed, since two servers could then lock two files.
         """
         if self._file is None or self._held is None:
             return
@@ -128,9 +129,9 @@ def _owner(file: int) -> str:
 
 
 def owner_of(database: Path) -> str | None:
-    """Return who owns a database, in the words of the lock file; None where nobody does.
+    """Return the owner of a database as described in the lock file, or None.
 
-    Not to be asked in a process that has the database open. Raises OSError where a file cannot be read.
+    Must not be called in a process that has the database open. Raises OSError if a file cannot be read.
     """
     database = database.resolve()
     for path in (lock_path(database), database):

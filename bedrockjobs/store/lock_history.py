@@ -1,7 +1,7 @@
-"""From when to when each lock was held last: why the ticks of a schedule that waited for it were missed.
+"""The last time each lock was held, which explains the missed ticks of a schedule that waited for it.
 
-It lives in memory and follows from no table: after a restart a tick that passed before it counts as missed
-for want of a worker. What the present holders tell is read anew with them. No SQL here.
+It is kept in memory only: after a restart, ticks from before count as missed for lack of a worker. The
+present holders are read from the database.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from bedrockjobs.store.base import Held
 
 
 class LockHistory:
-    """The last stretch of each lock; of very many locks, those that were held long ago are forgotten."""
+    """The last period in which each lock was held, for a limited number of locks."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
-        self._last: OrderedDict[str, Held] = OrderedDict()  # of a dict, to find the first is a long way
+        """Begin empty."""
+        self._last: OrderedDict[str, Held] = OrderedDict()  # popping the oldest item of a plain dict is O(n)
 
     def hold(self, lock: str, since: str) -> None:
-        """Note that a lock is held, by somebody who took it at ``since``, in whole seconds."""
+        """Record that a lock is held since ``since``, in whole seconds."""
         known = self._last.get(lock)
         if known is None or (known.until and known.until < since):
             known = Held(since)
@@ -30,11 +30,11 @@ class LockHistory:
             self._last.popitem(last=False)
 
     def release(self, lock: str, until: str) -> None:
-        """Note that nobody holds a lock any more."""
+        """Record that a lock was released."""
         known = self._last.get(lock)
         if known is not None:
             self._last[lock] = known._replace(until=until)
 
     def last(self, lock: str) -> Held | None:
-        """Return when a lock was held last, None where nobody knows."""
+        """Return when a lock was held last, or None if unknown."""
         return self._last.get(lock)

@@ -1,6 +1,6 @@
-"""Whether something of a database is missing that its last server left: asked before SQLite opens it.
+"""Detects missing files of a database before SQLite opens it.
 
-SQLite would make a new database in place of one that is gone, and forget a log that is gone, in silence.
+SQLite would silently create a new database in place of a missing one, and ignore a missing log.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 STOPPED = "nobody: the last one stopped well"
-"""What the lock file says of its last owner where that one closed the database."""
+"""Content of the lock file after a clean shutdown."""
 
 REMEDY = "Put back what is missing, or a backup; --accept-loss starts with what is there."
 
 
 def loss_of(database: Path, last: str, touched_ns: int) -> str | None:
-    """Return what is missing, in sentences; None where nothing is known to be.
+    """Describe missing files, or return None.
 
-    ``last`` is what the lock file says of its last owner, empty where it says nothing. ``touched_ns`` is when
-    the server last wrote to the database itself: if somebody did so later, it was another program that
-    copied the log into it and removed it, as SQLite does where it closes a database.
+    ``last`` is the last owner in the lock file, or empty. ``touched_ns`` is when the server last wrote to the
+    database itself: after a later write, another program has checkpointed and removed the log, as SQLite does
+    when it closes a database.
     """
     log_bytes = _size(Path(f"{database}-wal"))
     died = last not in ("", STOPPED)

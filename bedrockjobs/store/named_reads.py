@@ -1,4 +1,4 @@
-"""What all readers share: reads by the name of a statement, and Query."""
+"""Base class of the readers: reads by named statement, and Query."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from bedrockjobs.store.base import Page
 
 
 class FreeQueries(Protocol):
-    """What does the SQL of Query."""
+    """Executes the SQL of Query."""
 
     async def run(self, sql: str, form: str) -> str:
         """Run one SELECT; return its rows as text. Raises CommandError."""
         ...
 
     async def close(self) -> None:
-        """End what runs."""
+        """Cancel running queries."""
         ...
 
 
 class Connection(Protocol):
-    """What statements are read on, one after another."""
+    """Executes reads one after another."""
 
     async def close(self) -> None:
-        """Begin nothing more, and end what runs."""
+        """Cancel running reads and refuse new ones."""
         ...
 
 
@@ -36,21 +36,21 @@ QueriesT = TypeVar("QueriesT", bound=FreeQueries)
 
 
 class NamedReads(ABC, Generic[ConnectionT, QueriesT]):
-    """The reads of one server; who inherits says how a statement is done.
+    """The reads of one server; subclasses execute the statements.
 
-    What an index bounds is read on one connection, what may have to look at very many rows on another, so
-    that a slow list keeps nobody waiting who follows a run.
+    Index seeks and scans use separate connections, so that a slow list does not delay clients that follow a
+    run.
     """
 
     def __init__(self, seeks: ConnectionT, scans: ConnectionT, queries: QueriesT) -> None:
-        """Read with these; they are closed with the reader."""
+        """Use these connections and close them with the reader."""
         self._seeks = seeks
         self._scans = scans
         self.queries = queries
-        """What does the SQL of Query."""
+        """Executes the SQL of Query."""
 
     async def close(self) -> None:
-        """Close the connections, and end what still runs."""
+        """Close the connections and cancel running reads."""
         await self._seeks.close()
         await self._scans.close()
         await self.queries.close()
@@ -59,8 +59,8 @@ class NamedReads(ABC, Generic[ConnectionT, QueriesT]):
         """Run one SELECT that ends in ``;``; return its rows as text.
 
         ``form``: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines. Raises BadArguments
-        for SQL that cannot be read, BadQuery for what is not allowed or too much, TimedOut after ``query_s``,
-        TooMany when very many queries wait, Unavailable where none can be done.
+        for invalid SQL, BadQuery if it is not allowed or exceeds a limit, TimedOut after ``query_s``, TooMany
+        if too many queries wait, Unavailable if none can run.
         """
         if not sql.rstrip().endswith(";"):
             raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
@@ -76,10 +76,10 @@ class NamedReads(ABC, Generic[ConnectionT, QueriesT]):
         again: bool = False,
         bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Page:
-        """Return at most ``limit`` rows of a named statement, none behind the one that exceeds ``bytes_max``.
+        """Return at most ``limit`` rows of a named statement, up to the row that exceeds ``bytes_max``.
 
-        ``scans`` says that the statement may look at many rows for few. Raises TooMany when very many reads
-        wait, unless somebody reads ``again`` who was let in before; TimedOut after ``query_s``.
+        ``scans``: the statement may scan many rows. ``again``: a follow-up read, exempt from the limit of
+        waiting reads. Raises TooMany if too many reads wait, TimedOut after ``query_s``.
         """
         given = {**parameters, "limit": limit + 1}
         return await self._page(name, given, limit, bytes_max, scans=scans, again=again)
@@ -88,4 +88,4 @@ class NamedReads(ABC, Generic[ConnectionT, QueriesT]):
     async def _page(
         self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
     ) -> Page:
-        """Return what ``view`` does."""
+        """Execute a read of ``view``."""

@@ -1,17 +1,17 @@
 """The next job of a name pattern, at any backlog.
 
-For each pattern in use the writer remembers the first job of every matching group, a group being the jobs of
-one lane, name and priority, in one heap a priority. What is remembered is only a lower bound: a job that
-became ready is always in it, a job that is gone may still be. So nothing has to be updated when a job is
-taken, changed or deleted; an entry is checked by one seek when it reaches the top.
+For each pattern in use the index has the first job of every matching group (the jobs of one lane, name and
+priority) in one heap per priority. An entry is only a lower bound: a queued job is always covered, but a
+deleted job may still have an entry. So nothing is updated when a job is taken, changed or deleted; an entry
+is verified by one seek when it reaches the top.
 
-A new pattern begins with a walk through the names. It may take seconds, so it is done in slices, each in a
-transaction with other work: ``search`` goes on with one walk for one slice, and a take that needs more raises
-StillSearching. A pause costs nothing: entries with paused names are put aside as they reach the top, and come
-back in slices when the pause ends. A pattern with more names than are remembered has no heaps: it looks
-through the queue in order, and remembers up to where nothing matches.
+A new pattern begins with a scan of the names. It may take seconds, so it is done in slices, each in a
+transaction with other work: ``search`` continues one scan for one slice, and a take that needs more raises
+StillSearching. A pause is free: entries with paused names are set aside as they reach the top, and return in
+slices when the pause ends. A pattern with too many names has no heaps: it scans the queue in order and keeps
+a low-water mark below which nothing matches.
 
-The writer owns this; it has no locks and speaks SQL through the ``Seeks`` it is given.
+The writer owns the index; it has no locks and uses SQL only through ``Seeks``.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import StillSearching
 
 NAMES_MATCHED_MAX = 50_000
-"""Names with their matching patterns that are cached; the cache is cleared beyond."""
+"""Max names in the cache of matching patterns; it is cleared when it is full."""
 
 UNINDEXED_MAX = 128
-"""Remembered patterns that are compared with every new name, as they have no fixed part of their own."""
+"""Max patterns without a fixed part, since each new name is matched against all of them."""
 
 EARLY_MAX = 10_000
-"""Jobs that one wide pattern remembers before the place up to which it has looked; beyond, it looks again."""
+"""Max jobs that a wide pattern keeps below its low-water mark; beyond it, the mark is dropped."""
 
 RETRIED_AT_ONCE = 100
-"""Names returned by one ``search`` whose search was lost, as the index forgot it."""
+"""Max names returned by one ``search`` because their search was dropped."""
 
 Group = str | tuple[str, str]
-"""The jobs of one priority and one name: in the pattern's lane, or in one of its lanes, named with it."""
+"""The jobs of one name: in the pattern's lane, or with the lane if it combines several."""
 
 HeapEntry = tuple[str, int, Group]
 """nextRun, jobID and group of the first job of a group."""
@@ -57,7 +57,7 @@ Head = tuple[Group, str, int, str, int]
 
 
 class Seeks(Protocol):
-    """What the store answers."""
+    """Index seeks in the database."""
 
     def job(self, job_id: int) -> Job | None:
         """Return a job."""
@@ -76,92 +76,92 @@ class Seeks(Protocol):
         ...
 
     def held_lock(self, lane: str) -> str:
-        """Return the lock of a lane if somebody holds it, else an empty text."""
+        """Return the lock of a lane if it is held, otherwise an empty string."""
         ...
 
     def combines(self, lane: str) -> bool:
-        """Tell whether a lane stands for all lanes with locks that are found in it."""
+        """Return whether a lane combines all lanes with locks of its kind."""
         ...
 
     def heads_of(self, lane: str, names: Names) -> Iterable[Head]:
-        """Return the heads of the groups of a list of names."""
+        """Return the group heads of a list of names."""
         ...
 
     def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[Head], Any, int]:
-        """Return the next heads of names with a prefix, where they end, and how many rows that cost.
+        """Return the next heads of names with a prefix, the position after them, and the cost in rows.
 
-        The end is None if nothing follows. The next call begins behind it, the first one with None.
+        Begin with None; the position is None at the end.
         """
         ...
 
     def due_after(
         self, lane: str, now: str, priority: int, after: tuple[str, int]
     ) -> Iterator[tuple[str, int, str]]:
-        """Yield nextRun, jobID and name of the next due jobs behind a place, as many as one slice sees."""
+        """Yield nextRun, jobID and name of the next due jobs after a position, in one slice."""
         ...
 
 
 class _Pattern:
-    """What is remembered for one pattern in one lane."""
+    """The index of one pattern in one lane."""
 
     def __init__(self, names: Names, lane: str, by: str) -> None:
         self.names = names
         self.lane = lane
         self.by = by
-        """The token that asked for it first, which pays for its walk."""
+        """The token that requested it first; its budget pays for the scan."""
         self.heaps: dict[int, list[HeapEntry]] = {priority: [] for priority in PRIORITIES}
         self.bounds: dict[int, dict[Group, HeapEntry]] = {priority: {} for priority in PRIORITIES}
         self.groups = 0
-        """How many bounds there are."""
+        """Number of bounds."""
         self.parked: dict[str, list[tuple[int, HeapEntry]]] = {}
-        """Entries that wait for a lock, each with its priority."""
+        """Entries that wait for a lock, with their priorities."""
         self.paused: dict[str, list[tuple[int, HeapEntry]]] = {}
         """Entries whose names are paused, by the pattern of the pause."""
         self.returning: list[tuple[int, HeapEntry]] = []
-        """Entries whose pause has ended; the pattern is not asked before they are back."""
+        """Entries whose pause has ended; they return to the heaps before the pattern is used."""
         self.handed: HeapEntry | None = None
-        """The job that was found last: it is probably taken by now."""
+        """The job found last, which is probably taken by now."""
         self.walk: _Walk | None = None
-        """The walk that has still to find all heads."""
+        """The unfinished scan for its heads."""
         self.wide = False
-        """Whether there are too many groups to remember."""
+        """Whether there are too many groups for heaps."""
         self.floors: dict[int, tuple[str, int]] = {}
-        """Of a wide pattern: nextRun and jobID, by priority, up to which only ``early`` jobs match."""
+        """Low-water marks of a wide pattern by priority; below them only ``early`` jobs match."""
         self.early: dict[int, list[tuple[str, int]]] = {priority: [] for priority in PRIORITIES}
-        """Jobs of a wide pattern that became ready below its floor: a heap for each priority."""
+        """Jobs of a wide pattern that were queued below its mark: a heap per priority."""
 
     def look_again(self) -> None:
-        """Forget up to where nothing matches."""
+        """Drop the low-water marks."""
         self.floors = {}
         self.early = {priority: [] for priority in PRIORITIES}
 
 
 class _Walk:
-    """A walk through the names of a lane with one beginning, for all patterns that need it."""
+    """A scan of the names with one prefix in a lane, shared by all patterns that need it."""
 
     def __init__(self, lane: str, prefix: str) -> None:
         self.lane = lane
         self.prefix = prefix
         self.at: Any = None
         self.patterns: dict[_Pattern, None] = {}
-        """Those that began with it."""
+        """Patterns that started with this round."""
         self.next_round: dict[_Pattern, None] = {}
-        """Those that came while it was under way: they take the next round."""
+        """Patterns that joined during the round and need the next one."""
         self._matching: PatternSet[_Pattern] = PatternSet()
         self._matching_next: PatternSet[_Pattern] = PatternSet()
         self._lists: list[_Pattern] = []
 
     def join(self, pattern: _Pattern) -> None:
-        """Take a pattern along, from the next round on.
+        """Add a pattern to the next round.
 
-        It is indexed here and not as the round begins: very many may have come by then.
+        It is indexed now, since very many patterns may join before the round begins.
         """
         self.next_round[pattern] = None
         for text in pattern.names.patterns:
             self._matching_next.add(text, pattern)
 
     def begin_round(self) -> None:
-        """Begin again for those that came meanwhile."""
+        """Begin a round for the patterns that joined."""
         self.patterns, self.next_round, self.at = self.next_round, {}, None
         self._matching, self._matching_next = self._matching_next, PatternSet()
         self._lists = [pattern for pattern in self.patterns if pattern.names.exact]
@@ -174,25 +174,25 @@ class _Walk:
 
 
 class Budget:
-    """How many rows walks look at for each token: a burst, then so many a second."""
+    """Rate limit of scanned rows per token, with a burst."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        """Begin with nothing spent."""
+        """Begin with full budgets."""
         self._monotonic = monotonic
         self._spent: dict[str, float] = {}
-        """Rows that the walks of each token looked at beyond its rate."""
+        """Rows scanned for each token in excess of its rate."""
         self._filled_at = monotonic()
 
     def spend(self, by: str, rows: int) -> None:
-        """Count rows that were looked at for a token."""
+        """Charge scanned rows to a token."""
         self._spent[by] = self.spent(by) + rows
 
     def spent(self, by: str) -> float:
-        """Return how many rows a token has used up beyond its rate."""
+        """Return the rows a token has used in excess of its rate."""
         return self._spent.get(by, 0.0)
 
     def payer(self, tokens: Iterable[str]) -> str | None:
-        """Return the token that has spent least of some; None if none may spend more."""
+        """Return the token that has spent least, or None if all are over their limit."""
         now = self._monotonic()
         rows, self._filled_at = (now - self._filled_at) * SEARCHED_PER_S_MAX, now
         if self._spent and rows > 0:
@@ -202,48 +202,48 @@ class Budget:
 
 
 class PatternIndex:
-    """The remembered patterns, the least used forgotten first."""
+    """An LRU cache of patterns with the first job of each name."""
 
     def __init__(
         self, seeks: Seeks, patterns_max: int, groups_max: int, monotonic: Callable[[], float]
     ) -> None:
-        """Remember up to ``patterns_max`` patterns, each of a list counted, and ``groups_max`` groups."""
+        """Cache up to ``patterns_max`` patterns, counting each of a list, and ``groups_max`` groups."""
         self._seeks = seeks
         self._patterns_max = patterns_max
         self._groups_max = groups_max
         self._raised = 0
-        """How often a bound was raised: if that is undone, the bound is too high to be true."""
+        """Counts raised bounds: after a rollback a raised bound may be too high."""
         self.budget = Budget(monotonic)
-        """What each token may still search."""
+        """The search budget of each token."""
         self._steps = SEARCHED_UNIT_MAX
         self._garbage: list[Any] = []
-        """Large containers that were dropped, and are freed in slices."""
+        """Large dropped containers, freed in slices."""
         self._clear()
 
     def _clear(self) -> None:
         self._patterns: OrderedDict[tuple[Names, str], _Pattern] = OrderedDict()
         self._by_lane: dict[str, PatternSet[_Pattern]] = {}
         self._lists: dict[str, dict[str, dict[_Pattern, None]]] = {}
-        """Patterns by lane and by each name of a list."""
+        """Patterns that are lists of names, by lane and name."""
         self._matching: dict[tuple[str, str], Sequence[_Pattern]] = {}
         self._walks: dict[tuple[str, str], _Walk] = {}
         self._pending: dict[Names, _Pattern] = {}
-        """Names of which a take was put off, each with the pattern for which."""
+        """Names with a postponed take, and the pattern it needs."""
         self._globs = self._groups = 0
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> int:
-        """Return how often a bound was raised: lowered ones stay true whatever is undone."""
+        """Return the count of raised bounds; lowered ones stay valid after a rollback."""
         return self._raised
 
     def undo(self, mark: int) -> None:
-        """Forget all patterns if a bound was raised since the mark."""
+        """Drop all patterns if a bound was raised since the mark."""
         if self._raised != mark:
             self.forget()
 
     def forget(self) -> None:
-        """Forget all patterns."""
+        """Drop all patterns."""
         if self._groups > SEARCHED_AT_ONCE:
             for pattern in self._patterns.values():
                 self._discard(pattern)
@@ -252,7 +252,7 @@ class PatternIndex:
         self._clear()
 
     def _discard(self, pattern: _Pattern) -> None:
-        """Free what a pattern remembers, in slices if it is large: a million entries take 0.1 s and more."""
+        """Free the entries of a pattern, in slices if there are many: a million take 0.1 s or more."""
         lists = *pattern.heaps.values(), *pattern.paused.values(), pattern.returning
         held: list[Any] = [*lists, *pattern.bounds.values()]
         self._garbage += [one for one in held if len(one) > SEARCHED_AT_ONCE]
@@ -263,7 +263,7 @@ class PatternIndex:
         pattern.groups = 0
 
     def begin(self) -> None:
-        """Begin a unit: takes may look at so many entries in it, and some garbage is freed."""
+        """Begin a unit: reset the limit of examined entries and free some garbage."""
         self._steps = SEARCHED_UNIT_MAX
         if self._garbage:
             last = self._garbage[-1]
@@ -275,16 +275,16 @@ class PatternIndex:
             if not last:
                 self._garbage.pop()
 
-    # --- what is remembered ------------------------------------------------------------------------------
+    # --- entries -----------------------------------------------------------------------------------------
 
     def unlock(self, lock: str) -> None:
-        """Note that nobody holds a lock any more."""
+        """Return the entries that waited for a released lock."""
         for pattern in self._patterns.values():
             for priority, entry in pattern.parked.pop(lock, ()):
                 heappush(pattern.heaps[priority], entry)
 
     def pauses_changed(self) -> None:
-        """Let entries come back whose pause has ended."""
+        """Return the entries whose pause has ended."""
         pauses = {pause.pattern for pause in self._seeks.pauses()}
         for pattern in self._patterns.values():
             if pattern.wide:
@@ -297,7 +297,7 @@ class PatternIndex:
                     pattern.returning = entries
 
     def offer(self, row: Job, lane: str) -> None:
-        """Note a job that became ready, now or for later; ``lane`` is its own, or the one it is found in."""
+        """Add a queued job; ``lane`` is its own or the one that combines it."""
         if not self._patterns:
             return
         matching = self._matching.get((lane, row.name))
@@ -350,7 +350,7 @@ class PatternIndex:
     ) -> Job | None:
         """Return the first due job of a pattern; raises StillSearching.
 
-        ``by`` is the token that asks: walks for it count against its budget.
+        The scan is charged to the budget of the token ``by``.
         """
         pattern = self._ready(names, lane, by)
         for priority in priorities:
@@ -363,23 +363,23 @@ class PatternIndex:
         return None
 
     def soonest(self, names: Names, lane: str, now: str) -> str | None:
-        """Return when a job of a ready pattern may become due after ``now``; ask ``first_due`` before."""
+        """Return when a job of an indexed pattern may become due after ``now``; call ``first_due`` before."""
         pattern = self._patterns[names, lane]
         tops = [heap[0][0] for heap in pattern.heaps.values() if heap and heap[0][0] > now]
         return min(tops, default=None)
 
     def is_ready(self, names: Names, lane: str) -> bool:
-        """Tell whether all heads of a pattern are known, or that they are too many."""
+        """Return whether the scan of a pattern is complete."""
         pattern = self._patterns.get((names, lane))
         return pattern is not None and pattern.walk is None and not pattern.returning
 
     def is_wide(self, names: Names, lane: str) -> bool:
-        """Tell whether a pattern has too many groups to remember."""
+        """Return whether a pattern has too many groups for heaps."""
         pattern = self._patterns.get((names, lane))
         return pattern is not None and pattern.wide
 
     def _step(self, pattern: _Pattern, taken: int) -> None:
-        """Count a step of a take; raises StillSearching if others have waited long enough."""
+        """Count a step of a take; raises StillSearching if the unit has used up its steps."""
         if taken > STEPS_FREE:
             self._steps -= 1
             if self._steps < 0:
@@ -471,7 +471,7 @@ class PatternIndex:
     # --- searches ----------------------------------------------------------------------------------------
 
     def _ready(self, names: Names, lane: str, by: str) -> _Pattern:
-        """Return a pattern of which all heads are known; raises StillSearching."""
+        """Return an indexed pattern; raises StillSearching."""
         key = (names, lane)
         pattern = self._patterns.get(key)
         if pattern is None:
@@ -500,9 +500,9 @@ class PatternIndex:
         self._steps -= len(entries)
 
     def _begin(self, names: Names, lane: str, by: str) -> _Pattern:
-        """Begin to remember a pattern."""
+        """Add a pattern to the index."""
         pattern = self._patterns[names, lane] = _Pattern(names, lane, by)
-        self._raised += 1  # what is read now may lack rows that come back when the part is undone
+        self._raised += 1  # a rollback may restore rows that are missing now
         self._globs += max(len(names.patterns), 1)
         self._file(pattern)
         self._forget_matches()
@@ -550,9 +550,9 @@ class PatternIndex:
         self._offer(pattern, (next_run, job_id, group), priority)
 
     def _make_room(self, newest: _Pattern) -> None:
-        """Forget patterns, the least used first, but neither the newest nor those that are searched for.
+        """Evict the least used patterns, but neither the newest nor those being searched.
 
-        One with very many names becomes wide instead: to walk for it at each take costs more.
+        A pattern with very many names becomes wide instead, since a scan at each take costs more.
         """
         if not self._overflows and self._unindexed <= UNINDEXED_MAX:
             return
@@ -564,7 +564,7 @@ class PatternIndex:
                     break
         for key, pattern in [*self._patterns.items()] if self._overflows else ():
             if pattern.names is newest.names or pattern.walk is not None or pattern.names in self._pending:
-                continue  # somebody waits for it: to begin it again and again would serve nobody
+                continue  # a waiter needs it: restarting it would never finish
             if self._globs > self._patterns_max or pattern.groups <= SEARCHED_AT_ONCE:
                 del self._patterns[key]
                 self._forget_pattern(pattern)
@@ -580,7 +580,7 @@ class PatternIndex:
 
     @property
     def _unindexed(self) -> int:
-        """Return how many patterns are compared with every name."""
+        """Return the number of patterns that are matched against every name."""
         return sum(patterns.unindexed for patterns in self._by_lane.values())
 
     def _is_unindexed(self, pattern: _Pattern) -> bool:
@@ -608,7 +608,7 @@ class PatternIndex:
             self._walks.pop((walk.lane, walk.prefix), None)
 
     def _go_on(self, walk: _Walk) -> int:
-        """Go on with a walk for one slice; return how many rows that cost."""
+        """Continue a scan for one slice; return the rows read."""
         self._raised += 1
         patterns, by = walk.patterns, self._payer(walk) or ""
         heads, walk.at, cost = self._seeks.heads_after(walk.lane, walk.at, walk.prefix)
@@ -617,7 +617,7 @@ class PatternIndex:
         for head in heads:
             for pattern in walk.that_match(head[1]):
                 self._found(pattern, head)
-            if walk.patterns is not patterns:  # none of its patterns needs this round any longer
+            if walk.patterns is not patterns:  # no pattern needs this round any longer
                 return cost
         if ended and patterns:
             for pattern in patterns:
@@ -631,11 +631,11 @@ class PatternIndex:
         return cost
 
     def _payer(self, walk: _Walk) -> str | None:
-        """Return the token that has spent least of those for which a walk is; None if none may spend more."""
+        """Return the token that pays for a scan, or None if all are over their limit."""
         return self.budget.payer({pattern.by for pattern in (*walk.patterns, *walk.next_round)})
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` can go on."""
+        """Return the seconds until ``search`` may continue."""
         if not self._walks or any(pattern.walk is None for pattern in self._pending.values()):
             return 0.0
         if any(self._payer(walk) is not None for walk in self._walks.values()):
@@ -643,7 +643,7 @@ class PatternIndex:
         return SEARCHED_AT_ONCE / SEARCHED_PER_S_MAX
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
-        """Go on with one walk for one slice; see ``store.base.Unit``."""
+        """Continue one scan for one slice; see ``store.base.Unit``."""
         lost = [names for names in wanted if names not in self._pending]
         if len(self._pending) > len(wanted) - len(lost):
             self._give_up(wanted)
@@ -659,7 +659,7 @@ class PatternIndex:
         return (ready,)
 
     def _give_up(self, wanted: Collection[Names]) -> None:
-        """Forget patterns that are searched for and no longer wanted."""
+        """Cancel searches that are no longer wanted."""
         for names in [names for names in self._pending if names not in wanted]:
             pattern = self._pending.pop(names)
             if pattern.walk is not None:
@@ -669,7 +669,7 @@ class PatternIndex:
 
 
 def _is_head(row: Job, entry: Sequence[Any], place: tuple[str, str], priority: int) -> bool:
-    """Tell whether a job is still where its entry says; as that is a lower bound, it is then the first."""
+    """Return whether a job still matches its entry; as a lower bound, the entry is then the first."""
     return (
         row.queued
         and (row.next_run, row.job_id) == tuple(entry[:2])

@@ -1,6 +1,6 @@
-"""Opens the files beside a database: plain files of one name, never what a link leads to.
+"""Opens the files next to a database without following links.
 
-Whoever may write to the folder could plant a link there, and have the server write to a file of another.
+Anyone who may write to the folder could plant a link and make the server write to another user's file.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import stat
 from pathlib import Path
 
 FILLED_AT_ONCE = 1024 * 1024
-"""Bytes of one write of zeros."""
+"""Bytes of zeros per write."""
 
 
 class PlantedFile(RuntimeError):
-    """Something else stands where a file of ours belongs; the message says what, and what to do."""
+    """A link or foreign file is in place of one of our files; the message says what to do."""
 
 
 def open_plain(path: Path) -> int:
-    """Open a file for reading and writing, made with mode 0600 where there is none; return its descriptor.
+    """Open a file for reading and writing, created with mode 0600 if missing; return its descriptor.
 
-    Raises PlantedFile for a link, for a file with another name elsewhere, and for what is no file.
+    Raises PlantedFile for a link, for a file with a second name, and for anything but a regular file.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -42,9 +42,9 @@ def open_plain(path: Path) -> int:
 
 
 def check_owner(database: Path) -> None:
-    """Raise PlantedFile for a database, or a log beside it, that another user put there or may write to.
+    """Raise PlantedFile if another user owns or may write to the database or its log.
 
-    It may be ours, root's, or of the user whose folder it is, unless everybody may make files there.
+    Trusted owners are this user, root and the owner of the folder, unless the folder is world-writable.
     """
     folder = database.parent.stat()
     trusted = {os.geteuid(), 0} | (set() if folder.st_mode & stat.S_IWOTH else {folder.st_uid})
@@ -57,7 +57,7 @@ def check_owner(database: Path) -> None:
         if stat.S_ISLNK(found.st_mode):
             if suffix:
                 raise PlantedFile(_words(path))
-            return  # it is not followed where it is opened
+            return  # opening it does not follow the link
         if found.st_uid not in trusted:
             raise PlantedFile(
                 f"{path} belongs to the user {found.st_uid}, who may have put it there: expected a file of"
@@ -68,15 +68,15 @@ def check_owner(database: Path) -> None:
 
 
 def make_plain(path: Path) -> int:
-    """Make a file anew, in place of a plain one of this name; return its descriptor. Raises PlantedFile."""
+    """Replace a plain file with a new one; return its descriptor. Raises PlantedFile."""
     remove_plain(path)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o600)
 
 
 def fill(path: Path, size: int) -> None:
-    """Make a file ``size`` bytes long, with zeros behind what it holds; one that is longer stays as it is.
+    """Extend a file to ``size`` bytes with zeros; a longer one is unchanged.
 
-    Raises OSError where there is no room, with the file as it was, and PlantedFile.
+    Raises OSError if the disk is full, with the file unchanged, and PlantedFile.
     """
     file = open_plain(path)
     try:

@@ -1,7 +1,7 @@
-"""The server's end of the processes that run the SQL of Query: started beforehand, one Query each at a time.
+"""A pool of processes that run the SQL of Query, one at a time each; see ``query_process``.
 
-What such a process does is in ``query_process``. One that is late is killed, one that ended for whatever
-reason is replaced at once, and Query is refused where none can be started. Nothing here knows SQL.
+A process that exceeds its time is killed, one that exits is replaced at once, and Query is refused if none
+can be started.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from bedrockjobs.store.query_process import Limits
 log = logging.getLogger(__name__)
 
 START_S = 30.0
-"""Time a process may take to be ready: a hundred times what it takes, for a machine in trouble."""
+"""Startup timeout of a process: a hundred times the usual time, for an overloaded machine."""
 
 REAP_S = 1.0
-"""Time a killed process may take to be gone; one that waits for a dead disk is left alone."""
+"""Time to wait for a killed process; one that hangs on a dead disk is abandoned."""
 
 PAUSE_S, PAUSE_S_MAX = 0.1, 30.0
-"""Time until a process that ended unasked is replaced, doubled each time; and the longest."""
+"""Initial and maximum backoff before an idle process that exited is replaced."""
 
 ROWS_IN_MEMORY = 8
-"""How many times an answer may be in memory: as rows, as texts, as one text, as bytes."""
+"""Max copies of an answer in memory: as rows, as texts, as one text, as bytes."""
 
 _PACKAGES = str(Path(__file__).parents[2])
 _PROGRAM = (
@@ -46,11 +46,11 @@ _PROGRAM = (
 
 
 class _Ended(Exception):
-    """The process ended before it answered."""
+    """The process exited before it answered."""
 
 
 class _Process:
-    """One process, from its start to its end."""
+    """One process of the pool."""
 
     def __init__(self, limits: Limits) -> None:
         """Start it; raises OSError."""
@@ -73,12 +73,12 @@ class _Process:
         self._writer: asyncio.StreamWriter | None = None
         self._reply: asyncio.Future[tuple[dict[str, Any], str]] | None = None
         self.was_asked = False
-        """Whether it has ever had a Query."""
+        """Whether it has ever run a Query."""
         self.gone = False
-        """Whether it can be asked no more."""
+        """Whether it can no longer be used."""
 
     async def serve(self, on_ready: Callable[[_Process], object]) -> str:
-        """Hear what it says until it ends; return how. ``on_ready`` is called once it can be asked."""
+        """Read its answers until it exits; return how it exited. ``on_ready`` is called once it is ready."""
         late = asyncio.get_running_loop().call_later(START_S, self.kill)
         try:
             reader, self._writer = await asyncio.open_unix_connection(sock=self._ours)
@@ -92,7 +92,7 @@ class _Process:
                     break  # nobody asked
                 self._reply.set_result(reply)
         except (OSError, EOFError, ValueError, KeyError, TypeError):
-            pass  # it ended, or says what nobody understands
+            pass  # it exited, or sent an invalid answer
         finally:
             late.cancel()
             self.kill()
@@ -110,7 +110,7 @@ class _Process:
         return head, (await reader.readexactly(head["bytes"])).decode()
 
     def _wait(self) -> str:
-        """Wait until it is gone; return how it ended, as the name of its signal where there was one."""
+        """Wait for the exit; return the name of the signal or the exit status."""
         try:
             status = self._child.wait(REAP_S)
         except subprocess.TimeoutExpired:
@@ -118,7 +118,7 @@ class _Process:
         return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
     async def ask(self, sql: str, form: str) -> tuple[dict[str, Any], str]:
-        """Return the head of an answer, and rows as text; raises _Ended, TimeoutError where it was killed."""
+        """Run a Query; return the head and the rows as text. Raises _Ended, TimeoutError if it was killed."""
         self._reply = asyncio.get_running_loop().create_future()
         self.was_asked = True
         self._send([sql, form])
@@ -136,17 +136,17 @@ class _Process:
         self._writer.write(json.dumps(message).encode() + b"\n")
 
     def kill(self) -> None:
-        """End it, if it still runs."""
+        """Kill the process if it is running."""
         self.gone = True
         with suppress(ProcessLookupError):
             self._child.kill()
 
 
 class Queries:
-    """The processes of one server, and the Queries that wait for one."""
+    """The process pool of one server and its waiting Queries."""
 
     def __init__(self, database: Path, settings: Settings, on_damage: Callable[[Exception], object]) -> None:
-        """Read ``database``; ``open`` before use. ``on_damage`` is told where the file turns out damaged."""
+        """Read ``database``; call ``open`` before use. ``on_damage`` is called if the file is damaged."""
         self._limits = Limits(
             database=f"{database.absolute().as_uri()}?mode=ro",
             seconds=settings.query_s,
@@ -165,19 +165,19 @@ class Queries:
         self._refusal: CommandError | None = None
         self._closing = asyncio.Event()
         self.pending = 0
-        """Queries that run or wait."""
+        """Number of running and waiting Queries."""
 
     def open(self) -> None:
         """Start the processes; a Query waits until one is ready."""
         self._keepers = [asyncio.create_task(self._keep()) for _ in range(QUERY_PROCESSES)]
 
     def refuse(self) -> None:
-        """Begin nothing more, and let those who wait go: the server stops. What runs may end."""
+        """Refuse new and waiting Queries, as the server is stopping; running ones may finish."""
         self._closing.set()
         self._turn_away(Unavailable("Server is stopping", "try again in a moment"))
 
     async def close(self) -> None:
-        """End the processes."""
+        """Kill the processes."""
         self.refuse()
         for process in self._running:
             process.kill()
@@ -186,9 +186,9 @@ class Queries:
     async def run(self, sql: str, form: str) -> str:
         """Run one SELECT; return its rows as text.
 
-        Raises CommandError: BadArguments, BadQuery, TimedOut where it was too late, TooMany where many wait,
-        Unavailable where no process can be had. A Query whose caller is cancelled keeps its place until it
-        has ended, so that the limits go on to count.
+        Raises CommandError: BadArguments, BadQuery, TimedOut, TooMany if too many wait, Unavailable if no
+        process can be started. A Query whose caller is cancelled keeps its slot until it ends, so that limits
+        hold.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -243,12 +243,12 @@ class Queries:
             self._idle.append(process)
 
     def _turn_away(self, refusal: CommandError) -> None:
-        """Refuse those who wait, and those who come."""
+        """Refuse waiting and new Queries."""
         self._refusal = refusal
         while self._waiting:
             self._waiting.popleft().set_exception(refusal)
 
-    # --- keeping them ------------------------------------------------------------------------------------
+    # --- supervision -------------------------------------------------------------------------------------
 
     def _ready(self, process: _Process) -> None:
         if not self._closing.is_set():

@@ -1,9 +1,9 @@
-"""A process of its own that runs the SQL of Query, so that it can be ended whatever the SQL does.
+"""A separate process that runs the SQL of Query, so that it can be killed whatever the SQL does.
 
-On stdin it gets a line with its limits, then a line for each Query; on stdout it answers each with a line and
-the rows as text. The system ends it when a text takes too long, and the end of stdin does when its server is
-gone. Started by an isolated interpreter, it knows the standard library and what of this package needs just
-that. Its other end is in ``queries``.
+It reads a line with its limits from stdin, then a line for each Query; it answers each on stdout with a line
+and the rows as text. A timer kills it when a query takes too long, and it exits at the end of stdin. It runs
+in an isolated interpreter, with the standard library and the modules of this package that need nothing else.
+The pool is in ``queries``.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from bedrockjobs.base.priority import give_way
 from bedrockjobs.store.guarded import Guarded, is_damage, refusal
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that a supervisor sends to all processes of a service: the server decides what they mean."""
+"""Signals that a supervisor sends to all processes of a service; only the server handles them."""
 
 READY: dict[str, Any] = {"ready": True}
 """The first answer: the database is open."""
 
 _JSON_COLUMNS = frozenset({"data", "memory", "options"})
-"""Columns that hold JSON objects, which an answer embeds as they are spelled."""
+"""Columns with JSON objects, which are embedded verbatim."""
 
 
 class Limits(NamedTuple):
-    """What each Query may take, and what it reads."""
+    """The limits of each Query, and the database."""
 
     database: str
     """The database as a URI."""
     seconds: float
-    """Time after which SQLite is asked to stop."""
+    """Time after which SQLite is interrupted."""
     seconds_max: float
-    """Time after which the process is ended."""
+    """Time after which the process is killed."""
     memory_bytes: int
     """Address space of the process."""
     rows: int
     bytes: int
     levels: int
-    """Depth of objects that are embedded."""
+    """Max depth of embedded objects."""
 
 
 def serve(asked: BinaryIO, answers: BinaryIO) -> None:
-    """Answer what is asked until nothing more comes."""
+    """Answer Queries until the end of the input."""
     limits = Limits(**json.loads(asked.readline()))
     give_way()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -75,7 +75,7 @@ def _answered(connection: Guarded, limits: Limits, sql: str, form: str) -> tuple
         return {}, _rows(connection, limits, sql, form).encode(errors="replace")
     except CommandError as error:
         refused = error
-    except MemoryError as error:  # what it left behind goes with the process
+    except MemoryError as error:  # the process exits to free its memory
         return {**_head(refusal(error)), "leaves": True}, b""
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         refused = refusal(error)
@@ -110,7 +110,7 @@ def _rows(connection: Guarded, limits: Limits, sql: str, form: str) -> str:
 def rendered(names: list[str], rows: list[tuple[Any, ...]], form: str, levels: int) -> str:
     """Return rows as text: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines.
 
-    A JSON object of at most ``levels`` in a column of data is embedded as it is spelled.
+    A JSON object of at most ``levels`` in a data column is embedded verbatim.
     """
     if form == "text":
         lines = ["|".join(names), *("|".join(_plain(value) for value in row) for row in rows)]
@@ -148,7 +148,7 @@ def _no_number(word: str) -> None:
 
 
 def _levels(value: Any) -> int:
-    """Return how many levels of objects and arrays a value has."""
+    """Return the nesting depth of a value."""
     if not isinstance(value, (dict, list)):
         return 0
     return 1 + max(map(_levels, value.values() if isinstance(value, dict) else value), default=0)

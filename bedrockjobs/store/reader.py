@@ -1,7 +1,4 @@
-"""Reads that need no write: the lists and views of ``views.sql`` on guarded connections, and Query.
-
-Never used by the writer.
-"""
+"""Reads outside of the writer: the views of ``views.sql`` on sandboxed connections, and Query."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from bedrockjobs.store.sqlite_unit import is_undecodable, replacing
 from bedrockjobs.store.statements import METRICS, QUEUES, VIEWS
 
 SEEKS_WAITING_MAX = 1_000
-"""Reads of an index that may run or wait; at well under a millisecond each, less than a second of work."""
+"""Max running and waiting index seeks; at well under a millisecond each, less than a second of work."""
 
 _VIEWS = {**VIEWS, **METRICS, **QUEUES}
 
@@ -62,22 +59,22 @@ class _ReadConnection:
     async def close(self) -> None:
         self._closed = True
         if self._connection is not None and self._guarded is not None:
-            self._guarded.interrupt()  # what still runs has had its time
+            self._guarded.interrupt()  # running reads are cancelled
             await self._connection.close()
 
     async def read(
         self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int, *, again: bool = False
     ) -> tuple[list[str], Page]:
-        """Return the names of the columns, and at most ``rows_max`` rows, fewer where they are large.
+        """Return the column names and at most ``rows_max`` rows, fewer if they are large.
 
-        Raises TooMany where too many reads wait, but not ``again``, and Unavailable once it is closed. A read
-        whose caller is cancelled keeps its turn until it has ended, so that its limits go on to count.
+        Raises TooMany if too many reads wait, unless ``again``; Unavailable once it is closed. A read whose
+        caller is cancelled keeps its slot until it ends, so that limits hold.
         """
         if self._waiting >= self._waiting_max and not again:
             raise TooMany("Too many queries", f"expected at most {self._waiting_max} at once")
         self._waiting += 1
         read = asyncio.ensure_future(self._in_turn(sql, parameters, rows_max, bytes_max))
-        read.add_done_callback(_heard)
+        read.add_done_callback(_retrieve_exception)
         return await asyncio.shield(read)
 
     async def _in_turn(
@@ -119,14 +116,14 @@ class _ReadConnection:
             return [column[0] for column in cursor.description or ()], rows
 
 
-def _heard(read: asyncio.Future[Any]) -> None:
-    """Take note of how a read ended: whoever asked for it may be gone, and then nobody else does."""
+def _retrieve_exception(read: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of a read whose caller may have been cancelled."""
     if not read.cancelled():
         read.exception()
 
 
 class SQLiteReader(NamedReads[_ReadConnection, Queries]):
-    """The reads of one server. The SQL of Query runs in processes of its own."""
+    """The reads of one server; the SQL of Query runs in separate processes."""
 
     def __init__(
         self,
@@ -134,9 +131,9 @@ class SQLiteReader(NamedReads[_ReadConnection, Queries]):
         settings: Settings,
         on_damage: Callable[[Exception], object] = lambda error: None,
     ) -> None:
-        """Read the database at ``path``; ``open`` before use.
+        """Read the database at ``path``; call ``open`` before use.
 
-        ``on_damage`` is told where the file turns out to be damaged.
+        ``on_damage`` is called if the file is damaged.
         """
         seconds = settings.query_s
         super().__init__(
@@ -146,7 +143,7 @@ class SQLiteReader(NamedReads[_ReadConnection, Queries]):
         )
 
     async def open(self) -> None:
-        """Open the connections, and start the processes."""
+        """Open the connections and start the processes."""
         await self._seeks.open()
         await self._scans.open()
         self.queries.open()

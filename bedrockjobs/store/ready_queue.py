@@ -1,7 +1,7 @@
-"""Which of the queued jobs is the next to be taken: lanes, locks and pauses, by names and priorities.
+"""Finds the next queued job to take, by name and priority, with lanes, locks and pauses.
 
-What is kept in memory follows from the tables and is loaded anew after a rollback. Statements go over the
-writing connection; who waits, and what a take does, is not known here.
+The lanes and locks in use are cached and loaded again after a rollback. Statements use the writer's
+connection.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ from bedrockjobs.store.records import Records
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 GROUPS_FREED_MAX = 100
-"""Names and priorities under one lock that are looked at when it is free again; beyond, all who wait are."""
+"""Max groups examined when a lock is released; if there are more, all waiters are checked again."""
 
 GLANCE_ROWS = 20
-"""Due jobs that are looked at, in order, before anything is remembered of a pattern: often one of them
-matches, also where a pattern has a million names."""
+"""Due jobs examined in order before a pattern is indexed: often one matches, even among a million names."""
 
 _BY_NAME = SQL["head_of_name"], SQL["due_by_name"]
 _OF_ANY = SQL["head_of_any"], SQL["due_of_any"]
 
 
 class ReadyQueue:
-    """The queued jobs of one database, by who is next."""
+    """The queued jobs of one database, in the order in which they are taken."""
 
     def __init__(
         self,
@@ -49,24 +48,24 @@ class ReadyQueue:
         settings: Settings,
         monotonic: Callable[[], float],
     ) -> None:
-        """Look in the database of the writer's ``connection``; ``job`` returns a row."""
+        """Use the writer's ``connection``; ``job`` returns a row."""
         self._execute = connection.execute
         self.job = job
         self._records = records
         self.patterns = PatternIndex(
             self, settings.patterns_cached_max, settings.groups_remembered_max, monotonic
         )
-        """What is remembered of patterns."""
+        """The pattern index."""
         self._all_hosts = AllHostsSchedules(self.is_paused)
         self.moment = datetime.min.replace(tzinfo=UTC)
-        """The moment of the open unit."""
+        """The timestamp of the open unit."""
         self._lock_history = LockHistory()
         self._newly_ready: list[Job] = []
         self._wake_all = False
         self._version = 0
-        """How often anything below changed since it was read."""
+        """Counts changes of the lanes and locks."""
         self._empty: tuple[str, ...] = ()
-        """The lane, or lane and name, where a look found nothing queued, until something is."""
+        """The lane, or lane and name, known to have no queued jobs."""
         self._clear()
 
     def _clear(self) -> None:
@@ -77,12 +76,12 @@ class ReadyQueue:
         self._bound_workers: frozenset[str] = frozenset()
         self._locks: dict[str, set[int]] = {}
         self._holders: dict[int, str] = {}
-        """The locks that are held, by jobID."""
+        """The held locks, by jobID."""
         self._all_hosts.load([])
         self._known = False
 
     def refresh(self) -> None:
-        """Read which lanes are in use, and who holds their locks, unless that is known; in an open unit."""
+        """Load the lanes in use and the holders of locks in an open unit, unless they are cached."""
         self.patterns.begin()
         if self._known:
             return
@@ -100,11 +99,11 @@ class ReadyQueue:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int, bool]:
-        """Return how much is known."""
+        """Return the version and the number of newly ready jobs."""
         return self._version, len(self._newly_ready), self._wake_all
 
     def undo(self, mark: tuple[int, int, bool]) -> None:
-        """Forget which jobs became ready since the mark, and read lanes and locks anew where they changed."""
+        """Drop the jobs queued since the mark; reload lanes and locks if they changed."""
         version, ready, self._wake_all = mark
         del self._newly_ready[ready:]
         self._empty = ()
@@ -112,14 +111,14 @@ class ReadyQueue:
             self._known = False
 
     def forget(self) -> None:
-        """Read lanes and locks anew; what became ready is told when those who wait are served."""
+        """Drop cached lanes and locks; waiters are checked again anyway."""
         self._newly_ready, self._empty = [], ()
         self._known = False
 
-    # --- what was written --------------------------------------------------------------------------------
+    # --- written jobs ------------------------------------------------------------------------------------
 
     def note(self, job: Job) -> None:
-        """Note a job that was written."""
+        """Update the caches for a written job."""
         if job.lane or job.job_id in self._holders or job.job_id in self._all_hosts.rows:
             self._version += 1
             self.note_lock(job)
@@ -132,12 +131,12 @@ class ReadyQueue:
             self._newly_ready.append(job)
 
     def became_ready(self) -> list[Job]:
-        """Return the jobs that became ready, now or for later, since this was last asked."""
+        """Return the jobs queued since the last call, whether due or not."""
         found, self._newly_ready = self._newly_ready, []
         return found
 
     def must_wake_all(self) -> bool:
-        """Tell, once, whether anybody who waits may be served."""
+        """Return, once, whether all waiters must be checked again."""
         found, self._wake_all = self._wake_all, False
         return found
 
@@ -158,19 +157,19 @@ class ReadyQueue:
             self._bound_workers = frozenset(self._bound)
 
     def workers_with_own_jobs(self) -> frozenset[str]:
-        """Return the workers for which jobs are queued that nobody else may take."""
+        """Return the workers that have queued jobs bound to them."""
         return self._bound_workers
 
     def due_on_all_hosts(self, now: str) -> list[Job]:
-        """Return the queued schedules on all hosts that are due and not paused, the oldest first."""
+        """Return the broadcast schedules that are due and not paused, oldest first."""
         return self._all_hosts.due(now)
 
     def next_on_all_hosts(self) -> str | None:
-        """Return when the next of them is due."""
+        """Return when the next broadcast schedule is due."""
         return self._all_hosts.next
 
     def drop(self, job_id: int) -> None:
-        """Note a job that is gone."""
+        """Update the caches for a deleted job."""
         if job_id in self._holders:
             self._version += 1
             self._release(job_id)
@@ -181,7 +180,7 @@ class ReadyQueue:
     # --- locks -------------------------------------------------------------------------------------------
 
     def note_lock(self, row: Job) -> None:
-        """Note whether a job that was written holds its lane's lock."""
+        """Record whether a written job holds the lock of its lane."""
         self._version += 1
         lock = parse_lane(row.lane).lock
         if lock and row.state == "RUNNING":
@@ -197,7 +196,7 @@ class ReadyQueue:
         self._locks.setdefault(lock, set()).add(job_id)
 
     def _release(self, job_id: int) -> None:
-        """Let go of a lock: the jobs that waited for it are ready, unless it was set on two running ones."""
+        """Release the lock of a job; if no other job holds it, the jobs that wait for it become ready."""
         lock = self._holders.pop(job_id)
         self._locks[lock].discard(job_id)
         if self._locks[lock]:
@@ -216,26 +215,26 @@ class ReadyQueue:
             self._newly_ready += [row for row in rows if row is not None]
 
     def held_lock(self, lane: str) -> str:
-        """Return the lock of a lane if somebody holds it, else an empty text."""
+        """Return the lock of a lane if it is held, otherwise an empty string."""
         lock = parse_lane(lane).lock
         return lock if lock in self._locks else ""
 
     def lock_held(self, lane: str) -> Held | None:
-        """Return when the lock of a lane was held last; None where nobody knows, or it has none."""
+        """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
         lock = parse_lane(lane).lock
         found = self._lock_history.last(lock) if lock else None
         return None if found is None or (not found.until and lock not in self._locks) else found
 
     def pauses_changed(self, *, wake: bool = True) -> None:
-        """What is paused has changed: look again at names that were paused, and serve those who wait."""
+        """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
         self.patterns.pauses_changed()
         self._all_hosts.pauses_changed()
         self._wake_all = self._wake_all or wake
 
-    # --- who is next -------------------------------------------------------------------------------------
+    # --- takes -------------------------------------------------------------------------------------------
 
     def is_paused(self, name: str) -> bool:
-        """Tell whether a name is paused."""
+        """Return whether a name is paused."""
         return self._records.pause_of(name) is not None
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
@@ -292,7 +291,7 @@ class ReadyQueue:
             if priority is None:
                 return self._first(*_OF_ANY, now, lane)
             return self._found(SQL["due_of_any_of_priority"], (lane, now, priority))
-        if parse_lane(lane).worker:  # of these lanes nothing is remembered: many, with few jobs each
+        if parse_lane(lane).worker:  # not indexed: many lanes with few jobs each
             due = self._due(names, lane, now, priorities, paused)
             return next((job for job in in_turns(due) if job is not None), None)
         if not self.patterns.is_ready(names, lane):
@@ -304,7 +303,7 @@ class ReadyQueue:
     def _first_unlocked(
         self, request: TakeRequest, lane: str, now: str, priorities: tuple[int, ...]
     ) -> Job | None:
-        """Return the first due job of all lanes with locks that are found in ``lane``."""
+        """Return the first due job of all lanes with a free lock that ``lane`` combines."""
         names = request.names
         if not self.patterns.is_wide(names, lane):
             return self.patterns.first_due(names, lane, now, priorities, request.by)
@@ -316,7 +315,7 @@ class ReadyQueue:
         return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
     def _first(self, head: str, due: str, now: str, *where: str) -> Job | None:
-        """Return the first due job: nearly always the head, else the head of a lower priority."""
+        """Return the first due job: nearly always the head, otherwise the head of a lower priority."""
         if self._empty and self._empty in (where, where[:1]):
             return None
         if (found := self._execute(head, where).fetchone()) is None:
@@ -325,21 +324,21 @@ class ReadyQueue:
         return self.job(found[1]) if found[0] <= now else self._found(due, (*where, now))
 
     def _found(self, statement: str, parameters: tuple[str | int, ...]) -> Job | None:
-        """Return the job that a statement finds the jobID of."""
+        """Return the job whose jobID a statement finds."""
         found = self._execute(statement, parameters).fetchone()
         return None if found is None else self.job(found[0])
 
     def _due(
         self, names: Names, lane: str, now: str, priorities: tuple[int, ...], paused: bool
     ) -> Iterator[Job | None]:
-        """Walk through the due jobs in order, and yield each, or None for one that does not match."""
+        """Yield each due job in order, or None for one that does not match."""
         for priority in priorities:
             for job_id, name in self._execute(SQL["due_in_order"], (lane, now, priority)):
                 matches = names.match(name) and not (paused and self.is_paused(name))
                 yield self.job(job_id) if matches else None
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
-        """Return a stamp before which no further matching job becomes due."""
+        """Return a lower bound for when the next matching job becomes due."""
         if not request.mocked and not self._special and not self._locked and not self._bound:
             return self._soonest(request.names, OPEN_LANE, now)
         found = [self._soonest(request.names, lane, now) for lane in self._lanes(request)]
@@ -370,7 +369,7 @@ class ReadyQueue:
             stamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
         return stamp
 
-    # --- Seeks: what PatternIndex asks -------------------------------------------------------------------
+    # --- Seeks: used by PatternIndex ---------------------------------------------------------------------
 
     def head(self, lane: str, name: str, priority: int) -> tuple[str, int] | None:
         """Return nextRun and jobID of the first job of a group, due or not."""
@@ -380,7 +379,7 @@ class ReadyQueue:
         return found
 
     def _close_lane(self, lane: str, lock: str) -> None:
-        """Forget a lane with a lock in which nothing is queued."""
+        """Drop a lane with a lock that has no queued jobs."""
         for lanes in (self._locked.get(found_in(lane), {}), self._lanes_of_lock.get(lock, {})):
             lanes.pop(lane, None)
         if not self._lanes_of_lock.get(lock):
@@ -397,15 +396,15 @@ class ReadyQueue:
         return self._records.pause_of(name)
 
     def combines(self, lane: str) -> bool:
-        """Tell whether a lane stands for all lanes with locks that are found in it."""
+        """Return whether a lane combines all lanes with locks of its kind."""
         return lane in self._locked
 
     def heads_of(self, lane: str, names: Names) -> list[Head]:
-        """Return the heads of the groups of a list of names."""
+        """Return the group heads of a list of names."""
         return [(name, name, *rest) for name, *rest in self.groups(lane, names, 0) or ()]  # type: ignore[misc]
 
     def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[Head], Any, int]:
-        """Return the next heads of names with a prefix, where they end, and the cost; see ``Seeks``."""
+        """Return the next heads of names with a prefix, the position after them, and the cost."""
         if lane not in self._locked:
             found, place, cost = groups_after(self._execute, lane, after, prefix, SEARCHED_AT_ONCE)
             return [(group[0], *group) for group in found], place, cost
@@ -426,9 +425,9 @@ class ReadyQueue:
     def due_after(
         self, lane: str, now: str, priority: int, after: tuple[str, int]
     ) -> Iterator[tuple[str, int, str]]:
-        """Yield nextRun, jobID and name of the next due jobs behind a place, of one slice."""
+        """Yield nextRun, jobID and name of the next due jobs after a position, in one slice."""
         return self._execute(SQL["due_after"], (lane, priority, now, *after, SEARCHED_AT_ONCE))
 
     def groups(self, lane: str, names: Names, limit: int) -> list[NamedGroup] | None:
-        """Return the head of every group that ``names`` match; None if they are more than ``limit``."""
+        """Return the head of every matching group, or None if there are more than ``limit``."""
         return groups(self._execute, lane, names, limit)

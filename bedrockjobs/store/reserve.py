@@ -1,4 +1,4 @@
-"""Room on the disk that is kept in reserve beside a database, so that runs can be ended on a full one."""
+"""Reserved disk space next to a database, so that runs can end on a full disk."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from bedrockjobs.store.plain_file import make_plain, remove_plain
 
 
 class Reserve:
-    """One file, ``…-ballast``, that stands for the room; none where it has no size."""
+    """The disk reserve: one file, ``…-ballast``, or none if its size is 0."""
 
     def __init__(self, database: str, size: int) -> None:
-        """Prepare to keep ``size`` bytes beside ``database``."""
+        """Prepare to reserve ``size`` bytes next to ``database``."""
         self._path = Path(f"{database}-ballast")
         self.bytes = 0 if database == ":memory:" else size
 
     def take(self) -> None:
-        """Take the room; raises OSError where there is none, PlantedFile for a link in its place."""
+        """Allocate the reserve; raises OSError if the disk is full, PlantedFile for a link in its place."""
         if not self.bytes:
             return
         file = make_plain(self._path)
@@ -30,6 +30,6 @@ class Reserve:
             os.close(file)
 
     def give_up(self) -> None:
-        """Give the room back; raises PlantedFile for a link in its place."""
+        """Free the reserve; raises PlantedFile for a link in its place."""
         if self.bytes:
             remove_plain(self._path)

@@ -1,7 +1,7 @@
-"""The rows that were written last, kept in memory.
+"""Cache of the rows written last.
 
-Most jobs are taken soon after they were created, and ended soon after they were taken. Reading a row costs
-as much as finding it, so what the only writer has just written it does not read again.
+Most jobs are taken soon after they are created, and finished soon after they are taken. Reading a row costs
+as much as finding it, and there is only one writer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class RowCache:
     """Rows by jobID, as the open transaction has them."""
 
     def __init__(self) -> None:
-        """Begin with none."""
-        self._rows: OrderedDict[int, Job] = OrderedDict()  # of a dict, to find the first is a long way
+        """Begin empty."""
+        self._rows: OrderedDict[int, Job] = OrderedDict()  # popping the oldest item of a plain dict is O(n)
         self.get = self._rows.get
-        """Return a row that is kept, or None."""
+        """Return a cached row, or None."""
         self.forget = self._rows.clear
-        """Forget all rows."""
+        """Drop all rows."""
 
     def keep(self, row: Job) -> None:
-        """Keep a row that was written, in place of what was kept of it; the oldest one makes room."""
+        """Cache a written row; evict the oldest one if the cache is full."""
         rows = self._rows
         if len(row.data) > RECENT_DATA_CHARS_MAX:
             rows.pop(row.job_id, None)
@@ -34,14 +34,14 @@ class RowCache:
         rows[row.job_id] = row
 
     def drop(self, job_id: int) -> None:
-        """Forget a row that was deleted."""
+        """Drop a deleted row."""
         self._rows.pop(job_id, None)
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """Nothing is needed: rows are quickly read anew."""
+        """Return nothing: rows are cheap to read again."""
 
     def undo(self, mark: None) -> None:
-        """Forget all rows: some are as the part had them that is undone."""
+        """Drop all rows: some belong to the part that was rolled back."""
         self.forget()

@@ -1,4 +1,4 @@
-"""The version of a database file: applied to a new one, raised on an older one, refused on a newer one."""
+"""Creates the schema of a new database file, migrates an older one and refuses a newer one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bedrockjobs.job.rows import checksum_of
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 
 VERSION = 6
-"""What ``schema.sql`` is; kept in ``PRAGMA user_version``."""
+"""The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
 
 REBUILT = {
     1: ("jobs", "meta"),
@@ -28,36 +28,35 @@ REBUILT = {
     4: ("jobs", "runs", "keys"),
     5: ("jobs", "runs", "keys"),
 }
-"""The tables that a version has in another form; they are made anew, and their rows copied. Views, triggers
-and indexes hold no rows and are made anew from every version."""
+"""The tables to rebuild when migrating from a version. Views, triggers and indexes are always recreated."""
 
 _CREATES = re.compile(r"\s*CREATE (TABLE|INDEX|TRIGGER|VIEW) (\w+)")
 
 
 class SchemaError(RuntimeError):
-    """The file is not a database that this server can use; the message is a sentence for its owner."""
+    """The file is not a database that this server can use; the message is a sentence for the user."""
 
 
 class Applied(NamedTuple):
-    """What ``apply`` did."""
+    """Result of ``apply``."""
 
     before: int
     after: int
     told: tuple[str, ...] = ()
-    """What a migration did, in sentences; empty for a new database and where nothing had to be done."""
+    """Sentences about the migration; empty if there was none."""
 
 
 def schema_text() -> str:
-    """Return ``schema.sql``: beside this module in a wheel, at the top of a checkout."""
+    """Return ``schema.sql``: next to this module in a wheel, at the top of a checkout."""
     packaged = Path(__file__).with_name("schema.sql")
     return (packaged if packaged.exists() else Path(__file__).parents[2] / "schema.sql").read_text()
 
 
 def apply(connection: sqlite3.Connection) -> Applied:
-    """Bring a database to ``VERSION`` in one transaction; return what was done.
+    """Create or migrate the schema in one transaction.
 
-    The connection must be in autocommit mode. Raises SchemaError for a newer database and for a file that
-    holds other tables.
+    The connection must be in autocommit mode. Raises SchemaError for a newer database and for a file with
+    foreign tables.
     """
     found = version_of(connection)
     if found > VERSION:
@@ -90,17 +89,19 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
-    """Make tables anew and copy the old rows, so that a migrated database equals a new one."""
+    """Rebuild tables and copy their rows, so that a migrated database equals a new one."""
     tables = REBUILT[found]
-    lines = 1 < found < 5  # the first version had no runs, and so no output; since the fifth it is in chunks
+    lines = 1 < found < 5  # version 1 had no output; since version 5 it is in chunks
     made_by_us = (_CREATES.match(statement) for statement in _statements())
     ours = {made[2] for made in made_by_us if made and made[1] in ("VIEW", "TRIGGER")}
     for kind, name in connection.execute(
         "SELECT type, name FROM sqlite_master WHERE type <> 'table' AND sql IS NOT NULL"
     ).fetchall():
-        if kind == "index" or name in ours:  # a view that somebody else made stays
+        if kind == "index" or name in ours:  # keep views of others
             connection.execute(f"DROP {kind} {name}")
-    connection.execute("PRAGMA legacy_alter_table = ON")  # else views of others would follow the old tables
+    connection.execute(
+        "PRAGMA legacy_alter_table = ON"
+    )  # otherwise views of others would refer to the old tables
     for table in (*tables, *(("output",) if lines else ())):
         connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
     connection.execute("PRAGMA legacy_alter_table = OFF")
@@ -135,7 +136,7 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
 
 
 LINES_PER_CHUNK = 200
-"""Lines of the output of older versions that one chunk gets."""
+"""Lines per chunk when migrating output of older versions."""
 
 _ADD_CHUNK = (
     "INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes)"
@@ -144,7 +145,7 @@ _ADD_CHUNK = (
 
 
 def _chunks(connection: sqlite3.Connection) -> Iterator[Chunk]:
-    """Yield the lines that older versions kept one by one, in chunks."""
+    """Yield the output lines of older versions in chunks."""
     rows = connection.execute("SELECT runID, seq, at, stream, line FROM old_output ORDER BY runID, seq")
     for run_id, lines in groupby(rows, itemgetter(0)):
         start = 0
@@ -156,13 +157,13 @@ def _chunks(connection: sqlite3.Connection) -> Iterator[Chunk]:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Give the data of all jobs its checksum, which older versions did not keep."""
+    """Compute the checksums of all jobs, which older versions lack."""
     connection.create_function("checksum_of", 1, checksum_of, deterministic=True)
     connection.execute("UPDATE jobs SET checksum = checksum_of(data)")
 
 
 def _add_fingerprints(connection: sqlite3.Connection) -> None:
-    """Give failed jobs and runs the fingerprint of their error, which versions before 6 did not keep."""
+    """Compute the fingerprints of failed jobs and runs, which versions before 6 lack."""
     connection.create_function("fingerprint_of", 1, fingerprint_of, deterministic=True)
     connection.create_function("error_in", 1, error_in, deterministic=True)
     connection.execute(
@@ -174,7 +175,7 @@ def _add_fingerprints(connection: sqlite3.Connection) -> None:
 
 
 def error_in(memory: str) -> str:
-    """Return the error in a job's column ``memory``; empty if somebody wrote something else into it."""
+    """Return the error in the column ``memory`` of a job; empty if the column is invalid."""
     try:
         return decode_memory(memory).error or ""
     except (ValueError, TypeError):
@@ -182,7 +183,7 @@ def error_in(memory: str) -> str:
 
 
 def _move_notes(connection: sqlite3.Connection) -> int:
-    """Move the server's notes out of ``options``, where older versions kept them; return of how many jobs."""
+    """Move the server's data from ``options`` of older versions to ``memory``; return the number of jobs."""
     rows = connection.execute("SELECT jobID, options FROM jobs WHERE options <> '{}'").fetchall()
     moved = 0
     for job_id, text in rows:
@@ -190,7 +191,7 @@ def _move_notes(connection: sqlite3.Connection) -> int:
         noted: dict[str, str] = {}
         for key, value in jsontext.members(text).items():
             (noted if key in MEMORY_KEYS else given)[key] = value
-        if "trigger" in noted:  # it was an object that held the job's own nextRun, or null
+        if "trigger" in noted:  # it was an object with the job's own nextRun, or null
             own = jsontext.members(noted["trigger"]).get("nextRun", "null")
             noted["trigger"] = own if own.startswith('"') else '""'
         if noted:
@@ -203,7 +204,7 @@ def _move_notes(connection: sqlite3.Connection) -> int:
 
 
 def _statements() -> Iterator[str]:
-    """Yield the statements of ``schema.sql`` one by one; ``executescript`` would commit first."""
+    """Yield the statements of ``schema.sql``; ``executescript`` would commit first."""
     statement = ""
     for line in schema_text().splitlines(keepends=True):
         if not statement and (line.startswith("--") or not line.strip()):

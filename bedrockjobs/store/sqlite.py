@@ -1,7 +1,7 @@
 """The engine of one SQLite file: the only writing connection, used by one thread at a time.
 
-It opens the file, begins and ends units, syncs, keeps room in reserve on the disk, and notices when somebody
-else changed the file: then all that lives in memory is forgotten. It knows nothing of commands.
+It opens the file, begins and commits units, reserves disk space, and drops all caches when another process
+changes the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bedrockjobs.store.transfer import moved_refusal, moved_to
 log = logging.getLogger(__name__)
 
 WIPE_AGAIN_S = 1.0
-"""Time after which a commit tries again to empty the log: most readers are done in less."""
+"""Delay before truncating the log is retried: most readers finish sooner."""
 
 
 class SQLiteEngine:
@@ -39,11 +39,10 @@ class SQLiteEngine:
     """The file has one server."""
 
     def __init__(self, path: Path | str, settings: Settings, clock: Clock | None = None) -> None:
-        """Open the file, or ``:memory:``, and bring it to the present schema.
+        """Open the file, or ``:memory:``, and migrate it to the current schema.
 
-        Raises ``schema.SchemaError`` for a database of a newer server and for one that was moved elsewhere,
-        ``PlantedFile`` for a link in the place of a file of ours, ``sqlite3.Error`` where the file cannot be
-        used.
+        Raises ``schema.SchemaError`` for a database of a newer server or a moved one, ``PlantedFile`` for a
+        link in place of one of our files, ``sqlite3.Error`` if the file cannot be used.
         """
         self.path = str(path)
         self._clock = clock or SystemClock()
@@ -53,19 +52,19 @@ class SQLiteEngine:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            timeout=settings.busy_s,  # a process of Query of the server before may still be at its end
+            timeout=settings.busy_s,  # a Query process of the previous server may still be exiting
         )
         self._execute = self._db.execute
         self.tight = False
-        """Whether the disk is full: only commands that free room are done."""
+        """Whether the disk is full, so that only commands that free space are executed."""
         self._watch: FileWatch | None = None
         self._look_at = 0.0
         self._wipe_at = 0.0
-        """When the log can be emptied, in monotonic seconds, after somebody was reading it."""
+        """When truncating the log is retried, in monotonic seconds."""
         self._reserve = Reserve(self.path, settings.ballast_bytes)
         self.waits_for_disk = self.path != ":memory:"
         try:
-            self._reserve.give_up()  # of a server that did not stop well
+            self._reserve.give_up()  # left by a server that crashed
             self._prepare(settings)
             self._execute("PRAGMA busy_timeout = 0")  # from now on the dispatcher waits, not the event loop
             if self.waits_for_disk:
@@ -74,13 +73,13 @@ class SQLiteEngine:
             self._db.close()
             raise
         self.unit = SQLiteUnit(self._db, settings, self._clock.monotonic)
-        """What is open, or was open last."""
+        """The open unit, or the last one."""
         self._version = self._data_version()
         self.look_for_room()
 
     def _prepare(self, settings: Settings) -> None:
         self._execute("PRAGMA journal_mode = WAL")
-        self._execute("PRAGMA secure_delete = ON")  # what is deleted, or moved, must not stay in the file
+        self._execute("PRAGMA secure_delete = ON")  # deleted data must not stay in the file
         self._execute("PRAGMA synchronous = FULL")
         self._execute("PRAGMA cache_size = -65536")
         self._execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages(settings.wal_bytes)}")
@@ -95,13 +94,13 @@ class SQLiteEngine:
             self._execute("PRAGMA synchronous = NORMAL")
 
     def _grow_log(self, size: int) -> None:
-        """Make the write-ahead log ``size`` bytes long once: commits then overwrite, not extend it.
+        """Extend the write-ahead log to ``size`` bytes, so that commits overwrite instead of extending it.
 
-        A log ends where its frames are no longer valid, and zeros are not.
+        A log ends at the first invalid frame, and zeros are invalid.
         """
         if size == 0 or self.path == ":memory:":
             return
-        self._execute("BEGIN IMMEDIATE")  # nobody else may append to it meanwhile
+        self._execute("BEGIN IMMEDIATE")  # blocks other writers
         try:
             fill(Path(f"{self.path}-wal"), size)
         except OSError as error:
@@ -115,9 +114,9 @@ class SQLiteEngine:
         """Do nothing: a file is never away."""
 
     def begin(self, plans: Iterable[Plan] = ()) -> SQLiteUnit:
-        """Open a unit; raises StoreBusy at once where another process writes. Plans are not needed here.
+        """Open a unit; raises StoreBusy if another process is writing, FileGone if the file was replaced.
 
-        Raises FileGone where somebody removed or replaced the file.
+        Plans are not needed on SQLite.
         """
         self._look_at_files()
         try:
@@ -128,7 +127,7 @@ class SQLiteEngine:
         changed = version != self._version
         if changed:
             self._version = version
-            log.warning("another process changed %s: all that was known of it is read anew", self.path)
+            log.warning("another process changed %s: its cached content is read again", self.path)
             self.unit.forget()
             self.unit.pauses_changed()
         self.unit.open(self._clock.now(), read_anew=changed)
@@ -139,7 +138,7 @@ class SQLiteEngine:
         return int(self._execute("PRAGMA data_version").fetchone()[0])
 
     def changed_outside(self) -> bool:
-        """Tell whether another process changed the file since the last unit; raises FileGone."""
+        """Return whether another process changed the file since the last unit; raises FileGone."""
         self._look_at_files()
         try:
             return self._data_version() != self._version
@@ -147,7 +146,7 @@ class SQLiteEngine:
             return True
 
     def commit(self) -> None:
-        """Write the open unit to disk; raises StoreError."""
+        """Commit the open unit; raises StoreError."""
         try:
             self.unit.identifiers.save()
             self._execute("COMMIT")
@@ -158,9 +157,9 @@ class SQLiteEngine:
             self._wipe_log()
 
     def _wipe_log(self) -> None:
-        """Copy the log into the database and cut it to nothing; after a while again if somebody reads.
+        """Checkpoint and truncate the log; retry later if a reader blocks it.
 
-        It grows again with what is written, and is then as long as before.
+        The log then grows again to its former length.
         """
         now = self._clock.monotonic()
         if now < self._wipe_at:
@@ -175,7 +174,7 @@ class SQLiteEngine:
             self.unit.wipes_log, self._wipe_at = False, 0.0
 
     def confirm(self) -> None:
-        """Look whether the files that a commit wrote to are still there by their names; raises FileGone."""
+        """Verify after a commit that the files still exist under their names; raises FileGone."""
         if self._watch is None:
             return
         try:
@@ -184,7 +183,7 @@ class SQLiteEngine:
             self._save_log(gone)
 
     def _look_at_files(self) -> None:
-        """Look, each second, whether the files are where they were."""
+        """Verify every second that all files are still in place."""
         now = self._clock.monotonic()
         if self._watch is None or now < self._look_at:
             return
@@ -195,38 +194,38 @@ class SQLiteEngine:
         self._look_at = now + LOOK_S
 
     def _save_log(self, gone: FileGone) -> Never:
-        """Raise FileGone; if only the log was removed, save what it held, as nobody else can any more."""
+        """Raise FileGone; if only the log was removed, first copy its content into the database."""
         if not gone.only_log:
             raise gone
         busy, frames, copied = self._execute("PRAGMA wal_checkpoint(FULL)").fetchone()
         if busy or frames != copied:
             raise gone
         raise FileGone(
-            f"{self.path}-wal was removed while the server used it. All that it held was copied into the"
-            " database in time: the server can be started again.",
+            f"{self.path}-wal was removed while the server used it. Its content was saved to the database:"
+            " the server can be started again.",
             only_log=True,
         ) from gone
 
     def rollback(self) -> None:
-        """Undo the unit, if it is still open, and forget all that lives in memory."""
+        """Roll back the unit if it is open, and drop all caches."""
         if self._db.in_transaction:
             self._execute("ROLLBACK")
         self.unit.forget()
 
     def fault(self, error: Exception) -> StoreError | None:
-        """Return the fault that an error of SQLite means."""
+        """Translate an error of SQLite."""
         return fault_of(error)
 
     def close(self) -> None:
-        """Close the file; an open unit is rolled back."""
+        """Close the file and roll back an open unit."""
         self._db.close()
         with suppress(PlantedFile):
             self._reserve.give_up()
 
-    # --- room on the disk --------------------------------------------------------------------------------
+    # --- disk space --------------------------------------------------------------------------------------
 
     def look_for_room(self) -> None:
-        """Keep some room on the disk in reserve, so that runs can be ended on a full one."""
+        """Reserve disk space, so that runs can end on a full disk."""
         self.tight = False
         try:
             self._reserve.take()
@@ -237,7 +236,7 @@ class SQLiteEngine:
             log.warning("no room on the disk for the reserve of %s bytes: %s", self._reserve.bytes, error)
 
     def make_room(self) -> None:
-        """Give the reserve up: the log is copied into the database and begins anew, creates are refused."""
+        """Free the reserve and restart the log; jobs are no longer created."""
         if not self.tight:
             log.error(
                 "the disk is full: its reserve is given up, and no jobs are created until there is room"
@@ -251,12 +250,12 @@ class SQLiteEngine:
     # --- time --------------------------------------------------------------------------------------------
 
     def seen(self) -> str:
-        """Return when a server of this file was last known to be alive; empty for a new file."""
+        """Return the last heartbeat of a server of this file; empty if there was none."""
         found = self._execute(SQL["get_meta"], ("seen",)).fetchone()
         return str(found[0]) if found else ""
 
     def next_moment(self) -> str | None:
-        """Return the next stamp at which a job's time is over or a pause ends."""
+        """Return when the next job expires or the next pause ends."""
         expiry = self.unit.next_expiry()
         pauses = self.unit.records.pauses()
         if not pauses:
@@ -265,11 +264,11 @@ class SQLiteEngine:
         return min(ends if expiry is None else [*ends, expiry], default=None)
 
     def next_on_all_hosts(self) -> str | None:
-        """Return when the next schedule on all hosts is due."""
+        """Return when the next broadcast schedule is due."""
         return self.unit.ready.next_on_all_hosts()
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` of a unit can go on."""
+        """Return the seconds until ``search`` may continue."""
         return self.unit.ready.patterns.search_in_s()
 
     def soonest_of_all(self, now: str) -> str | None:
@@ -278,5 +277,5 @@ class SQLiteEngine:
 
 
 def checkpoint_pages(wal_bytes: int) -> int:
-    """Return at how many pages in the log a commit copies it into the database: before it has to grow."""
+    """Return the autocheckpoint size in pages, below the length to which the log is extended."""
     return max(CHECKPOINT_PAGES_MIN, wal_bytes * 4 // 5 // PAGE_BYTES)

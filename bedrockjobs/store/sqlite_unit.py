@@ -1,8 +1,8 @@
-"""A unit on SQLite: the rows as the open transaction sees them, and what is remembered of them between units.
+"""A unit on SQLite: the open transaction, and the caches that live across units.
 
-The statements go over the writer's connection. What is remembered is a list of ``InMemory`` parts: nothing of
-it is ever reset by hand, a part that is undone undoes each of them, and a unit that is rolled back, or a
-change by another process, makes each of them forget.
+The statements use the writer's connection. Caches are a list of ``InMemory`` objects and never reset by hand:
+rolling back to a savepoint undoes each of them; after a rollback or a change by another process each is
+dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bedrockjobs.base.turns import in_turns
 from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, is_plain, job_from
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import InMemory
-from bedrockjobs.store.facts import Facts
+from bedrockjobs.store.facts import CachedFlags
 from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
 from bedrockjobs.store.guarded import is_damage
 from bedrockjobs.store.identifiers import Identifiers
@@ -32,7 +32,7 @@ _JOB_BY_ID, _CLAIM_JOB, _INSERT_PLAIN = SQL["job_by_id"], SQL["claim_job"], SQL[
 
 
 def fault_of(error: Exception) -> StoreError | None:
-    """Return the fault that an error of SQLite means; None for any other exception."""
+    """Translate an error of SQLite; return None for any other exception."""
     if isinstance(error, StoreError):
         return error
     if not isinstance(error, sqlite3.Error):
@@ -51,38 +51,38 @@ def fault_of(error: Exception) -> StoreError | None:
 
 
 REPLACED = "\ufffd"
-"""What stands for bytes that are no text."""
+"""Replacement for bytes that are not UTF-8."""
 
 
 def is_undecodable(error: Exception) -> bool:
-    """Tell whether an error says that some text in the file is no UTF-8: Python's own, not SQLite's."""
+    """Return whether an error was raised by Python for a text that is not UTF-8."""
     return not hasattr(error, "sqlite_errorcode") and "decode" in str(error)
 
 
 def replacing(value: bytes) -> str:
-    """Read a text of which some bytes may be damaged."""
+    """Decode a text, replacing invalid bytes."""
     return value.decode(errors="replace")
 
 
 class SQLiteUnit:
-    """The open transaction of one database; opened and ended by its engine."""
+    """The open transaction of one database, controlled by its engine."""
 
     def __init__(
         self, connection: sqlite3.Connection, settings: Settings, monotonic: Callable[[], float]
     ) -> None:
-        """Work over the writer's connection."""
+        """Use the writer's connection."""
         self._connection = connection
         self._execute = connection.execute
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
-        """Whether somebody else changed the database before this unit."""
+        """Whether another process changed the database before this unit."""
         self.chars_read = 0
         self._rows = RowCache()
-        self._facts = Facts(self._execute)
+        self._facts = CachedFlags(self._execute)
         self.identifiers = Identifiers(self._execute, lambda job_id: self._found(job_id) is not None)
         self.records = Records(connection)
         self.records.configure(settings)
-        """The tables beside jobs."""
+        """The tables next to jobs."""
         self.ready = ReadyQueue(connection, self._found, self.records, settings, monotonic)
         """The queued jobs."""
         self._parts: tuple[InMemory, ...] = (
@@ -101,17 +101,17 @@ class SQLiteUnit:
         self.due_on_all_hosts, self.lock_held = self.ready.due_on_all_hosts, self.ready.lock_held
         self.crash_patterns, self.next_expiry = self._facts.crash_patterns, self._facts.next_expiry
         self._stored: Job | None = None
-        """The row that was read or written last, as it is in the open transaction."""
+        """The row read or written last, as it is in the open transaction."""
         self._changes_before = 0
         self.wipes_log = False
-        """Whether the log is to be emptied, as it holds what was deleted on purpose."""
+        """Whether the write-ahead log must be truncated because it contains purged data."""
 
     # --- the transaction ---------------------------------------------------------------------------------
 
     fault = staticmethod(fault_of)
 
     def open(self, moment: datetime, *, read_anew: bool) -> None:
-        """Begin at a moment, in a transaction that the engine has begun."""
+        """Begin a unit in a transaction that the engine has begun."""
         self.moment = self.ready.moment = moment
         self.read_anew = read_anew
         self._stored = None
@@ -120,21 +120,21 @@ class SQLiteUnit:
 
     @property
     def changed(self) -> bool:
-        """Tell whether the open transaction has written anything."""
+        """Return whether the open transaction has written anything."""
         return self._connection.total_changes != self._changes_before
 
     def savepoint(self) -> list[Any]:
-        """Begin a part that can be undone by itself; return its mark."""
+        """Begin a savepoint; return its mark."""
         marks = [part.mark() for part in self._parts]
         self._execute("SAVEPOINT part")
         return marks
 
     def release(self) -> None:
-        """Keep the part."""
+        """Release the savepoint."""
         self._execute("RELEASE part")
 
     def undo(self, mark: object) -> None:
-        """Undo the part that began at a mark."""
+        """Roll back to the savepoint and undo the caches."""
         assert isinstance(mark, list)
         self._execute("ROLLBACK TO part")
         self._execute("RELEASE part")
@@ -144,7 +144,7 @@ class SQLiteUnit:
         self.ready.refresh()
 
     def forget(self) -> None:
-        """Read anew whatever is asked for next."""
+        """Drop all caches."""
         self._stored = None
         for part in self._parts:
             part.forget()
@@ -152,15 +152,15 @@ class SQLiteUnit:
     # --- rows --------------------------------------------------------------------------------------------
 
     def new_job_id(self) -> int:
-        """Return the next jobID."""
+        """Allocate a jobID."""
         return self.identifiers.new_job()
 
     def new_run_id(self) -> int:
-        """Return the next runID."""
+        """Allocate a runID."""
         return self.identifiers.new_run()
 
     def insert(self, job: Job) -> None:
-        """Add a job."""
+        """Insert a job."""
         if is_plain(job):
             plain = (
                 job.created,
@@ -175,10 +175,10 @@ class SQLiteUnit:
             self._execute(_INSERT_PLAIN, plain)
         else:
             if job.parent_job_id:
-                self._facts.note_family()
+                self._facts.set_family()
             self._execute(SQL["insert_job"], (*job, checksum_of(job.data)))
             if job.expires:
-                self._facts.note_expiry(job.expires)
+                self._facts.add_expiry(job.expires)
         self._rows.keep(job)
         self.ready.note(job)
 
@@ -206,7 +206,7 @@ class SQLiteUnit:
         return job
 
     def save(self, job: Job) -> None:
-        """Write what can change in a job; raises RowDamaged for a DamagedJob."""
+        """Update a job; raises RowDamaged for a DamagedJob."""
         if type(job) is DamagedJob:
             raise RowDamaged(job)
         written = (
@@ -232,24 +232,24 @@ class SQLiteUnit:
         self._stored = job
         self._rows.keep(job)
         if job.expires:
-            self._facts.note_expiry(job.expires)
+            self._facts.add_expiry(job.expires)
         self.ready.note(job)
 
     def claim(self, job: Job) -> None:
-        """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
+        """Update lastRun, attempt and runID of a plain job that becomes RUNNING."""
         self._execute(_CLAIM_JOB, (job.last_run, job.attempt, job.run_id, job.job_id))
         self._rows.keep(job)
         if job.lane:
             self.ready.note_lock(job)
 
     def delete(self, job_id: int) -> None:
-        """Remove a job."""
+        """Delete a job."""
         self._execute(SQL["delete_job"], (job_id,))
         self._rows.drop(job_id)
         self.ready.drop(job_id)
 
     def delete_plain(self, job_id: int) -> bool:
-        """Remove a RUNNING job if that is all its end takes; return whether it was."""
+        """Delete a RUNNING job if nothing else is needed to finish it; return whether it was deleted."""
         if self.records.keep_finished_s or (self._facts.any_family is not False and self._facts.families()):
             return False
         found = self._execute(SQL["delete_plain_job"], (job_id,)).rowcount == 1
@@ -257,10 +257,10 @@ class SQLiteUnit:
             self._rows.drop(job_id)
         return found
 
-    # --- looking for rows --------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------
 
     def _jobs(self, statement: str, *parameters: str | int) -> list[Job]:
-        """Return rows, damaged ones as DamagedJobs."""
+        """Return rows, damaged ones as DamagedJob."""
         try:
             return [job_from(row) for row in self._execute(SQL[statement], parameters)]
         except sqlite3.OperationalError as error:
@@ -277,7 +277,7 @@ class SQLiteUnit:
     def _undecodable(
         self, error: sqlite3.OperationalError, statement: str, parameters: tuple[str | int, ...]
     ) -> list[Job]:
-        """Read rows of which some text is no UTF-8 any more; raises ``error`` where it is another."""
+        """Read rows with texts that are not UTF-8; re-raises any other ``error``."""
         if not is_undecodable(error):
             raise error
         self._connection.text_factory = replacing
@@ -288,21 +288,21 @@ class SQLiteUnit:
         return [damaged(row) if REPLACED in row[_DATA] else job_from(row) for row in rows]
 
     def expired(self, now: str, limit: int) -> list[Job]:
-        """Return jobs whose ``expires`` has passed, the oldest first."""
+        """Return expired jobs, oldest first."""
         expiry = self._facts.next_expiry()
         if expiry is None or expiry > now:
             return []
-        self._facts.look_for_expiry()  # anew, when these have been dealt with
+        self._facts.drop_expiry()  # after these have been handled
         return self._jobs("expired", now, limit)
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
-        """Yield all jobs with a repeat, or those that are queued and due by then, by name."""
+        """Yield all jobs with a repeat by name, or those queued and due by ``due``."""
         asked = (SQL["repeating"],) if due is None else (SQL["repeating_due"], (due,))
         for (job_id,) in in_turns(self._execute(*asked).fetchall()):
             yield from self._jobs("job_by_id", job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:
-        """Return the first jobs of a name, by jobID, whatever their state."""
+        """Return the first jobs of a name by jobID, in any state."""
         return self._sound_jobs("named", name, limit)
 
     def bound_of_name(self, name: str) -> list[Job]:
@@ -319,17 +319,17 @@ class SQLiteUnit:
         return self._sound_jobs("children_of", job_id) if self._facts.families() else []
 
     def has_children(self, job_id: int) -> bool:
-        """Tell whether a job has children."""
+        """Return whether a job has children."""
         if self._facts.any_family is False or not self._facts.families():
             return False
         return self._execute(SQL["has_children"], (job_id,)).fetchone() is not None
 
     def has_pending_children(self, job_id: int) -> bool:
-        """Tell whether a job has children that have not ended."""
+        """Return whether a job has unfinished children."""
         return self._execute(SQL["has_pending_children"], (job_id,)).fetchone() is not None
 
     def passed_over(self, request: TakeRequest, now: str) -> bool:
-        """Tell that no other unit has a job: there is one at a time."""
+        """Return False: there is only one unit at a time."""
         return False
 
     def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
@@ -338,14 +338,14 @@ class SQLiteUnit:
         self._facts.forget()
 
     def set_seen(self, now: str) -> None:
-        """Note that a server is alive."""
+        """Store the heartbeat of the server."""
         self._execute(SQL["set_meta"], ("seen", now))
 
     def wipe_log(self) -> None:
-        """Let nothing of what was deleted be left in the log once this unit is on disk."""
+        """Purge deleted data from the write-ahead log after the commit."""
         self.wipes_log = True
 
     def sign_off(self, now: str) -> None:
-        """Note that a server ends well, and give back what it has reserved."""
+        """Store that the server shut down cleanly; release reserved ids."""
         self.set_seen(now)
         self.identifiers.give_back()

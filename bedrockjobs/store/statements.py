@@ -1,4 +1,4 @@
-"""The named statements: of ``queries.sql`` and ``records.sql`` for the writer, of the others for views."""
+"""Named statements: ``queries.sql`` and ``records.sql`` for the writer, the other files for views."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOB_FOUND = (
 )
 RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitCode, error, output"
 HAS_STATUS = "(:statuses IS NULL OR instr(:statuses, status) > 0)"
-"""Which statuses are asked for: separated by spaces, null for all. None of them is a part of another."""
+"""Filter by statuses, separated by spaces, or null; no status is a substring of another."""
 
 RUN_FOUND = (
     f"{HAS_STATUS} AND (:pattern IS NULL OR name GLOB :pattern)"
@@ -35,13 +35,13 @@ RUN_FOUND = (
     " AND (:since IS NULL OR started >= :since) AND (:until IS NULL OR started < :until)"
 )
 KEPT = "kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID)"
-"""What is left of a job that ended well: a run that is kept for a time while the job is gone."""
+"""The kept run of a finished job that was deleted."""
 
 NO_JOB_FAILED = (
     "NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID AND jobs.state = 'FAILED' AND NOT EXISTS"
     " (SELECT 1 FROM runs AS later WHERE later.jobID = runs.jobID AND later.runID > runs.runID))"
 )
-"""That a run is not the one that made its job FAILED: then the job stands for both."""
+"""Excludes the run that made its job FAILED, since the job represents both."""
 
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
@@ -50,7 +50,7 @@ VISIBLE_ROW = (
     " SELECT 1 FROM visible WHERE name GLOB value)"
 )
 VISIBLE = f"(:visible IS NULL OR {VISIBLE_ROW})"
-"""Which names whoever asks may see: a JSON array of patterns, null for all. They are unpacked once."""
+"""Scope of the caller: a JSON array of patterns, null for all; it is unpacked once."""
 
 RUN_FILTERS = f"{HAS_STATUS} AND (:worker IS NULL OR worker = :worker)"
 
@@ -59,14 +59,14 @@ PREFIX = (
     "CASE WHEN instr(walk.name, '/') > 0 THEN substr(walk.name, 1, instr(walk.name, '/') - 1)"
     " ELSE walk.name END"
 )
-"""The beginning of a name that a walk has come to, up to its first slash."""
+"""The current name of a scan, up to its first slash."""
 
 ALIKE = f"CASE WHEN {PREFIX} = walk.before THEN walk.counted + 1 ELSE 1 END"
-"""How many names with this beginning the walk has seen."""
+"""Number of names with this prefix seen by the scan."""
 
 
 def _found(table: str, key: str, columns: str, wanted: str) -> str:
-    """Return the rest of a search of ``finding.sql``, behind its stretch."""
+    """Return the end of a search of ``finding.sql``, after its range."""
     return (
         f"SELECT lowest, looked, found.* FROM (SELECT min({key}) AS lowest, count(*) AS looked"  # noqa: S608
         " FROM stretch) AS seen"
@@ -81,7 +81,7 @@ FAMILY_STATES = ("'FINISHED'", "'FAILED'", "'RUNNING', 'RUNQUEUED'", "'QUEUED', 
 FAMILY_COUNTS = " || ' ' || ".join(
     ("count(*)", *(f"count(*) FILTER (WHERE seen AND state IN ({states}))" for states in FAMILY_STATES))
 )
-"""How many children were looked at, and how many that are seen are done, failed, run, wait, cancelled."""
+"""Number of children examined, and of visible ones that are finished, failed, running, waiting, cancelled."""
 
 MARKS = {
     "children": (
@@ -106,11 +106,11 @@ MARKS = {
     "no_job_failed": NO_JOB_FAILED,
     "failed_statuses": ", ".join(f"'{status}'" for status in FAILED_STATUSES),
 }
-"""What the marks in the files of statements stand for, in the order in which they are put in."""
+"""Substitutions for the placeholders in the statement files, in order."""
 
 
 def read_statements(path: Path, fill: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the statements of a file by their names, with all marks filled in, those of ``fill`` first."""
+    """Return the statements of a file by name, with all placeholders filled, those of ``fill`` first."""
     found: dict[str, str] = {}
     for part in path.read_text().split("-- name: ")[1:]:
         name, _, body = part.partition("\n")
@@ -128,7 +128,7 @@ _OLDEST = (
     " AND jobs.priority = column1 AND {queued} ORDER BY nextRun LIMIT 1))"
     " FROM (VALUES {priorities}) AS classes)"
 )
-"""The lowest nextRun of a lane and a name: a seek for each priority."""
+"""The lowest nextRun of a lane and name, by one seek per priority."""
 
 
 def _filled(body: str) -> str:

@@ -1,7 +1,6 @@
-"""What makes up a queue, whichever engine keeps it: tables, their columns and keys, and sums of their rows.
+"""The tables of a queue on both engines, with columns, keys and row checksums.
 
-Both engines have these tables with the same columns; what PostgreSQL has beside them is its own affair.
-``meta`` is not among them, as each engine keeps numbers of its own there.
+PostgreSQL may have further columns. ``meta`` is not included, since each engine keeps its own numbers there.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from bedrockjobs.store import schema
 Row = tuple[Any, ...]
 
 ENGINES_OWN = frozenset({"nextJobID", "nextRunID", "schemaVersion", "lockSalt"})
-"""Keys of ``meta`` that one engine has and the other keeps elsewhere."""
+"""Keys of ``meta`` that only one engine has."""
 
 
 class Table(NamedTuple):
@@ -29,18 +28,18 @@ class Table(NamedTuple):
     name: str
     columns: tuple[str, ...]
     texts: tuple[int, ...]
-    """Which of the columns hold text."""
+    """Indexes of the text columns."""
     blobs: tuple[int, ...]
-    """Which of them hold bytes; the others hold whole numbers."""
+    """Indexes of the binary columns; the others are integers."""
     key: tuple[str, ...]
-    """The columns by which its rows are in order; text is ordered by its bytes."""
+    """The primary key; text is ordered by its bytes."""
 
     def select(self) -> str:
-        """Return a query for all rows, in the order of their keys: the same text for each engine."""
+        """Return a query for all rows in key order, for both engines."""
         return f"SELECT {', '.join(self.columns)} FROM {self.name} ORDER BY {', '.join(self.key)}"  # noqa: S608
 
     def key_of(self, row: Row) -> str:
-        """Return how a person is told which row is meant: ``jobs, jobID 7``."""
+        """Return a readable key of a row: ``jobs, jobID 7``."""
         parts = (f"{column} {row[self.columns.index(column)]!r}" for column in self.key)
         return f"{self.name}, {', '.join(parts)}"
 
@@ -69,21 +68,21 @@ def _table(connection: sqlite3.Connection, name: str) -> Table:
 
 
 class Sum:
-    """The rows of one table, counted and summed up in their order; equal for equal rows alone."""
+    """Count and checksum of the rows of one table, in order."""
 
     def __init__(self) -> None:
         """Begin without rows."""
         self.rows = 0
         self._hash = blake2b(digest_size=16)
-        self._encode = msgpack.Encoder().encode  # tells numbers, texts and NULL apart, and where each ends
+        self._encode = msgpack.Encoder().encode  # unambiguous for types and lengths
 
     def add(self, row: Row) -> None:
-        """Count a row."""
+        """Add a row."""
         self.rows += 1
         self._hash.update(self._encode(row))
 
     def of(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Count rows as they are passed on."""
+        """Add rows while passing them on."""
         for row in rows:
             self.add(row)
             yield row
@@ -93,5 +92,5 @@ class Sum:
 
     @property
     def digest(self) -> str:
-        """Return what the rows come to, as text."""
+        """Return the checksum as text."""
         return self._hash.hexdigest()

@@ -145,8 +145,8 @@ def _cut(path: Path) -> None:
         ("", _move, "was removed or moved"),
         ("", _replace, "was replaced by another file"),
         ("", _cut, "was cut to 0 bytes"),
-        ("-wal", _remove, "All that it held was copied"),
-        ("-wal", _empty, "All that it held was copied"),
+        ("-wal", _remove, "Its content was saved"),
+        ("-wal", _empty, "Its content was saved"),
         ("-wal", _replace, "was replaced by another file"),
     ],
 )
