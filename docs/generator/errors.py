@@ -18,35 +18,38 @@ from docs.generator.markdown import code, table
 _INTRO = """\
 # Errors
 
-A refused command has done nothing of what it asked for. One thing may have changed all the same: a `GetJob`
-or `GetJobs` that answers 404 has failed the jobs on its way that may not be handed out.
+A refused command has had no effect, with one exception: a `GetJob` or `GetJobs` that answers 404 may have
+failed jobs that must not be given out.
 
-On the [Bedrock protocol](protocol.md) a refusal is a status line and a header `error` with a sentence that
-names the attribute and what was expected; over HTTP it is `application/problem+json` (RFC 9457) with `code`,
-`reason` and `detail`; in Python it is an exception of `bedrockjobs`, with `.code`, `.reason`, `.detail` and
-`.retryable`; on the command line it is a sentence on stderr and an exit status.
+A refusal is:
 
-Retryable: the server could not do it at the moment, and the same request may succeed later. What is not
-retryable will be refused again until the request, or what it names, is another.
+* on the [Bedrock protocol](protocol.md) a status line and a header `error` that names the attribute and
+  what was expected;
+* over HTTP `application/problem+json` (RFC 9457) with `code`, `reason` and `detail`;
+* in Python an exception of `bedrockjobs` with `.code`, `.reason`, `.detail` and `.retryable`;
+* on the command line a message on stderr and an exit status.
 
-| code | means | Python | HTTP | exit status | retryable | sent again by the clients |
+Retryable means that the same request may succeed later. Other refusals repeat until the request,
+or the job that it names, changes.
+
+| code | meaning | Python | HTTP | exit status | retryable | repeated by the clients |
 | --- | --- | --- | --- | --- | --- | --- |"""
 
 _CONNECTIONS = """\
 ## Errors of the connection
 
-Raised by the Python clients only; all are a `ConnectionError`.
+Only the Python clients raise these; all are a `ConnectionError`.
 
-| class | means |
+| class | meaning |
 | --- | --- |
 | `ServerUnreachable` | No connection could be made. Nothing was sent. |
-| `ConnectionLost` | No answer came. The command may have been done or not. |
-| `UnreadableAnswer` | Bytes came that are no answer. The command may have been done or not. |"""
+| `ConnectionLost` | No reply came. The command may have been executed or not. |
+| `UnreadableAnswer` | The reply could not be parsed. The command may have been executed or not. |"""
 
 _LINES = """\
 ## Status lines
 
-Every status line that the server writes. `{…}` stands for the name of an attribute or for another word of the
+Every status line that the server sends. `{…}` stands for the name of an attribute or another word of the
 request."""
 
 
@@ -130,6 +133,6 @@ def _texts(node: ast.expr) -> list[str]:
 
 def statuses() -> str:
     """Return the table of codes for the page on the protocol."""
-    done = [("200", "OK", "200"), ("202", "Successfully queued: not yet done", "202")]
+    done = [("200", "OK", "200"), ("202", "Successfully queued: not yet executed", "202")]
     refused = [(str(number), _meaning(kind), str(HTTP_STATUS[number])) for number, kind in BY_CODE.items()]
-    return table(("code", "means", "over HTTP"), done + refused)
+    return table(("code", "meaning", "over HTTP"), done + refused)
