@@ -152,15 +152,20 @@ CREATE TABLE ticks (
     PRIMARY KEY (jobID, tick)
 ) STRICT, WITHOUT ROWID;
 
--- Idempotency keys of CreateJob, for a day.
+-- Keys of CreateJob: idempotency keys for a day, unique keys for as long as they are held.
 CREATE TABLE keys (
     key     TEXT    NOT NULL PRIMARY KEY,
     jobID   INTEGER NOT NULL,
     created TEXT    NOT NULL,
-    name    TEXT    NOT NULL DEFAULT ''         -- of the job; '': a server before version 6 noted none
+    name    TEXT    NOT NULL DEFAULT '',        -- of the job; '': a server before version 6 noted none
+    holds   TEXT    NOT NULL DEFAULT ''         -- '': an idempotency key; of a unique key finished or started: until
+                                                -- its job is; else the timestamp until which it is held
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX keysByAge ON keys (created);
+CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
+
+-- Unique keys by job, to delete those whose job is gone.
+CREATE INDEX keysHeld ON keys (jobID) WHERE holds <> '';
 
 -- Names that nobody may take for now.
 CREATE TABLE pauses (

@@ -357,8 +357,10 @@ def _is_seen_whole(command: Command[Any]) -> bool:
 def _is_unique(command: Command[Any]) -> bool:
     """Tell whether a command may change a job of its name: perhaps a schedule, which some may not."""
     if type(command) is CreateJob:
-        return command.unique
-    return type(command) is CreateJobs and any(spec.unique for spec in command.jobs)
+        return command.unique or command.on_conflict == "replace"
+    return type(command) is CreateJobs and any(
+        spec.unique or spec.on_conflict == "replace" for spec in command.jobs
+    )
 
 
 def _renames(command: Command[Any]) -> bool:

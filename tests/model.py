@@ -17,7 +17,7 @@ from tests import model_repeat as times
 from tests.model_data import dump, keeping_mark, lost_runs, marked, merged
 from tests.model_repeat import is_cron
 from tests.model_runs import Runs
-from tests.model_table import OK, STARTED, Outcome, Refusal, Row
+from tests.model_table import OK, PENDING, STARTED, Outcome, Refusal, Row
 
 __all__ = ["Model", "Outcome", "Row"]
 
@@ -37,10 +37,44 @@ class Model(Runs):
     # --- creating and changing -------------------------------------------------------------------------
 
     def _do_CreateJob(self, command: c.CreateJob) -> Outcome:
-        return Outcome(200, "OK", {"jobID": self._create(command)})
+        job_id, created = self._create_unless_held(command)
+        return Outcome(200, "OK", {"jobID": job_id} | ({"created": created} if command.unique_key else {}))
 
     def _do_CreateJobs(self, command: c.CreateJobs) -> Outcome:
-        return Outcome(200, "OK", {"jobIDs": [self._create(spec) for spec in command.jobs]})
+        found = [self._create_unless_held(spec) for spec in command.jobs]
+        keyed = any(spec.unique_key for spec in command.jobs)
+        job_ids = {"jobIDs": [job_id for job_id, _ in found]}
+        return Outcome(200, "OK", job_ids | ({"created": [new for _, new in found]} if keyed else {}))
+
+    def _create_unless_held(self, spec: c.JobSpec) -> tuple[int, bool]:
+        """Create a job, or return the one that holds the unique key."""
+        if spec.unique_key is None:
+            return self._create(spec), True
+        parent = self.jobs.get(spec.parent_job_id)
+        mocked = parent.mocked if parent else spec.mock_request or marked(spec.data)
+        key = spec.name, mocked, spec.unique_key
+        if key in self.keys:
+            job_id, holds = self.keys[key]
+            row = self.jobs.get(job_id)
+            row = row if row and row.name == spec.name else None
+            waits = row is not None and (row.state == "QUEUED" or (row.state == "PAUSED" and row.parentJobID))
+            pending = row is not None and row.state in PENDING
+            held = {"started": waits, "finished": pending}.get(holds, holds > times.with_ms(self.now))
+            if held and spec.on_conflict == "reject":
+                raise Refusal(405, "Unique key is held")
+            if held and spec.on_conflict == "replace":
+                if row is None or not waits:
+                    raise Refusal(405, "Unique key is held")
+                row.data = spec.data if mocked == marked(spec.data) else keeping_mark(spec.data, mocked)
+                if not row.repeat:
+                    row.nextRun = str(spec.first_run or times.with_ms(self.now))
+            if held:
+                return job_id, False
+        job_id, holds = self._create(spec), spec.unique_for or "finished"
+        if isinstance(holds, int):
+            holds = times.with_ms(self.now + timedelta(seconds=holds))
+        self.keys[key] = job_id, holds
+        return job_id, True
 
     def _create(self, spec: c.JobSpec) -> int:
         next_run = spec.first_run or times.with_ms(self.now)

@@ -101,16 +101,18 @@ class Table:
         self.jobs: dict[int, Row] = {}
         self.next_job_id = self.next_run_id = 1
         self.crash_patterns: list[str] = []
+        self.keys: dict[tuple[str, bool, str], tuple[int, str]] = {}
+        """The job of each unique key, by the job's name and whether it is mocked, and how long it is held."""
         self.now = datetime.min.replace(tzinfo=UTC)
 
     def whole_or_not_at_all(self, action: Callable[[], Outcome]) -> Outcome:
         """Do something; where it is refused, put the table back as it was."""
         rows = {key: replace(row) for key, row in self.jobs.items()}
-        ids = self.next_job_id, self.next_run_id
+        ids, keys = (self.next_job_id, self.next_run_id), dict(self.keys)
         try:
             return action()
         except Refusal as refusal:
-            self.jobs, (self.next_job_id, self.next_run_id) = rows, ids
+            self.jobs, self.keys, (self.next_job_id, self.next_run_id) = rows, keys, ids
             return Outcome(refusal.code, refusal.reason)
 
     def job(self, job_id: int, run_id: int | None = None) -> Row:

@@ -317,7 +317,10 @@ KEYS_KEPT_S = 86_400
 """Time an idempotency key is remembered."""
 
 KEY_CHARS_MAX = 255
-"""Length of an idempotency key."""
+"""Length of an idempotency key or a unique key."""
+
+UNIQUE_KEY_AGE_S_MIN = 60
+"""Age at which a unique key that is no longer held is deleted: longer than any transaction takes."""
 
 IF_MATCH_CHARS_MAX = 1_000
 """Length of the entity tags in UpdateJob's ifMatch."""

@@ -119,7 +119,7 @@ def job() -> None:
     typed("overwrite", "--no-overwrite", help="With --unique: leave an existing job unchanged."),
     typed("parent_job_id", "--parent", metavar="ID|NAME", shell_complete=job_names),
     typed("mock_request", "--mock", help="A job for tests: only who asks for mocked jobs gets it."),
-    "idempotency_key",
+    *("unique_key", "unique_for", "on_conflict", "idempotency_key"),
 )
 @job_options
 @talks
@@ -129,7 +129,10 @@ def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> N
     if no_overwrite and not unique:
         raise click.UsageError("--no-overwrite has a meaning with --unique only")
     reply = session.record(asked(session, CreateJob))
-    write_one(reply, session.form, f"{'Created or updated' if unique else 'Created'} job {reply['jobID']}.")
+    words = f"{'Created or updated' if unique else 'Created'} job {reply['jobID']}."
+    if reply.get("created") == "false":
+        words = f"Job {reply['jobID']} holds the unique key, so no job was created."
+    write_one(reply, session.form, words)
 
 
 @job.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -33,7 +33,7 @@ from bedrockjobs.base.wire import (
     wire_name,
 )
 from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply, Scoping
-from bedrockjobs.commands.options import NOT_WITH_PINGS, OPTIONS, JobOptions, one_command
+from bedrockjobs.commands.options import NOT_WITH_PINGS, OPTIONS, JobOptions, one_command, whole_seconds
 from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, BAD_REPEAT, BOTH, NO_JOB, RUN_OVER
 
 RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
@@ -51,6 +51,8 @@ def _rules(schema: dict[str, Any]) -> None:
     one_command(schema)
     schema["allOf"] += [
         {"anyOf": _kinds()},
+        {"anyOf": [left_out("unique", empty=(False, "false", 0, 1, "0", "1")), left_out("uniqueKey")]},
+        {"anyOf": [left_out("uniqueFor", "onConflict"), shapes.one_of("uniqueKey")["anyOf"][0]]},
         {
             "anyOf": [
                 left_out("priority", empty=(*numbers, *map(str, numbers))),
@@ -103,6 +105,28 @@ class OwnKey(str):
         return own
 
 
+UNIQUE_UNTIL = ("finished", "started")
+"""What a job may hold its unique key until, other than for a duration."""
+
+
+def _unique_for(value: Any) -> str | int:
+    """Return one of ``UNIQUE_UNTIL``, or whole seconds."""
+    return value if value in UNIQUE_UNTIL else whole_seconds(value)
+
+
+def _unique_for_shape() -> dict[str, Any]:
+    return {"anyOf": [{"type": "string", "enum": list(UNIQUE_UNTIL)}, *shapes.duration()["anyOf"]]}
+
+
+UniqueFor = Annotated[
+    Any,
+    BeforeValidator(_unique_for),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+    Shape(_unique_for_shape),
+]
+"""``finished``, ``started``, or a duration in whole seconds."""
+
+
 class JobSpec(JobOptions):
     """One job to create."""
 
@@ -123,6 +147,13 @@ class JobSpec(JobOptions):
         Refusal(405, "Cannot create grandchildren", "The parent is a child itself."),
         Refusal(404, "Mismatched parentJobID", "`unique` found a job that has another parent, or none."),
         Refusal(405, "Key is used", "`idempotencyKey` was used for a job with another name."),
+        Refusal(402, "Malformed uniqueKey", "`uniqueKey` together with `unique`."),
+        Refusal(402, "Missing uniqueKey", "`uniqueFor` or `onConflict` without it."),
+        Refusal(
+            405,
+            "Unique key is held",
+            "`onConflict` is `reject`, or it is `replace` and the other job has started.",
+        ),
     ]
 
     name: Name = Field(description="Name of the job, 1 to 255 characters; workers ask for jobs by name.")
@@ -161,6 +192,31 @@ class JobSpec(JobOptions):
         " nothing is done; one of a run's token is that run's own.",
     )
 
+    unique_key: Key | None = Field(
+        default=None,
+        description="At most one job of this name holds this key; see `onConflict`. The answer says in"
+        " `created` whether there is a new job.",
+    )
+    unique_for: UniqueFor | None = Field(
+        default=None,
+        description="How long the job holds its `uniqueKey`: until it is `finished` (default), that is,"
+        " has ended, failed, or been cancelled or deleted; until it is `started`; or for a duration.",
+    )
+    on_conflict: Literal["ignore", "replace", "reject"] | None = Field(
+        default=None,
+        description="If another job holds the `uniqueKey`: `ignore` (default) changes nothing and answers its"
+        " jobID, `replace` also gives it this data and time unless it has started, `reject` refuses.",
+    )
+
+    @property
+    def held_key(self) -> str:
+        """Return the unique key as it is stored, for jobs that are not mocked.
+
+        The name is a part of it, so that nobody finds a job whose name they may not use. No idempotency key
+        is stored in this form, as the number of a run stands in the second place there.
+        """
+        return f"\x1funique\x1f{self.name}\x1f{self.unique_key}"
+
     @property
     def own_key(self) -> OwnKey:
         """Return the idempotency key with its owner, which is nobody unless ``owned_by`` has named one."""
@@ -184,12 +240,19 @@ class JobIDReply(Reply):
     """The job that was made or found."""
 
     job_id: int
+    created: bool | None = Field(
+        default=None, description="With `uniqueKey`: false if another job holds the key."
+    )
 
 
 class JobIDsReply(Reply):
     """The jobs that were made or found, in the order they were given."""
 
     job_ids: list[int]
+    created: list[bool] | None = Field(
+        default=None,
+        description="If a job has a `uniqueKey`: for each job false if another one holds its key.",
+    )
 
 
 class CreateJob(JobSpec, Command[JobIDReply]):

@@ -37,7 +37,7 @@ from bedrockjobs.commands.base import Parameters, Refusal
 from bedrockjobs.commands.refusals import BAD_OPTION
 
 
-def _duration(value: Any) -> int:
+def whole_seconds(value: Any) -> int:
     """Return whole seconds."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
@@ -108,7 +108,7 @@ def _lock(value: Any) -> str | bool:
 
 Duration = Annotated[
     int,
-    BeforeValidator(_duration),
+    BeforeValidator(whole_seconds),
     WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["90s", "1h30m", 60]}
     ),

@@ -180,7 +180,17 @@ class SchedulesShape:
         found = handler(core)
         if handler.mode == "validation":
             spec = handler.resolve_ref_schema(found["items"])
-            others = ("unique", "overwrite", "parentJobID", "mockRequest", "retryAfter", "idempotencyKey")
+            others = (
+                "unique",
+                "overwrite",
+                "parentJobID",
+                "mockRequest",
+                "retryAfter",
+                "idempotencyKey",
+                "uniqueKey",
+                "uniqueFor",
+                "onConflict",
+            )
             own = {name: value for name, value in spec["properties"].items() if name not in others}
             found |= {
                 "items": {

@@ -33,7 +33,7 @@ DETAIL_CHARS_MAX = 4_000
 NOT_KEPT = frozenset(
     {
         "data", "progress", "schedules", "jobs", "token", "connection", "timeout", "by", "query",
-        "idempotencyKey", "text",
+        "idempotencyKey", "uniqueKey", "text",
     }
 )  # fmt: skip
 """Parameters whose values are not kept: data of jobs, secrets (also one to be removed), what says nothing."""

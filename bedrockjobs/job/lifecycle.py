@@ -126,6 +126,11 @@ def move(job: Job, event: Event, *facts: Fact, **changes: Any) -> Job:
     return job._replace(state=target(event, job.state, *facts), run_id=0, **changes)
 
 
+def waits_to_start(job: Job) -> bool:
+    """Return whether a job waits for a worker, or, if it is a child, for its parent."""
+    return job.state == "QUEUED" or (job.state == "PAUSED" and job.parent_job_id != 0)
+
+
 # --- Quick ways ------------------------------------------------------------------------------------------
 # Most jobs are plain. These do for them what the arrows say, in the least time; a test compares the rows.
 

@@ -166,11 +166,16 @@ class TickRow(NamedTuple):
 
 
 class JobOfKey(NamedTuple):
-    """The job that an idempotency key was used for."""
+    """The job that an idempotency key was used for, or that holds a unique key."""
 
     job_id: int
     name: str
     """As it was then; empty if a server before version 6 of the schema wrote it."""
+    holds: str = ""
+    """How long a unique key is held: until its job is ``finished`` or ``started``, or until a timestamp.
+
+    Empty for an idempotency key.
+    """
 
 
 class PauseRow(NamedTuple):

@@ -56,7 +56,7 @@ class Plan:
     names: tuple[str, ...] = ()
     """Names whose jobs are all accessed: ``unique``, or a command that takes a name."""
     keys: tuple[str, ...] = ()
-    """Idempotency keys."""
+    """Idempotency keys and unique keys."""
     takes: tuple[TakeRequest, ...] = ()
     """Requested jobs."""
     creates: tuple[str, ...] = ()

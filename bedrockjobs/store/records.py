@@ -20,6 +20,7 @@ from bedrockjobs.base.config import (
     SEEN_MAX,
     STATS_KEPT_S,
     TICK_ROWS_MAX,
+    UNIQUE_KEY_AGE_S_MIN,
 )
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.name_limits import EVENTS_KEPT_S_MIN
@@ -128,6 +129,8 @@ class Records:
         """All runs up to this one have been trimmed."""
         self._cleaned = (0, 0)
         """The schedule and the run with output where cleaning continues; 0: from the start."""
+        self._unique_keys_after = 0
+        """The job up to which unique keys were checked; 0: begin again."""
         self._walk: _Walk | None = None
         """An unfinished scan of runs with retention limits."""
         self._events_after = 0
@@ -427,13 +430,13 @@ class Records:
     # --- keys --------------------------------------------------------------------------------------------
 
     def job_of_key(self, key: str, since: str) -> JobOfKey | None:
-        """Return the job that used an idempotency key after ``since``."""
+        """Return the job of a key that was stored after ``since``."""
         found = self._execute(self._sql["job_of_key"], (key, since)).fetchone()
         return None if found is None else JobOfKey._make(found)
 
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
-        """Store an idempotency key."""
-        self._execute(self._sql["put_key"], (key, job.job_id, now, job.name))
+        """Store a key."""
+        self._execute(self._sql["put_key"], (key, job.job_id, now, job.name, job.holds))
 
     # --- pauses and drains -------------------------------------------------------------------------------
 
@@ -628,6 +631,7 @@ class Records:
         now = stamp_ms(moment)
         self._execute(self._sql["trim_keys"], (after_seconds(now, -self.keys_kept_s), CLEANED_MAX))
         more = self._drop_runs(now)
+        more = self._drop_unique_keys(now) or more
         self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
         self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
         self._execute(self._sql["trim_logins"], (stamp(moment),))
@@ -708,6 +712,20 @@ class Records:
         self._execute(self._sql["trim_runs"], (self._trimmed, last))
         self._trimmed = last
         return True
+
+    def _drop_unique_keys(self, now: str) -> bool:
+        """Delete some unique keys that are no longer held; return whether there may be more of them.
+
+        A create ignores such a key, so this only frees room. On PostgreSQL, another server may give a key to
+        a new job at the same time: the age limit keeps that job's key.
+        """
+        after = self._unique_keys_after
+        last = self._execute(self._sql["next_held_keys"], (after, LOOKED_AT_MAX)).fetchone()[0]
+        if last is not None:
+            old = after_seconds(now, -UNIQUE_KEY_AGE_S_MIN)
+            self._execute(self._sql["trim_held_keys"], (after, last, old, now))
+        self._unique_keys_after = last or 0
+        return last is not None
 
     def _drop_output(self, after: int, now: str) -> int:
         """Delete expired output; return the run to continue after, or 0 at the end."""

@@ -248,17 +248,28 @@ DELETE FROM ticks WHERE jobID = ? AND tick = ?;
 DELETE FROM ticks WHERE jobID = ?;
 
 -- name: job_of_key
--- The job that an idempotency key was used for.
-SELECT jobID, name FROM keys WHERE key = ? AND created > ?;
+-- The job of an idempotency key or a unique key.
+SELECT jobID, name, holds FROM keys WHERE key = ? AND created > ?;
 
 -- name: put_key
--- Remember an idempotency key.
-INSERT INTO keys (key, jobID, created, name) VALUES (?, ?, ?, ?)
-    ON CONFLICT (key) DO UPDATE SET jobID = excluded.jobID, created = excluded.created, name = excluded.name;
+-- Store an idempotency key or a unique key.
+INSERT INTO keys (key, jobID, created, name, holds) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (key) DO UPDATE
+    SET jobID = excluded.jobID, created = excluded.created, name = excluded.name, holds = excluded.holds;
 
 -- name: trim_keys
 -- Forget old idempotency keys.
-DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE created <= ? ORDER BY created LIMIT ?);
+DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE holds = '' AND created <= ? ORDER BY created LIMIT ?);
+
+-- name: next_held_keys
+-- The last job of the next unique keys behind a job.
+SELECT max(jobID) FROM (SELECT jobID FROM keys WHERE holds <> '' AND jobID > ? ORDER BY jobID LIMIT ?) AS found;
+
+-- name: trim_held_keys
+-- Delete the unique keys of the jobs between two that are no longer held and were created before a timestamp.
+DELETE FROM keys WHERE holds <> '' AND jobID > ? AND jobID <= ? AND created <= ?
+    AND CASE WHEN holds = 'finished' OR holds = 'started'
+        THEN NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = keys.jobID) ELSE holds <= ? END;
 
 -- name: all_pauses
 -- What is paused.

@@ -171,5 +171,5 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
 -- name: use_of_keys
 -- The same of idempotency keys.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(created), '') FROM (
-    SELECT created, length(key) AS size FROM keys ORDER BY created DESC LIMIT :most
+    SELECT created, length(key) AS size FROM keys WHERE holds = '' ORDER BY created DESC LIMIT :most
 ) AS found LIMIT :limit;

@@ -44,6 +44,11 @@ def test_the_example_of_each_has_a_plan_that_says_something(kind: type[c.Command
             Plan(jobs=(3,), names=("a",), keys=("\x1f\x1fk", "k"), creates=("a",), new_jobs=1),
         ),
         (
+            c.CreateJob,
+            {"name": "a", "uniqueKey": "k"},
+            Plan(keys=("\x1funique\x1fa\x1fk",), creates=("a",), new_jobs=1),
+        ),
+        (
             c.CreateJobs,
             {"jobs": [{"name": "a"}, {"name": "b", "parentJobID": 2}]},
             Plan(jobs=(2,), creates=("a", "b"), new_jobs=2),

@@ -117,6 +117,8 @@ RECORDS_INTENDED = {
     "delete_ticks": ("ticks", "PRIMARY KEY"),
     "job_of_key": ("keys", "PRIMARY KEY"),
     "trim_keys": ("keys", "keysByAge"),
+    "next_held_keys": ("keys", "keysHeld"),
+    "trim_held_keys": ("keys", "keysHeld"),
     "trim_runs": ("runs", BY_ID),
     "next_ledger": ("ticks", "PRIMARY KEY"),
     "delete_pause": ("pauses", "PRIMARY KEY"),

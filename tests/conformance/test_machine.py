@@ -113,6 +113,29 @@ class Histories(RuleBasedStateMachine):
             overwrite=overwrite, parentJobID=parent,
         )  # fmt: skip
 
+    @rule(
+        name=st.sampled_from(["a", "b"]),
+        key=st.sampled_from(["k", "l"]),
+        until=st.sampled_from([None, "finished", "started", 60]),
+        conflict=st.sampled_from([None, "ignore", "replace", "reject"]),
+        data=DATA,
+        repeat=st.sampled_from(["", "", "FINISHED, +1 HOUR", "CRON */5 * * * *"]),
+        retry=st.sampled_from(["", "", "+1 MINUTE"]),
+        first=STAMPS,
+        parent=st.sampled_from([0, 0, 1, 2, 3]),
+        several=FLAGS,
+    )
+    def create_keyed(self, name, key, until, conflict, data, repeat, retry, first, parent, several):
+        """Create a job unless another one holds its key."""
+        spec = given(
+            name=name, uniqueKey=key, uniqueFor=until, onConflict=conflict, data=data, repeat=repeat,
+            retryAfter=retry, firstRun=first, parentJobID=parent,
+        )  # fmt: skip
+        if several:
+            self.both(c.CreateJobs, jobs=[spec, {"name": name}, spec])
+        else:
+            self.both(c.CreateJob, **spec)
+
     @rule(names=st.lists(st.tuples(NAMES, REPEATS, st.sampled_from([0, 0, 1, 2])), min_size=1, max_size=3))
     def create_several(self, names):
         """Create all or none."""

@@ -15,6 +15,9 @@ from tests.postgresql.interleaving import Stage, Story, one_by_one, orders
 
 A = c.CreateJob(name="a")
 TAKE_A = c.GetJob(name="a")
+KEYED = c.CreateJob(name="a", unique_key="k")
+KEYED_TOO = c.CreateJob(name="b", unique_key="k")
+REPLACE = c.CreateJob(name="a", unique_key="k", on_conflict="replace", data='{"by":"x"}')
 FAMILY = (
     c.CreateJob(name="p"), c.GetJob(name="p"),
     c.CreateJob(name="c", parent_job_id=1), c.CreateJob(name="d", parent_job_id=1),
@@ -53,6 +56,11 @@ TWO = [
         [],
         [[c.CreateJob(name="a", idempotency_key="k")], [c.CreateJob(name="b", idempotency_key="k")]],
     ),
+    Story("one unique key", [], [[KEYED], [KEYED]]),
+    Story("two unique keys in two orders", [], [[KEYED, KEYED_TOO], [KEYED_TOO, KEYED]]),
+    Story("a unique key and the end of its job", [KEYED, TAKE_A], [[KEYED], [c.FinishJob(job_id=1)]]),
+    Story("a unique key and the start of its job", [KEYED], [[REPLACE], [TAKE_A]], passes_over=True),
+    Story("a unique key and a deletion", [KEYED], [[REPLACE], [c.DeleteJob(job_id=1)]]),
     Story("one lock", [c.CreateJob(name="a", lock="L")] * 2, [[TAKE_A], [TAKE_A]], alike=True),
     Story("a pause and a take", [A], [[c.PauseJobs(name="a")], [TAKE_A]]),
 ]

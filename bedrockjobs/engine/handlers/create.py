@@ -8,6 +8,7 @@ from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongSt
 from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
+from bedrockjobs.commands.create import UNIQUE_UNTIL
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
 from bedrockjobs.engine.handlers import ticks
@@ -25,26 +26,32 @@ from bedrockjobs.job.rows import Job, JobOfKey
 from bedrockjobs.schedule import repeat as repeats
 
 _OPTION_FIELDS = frozenset(JobOptions.model_fields)
+_JSON = {True: "true", False: "false"}
 
 
 @handles(CreateJob, plan=plan_create)
 def create_job(context: Context, command: CreateJob) -> Answer:
     """Create a job; answers its jobID."""
-    job_id = _create(context, command, jsontext.Merging(), alone=True)
+    job_id, created = _create(context, command, jsontext.Merging(), alone=True)
     context.emit(JOB_CREATED)
+    if command.unique_key is not None:
+        return Answer(f'{{"jobID":{job_id},"created":{_JSON[created]}}}')
     return Answer(f'{{"jobID":{job_id}}}')
 
 
 @handles(CreateJobs, plan=lambda command: merged(map(plan_create, command.jobs)))
 def create_jobs(context: Context, command: CreateJobs) -> Answer:
     """Create all jobs or none; answers their jobIDs in order."""
-    merging, created = jsontext.Merging(), []
+    merging, found = jsontext.Merging(), []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
     for spec in in_turns(command.jobs):
         check_amount(context, until)
-        created.append(str(_create(context, spec, merging)))
-    context.emit(JobsCreated(len(created)))
-    return Answer(f'{{"jobIDs":[{",".join(created)}]}}')
+        found.append(_create(context, spec, merging))
+    context.emit(JobsCreated(len(found)))
+    job_ids = f'"jobIDs":[{",".join(str(job_id) for job_id, _ in found)}]'
+    if any(spec.unique_key is not None for spec in command.jobs):
+        return Answer(f'{{{job_ids},"created":[{",".join(_JSON[created] for _, created in found)}]}}')
+    return Answer(f"{{{job_ids}}}")
 
 
 def check_amount(context: Context, until: int) -> None:
@@ -53,23 +60,92 @@ def check_amount(context: Context, until: int) -> None:
         raise Unavailable("Too much data at once", "jobs: expected fewer jobs of so much data in one request")
 
 
-def _create(context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone: bool = False) -> int:
+def _create(
+    context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone: bool = False
+) -> tuple[int, bool]:
+    """Return a jobID, and False if it is that of a job which holds the unique key.
+
+    Only a new job's idempotency key is stored: a unique key makes any other request safe to repeat.
+    """
     if spec.idempotency_key is None:
-        return create(context, spec, merging, alone=alone)
+        return _create_unique(context, spec, merging, alone=alone)
     since = after_seconds(context.now_ms, -context.unit.records.keys_kept_s)
     records, key, before = context.unit.records, str(spec.own_key), spec.own_key.before
     known = records.job_of_key(key, since) or records.job_of_key(before, since)
     if known is None:
-        job_id = create(context, spec, merging, alone=alone)
-        records.put_key(key, JobOfKey(job_id, spec.name), context.now_ms)
-        return job_id
+        job_id, created = _create_unique(context, spec, merging, alone=alone)
+        if created:
+            records.put_key(key, JobOfKey(job_id, spec.name), context.now_ms)
+        return job_id, created
     name = known.name or getattr(context.unit.shown(known.job_id), "name", spec.name)
     if name != spec.name:
         raise WrongState(
             "Key is used",
             f"idempotencyKey: it was used for job {known.job_id}, {name}; expected that name, or another key",
         )
-    return known.job_id
+    return known.job_id, True
+
+
+def _create_unique(
+    context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone: bool
+) -> tuple[int, bool]:
+    """Create a job unless another one holds its unique key, as ``_create`` does."""
+    if spec.unique_key is None:
+        if spec.unique_for is not None or spec.on_conflict is not None:
+            raise BadArguments("Missing uniqueKey", "uniqueKey is required with uniqueFor and onConflict")
+        return create(context, spec, merging, alone=alone), True
+    if spec.unique:
+        raise BadArguments("Malformed uniqueKey", "uniqueKey: expected nothing together with unique")
+    records, key = context.unit.records, _held_key(context, spec)
+    known = records.job_of_key(key, "")
+    job = None
+    if known is not None:  # only a job that is to change is locked
+        job = (context.unit.job if spec.on_conflict == "replace" else context.unit.shown)(known.job_id)
+        if job is not None and job.name != known.name:  # RetryJob may give it another name
+            job = None
+    if known is not None and _is_held(context, known, job):
+        if spec.on_conflict == "replace":
+            _replace(context, spec, known, job)
+        elif spec.on_conflict == "reject":
+            raise WrongState("Unique key is held", f"uniqueKey: job {known.job_id} holds it")
+        return known.job_id, False
+    job_id = create(context, spec, merging, alone=alone)
+    holds = spec.unique_for or "finished"
+    if not isinstance(holds, str):
+        holds = after_seconds(context.now_ms, holds)
+    records.put_key(key, JobOfKey(job_id, spec.name, holds), context.now_ms)
+    return job_id, True
+
+
+def _held_key(context: Context, spec: JobSpec) -> str:
+    """Return the unique key as it is stored: a mocked job and a real one do not share it."""
+    parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
+    mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
+    return f"{spec.held_key}\x1fmocked" if mocked else spec.held_key
+
+
+def _is_held(context: Context, known: JobOfKey, job: Job | None) -> bool:
+    """Return whether a job still holds its unique key; that is decided here alone, and no end writes it."""
+    if known.holds not in UNIQUE_UNTIL:
+        return known.holds > context.now_ms
+    if job is None:
+        return False
+    return lifecycle.waits_to_start(job) if known.holds == "started" else job.state in lifecycle.PENDING
+
+
+def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) -> None:
+    """Give the job that holds a unique key other data and another time; one that repeats keeps its times."""
+    if job is None or not lifecycle.waits_to_start(job):
+        raise WrongState(
+            "Unique key is held",
+            f"uniqueKey: job {known.job_id} holds it and has started; see uniqueFor",
+        )
+    context.check_repeats(job, "uniqueKey")
+    changed = job._replace(data=keep_mark(spec.data, job))
+    if not job.repeat:
+        changed = changed._replace(next_run=stamped(spec.first_run) or context.now_ms)
+    if changed != job:
+        context.unit.save(placed_if_waiting(job, changed))
 
 
 def create(

@@ -51,10 +51,17 @@ def plan_create(spec: JobSpec) -> Plan:
     return Plan(
         jobs=(spec.parent_job_id,) if spec.parent_job_id else (),
         names=(spec.name,) if spec.unique else (),
-        keys=() if spec.idempotency_key is None else (str(spec.own_key), spec.own_key.before),
+        keys=_keys_of(spec),
         creates=(spec.name,),
         new_jobs=1,
     )
+
+
+def _keys_of(spec: JobSpec) -> tuple[str, ...]:
+    if spec.idempotency_key is None and spec.unique_key is None:
+        return ()
+    found = () if spec.idempotency_key is None else (str(spec.own_key), spec.own_key.before)
+    return found if spec.unique_key is None else (*found, spec.held_key)
 
 
 def plan_take(command: GetJob | GetJobs, limit: int) -> Plan:

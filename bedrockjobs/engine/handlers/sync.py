@@ -170,9 +170,9 @@ def _check(
         raise BadArguments("Malformed schedules", "name: expected a name once")
     if not repeats.is_cron(spec.repeat):
         raise BadArguments("Malformed repeat", "repeat: expected CRON ...")
-    if spec.unique or spec.parent_job_id or spec.mock_request or spec.retry_after:
+    if spec.unique or spec.unique_key or spec.parent_job_id or spec.mock_request or spec.retry_after:
         raise BadArguments(
-            "Malformed schedules", "expected no unique, parentJobID, mockRequest or retryAfter"
+            "Malformed schedules", "expected no unique, uniqueKey, parentJobID, mockRequest or retryAfter"
         )
     _check_repeat(context, spec.repeat, row, warn)
     if row is None and (there := context.unit.named(spec.name, 1)):

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import Literal
 
 Kind = Literal["control", "events", "key", "limits", "lock", "name", "schema", "watch"]
-"""``control``: pauses, drains, the crash list. ``events``: their numbers. ``key``: an idempotency key.
+"""``control``: pauses, drains, the crash list. ``events``: their numbers. ``key``: of CreateJob.
 ``limits``: takes of names of which so many may run at once. ``lock``: a job's. ``name``: of jobs that are to
 be unique. ``schema``: the tables themselves. ``watch``: what time asks for."""
 

@@ -49,7 +49,7 @@ class Opening:
         self.names = _all(plan.names for plan in plans)
         """Names of which the first jobs matter."""
         self.keys = _all(plan.keys for plan in plans)
-        """Idempotency keys."""
+        """Idempotency keys and unique keys."""
         self.job_ids = _all(plan.jobs for plan in plans)
         """The jobs that are named, to be locked."""
         self.ended = _all(plan.ends for plan in plans)

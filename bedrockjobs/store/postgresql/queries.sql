@@ -100,8 +100,8 @@ FROM runs LEFT JOIN LATERAL (
 );
 
 -- name: keys_ahead
--- What some idempotency keys were used for.
-SELECT key, jobID, created, name FROM keys WHERE key = ANY ($1::text[]);
+-- The jobs of some idempotency keys and unique keys.
+SELECT key, jobID, created, name, holds FROM keys WHERE key = ANY ($1::text[]);
 
 -- name: jobs_by_id
 -- Some jobs.

@@ -44,7 +44,7 @@ class PostgreSQLRecords(Records):
         self._small: dict[int, bytes | None] = {}
         """All the output of those of them that have printed little; None where one printed nothing."""
         self._keys: dict[str, tuple[JobOfKey, str] | None] = {}
-        """The job that a key was used for, and when."""
+        """The job of a key, and when the key was stored."""
 
     # --- between units -----------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class PostgreSQLRecords(Records):
             if content is not None or not last_seq:
                 self._small[run.run_id] = content
         self._keys = dict.fromkeys(keys) | {
-            key: (JobOfKey(job_id, name), created) for key, job_id, created, name in used
+            key: (JobOfKey(job_id, name, holds), created) for key, job_id, created, name, holds in used
         }
 
     # --- runs and their output ---------------------------------------------------------------------------
@@ -247,14 +247,14 @@ class PostgreSQLRecords(Records):
     # --- keys --------------------------------------------------------------------------------------------
 
     def job_of_key(self, key: str, since: str) -> JobOfKey | None:
-        """Return the job that a key was used for after ``since``."""
+        """Return the job of a key that was stored after ``since``."""
         if key not in self._keys:
             return super().job_of_key(key, since)
         used = self._keys[key]
         return used[0] if used is not None and used[1] > since else None
 
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
-        """Remember a key."""
+        """Store a key."""
         self._keys[key] = (job, now)
         super().put_key(key, job, now)
 

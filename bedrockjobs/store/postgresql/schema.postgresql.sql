@@ -162,10 +162,12 @@ CREATE TABLE keys (
     key     text   COLLATE "C" NOT NULL PRIMARY KEY,
     jobID   bigint NOT NULL,
     created text   COLLATE "C" NOT NULL,
-    name    text   COLLATE "C" NOT NULL DEFAULT ''
+    name    text   COLLATE "C" NOT NULL DEFAULT '',
+    holds   text   COLLATE "C" NOT NULL DEFAULT ''
 );
 
-CREATE INDEX keysByAge ON keys (created);
+CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
+CREATE INDEX keysHeld ON keys (jobID) WHERE holds <> '';
 
 CREATE TABLE pauses (
     pattern text COLLATE "C" NOT NULL PRIMARY KEY,

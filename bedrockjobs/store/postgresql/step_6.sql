@@ -1,7 +1,11 @@
--- From version 5 to 6: the name of the job that an idempotency key was used for, the secret that the numbers of advisory
--- locks are made with, and what failures are grouped by.
+-- From version 5 to 6: the name of the job that an idempotency key was used for, unique keys, the secret that the numbers
+-- of advisory locks are made with, and what failures are grouped by.
 
 ALTER TABLE keys ADD COLUMN name text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE keys ADD COLUMN holds text COLLATE "C" NOT NULL DEFAULT '';
+DROP INDEX keysByAge;
+CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
+CREATE INDEX keysHeld ON keys (jobID) WHERE holds <> '';
 INSERT INTO meta (key, value) VALUES ('lockSalt', gen_random_uuid()::text);
 
 ALTER TABLE jobs ADD COLUMN fingerprint text COLLATE "C" NOT NULL DEFAULT '';
