@@ -107,7 +107,7 @@ async def test_a_group_is_marked_as_seen_and_comes_back_when_it_fails_anew(site:
     await group.locator("summary").click()
     await group.get_by_role("button", name="Mark as seen").click()
     await expect(page.locator("#confirm-which")).to_have_text(
-        "Mark 2 jobs of mail/send as seen? They come back when they fail anew."
+        "Mark 2 jobs of mail/send as seen? They reappear if they fail again."
     )
     await page.locator("#confirm-yes").click()
     await expect(page.locator("#news")).to_have_text("Marked as seen: 2 jobs of mail/send.")

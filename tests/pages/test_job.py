@@ -139,7 +139,7 @@ async def test_it_is_live(site: Site, page: Page) -> None:
     run = (await site.take("a"))["runID"]
     await expect(badge).to_contain_text("RUNNING")
     await site.ask("FinishJob", jobID=job, runID=run)
-    await expect(page.locator("#job")).to_contain_text("This job is over and gone")
+    await expect(page.locator("#job")).to_contain_text("This job has ended and was removed")
     await expect(page.locator("#run-1")).to_contain_text("success")
 
 
@@ -148,7 +148,7 @@ async def test_a_job_of_which_nothing_stays_ends_before_the_eyes(site: Site, pag
     await site.open(page, f"ui/jobs/{job}")
     await site.ask("GetJob", name="a")
     await site.ask("FinishJob", jobID=job)
-    await expect(page.locator("#job")).to_contain_text("This job is over and gone")
+    await expect(page.locator("#job")).to_contain_text("This job has ended and was removed")
 
 
 async def test_the_family_is_shown(site: Site, page: Page) -> None:

@@ -142,7 +142,7 @@ async def test_a_long_search_says_how_far_it_got(
     await site.create("a", data={"to": "ann"})
     await site.ask("CreateJobs", jobs=[{"name": "a"} for _ in range(8)])
     await site.open(page, "ui/jobs?text=ann")
-    assert "it looked down to job 5" in await page.locator("#reached").inner_text()
+    assert "time limit at job 5" in await page.locator("#reached").inner_text()
     assert "None so far." in await page.locator("#jobs").inner_text()
     await check(page)
     await page.get_by_role("link", name="Next page").click()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_no_worker(site: Site, page: Page) -> None:
     await site.open(page, "ui/workers")
-    await expect(page.locator("main")).to_contain_text("No worker is there.")
+    await expect(page.locator("main")).to_contain_text("No worker is live.")
     await check(page)
 
 
