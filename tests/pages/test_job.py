@@ -317,7 +317,7 @@ async def test_only_the_end_of_a_long_output_is_shown(site: Site, page: Page) ->
     await expect(page.locator("#log")).to_contain_text("Lines up to 150 are on previous pages.")
     await page.get_by_label("Timestamps").check()
     await expect(page.locator("#line-250 .when")).to_be_visible()
-    await page.get_by_role("link", name="All of it").click()
+    await page.get_by_role("link", name="Full output").click()
     await expect(page.locator("#log .line")).to_have_count(250)
 
 
