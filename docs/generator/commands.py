@@ -15,30 +15,42 @@ from docs.generator.markdown import code, table
 _INTRO = """\
 # Commands
 
-Every command of the protocol. The same names and values count on every way in: as header lines of the
+Names and values of parameters are the same everywhere: as header lines of the
 [Bedrock protocol](protocol.md), as members of the JSON object of `POST /<Command>`, as `key=value` of
 `bedrockjobs call`, and, in snake_case, as arguments of the Python classes in `bedrockjobs`
 (`CreateJob(name=…, job_priority=…)`).
 
-`connection` and `timeout` belong to every command: see [Waiting](protocol.md#waiting). Refusals that any
-command may give (`402 Missing …`, `402 Malformed …`, limits, a full or failing server) are on the page on
-[errors](errors.md); below each command stand the ones that say something about its job."""
+Every command also has `connection` and `timeout`: see [Waiting](protocol.md#waiting). Refusals that any
+command can return (`402 Missing …`, `402 Malformed …`, limits, a full or failing server) are listed with
+the [errors](errors.md); each command lists its own.
+
+Where a command is executed:
+
+* **write**: in a transaction; answered after its commit.
+* **read**: on a read-only connection.
+* **memory**: from the registry of live workers, without a database.
+* **at once**: without a database.
+
+If the reply is lost, the clients send a **repeatable** command again."""
 
 _SHARED = ("connection", "timeout")
 
-_DONE_BY = {
-    "writer": "Done in a commit; answered after it.",
-    "reader": "Read on a read-only connection, outside the writer.",
-    "presence": "Answered from memory, which knows the live workers; touches no database by itself.",
-    "at once": "Answered at once; touches no database.",
-}
+_DONE_BY = {"writer": "write", "reader": "read", "presence": "memory", "at once": "at once"}
 
 
 def page() -> str:
     """Return the page."""
     index = table(
-        ("command", "what it does"),
-        ((f"[{kind.__name__}](#{kind.__name__.lower()})", kind.sentence()) for kind in ALL),
+        ("command", "what it does", "executed", "repeatable"),
+        (
+            (
+                f"[{kind.__name__}](#{kind.__name__.lower()})",
+                kind.sentence(),
+                _DONE_BY[kind.where],
+                "yes" if kind.repeatable else "no",
+            )
+            for kind in ALL
+        ),
     )
     return "\n\n".join([NOTE, _INTRO, index, *(_section(kind) for kind in ALL)]) + "\n"
 
@@ -46,18 +58,12 @@ def page() -> str:
 def _section(kind: type[Command[Any]]) -> str:
     parts = [f"## {kind.__name__}", kind.sentence()]
     rows = parameters(kind)
-    parts.append(
-        table(("parameter", "type", "default", "meaning"), rows)
-        if rows
-        else "It has no parameters of its own."
-    )
+    parts.append(table(("parameter", "type", "default", "meaning"), rows) if rows else "No parameters.")
     parts.append(f"**Reply:** {_reply(kind.reply)}")
-    repeat = "may be sent again" if kind.repeatable else "is not sent again"
-    parts.append(f"{_DONE_BY[kind.where]} By our clients it {repeat} where its answer was lost.")
     refusals = [(code(f"{number} {reason}"), when) for number, reason, when in kind.all_refusals()]
     if refusals:
         parts.append(table(("refusal", "when"), refusals))
-    parts.append(f"**Example:** {code(_json(kind.example.request))} is answered {_answer(kind)}.")
+    parts.append(f"**Example:** {code(_json(kind.example.request))} returns {_answer(kind)}.")
     return "\n\n".join(parts)
 
 
@@ -131,7 +137,7 @@ def _reply(kind: type[Reply]) -> str:
     required = [name for name, field in fields.items() if field.is_required()]
     listed = [_reply_part(name, properties, schema.get("$defs", {})) for name in fields if name in required]
     also = [_reply_part(name, properties, schema.get("$defs", {})) for name in fields if name not in required]
-    parts = "; where there is one: ".join(", ".join(group) for group in (listed, also) if group)
+    parts = "; optionally ".join(", ".join(group) for group in (listed, also) if group)
     return f"{_doc(kind)} {parts}."
 
 
@@ -145,7 +151,7 @@ def _doc(kind: type[Any]) -> str:
 
 
 def _answer(kind: type[Command[Any]]) -> str:
-    return code(_json(kind.example.reply)) if kind.reply.model_fields else "without a body"
+    return code(_json(kind.example.reply)) if kind.reply.model_fields else "no body"
 
 
 def _json(value: Any) -> str:

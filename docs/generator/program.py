@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -17,48 +19,71 @@ from docs.generator.markdown import code, table
 _INTRO = """\
 # Command line
 
-Results go to stdout, everything else to stderr. `-o` chooses how results are written: `table` (for people),
-`json` (one document), `jsonl` (one line a record) or `name` (the first value of each record, for scripts).
+Results go to stdout, everything else to stderr. `-o` sets the format of results: `table` (for people), `json`
+(one document), `jsonl` (one line per record) or `name` (the first value of each record, for scripts).
 
-On a terminal a table fits the width. States, ids, numbers and times are whole, long names lose their middle
-and long texts their end, and the columns that matter least are left out; a line below names them. `-o wide`
-shows everything. A pipe and a file always get everything, as aligned text.
+On a terminal a table fits the width: states, IDs, numbers and times stay complete, long names are shortened
+in the middle and long texts at the end, and less important columns are left out, with a note. `-o wide`
+shows everything, as do pipes and files.
 
 Every option of `bedrockjobs` is also an environment variable, named after its command:
 `BEDROCKJOBS_JOB_LIST_LIMIT=20` is `bedrockjobs job list --limit 20`. The options of `bedrockjobs serve`
 have their own names, listed with the [settings](settings.md); those of `bedrock-worker` begin with
-`BEDROCKJOBS_WORKER_`."""
+`BEDROCKJOBS_WORKER_`.
+
+## Common options
+
+Commands that talk to a server have these options, which their tables leave out:"""
+
+_COMMON_NOTE = "It also has the [common options](#common-options)."
+
+Row = tuple[str, str, str]
 
 
 def page() -> str:
     """Return the page."""
-    sections = [NOTE, _INTRO, *_sections(bedrockjobs, "bedrockjobs"), *_sections(worker, "bedrock-worker")]
-    return "\n\n".join(sections) + "\n"
+    commands = [*_walked(bedrockjobs, "bedrockjobs"), *_walked(worker, "bedrock-worker")]
+    counts = Counter(row for command, _ in commands for row in _rows(command))
+    common = [row for row, count in counts.items() if count > len(commands) / 2]
+    sections = [_section(command, path, common) for command, path in commands]
+    return "\n\n".join([NOTE, _INTRO, _table(common), *sections]) + "\n"
 
 
-def _sections(command: click.Command, path: str) -> list[str]:
-    found = [_section(command, path)]
-    if isinstance(command, CommandGroup):
-        found.append("One subcommand for each command of the protocol: see [commands](commands.md).")
-    elif isinstance(command, click.Group):
+def _walked(command: click.Command, path: str) -> Iterator[tuple[click.Command, str]]:
+    yield command, path
+    if isinstance(command, click.Group) and not isinstance(command, CommandGroup):
         for name, inner in command.commands.items():
-            found += _sections(inner, f"{path} {name}")
-    return found
+            yield from _walked(inner, f"{path} {name}")
 
 
-def _section(command: click.Command, path: str) -> str:
+def _section(command: click.Command, path: str, common: list[Row]) -> str:
     parts = [f"## {path}", _usage(command, path)]
     parts += _paragraphs(command.help or "")
-    own = [parameter for parameter in command.params if not isinstance(parameter, Setting)]
-    rows = [row for row in map(_row, own) if row is not None]
+    rows = _rows(command)
+    has_common = set(common) <= set(rows)
+    if has_common:
+        rows = [row for row in rows if row not in common]
     if rows:
-        parts.append(table(("option", "meaning", "default"), rows))
-    if len(own) < len(command.params):
+        parts.append(_table(rows))
+    if has_common:
+        parts.append(_COMMON_NOTE)
+    if any(isinstance(parameter, Setting) for parameter in command.params):
         parts.append("Its further options are the [settings](settings.md).")
     epilog = command.epilog
     if isinstance(epilog, str):
         parts += _paragraphs(epilog)
+    if isinstance(command, CommandGroup):
+        parts.append("One subcommand for each command of the protocol: see [commands](commands.md).")
     return "\n\n".join(part for part in parts if part)
+
+
+def _rows(command: click.Command) -> list[Row]:
+    own = [parameter for parameter in command.params if not isinstance(parameter, Setting)]
+    return [row for row in map(_row, own) if row is not None]
+
+
+def _table(rows: list[Row]) -> str:
+    return table(("option", "meaning", "default"), rows)
 
 
 def _usage(command: click.Command, path: str) -> str:
@@ -71,7 +96,7 @@ def _usage(command: click.Command, path: str) -> str:
     return f"```\n{' '.join(words)}\n```"
 
 
-def _row(parameter: click.Parameter) -> tuple[str, str, str] | None:
+def _row(parameter: click.Parameter) -> Row | None:
     if not isinstance(parameter, click.Option) or parameter.name in ("version", "help"):
         return None
     names = ", ".join(parameter.opts)

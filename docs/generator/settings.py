@@ -21,17 +21,16 @@ _INTRO = """\
 
 ## Settings
 
-What an operator may change: an option of `bedrockjobs serve`, an environment variable, or a key of the table
-`[server]` in a settings file (`--config FILE`, `BEDROCKJOBS_CONFIG`), which is the option without its dashes
-in front and with `_` for the others. An option wins over a variable, a variable over the file, the file over
-the default: see [how to configure](../how-to/configure.md). Times are typed as `90s`, `5m`, `1h30m` or as a
-number of seconds. What has a ↻ is taken from the file again on HUP; all else takes a restart."""
+Each setting is an option of `bedrockjobs serve`, an environment variable, and a key of the table `[server]`
+in a settings file (`--config FILE`, `BEDROCKJOBS_CONFIG`): the option without leading dashes and with `_`
+for `-`. Options take precedence over variables, variables over the file, the file over defaults: see
+[how to configure](../how-to/configure.md). Times are texts such as `90s`, `5m`, `1h30m`, or numbers of
+seconds. Settings with a ↻ are read again on HUP; others need a restart."""
 
 _CONSTANTS = """\
 ## Fixed limits
 
-Parts of the protocol, the same on every server. A command that goes beyond one is refused and the refusal
-names the limit."""
+Parts of the protocol, the same on every server. A command that exceeds one is refused with its name."""
 
 _UNITS = {"chars": "characters", "bytes": "bytes", "ms": "ms", "s": "s"}
 
@@ -39,7 +38,7 @@ _UNITS = {"chars": "characters", "bytes": "bytes", "ms": "ms", "s": "s"}
 def page() -> str:
     """Return the page."""
     settings = table(
-        ("option", "variable", "default", "allowed", "what it is"),
+        ("option", "variable", "default", "allowed", "meaning"),
         (
             (
                 code(option_name(name)),
@@ -52,7 +51,7 @@ def page() -> str:
         ),
     )
     constants = table(
-        ("constant", "value", "what it is, and why"),
+        ("constant", "value", "meaning and reason"),
         ((code(name), _value(name, value), reason) for name, value, reason in constants_of_config()),
     )
     return "\n\n".join([NOTE, _INTRO, settings, _CONSTANTS, constants]) + "\n"
