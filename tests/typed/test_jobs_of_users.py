@@ -12,6 +12,7 @@ from bedrock_worker.options import Options
 from bedrockjobs import (
     AsyncClient,
     CreateJob,
+    DeleteJob,
     FinishJob,
     GetJob,
     JobFailed,
@@ -24,6 +25,7 @@ from bedrockjobs import (
     QueryRun,
     ReadOutput,
     TriggerJob,
+    WrongState,
 )
 from bedrockjobs.client import addresses_of
 from bedrockjobs.testing import ServerUnderTest
@@ -102,6 +104,39 @@ async def test_scheduled_with_arguments_that_stay(server: ServerUnderTest) -> No
     runs = server.client.call(ListRuns(job_id=found.job_id)).runs
     assert [run.result for run in runs] == [{"number": 5, "result": [5, 5]}] * 2
     assert server.client.call(QueryJob(job_id=found.job_id)).state == "QUEUED"
+
+
+async def test_one_job_for_the_same_arguments(server: ServerUnderTest) -> None:
+    client = server.client
+    once = resize.using(client=client, unique=True, first_run="2026-12-01")
+    same = [once.enqueue(1), once.enqueue(1, 600), once.enqueue(width=1, day=None)]
+    assert [(each.job_id, each.created) for each in same] == [
+        (same[0].job_id, created) for created in (True, False, False)
+    ]
+    assert once.enqueue(2).created
+    many = once.enqueue_many([{"width": 1}, {"width": 3}, {"width": 3, "height": 600}])
+    assert [each.created for each in many] == [False, True, False]
+    assert (many[0].job_id, many[2].job_id) == (same[0].job_id, many[1].job_id)
+    wide = once.using(unique=("width",), on_conflict="replace")
+    first = wide.enqueue(1, 5)
+    assert first.created, "another function's key, or that of other arguments, is another key"
+    assert wide.enqueue(1, 6).job_id == first.job_id
+    assert client.call(QueryJob(job_id=first.job_id)).data == {"width": 1, "height": 6}
+    with pytest.raises(WrongState, match="Unique key is held"):
+        once.using(on_conflict="reject").enqueue(1)
+    assert once.using(unique=False).enqueue(1).created
+    assert once.using(unique_key="mine").enqueue(1).created
+    assert not once.using(unique_key="mine").enqueue(2).created
+    long = look.using(client=client, unique="args")
+    assert long.enqueue(who="a" * 500).created
+    assert not long.enqueue(who="a" * 500).created
+    assert long.enqueue(who="b" * 500).created
+    async with AsyncClient(server.address) as asking:
+        later = double.using(client=asking, unique=["number"])
+        handles = [await later.aenqueue(9), *await later.aenqueue_many([{"number": 9, "note": "x"}])]
+    assert [each.created for each in handles] == [True, False]
+    for row in client.call(ListJobs()).jobs:
+        client.call(DeleteJob(job_id=row.job_id))
 
 
 def test_the_end_of_a_job_that_nobody_knows(server: ServerUnderTest) -> None:

@@ -230,6 +230,7 @@ def test_options_are_attributes_of_create_job() -> None:
         "repeat",
         "retry_after",
         "priority",
+        "overwrite",
         "cmd",
         "argv",
         "url",
@@ -355,3 +356,20 @@ def test_the_words_on_what_json_would_change() -> None:
     ):
         with pytest.raises(WrongArguments, match=words):
             Arguments(function).to_data((value,), {})
+
+
+@pytest.mark.parametrize(
+    ("given", "names", "text"),
+    [
+        ({"b": 1, "a": "\u00e4"}, None, r'{"a":"\u00e4","b":1,"c":{"x":1,"y":0}}'),
+        ({"a": "x", "b": 2.5}, None, '{"a":"x","b":2.5,"c":{"x":1,"y":0}}'),
+        ({"a": "x", "c": {"y": 0, "x": 1}}, None, '{"a":"x","b":1,"c":{"x":1,"y":0}}'),
+        ({"a": "x", "b": 1.0}, ("b", "a"), '{"a":"x","b":1}'),
+        ({"a": "x"}, ("b",), '{"b":1}'),
+    ],
+)
+def test_one_spelling_of_the_same_arguments(given: dict[str, Any], names: Any, text: str) -> None:
+    def function(a: str, b: float = 1, c: Point = Point(1)) -> None:  # noqa: B008
+        """Take arguments."""
+
+    assert Arguments(function).canonical(given, names) == text

@@ -167,6 +167,8 @@ def test_modules_inside_a_package_count(write: Callable[[str], str], tmp_path: P
         ('@job("")\ndef f(a): pass\n', f".f: expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters"),
         ('@job("x", retires=3)\ndef f(a): pass\n', ".f: unknown option retires, @job takes timeout, backoff"),
         ('@job("x", retries=-1)\ndef f(a): pass\n', ".f: retries: expected at least 0"),
+        ('@job("x", unique=("b",))\ndef f(a): pass\n', ".f: unique: the function has no parameter b"),
+        ('@job("x", unique="a")\ndef f(a): pass\n', ".f: unique: expected True, "),
         ('@job("x", timeout="0s")\ndef f(a): pass\n', ".f: timeout: expected a duration"),
         ('@job("x", timeout=True)\ndef f(a): pass\n', ".f: timeout: expected a duration"),
         (NIGHTLY + '@cron("@daily", name=__name__ + ".nightly")\ndef f(): pass\n', "a name of its own"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
@@ -79,6 +80,36 @@ class Arguments:
             return {name: _json_of(value, Any, name) for name, value in kwargs.items()}
         return {name: _json_of(value, kind, name) for name, kind, value in self._bound(args, kwargs)}
 
+    def unique_names(self, unique: Any) -> tuple[str, ...] | None:
+        """Return the arguments that ``unique`` names, None for all; raises WrongArguments."""
+        if unique is True or unique == "args":
+            return None
+        names = tuple(unique) if isinstance(unique, list | tuple) else ()
+        if not names or not all(isinstance(name, str) for name in names):
+            raise WrongArguments('unique: expected True, "args" or names of parameters, like ("user_id",)')
+        parameters = self._signature.parameters
+        open_ended = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+        if not (self.takes_job or open_ended) and (
+            unknown := [each for each in names if each not in parameters]
+        ):
+            raise WrongArguments(f"unique: the function has no parameter {unknown[0]}")
+        return names
+
+    def canonical(self, data: Mapping[str, Any], names: tuple[str, ...] | None) -> str:
+        """Return arguments as ``to_data`` returns them in one spelling: with defaults, sorted, 1.0 as 1.
+
+        ``names`` selects some of them.
+        """
+        found = dict(data)
+        for name, parameter in self._signature.parameters.items():
+            if name not in found and parameter.default is not inspect.Parameter.empty:
+                with suppress(WrongArguments):  # a default that its own annotation refuses
+                    found[name] = _json_of(parameter.default, self._kind(parameter.annotation), name)
+        if names is not None:
+            found = {name: found[name] for name in names if name in found}
+        plain = json.loads(json.dumps(found), parse_float=_number)
+        return json.dumps(plain, sort_keys=True, separators=(",", ":"))
+
     def of_data(self, data: Mapping[str, Any], *, repeats: bool) -> dict[str, Any]:
         """Return the arguments in a job's data, converted to the annotated types; raises WrongArguments.
 
@@ -121,6 +152,11 @@ class Arguments:
             return eval(annotation, getattr(self._function, "__globals__", {}))  # noqa: S307  as Python does
         except Exception:
             return Any
+
+
+def _number(text: str) -> float | int:
+    found = float(text)
+    return int(found) if found.is_integer() else found
 
 
 def fits(value: Any, kind: Any) -> bool | None:

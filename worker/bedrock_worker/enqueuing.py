@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import update_wrapper
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 from bedrock_worker.arguments import RESULT, Arguments, WrongArguments
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from bedrockjobs.base.errors import InvalidCommand
     from bedrockjobs.client import AsyncClient, Client
-    from bedrockjobs.commands import RunReply, SyncReply, SyncSchedules
+    from bedrockjobs.commands import JobIDsReply, RunReply, SyncReply, SyncSchedules
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,11 +61,19 @@ class Options(RunOptions, total=False):
     name: str
     """The job's name, if the function's pattern matches several."""
     first_run: datetime | str
-    unique: bool
-    overwrite: bool
+    unique: bool | Literal["args"] | tuple[str, ...] | list[str]
+    """Create at most one job at a time with the same arguments: True or ``"args"``, or the names of some."""
+    unique_key: str
+    """Instead of ``unique``: at most one job of the name holds this key."""
+    unique_for: Literal["finished", "started"] | int | str
+    on_conflict: Literal["ignore", "replace", "reject"]
     parent_job_id: int
     mock_request: bool
     idempotency_key: str
+
+
+UNIQUE = ("unique_key", "unique_for", "on_conflict")
+"""Options that keep a second job from being created; a schedule has none of them, as its name is unique."""
 
 
 class _Declared(Generic[P, R]):
@@ -110,7 +119,8 @@ class _Declared(Generic[P, R]):
         from bedrockjobs.commands import CreateJob
 
         command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
-        return self.handle(self._blocking().call(command).job_id)
+        reply = self._blocking().call(command)
+        return self._handle(reply.job_id, created=reply.created is not False)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]:
         """Create a job like ``enqueue``, without blocking."""
@@ -118,7 +128,8 @@ class _Declared(Generic[P, R]):
 
         command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
         async with _asynchronous(self._client) as client:
-            return self.ahandle((await client.call(command)).job_id)
+            reply = await client.call(command)
+        return self._ahandle(reply.job_id, created=reply.created is not False)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
         """Create a job for each mapping of arguments, all or none, and return their handles.
@@ -128,17 +139,21 @@ class _Declared(Generic[P, R]):
         from bedrockjobs.commands import CreateJobs
 
         jobs = self._specs(calls)
-        found = self._blocking().call(CreateJobs(jobs=jobs)).job_ids if jobs else []
-        return [self.handle(job_id) for job_id in found]
+        if not jobs:
+            return []
+        reply = self._blocking().call(CreateJobs(jobs=jobs))
+        return [self._handle(job_id, created=created) for job_id, created in _created(reply)]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[AsyncHandle[R]]:
         """Create jobs like ``enqueue_many``, without blocking."""
         from bedrockjobs.commands import CreateJobs
 
         jobs = self._specs(calls)
+        if not jobs:
+            return []
         async with _asynchronous(self._client) as client:
-            found = (await client.call(CreateJobs(jobs=jobs))).job_ids if jobs else []
-        return [self.ahandle(job_id) for job_id in found]
+            reply = await client.call(CreateJobs(jobs=jobs))
+        return [self._ahandle(job_id, created=created) for job_id, created in _created(reply)]
 
     def schedule(self, expression: str, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedule the function with these arguments: ``schedule("0 9 * * 1-5", width=800)``.
@@ -157,11 +172,17 @@ class _Declared(Generic[P, R]):
 
     def handle(self, job_id: int) -> Handle[R]:
         """Return the handle of an existing job."""
-        return Handle(job_id, self.arguments, self._blocking)
+        return self._handle(job_id, created=False)
 
     def ahandle(self, job_id: int) -> AsyncHandle[R]:
         """Return the asyncio handle of an existing job."""
-        return AsyncHandle(job_id, self.arguments, self._client)
+        return self._ahandle(job_id, created=False)
+
+    def _handle(self, job_id: int, *, created: bool) -> Handle[R]:
+        return Handle(job_id, self.arguments, self._blocking, created=created)
+
+    def _ahandle(self, job_id: int, *, created: bool) -> AsyncHandle[R]:
+        return AsyncHandle(job_id, self.arguments, self._client, created=created)
 
     def _data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -178,7 +199,26 @@ class _Declared(Generic[P, R]):
         """Return the arguments of CreateJob for a job whose result is kept for waiters."""
         from bedrockjobs.base.config import RESULT_KEPT_S
 
-        return {"keep": RESULT_KEPT_S, **self._made_with(data)}
+        return {"keep": RESULT_KEPT_S, **self._made_with(data), **self._unique_with(data)}
+
+    def _unique_with(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of CreateJob that keep a second job from being created."""
+        from bedrockjobs.base.config import KEY_CHARS_MAX
+
+        options, unique = self._options, self._options.get("unique")
+        found = {option: options[option] for option in UNIQUE if options.get(option) is not None}
+        if "unique_key" in found or unique is None:
+            return found
+        if unique is False:
+            return {}
+        try:
+            text = self.arguments.canonical(data, self.arguments.unique_names(unique))
+        except WrongArguments as error:
+            raise _refused(self, "Malformed unique", str(error)) from None
+        key = f"{self.function.__module__}.{self.function.__qualname__}:{text}"
+        if len(key) > KEY_CHARS_MAX:
+            key = sha256(key.encode()).hexdigest()
+        return {**found, "unique_key": key}
 
     def _made_with(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of CreateJob or JobSpec."""
@@ -192,7 +232,8 @@ class _Declared(Generic[P, R]):
             raise _refused(
                 self, "Malformed name", f"name: expected one that {self.pattern} matches, got {name}"
             )
-        return {**self._options, "name": name, **({"data": data} if data else {})}
+        options = {key: value for key, value in self._options.items() if key not in ("unique", *UNIQUE)}
+        return {**options, "name": name, **({"data": data} if data else {})}
 
     def _scheduling(self, expression: str, data: dict[str, Any]) -> SyncSchedules:
         from bedrockjobs.commands import JobSpec, SyncSchedules
@@ -238,9 +279,13 @@ class AsyncJobFunction(_Declared[P, R]):
 class Handle(Generic[R]):
     """A handle to wait for a job."""
 
-    def __init__(self, job_id: int, arguments: Arguments, client: Callable[[], Client]) -> None:
+    def __init__(
+        self, job_id: int, arguments: Arguments, client: Callable[[], Client], *, created: bool = False
+    ) -> None:
         """Create the handle of a function's job."""
         self.job_id = job_id
+        self.created = created
+        """Whether this call created the job; False if another job held the unique key."""
         self._arguments, self._client = arguments, client
 
     def __repr__(self) -> str:
@@ -261,9 +306,18 @@ class Handle(Generic[R]):
 class AsyncHandle(Generic[R]):
     """A handle to wait for a job without blocking."""
 
-    def __init__(self, job_id: int, arguments: Arguments, client: Client | AsyncClient | None) -> None:
+    def __init__(
+        self,
+        job_id: int,
+        arguments: Arguments,
+        client: Client | AsyncClient | None,
+        *,
+        created: bool = False,
+    ) -> None:
         """Belong to a job of a function."""
         self.job_id = job_id
+        self.created = created
+        """Whether this call created the job; False if another job held the unique key."""
         self._arguments, self._client = arguments, client
 
     def __repr__(self) -> str:
@@ -310,6 +364,11 @@ def _result(run: RunReply, arguments: Arguments) -> Any:
         return arguments.result_of_json(None if run.result is None else run.result.get(RESULT))
     except WrongArguments as error:
         raise NoResult(f"job {run.job_id}: {error}") from None
+
+
+def _created(reply: JobIDsReply) -> Iterable[tuple[int, bool]]:
+    """Return each jobID, and whether the job is new."""
+    return zip(reply.job_ids, reply.created or [True] * len(reply.job_ids), strict=True)
 
 
 def _outcome(synced: SyncReply) -> str:

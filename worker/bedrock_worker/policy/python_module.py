@@ -184,6 +184,8 @@ def _function(declared: Declared, folder: str) -> Function:
     if unknown := options.keys() - Options.__annotations__.keys():
         known = ", ".join(["timeout", *sorted(Options.__annotations__)])
         raise ValueError(f"unknown option {min(unknown)}, @job takes {known}")
+    if unique := options.pop("unique", False):
+        arguments.unique_names(unique)
     JobSpec(**{"name": "name", **options})  # raises for a value that is none
     return Function(
         declared.module, name, declared.pattern, folder, _seconds(declared.options.get("timeout"))
