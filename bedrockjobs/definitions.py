@@ -9,20 +9,266 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import ValidationError
 
-from bedrockjobs.base.config import JSON_DEPTH_MAX
+from bedrockjobs.base.config import (
+    JSON_DEPTH_MAX,
+    SCHEDULE_FILE_CHARS_MAX,
+    TOML_KEY_PARTS_MAX,
+)
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.wire import wire_name
+from bedrockjobs.base.jsontext import toml_document
+from bedrockjobs.base.wire import command_errors, wire_name
 from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.options import JobOptions
-from bedrockjobs.definition_faults import BadDefinitions, Entry, Faults
-from bedrockjobs.definition_text import FORMATS, NOTIFY, SCHEDULES, Format, parsed
-from bedrockjobs.imports.place import Place
-from bedrockjobs.rule_definitions import rules_of
+from bedrockjobs.commands.rules import RuleSpec
+from bedrockjobs.imports import json_items
+from bedrockjobs.imports.place import Position
 from bedrockjobs.schedule import cron, repeat
+
+# What is wrong with a file of definitions: all of it at once, each with its line.
+#
+# It knows no key and no format.
+
+
+PROBLEMS_SHOWN = 100
+"""Problems of one file that are told; the others are counted. What was meant is looked for in as many."""
+
+
+class BadDefinitions(ValueError):
+    """A file cannot be read; each problem names the file, its line as far as known, the entry and the key."""
+
+    def __init__(self, *problems: str) -> None:
+        """Say each problem on a line of its own."""
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Faults:
+    """Collects what is wrong with one file."""
+
+    def __init__(self, file: str) -> None:
+        """Begin with nothing; ``file`` is what messages call it."""
+        self._file = file
+        self._found: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._found)
+
+    def add(self, what: str, line: int = 0) -> None:
+        """Note a problem and its line; 0 where nobody knows it."""
+        self._found.append((line, self.text(what, line)))
+
+    def text(self, what: str, line: int = 0) -> str:
+        """Return how a problem is told."""
+        at = f"{self._file}: line {line}: " if line else f"{self._file}: " if self._file else ""
+        return f"{at}{what}"
+
+    def check(self) -> None:
+        """Raise BadDefinitions with all that was noted, by line."""
+        if self._found:
+            texts = [text for _, text in sorted(self._found, key=lambda found: found[0])]
+            if len(texts) > PROBLEMS_SHOWN:
+                texts[PROBLEMS_SHOWN:] = [f"{self._file}: and {len(texts) - PROBLEMS_SHOWN} more"]
+            raise BadDefinitions(*texts)
+
+
+class Entry(NamedTuple):
+    """One entry of a file, which notes what is wrong with it."""
+
+    faults: Faults
+    label: str
+    """What messages call it: ``schedule backup``, or its number."""
+    place: Position | None = None
+
+    @property
+    def line(self) -> int:
+        """Return where it begins; 0 where nobody knows."""
+        return self.place.line if self.place else 0
+
+    def wrong(self, what: str, key: str = "") -> None:
+        """Note a problem; with ``key`` it has the line of this key."""
+        self.faults.add(f"{self.label}: {what}", self._line_of(key))
+
+    def text(self, what: str, *keys: str) -> str:
+        """Return how a problem is told; it has the line of the first of ``keys`` that is there."""
+        lines = (self._line_of(key) for key in keys if self.place and key in self.place.keys)
+        return self.faults.text(f"{self.label}: {what}", next(lines, self.line))
+
+    def _line_of(self, key: str) -> int:
+        return self.place.keys.get(key, self.place.line) if self.place else 0
+
+    def unknown(self, key: str, known: Iterable[str]) -> None:
+        """Note a key that means nothing here."""
+        near = get_close_matches(key, list(known), 1) if len(self.faults) < PROBLEMS_SHOWN else []
+        self.wrong(f"unknown key {key!r}{f', expected {near[0]}' if near else ''}", key)
+
+    def refused(self, error: ValidationError | CommandError, spelled: Mapping[str, str]) -> None:
+        """Note all that a class of the protocol refuses; ``spelled`` are the keys by parameter."""
+        if not isinstance(error, ValidationError):
+            self.wrong(error.detail or error.reason)
+            return
+        for parameter, refusal in command_errors(error):
+            self.wrong(refusal.detail or refusal.reason, spelled.get(parameter, parameter))
+
+
+# The text of a file of definitions, in TOML, YAML or JSON: its value, and where each entry stands.
+#
+# It bounds what reading may cost: length, depth, values. It does not know what a definition is.
+
+
+Format = Literal["toml", "yaml", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+SCHEDULES, NOTIFY = LISTS = ("schedules", "notify")
+"""The keys of the lists of which the lines are told."""
+
+_TOML = re.compile(
+    r'''(?P<skip>"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*(?:"{3,5}|\\?\Z)'''
+    r"""|\'\'\'[^']*(?:'(?!'')[^']*)*(?:'{3,5}|\Z)"""
+    r"""|"[^"\\\n]*(?:\\.[^"\\\n]*)*"?|'[^'\n]*'?|\#[^\n]*)"""
+    r"""|(?P<key>^[ \t]*[\w-]+(?=[ \t]*[=.]))"""
+    r"""|(?P<header>^[ \t]*\[{1,2}[ \t]*(?P<list>schedules|notify)[ \t]*"""
+    r"""(?:\]\]|\.(?=[ \t]*(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\])))"""
+    r"""|(?P<table>^[ \t]*\[)"""
+    r"""|(?P<open>[\[{])|(?P<close>[\]}])|(?P<dot>\.)|(?P<line>\n)|(?P<other>[=,])""",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+class Parsed(NamedTuple):
+    """What a text holds."""
+
+    value: Any
+    places: dict[str, list[Position]]
+    """Where each entry of a list stands, by the list's key; a list whose places cannot be told is empty."""
+
+
+def parsed(text: str, form: Format) -> Parsed:
+    """Read a text; raises ValueError with what is wrong with it, and its line."""
+    if len(text) > SCHEDULE_FILE_CHARS_MAX:
+        raise ValueError(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
+    if form == "toml":
+        places = _TomlPlaces().read(text)
+        return Parsed(toml_document(text), places)
+    if form == "json":
+        return Parsed(*json_items.document(text, LISTS))
+    from bedrockjobs.imports import yaml_items  # only YAML pays for loading its reader
+
+    return Parsed(*yaml_items.document(text, LISTS))
+
+
+class _TomlPlaces:
+    """Goes through a text once: for lines that Python's reader does not tell, and what it would not bear."""
+
+    def __init__(self) -> None:
+        self._line, self._depth, self._dots = 1, 0, 0
+        self._entries: dict[str, list[Position]] = {key: [] for key in LISTS}
+        """Of ``[[schedules]]``."""
+        self._tables: dict[str, list[Position]] = {key: [] for key in LISTS}
+        """Of ``[schedules.name]``."""
+        self._current: Position | None = None
+
+    def read(self, text: str) -> dict[str, list[Position]]:
+        """Return the places of entries; raises ValueError with a line."""
+        for match in _TOML.finditer(text):
+            self._take(match)
+        return {key: self._entries[key] or self._tables[key] for key in LISTS}
+
+    def _take(self, match: re.Match[str]) -> None:
+        kind, piece = match.lastgroup, match[0]
+        if kind == "dot":
+            self._dots += 1
+            if self._dots >= TOML_KEY_PARTS_MAX:
+                raise ValueError(f"line {self._line}: expected a key of at most {TOML_KEY_PARTS_MAX} parts")
+        elif kind == "skip":
+            self._line += piece.count("\n")
+        elif kind == "key":
+            if self._depth == 0 and self._current is not None:
+                self._current.keys.setdefault(piece.strip(), self._line)
+        else:
+            self._dots = 0
+            self._line += kind == "line"
+            if match["header"] is not None or kind == "table":
+                self._begin(match)
+            if kind != "line":
+                self._depth += piece.count("[") + piece.count("{") - piece.count("]") - piece.count("}")
+            if self._depth > JSON_DEPTH_MAX:
+                raise ValueError(f"line {self._line}: nested deeper than {JSON_DEPTH_MAX} levels")
+
+    def _begin(self, match: re.Match[str]) -> None:
+        """Begin a table, where this is one: inside of a value it is a list."""
+        if self._depth == 0:
+            self._current = None
+            if match["list"] is not None:
+                self._current = Position(self._line, {})
+                kept = self._tables if match[0].endswith(".") else self._entries
+                kept[match["list"]].append(self._current)
+
+
+# Rules as code: the tables ``[[notify]]`` of a file of definitions, read into what SyncRules takes.
+
+
+RULE_KEYS = {
+    "group": "groupFor",
+    **{key: wire_name(field) for field in RuleSpec.model_fields for key in (field, wire_name(field))},
+}
+"""What a rule may hold: each spelling, with the parameter that it stands for."""
+
+
+def rules_of(given: Any, places: list[Position], faults: Faults) -> tuple[list[dict[str, Any]], list[Entry]]:
+    """Read the rules of a file, and where each stands.
+
+    What is wrong with them is noted with its line, the rule and the key.
+    """
+    if not isinstance(given, list):
+        faults.add("notify: expected a list of rules")
+        return [], []
+    told = len(places) == len(given)
+    found: list[dict[str, Any]] = []
+    entries: list[Entry] = []
+    seen: dict[str, int] = {}
+    for number, rule in enumerate(given, 1):
+        label = rule.get("name") if isinstance(rule, dict) else None
+        entry = Entry(
+            faults, f"rule {label if isinstance(label, str) and label else number}",
+            places[number - 1] if told else None,
+        )  # fmt: skip
+        if not isinstance(rule, dict):
+            entry.wrong("expected its keys and values")
+            continue
+        found.append(_rule_of(rule, entry))
+        entries.append(entry)
+        if isinstance(label, str):
+            if label in seen:
+                line = seen[label]
+                entry.wrong("two have this name" + (f", the first one at line {line}" if line else ""))
+            seen.setdefault(label, entry.line)
+    return found, entries
+
+
+def _rule_of(given: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+    wire: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    for key, value in given.items():
+        name = RULE_KEYS.get(key)
+        if name is None:
+            entry.unknown(key, RULE_KEYS)
+        elif name in wire:
+            entry.wrong(f"{key}: it is given twice, in two spellings", key)
+        elif value is not None:
+            wire[name] = value
+            spelled[name] = key
+    try:
+        RuleSpec.model_validate(wire)
+    except (ValidationError, CommandError) as error:
+        entry.refused(error, spelled)
+    return wire
+
 
 __all__ = [
     "FORMATS", "BadDefinitions", "Definition", "Definitions", "Format", "definition_of", "format_of", "read",
@@ -144,7 +390,7 @@ def _check_values(document: Any, faults: Faults) -> None:
             faults.add(f"{at}expected a text, a number, true or false; put a date in quotes")
 
 
-def _schedules_of(schedules: Any, places: list[Place], faults: Faults) -> list[Definition]:
+def _schedules_of(schedules: Any, places: list[Position], faults: Faults) -> list[Definition]:
     """Read the schedules of a file; a table's keys are names."""
     if schedules is None:
         faults.add("schedules is missing: expected a list, also an empty one")

@@ -21,28 +21,24 @@ from bedrockjobs import pages as browser
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import STOP_MORE_S, TURN_S
-from bedrockjobs.base.event_loop import runner
-from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.settings_again import CERTIFICATES, READ_AGAIN, different, take_again
+from bedrockjobs.base.programs import runner
+from bedrockjobs.base.settings import CERTIFICATES, READ_AGAIN, Settings, different, take_again
 from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_OK, EXIT_USAGE, StartError, database_of
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.handlers.access import LOGINS_PER_TOKEN_MAX, TOKEN_ROWS_MAX
-from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.packer import OutputPacker
+from bedrockjobs.engine.output_compactor import OutputCompactor
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
-from bedrockjobs.observe.heartbeat import Heartbeat
-from bedrockjobs.observe.measurements import Measurements
+from bedrockjobs.observe.heartbeat import HeartbeatURL
 from bedrockjobs.observe.stalls import LoopWatch
-from bedrockjobs.observe.stats import Stats
-from bedrockjobs.protocol.connections import Connections
-from bedrockjobs.protocol.gate import caller_of
+from bedrockjobs.observe.stats import Measurements, Stats
+from bedrockjobs.protocol.authentication import caller_of
+from bedrockjobs.protocol.connections import Connections, keep_large_apart
 from bedrockjobs.protocol.listener import Listener, is_loopback
-from bedrockjobs.protocol.memory import keep_large_apart
-from bedrockjobs.protocol.proxies import Proxies
+from bedrockjobs.protocol.visitors import Proxies
 from bedrockjobs.reloading import Reloads
 from bedrockjobs.service import VERSION, Service
 from bedrockjobs.tls.contexts import BadCertificate, chosen_context
@@ -74,7 +70,7 @@ class Server:
         self._stopped = False
         self._is_wired = False
         self._tls: ssl.SSLContext | None = None
-        self._heartbeat: Heartbeat | None = None
+        self._heartbeat: HeartbeatURL | None = None
         self.reloads = Reloads()
         """What is read again on SIGHUP."""
 
@@ -132,7 +128,7 @@ class Server:
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         url = self.settings.heartbeat_url
-        self._heartbeat = Heartbeat(url, self._is_well) if url else None
+        self._heartbeat = HeartbeatURL(url, self._is_well) if url else None
         if self._heartbeat is not None:
             self._heartbeat.start()
 
@@ -187,7 +183,7 @@ class Server:
             sockets=self._sockets,
             tls=self._tls,
         )
-        self._packer = OutputPacker(self.dispatcher.submit)
+        self._packer = OutputCompactor(self.dispatcher.submit)
         listeners.add(self._packer)
         if self._tls is not None:
             self.reloads.add("certificates", self._renew_tls)
@@ -330,7 +326,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, server.reloads.begin)
     stop = asyncio.ensure_future(stopped.wait())
-    watchdog = systemd.Watchdog()
+    watchdog = systemd.SystemdWatchdog()
     start = asyncio.ensure_future(server.start())
     await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not start.done():  # a standby that is told to go, or a check that takes long

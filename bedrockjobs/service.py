@@ -16,12 +16,12 @@ from typing import Any
 
 from bedrockjobs import views as reading
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
+from bedrockjobs.base.principal import Principal, Scope
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import timestamp
 from bedrockjobs.commands import (
     ALL,
     Command,
@@ -33,19 +33,18 @@ from bedrockjobs.commands import (
     Status,
 )
 from bedrockjobs.engine.access import Access
-from bedrockjobs.engine.admission import admit
 from bedrockjobs.engine.audit import ending_repeats, is_kept
+from bedrockjobs.engine.authorization import admit
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import HANDLERS, load
-from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.submission import Note, Outcome, ReturnJobs, Submission, refusal_of
+from bedrockjobs.engine.events import Notifier
+from bedrockjobs.engine.handlers.context import HANDLERS, Answer, Context, load
+from bedrockjobs.engine.submission import InternalCommand, Outcome, RequeueUndelivered, Submission, refusal_of
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.notify.messenger import Messenger
-from bedrockjobs.notify.ways import Ways
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.notify.channels import Channels
+from bedrockjobs.notify.dispatcher import NotificationDispatcher
+from bedrockjobs.store.base import StoreError
 from bedrockjobs.views import Views
-from bedrockjobs.views.queues import Look
+from bedrockjobs.views.queues import QueueSnapshot
 from bedrockjobs.views.room import free_bytes
 
 log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class Service:
         self.settings = settings
         self._move_clock = move_clock
         self.access = access
-        self.messenger = Messenger(
+        self.messenger = NotificationDispatcher(
             self,
             _ways(settings),
             clock,
@@ -103,7 +102,7 @@ class Service:
         )
         """Sends messages of what happens."""
         access.on_first, access.write = self._end_waits, self._write
-        self._started = stamp(clock.now())
+        self._started = timestamp(clock.now())
         self._reading: dict[Submission, asyncio.Task[None]] = {}
         self.connections = 0
         """Open connections, of both protocols."""
@@ -138,7 +137,7 @@ class Service:
         """Return the room on the disk of the database; None where it is not this machine's, or not known."""
         return free_bytes(self.settings)
 
-    async def look(self) -> Look:
+    async def look(self) -> QueueSnapshot:
         """Return a look at what is queued; raises CommandError."""
         return await self.views.queues.look()
 
@@ -147,7 +146,7 @@ class Service:
         return (await self.views.beside_run(run_id))[2]
 
     def submit(
-        self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None = None
+        self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Principal | None = None
     ) -> Submission | None:
         """Do a command; ``deliver`` gets its outcome, perhaps before this returns.
 
@@ -164,7 +163,7 @@ class Service:
         return self.do(command, deliver, caller)
 
     def do(
-        self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Caller | None
+        self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Principal | None
     ) -> Submission | None:
         """Do a command that was admitted, as ``submit`` does."""
         if command.where == "writer":
@@ -197,7 +196,7 @@ class Service:
         if self.draining:
             done(Unavailable(detail="stopping"))
         else:
-            self._dispatcher.send(Note(act, done))
+            self._dispatcher.send(InternalCommand(act, done))
 
     def _end_waits(self) -> None:
         """End whatever is waited for by those who showed no token: from now on everybody needs one."""
@@ -205,7 +204,7 @@ class Service:
         for submission in list(self._reading):
             self.leave(submission)
 
-    async def call(self, command: Command[Any], caller: Caller | None = None) -> Answer:
+    async def call(self, command: Command[Any], caller: Principal | None = None) -> Answer:
         """Do a command and return its answer; raises CommandError. When cancelled, a taken job goes back."""
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -231,7 +230,7 @@ class Service:
     def undelivered(self, outcome: Outcome) -> None:
         """Put back the jobs of an answer that could not be written."""
         if isinstance(outcome, Answer) and outcome.taken:
-            self._dispatcher.send(ReturnJobs(outcome.taken))
+            self._dispatcher.send(RequeueUndelivered(outcome.taken))
 
     def now(self) -> datetime:
         """Return the server's time, which a test clock may have moved."""
@@ -270,10 +269,10 @@ class Service:
             outcome = ServerFault(detail=f"the reader failed: {type(error).__name__}")
         submission.deliver(outcome)
 
-    def _may_go_on(self, caller: Caller | None) -> bool:
+    def _may_go_on(self, caller: Principal | None) -> bool:
         return not self.access.on if caller is None else self.access.still(caller)
 
-    async def _answer(self, command: Command[Any], caller: Caller | None) -> Answer:
+    async def _answer(self, command: Command[Any], caller: Principal | None) -> Answer:
         if command.where == "reader":
             return await self.views.seen_by(caller).answer(command)
         if isinstance(command, Heartbeat) and caller is not None and caller.scope is not None:
@@ -325,7 +324,7 @@ class Service:
             "database": self.settings.shown_database,
             "pid": os.getpid(),
             "started": self._started,
-            "now": stamp(self.clock.now()),
+            "now": timestamp(self.clock.now()),
             "connections": self.connections,
             "waiting": self._dispatcher.waiting,
             "commits": self._dispatcher.commits,
@@ -337,7 +336,7 @@ _WITH_TOKENS_OF_RUNS = frozenset(kind for kind in ALL if "run_token" in kind.mod
 """Commands that may ask for tokens of the runs that they begin."""
 
 
-def _matters(caller: Caller, command: Command[Any]) -> bool:
+def _matters(caller: Principal, command: Command[Any]) -> bool:
     """Tell whether it matters to the writer who asks: for what is seen, or for what is noted."""
     grant, kind = caller.grant, type(command)
     if caller.run is not None or (not grant.whole and not _is_seen_whole(command)):
@@ -371,7 +370,7 @@ def _renames(command: Command[Any]) -> bool:
 class Waits:
     """A command that may wait, for somebody with a token: it ends when the token counts no more."""
 
-    def __init__(self, service: Service, caller: Caller) -> None:
+    def __init__(self, service: Service, caller: Principal) -> None:
         """Wait in ``service``."""
         self._service, self._caller = service, caller
         self._deliver: Callable[[Outcome], bool] = lambda _: False
@@ -402,12 +401,12 @@ class Waits:
         return False
 
 
-def _ways(settings: Settings) -> Ways:
+def _ways(settings: Settings) -> Channels:
     if settings.notify_commands and not Path(settings.notify_commands).is_dir():
         log.warning(
             "notify_commands: there is no folder %s; messages to its programs fail", settings.notify_commands
         )
-    return Ways(
+    return Channels(
         smtp=settings.smtp,
         mail_from=settings.mail_from,
         url=settings.public_url,

@@ -48,7 +48,7 @@ def watchdog_s() -> float | None:
     return limit / 1_000_000 if limit > 0 else None
 
 
-class Watchdog:
+class SystemdWatchdog:
     """Signs of life from the event loop: a loop that stands still gives none."""
 
     def __init__(self) -> None:

@@ -18,10 +18,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
-from bedrockjobs.base.clock import StandingClock
-from bedrockjobs.base.duration import WORDS, seconds_of
+from bedrockjobs.base.clock import WORDS, StandingClock, seconds_of
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamp_ms
+from bedrockjobs.base.wire import moment_of, timestamp_ms
 from bedrockjobs.client import Client
 from bedrockjobs.commands import AdvanceClock
 from bedrockjobs.server import Server
@@ -97,7 +96,7 @@ class ServerUnderTest:
         """Move the clock to a moment as ``advance`` does; without a zone it is UTC. Raises ValueError."""
         target = _moment(moment)
         if target < self.now:
-            raise ValueError(f"moment: expected one from {stamp_ms(self.now)} on, got {moment!r}")
+            raise ValueError(f"moment: expected one from {timestamp_ms(self.now)} on, got {moment!r}")
         return self._move(target)
 
     def next(self) -> datetime | None:
@@ -107,7 +106,7 @@ class ServerUnderTest:
         return after if self.now > before else None
 
     def _move(self, target: datetime) -> datetime:
-        self.client.call(AdvanceClock(to=stamp_ms(target)))
+        self.client.call(AdvanceClock(to=timestamp_ms(target)))
         return self.now
 
     def _run(self) -> None:

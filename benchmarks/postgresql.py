@@ -27,10 +27,9 @@ from results import table, verdict, write_machine, write_section
 from served import Served
 
 from bedrockjobs.commands import GetJob
-from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import plan_of
-from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.engine.handlers.context import Answer, Context, plan_of
 from bedrockjobs.engine.unit import perform
+from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 
 CLIENTS = (64, 256)
@@ -120,10 +119,10 @@ class Bench:
         """Queue jobs, and let some clients take and finish them by tens."""
         with psycopg.connect(self.database.url, autocommit=True) as connection:
             connection.execute(
-                "INSERT INTO bedrockjobs.jobs (created, jobID, state, name, nextRun) SELECT stamp,"
-                " nextval('bedrockjobs.jobIDs'), 'QUEUED', 'queue/' || n %% %s, stamp FROM"
+                "INSERT INTO bedrockjobs.jobs (created, jobID, state, name, nextRun) SELECT timestamp,"
+                " nextval('bedrockjobs.jobIDs'), 'QUEUED', 'queue/' || n %% %s, timestamp FROM"
                 " generate_series(1, %s) AS n, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')"
-                " AS stamp",
+                " AS timestamp",
                 (min(clients, load.NAMES), DRAINS[clients]),
             )
             figure = self.lifecycles("PostgreSQL", clients, "drain_batch")
@@ -246,7 +245,7 @@ def backlog(directory: Path, rows: int) -> str:
             for number in range(UNITS):
                 commands = [GetJob(name=names.format(f"{number * 7919 % NAMES:05d}"))] * count
                 begun = time.perf_counter()
-                context = Context(engine.begin(map(plan_of, commands)), "document", Nobody())
+                context = Context(engine.begin(map(plan_of, commands)), "document", NoWorkers())
                 outcomes = [perform(context, command) for command in commands]
                 engine.commit()
                 took.append((time.perf_counter() - begun) * 1000)

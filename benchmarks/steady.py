@@ -35,7 +35,7 @@ from results import table, verdict, write_machine, write_section
 from served import Served
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import timestamp
 
 SIZES = (1_000, 1_000_000)
 CONNECTIONS = 4
@@ -188,7 +188,7 @@ def make_old(path: Path, cleanings: int) -> None:
         database.execute("BEGIN")
         for cleaning in range(cleanings):
             made = begun + timedelta(seconds=int(HOUR) * cleaning)
-            rows = ((f"key {cleaning} {number}", number, stamp(made)) for number in range(OLD))
+            rows = ((f"key {cleaning} {number}", number, timestamp(made)) for number in range(OLD))
             database.executemany("INSERT INTO keys (key, jobID, created) VALUES (?, ?, ?)", rows)
         database.execute("COMMIT")
 

@@ -134,9 +134,9 @@ def measure(directory: Path, way: Way, jobs: int, checkout: Path | None = None) 
         worker_s, log = run_worker(folder, server.port, way, checkout)
         server_s = server.cpu_s() - before_s
     found = _STAMP.findall(log)
-    stamps = [(what, datetime.fromisoformat(stamp.replace(",", "."))) for stamp, what in found]
-    done = sum(what == "reported" for what, _ in stamps)
-    took_s = (stamps[-1][1] - stamps[0][1]).total_seconds()
+    timestamps = [(what, datetime.fromisoformat(timestamp.replace(",", "."))) for timestamp, what in found]
+    done = sum(what == "reported" for what, _ in timestamps)
+    took_s = (timestamps[-1][1] - timestamps[0][1]).total_seconds()
     return Outcome(done / took_s, (worker_s - start_s) * 1e3 / done, server_s * 1e3 / done)
 
 

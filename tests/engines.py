@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.effort import PROFILE
 from tests.postgresql.cluster import CLUSTER, SCHEMA, emptied
@@ -146,13 +146,13 @@ class Schemas:
         That a server worked just now stays true, however far the date moves: time passes with it.
         """
         moved = f"interval '{date_s - leases_s} seconds'"
-        now = stamp_ms(before)
+        now = timestamp_ms(before)
         begun = f"coalesce(nullif(least(beat, '{now}'), ''), '{now}')::timestamp"
         sql = f"""
             SET search_path = {schema_of(database)};
-            UPDATE runs SET beat = {_stamp(f"{begun} + {moved}")} WHERE status = 'running';
-            UPDATE workers SET until = {_stamp(f"until::timestamp + {moved}")};
-            UPDATE meta SET value = {_stamp(f"value::timestamp + interval '{date_s} seconds'")}
+            UPDATE runs SET beat = {_timestamp(f"{begun} + {moved}")} WHERE status = 'running';
+            UPDATE workers SET until = {_timestamp(f"until::timestamp + {moved}")};
+            UPDATE meta SET value = {_timestamp(f"value::timestamp + interval '{date_s} seconds'")}
                 WHERE key = 'seen';
         """
         await asyncio.to_thread(CLUSTER.do, sql)
@@ -187,7 +187,7 @@ def _columns_of(schema: str) -> dict[str, str]:
     return dict(found)
 
 
-def _stamp(sql: str) -> str:
+def _timestamp(sql: str) -> str:
     return f"to_char({sql}, 'YYYY-MM-DD HH24:MI:SS.MS')"
 
 

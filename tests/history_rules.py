@@ -15,7 +15,7 @@ PENDING = frozenset({"QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"})
 RUNS = frozenset({"RUNNING", "RUNQUEUED"})
 
 EARLY_S = 0.002
-"""How much earlier than its retryAfter a job may come back: stamps are cut to milliseconds."""
+"""How much earlier than its retryAfter a job may come back: timestamps are cut to milliseconds."""
 
 STATES_MAX = 200_000
 """Positions the search looks at in one family before it gives up, which counts as a fault."""

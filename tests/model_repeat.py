@@ -117,9 +117,9 @@ def _moved_once(moment: datetime, step: str) -> datetime:
 
 
 def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetime) -> str | None:
-    """Return the stamp at which a repeat comes round, None where that is no date.
+    """Return the timestamp at which a repeat comes round, None where that is no date.
 
-    ``scheduled`` and ``started`` are stamps, ``started`` perhaps empty; ``now`` is the moment of the finish.
+    ``scheduled`` and ``started`` are timestamps, ``started`` may be empty; ``now`` is when it finished.
     """
     if is_cron(text):
         return _next_tick(text, now)
@@ -175,21 +175,21 @@ def _short_period(steps: list[str]) -> timedelta | None:
     return total if timedelta() < total < _SHORT else None
 
 
-def moment_of(stamp: str) -> datetime:
-    """Return the moment of a stamp."""
-    return datetime.fromisoformat(stamp).replace(tzinfo=UTC)
+def moment_of(timestamp: str) -> datetime:
+    """Return the moment of a timestamp."""
+    return datetime.fromisoformat(timestamp).replace(tzinfo=UTC)
 
 
 def whole(moment: datetime) -> str:
-    """Return a stamp in whole seconds."""
+    """Return a timestamp in whole seconds."""
     return moment.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
 
 
 def with_ms(moment: datetime) -> str:
-    """Return a stamp with milliseconds."""
+    """Return a timestamp with milliseconds."""
     return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
 def exact(moment: datetime) -> str:
-    """Return a stamp with milliseconds where there are any."""
+    """Return a timestamp with milliseconds where there are any."""
     return with_ms(moment) if moment.microsecond >= 1000 else whole(moment)

@@ -197,7 +197,7 @@ class Table:
         return following
 
     def later(self, text: str) -> str:
-        """Return the stamp that lies a retryAfter or a delay after now."""
+        """Return the timestamp that lies a retryAfter or a delay after now."""
         try:
             moment = times.moved(self.now, times.modifiers(text, repeat=False))
         except times.Malformed:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bedrockjobs.base.json_limits import toml_document
+from bedrockjobs.base.jsontext import toml_document
 
 VARIABLE = "BEDROCKJOBS_CONFIG"
 """The environment variable that names the file."""

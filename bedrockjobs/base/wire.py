@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from bedrockjobs.base import json_limits, jsontext, shapes
+from bedrockjobs.base import json_schemas, jsontext
 from bedrockjobs.base.config import (
     DATA_BYTES_MAX,
     JOB_ID_MAX,
@@ -31,8 +31,56 @@ from bedrockjobs.base.config import (
     WHOLE_MAX,
 )
 from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError, InvalidCommand
-from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.words import bound_in_words
+from bedrockjobs.base.json_schemas import Shape
+
+# What a person reads for some words of the wire and of pydantic: the same wherever they are read.
+
+
+CALLED = {"frozen": "lost", "PAUSED": "waiting for children", "fired": "ran"}
+"""Words of the wire, with what they are called."""
+
+_MEANT = {words: word for word, words in CALLED.items()}
+
+
+def called(word: str) -> str:
+    """Return what a state, a status or an outcome is called."""
+    return CALLED.get(word, word)
+
+
+def meant(words: str) -> str:
+    """Return the word of the wire that is called so."""
+    return _MEANT.get(words.lower(), words)
+
+
+def one_slip(given: str, known: str) -> bool:
+    """Tell whether two names differ by one character: added, left out, replaced, or swapped with the next."""
+    if abs(len(given) - len(known)) > 1 or len(set(given) ^ set(known)) > 2:
+        return False
+    start = _common(given, known)
+    end = _common(given[start:][::-1], known[start:][::-1])
+    left, right = given[start : len(given) - end], known[start : len(known) - end]
+    return max(len(left), len(right)) <= 1 or (len(left) == 2 and left == right[::-1])
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of the longest common beginning."""
+    both = zip(one, other, strict=False)
+    return next((at for at, (left, right) in enumerate(both) if left != right), min(len(one), len(other)))
+
+
+_BOUNDS = {
+    "greater than or equal to": "at least", "less than or equal to": "at most",
+    "greater than": "more than", "less than": "less than",
+}  # fmt: skip
+
+
+def bound_in_words(message: str) -> str:
+    """Return what pydantic says of a value, as it stands behind ``expected``: ``at least 1``."""
+    message = message.removeprefix("Input should be ")
+    for said, words in _BOUNDS.items():
+        if message.startswith(said):
+            return message.replace(said, words, 1)
+    return message
 
 
 @lru_cache(maxsize=1_024)  # more than there are fields; it is asked for each field that is sent
@@ -73,7 +121,7 @@ class Escaped(str):
         """Return the value, or the text as sent where only that is JSON."""
         for text in (str(self), self.sent):
             try:
-                json_limits.check(text)
+                jsontext.check(text)
             except ValueError:
                 continue
             return text
@@ -84,29 +132,29 @@ class Escaped(str):
 
 
 SECONDS = len("2026-11-21 03:29:56")
-"""How much of a stamp are whole seconds."""
+"""How much of a timestamp are whole seconds."""
 
 
-def stamp(moment: datetime) -> str:
+def timestamp(moment: datetime) -> str:
     """Return a moment as the database and the wire have it: ``2026-11-21 03:29:56``."""
     return moment.isoformat(" ", "seconds")[:SECONDS]
 
 
-def stamp_ms(moment: datetime) -> str:
+def timestamp_ms(moment: datetime) -> str:
     """Return a moment with milliseconds: ``2026-11-21 03:29:56.332``."""
     return moment.isoformat(" ", "milliseconds")[:23]
 
 
 def after_seconds(moment: str, seconds: float) -> str:
-    """Return the stamp some seconds after another; the end of time where there is no such date."""
+    """Return the timestamp some seconds after another; the end of time where there is no such date."""
     try:
-        return stamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
+        return timestamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
     except OverflowError:
         return "9999-12-31 23:59:59"
 
 
 def moment_of(text: str) -> datetime:
-    """Return the aware UTC datetime of a stored stamp."""
+    """Return the aware UTC datetime of a stored timestamp."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
@@ -115,7 +163,7 @@ _DEFAULTS = (datetime(2000, 1, 1), datetime(2005, 6, 15))
 
 
 @lru_cache(maxsize=1024)
-def _stored_stamp(text: str) -> str:
+def _stored_timestamp(text: str) -> str:
     if _PLAIN_STAMP.fullmatch(text):
         datetime.fromisoformat(text)  # raises for 31 February
         return text if len(text) > 10 else f"{text} 00:00:00"
@@ -128,11 +176,11 @@ def _stored_stamp(text: str) -> str:
     if one != other:
         raise ValueError("the year, the month or the day is missing")
     moment = one.astimezone(UTC) if one.tzinfo else one
-    return stamp_ms(moment) if moment.microsecond else stamp(moment)
+    return timestamp_ms(moment) if moment.microsecond else timestamp(moment)
 
 
 def stamped(moment: str | datetime | None) -> str:
-    """Return the moment in a command, which is a stamp there whatever it was given as; empty for none."""
+    """Return the moment in a command, which is a timestamp there whatever it was given as; empty for none."""
     return cast("str", moment or "")
 
 
@@ -143,10 +191,10 @@ def _timestamp(value: Any) -> str:
     """
     if isinstance(value, datetime):
         moment = value.astimezone(UTC) if value.tzinfo else value
-        return stamp_ms(moment) if moment.microsecond else stamp(moment)
+        return timestamp_ms(moment) if moment.microsecond else timestamp(moment)
     if isinstance(value, str) and len(value) <= 100:
         try:
-            return _stored_stamp(value.strip())
+            return _stored_timestamp(value.strip())
         except (ValueError, OverflowError, Warning):
             pass
     raise PydanticCustomError(
@@ -342,13 +390,13 @@ Name = Annotated[
     str,
     Field(min_length=1, max_length=NAME_CHARS_MAX),
     BeforeValidator(one_line),
-    Shape(shapes.name, "Name"),
+    Shape(json_schemas.name, "Name"),
 ]
 Key = Annotated[
     str,
     Field(min_length=1, max_length=KEY_CHARS_MAX),
     BeforeValidator(one_line),
-    Shape(shapes.key),
+    Shape(json_schemas.key),
 ]
 OneLine = Annotated[str, Field(pattern=LINE)]
 """A text like a name: of a worker, a host, a source, a person."""
@@ -358,33 +406,36 @@ Printed = Annotated[str, BeforeValidator(_readable)]
 """What a program printed: a run is not to fail for a byte of it."""
 Script = Annotated[str, Field(pattern=SCRIPT)]
 """A command."""
-JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), Shape(shapes.job_id)]
+JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), Shape(json_schemas.job_id)]
 JobIDs = Annotated[
     list[int], BeforeValidator(_job_ids), WithJsonSchema({"type": "array", "items": {"type": "integer"}})
 ]
-Whole = Annotated[int, BeforeValidator(_whole), shapes.WholeShape()]
-Boolean = Annotated[bool, BeforeValidator(_boolean), Shape(shapes.boolean)]
-OnlyTrue = Annotated[bool, BeforeValidator(_only_true), Shape(shapes.only_true)]
+Whole = Annotated[int, BeforeValidator(_whole), json_schemas.WholeShape()]
+Boolean = Annotated[bool, BeforeValidator(_boolean), Shape(json_schemas.boolean)]
+OnlyTrue = Annotated[bool, BeforeValidator(_only_true), Shape(json_schemas.only_true)]
 Priority = Annotated[
     int,
     BeforeValidator(_priority),
     WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}),
-    Shape(lambda: shapes.choice(sorted(PRIORITIES))),
+    Shape(lambda: json_schemas.choice(sorted(PRIORITIES))),
 ]
-if TYPE_CHECKING:  # what may be given; what is kept is the stamp, see ``stamped``
+if TYPE_CHECKING:  # what may be given; what is kept is the timestamp, see ``stamped``
     Timestamp = str | datetime
 else:
     Timestamp = Annotated[
-        str, BeforeValidator(_timestamp), WithJsonSchema(_STAMP_SCHEMA), Shape(shapes.timestamp, "Timestamp")
+        str,
+        BeforeValidator(_timestamp),
+        WithJsonSchema(_STAMP_SCHEMA),
+        Shape(json_schemas.timestamp, "Timestamp"),
     ]
-Repeat = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(shapes.repeat, "Repeat")]
-RetryAfter = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(shapes.retry_after, "RetryAfter")]
+Repeat = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(json_schemas.repeat, "Repeat")]
+RetryAfter = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(json_schemas.retry_after, "RetryAfter")]
 JSONObject = Annotated[
     Any,
     Spliced(),
     BeforeValidator(_json_object),
     WithJsonSchema(_OBJECT_SCHEMA),
-    Shape(shapes.json_object),
+    Shape(json_schemas.json_object),
 ]
 """A JSON object: a mapping or its text going in, always its text (str) coming out."""
 

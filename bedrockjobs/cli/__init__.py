@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.command_line import unknown_option
+from bedrockjobs.base.programs import unknown_option
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import output_written
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
@@ -92,7 +92,7 @@ def _found(place: str) -> Any:
     return getattr(import_module(f"{__name__}.{module}"), name)
 
 
-class Program(Group):
+class RootCommand(Group):
     """The root command: an interrupt ends it with 130, as a shell expects, and lost output with 74."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -144,7 +144,7 @@ Completion of the shell (also zsh_source, fish_source):
 
 
 @click.group(
-    cls=Program,
+    cls=RootCommand,
     commands=Commands(),
     epilog=EPILOG,
     context_settings={

@@ -9,13 +9,13 @@ import click
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli.database import told
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
 from bedrockjobs.cli.places import file_named, is_url, schema_option
 from bedrockjobs.cli.session import Refusal, Session, built, pass_session, record_of, records_in, talks
-from bedrockjobs.cli.values import Given, current_user, since_option, since_stamp
+from bedrockjobs.cli.values import Given, current_user, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, listing, takes, typed
 from bedrockjobs.commands import Command, CreateToken, ListAudit, ListTokens, RevokeToken, RotateToken
 
@@ -97,7 +97,7 @@ def _done(session: Session, kind: type[Command[Any]], database: str | None, sche
     if database is None:
         return record_of(session.ask(asked(session, kind, by=current_user())))
     if isinstance(values.get("expires"), timedelta):  # no server is there whose clock counts
-        values["expires"] = stamp(SystemClock().now() + values["expires"])
+        values["expires"] = timestamp(SystemClock().now() + values["expires"])
     command = asked(session, kind, by=current_user())
     from bedrockjobs.databases.by_hand import do_on_file, do_on_postgresql
 
@@ -143,7 +143,7 @@ def audit(session: Session, /, since: Given | None, limit: int, **_: Any) -> Non
 
     Schedules come with their state before and after: see -o json.
     """
-    begin = None if since is None else since_stamp(since, session.now())
+    begin = None if since is None else since_timestamp(since, session.now())
     command = built(ListAudit, {**given(session, ListAudit), "since": begin, "limit": limit})
     found: list[Record] = records_in(session.record(command)["entries"])
     if session.form == "table":

@@ -11,7 +11,7 @@ import click
 from bedrockjobs.cli.difference import attributes_added, attributes_changed, rule_added, rule_changed
 from bedrockjobs.cli.lookup import literal
 from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many, write_one
-from bedrockjobs.cli.plan import CHANGES, Plan, Wanted
+from bedrockjobs.cli.plan import CHANGES, SyncPlan, Wanted
 from bedrockjobs.cli.session import REFUSED, Session, built, interactive, pass_session, records_in, talks
 from bedrockjobs.cli.values import read_source
 from bedrockjobs.cli.verbs import takes
@@ -200,14 +200,14 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
     _write(session, done, [sentence for plan in done for sentence in plan.sentences()])
 
 
-def _planned(session: Session, wanted: Wanted) -> Plan:
+def _planned(session: Session, wanted: Wanted) -> SyncPlan:
     schedules = session.record(built(SyncSchedules, wanted.schedules_command(dry_run=True)))
     if wanted.rules is None:
-        return Plan(wanted, schedules)
-    return Plan(wanted, schedules, session.record(built(SyncRules, wanted.rules_command(dry_run=True))))
+        return SyncPlan(wanted, schedules)
+    return SyncPlan(wanted, schedules, session.record(built(SyncRules, wanted.rules_command(dry_run=True))))
 
 
-def _done(session: Session, plan: Plan) -> Plan:
+def _done(session: Session, plan: SyncPlan) -> SyncPlan:
     """Make it so, and return what was changed."""
     wanted, added = plan.wanted, plan.names("added")
     for definition in wanted.schedules:
@@ -218,13 +218,13 @@ def _done(session: Session, plan: Plan) -> Plan:
     rules = None
     if wanted.rules is not None:
         rules = session.record(built(SyncRules, wanted.rules_command(dry_run=False)))
-    return Plan(wanted, schedules, rules)
+    return SyncPlan(wanted, schedules, rules)
 
 
 # --- what is shown -----------------------------------------------------------------------------------------
 
 
-def _write(session: Session, plans: list[Plan], sentences: Iterable[str]) -> None:
+def _write(session: Session, plans: list[SyncPlan], sentences: Iterable[str]) -> None:
     """Write what was done: a sentence each, or one document."""
     if session.form == "table":
         for sentence in sentences:
@@ -237,7 +237,7 @@ def _write(session: Session, plans: list[Plan], sentences: Iterable[str]) -> Non
         write_many([{"source": plan.wanted.source, **plan.record()} for plan in plans], session.form)
 
 
-def _show(session: Session, plans: list[Plan]) -> None:
+def _show(session: Session, plans: list[SyncPlan]) -> None:
     if session.form != "table":
         _write(session, plans, ())
         return
@@ -245,18 +245,18 @@ def _show(session: Session, plans: list[Plan]) -> None:
         _show_lines(session, plan, err=False, titled=len(plans) > 1)
 
 
-def _show_names(plans: list[Plan]) -> None:
+def _show_names(plans: list[SyncPlan]) -> None:
     for plan in plans:
         for key, _, _ in CHANGES:
             for name in (*plan.names(key), *plan.rule_names(key)):
                 click.echo(printable(name))
 
 
-def _what(plans: list[Plan]) -> str:
+def _what(plans: list[SyncPlan]) -> str:
     return "schedules" if all(plan.rules is None for plan in plans) else "schedules and rules"
 
 
-def _same(plan: Plan) -> str:
+def _same(plan: SyncPlan) -> str:
     words = _number(len(plan.names("unchanged")), "schedule")
     return (
         words if plan.rules is None else f"{words} and {_number(len(plan.rule_names('unchanged')), 'rule')}"
@@ -267,7 +267,7 @@ def _number(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _show_lines(session: Session, plan: Plan, *, err: bool, titled: bool) -> None:
+def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) -> None:
     """Write a line for each schedule and rule that would change, and below it all that changes of it."""
     if titled:
         click.echo(styled(f"{printable(plan.wanted.source)}:", err=err, bold=True), err=err)

@@ -27,7 +27,7 @@ from bedrockjobs.cli.session import (
     interactive,
     records_in,
 )
-from bedrockjobs.cli.values import Given, since_option, since_stamp
+from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
 
@@ -121,7 +121,7 @@ def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None
     """Return what tells whether a job is chosen; None where its name and state, as asked for, say all."""
     if choice.since is None and not choice.tags and choice.text is None:
         return None
-    since = since_stamp(choice.since, session.now()) if choice.since is not None else ""
+    since = since_timestamp(choice.since, session.now()) if choice.since is not None else ""
     return lambda job: _fits(job, choice, since)
 
 

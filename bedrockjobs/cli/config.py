@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.duration import days_text
+from bedrockjobs.base.clock import days_text
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bedrockjobs.base.background import give_way
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.output import write_one
 from bedrockjobs.cli.places import database_named, file_named, is_url, schema_option
 from bedrockjobs.cli.session import FAILED, REFUSED, UNAVAILABLE, Failure, Session, answers, pass_session
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.store import schema
+from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs
-from bedrockjobs.store.faults import StoreError
-from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
-from bedrockjobs.store.plain_file import PlantedFile
+from bedrockjobs.store.files import DatabaseLock, Lost, Owned, UnsafeFile
 from bedrockjobs.store.transfer import (
     BadName,
     BadRows,
@@ -37,7 +36,7 @@ from bedrockjobs.store.transfer import (
 )
 
 if TYPE_CHECKING:
-    from bedrockjobs.store.postgresql.moving import Database
+    from bedrockjobs.store.postgresql.transfer import TransferDatabase
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,7 +59,7 @@ def told(file: str = "database") -> Iterator[None]:
         yield
     except BadName as error:
         raise click.UsageError(str(error)) from None
-    except (TransferError, Owned, Lost, PlantedFile, schema.SchemaError) as error:
+    except (TransferError, Owned, Lost, UnsafeFile, schema.SchemaError) as error:
         for complaint in error.complaints if isinstance(error, BadRows) else ():
             click.echo(complaint, err=True)
         raise Failure(str(error), REFUSED) from None
@@ -141,8 +140,8 @@ def backup(session: Session, file: Path, database: str | None, force: bool, sche
     )
 
 
-def _copy_of(source: Database, file: Path, force: bool) -> Copy:
-    from bedrockjobs.store.postgresql.moving import copy_to_file  # it needs the driver
+def _copy_of(source: TransferDatabase, file: Path, force: bool) -> Copy:
+    from bedrockjobs.store.postgresql.transfer import copy_to_file  # it needs the driver
 
     with progress_bar(f"Copying {source.place}") as progress:
         return copy_to_file(source, file, overwrite=force, progress=progress)

@@ -19,7 +19,7 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamp
+from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.cli.finding import Finding, Level
 from bedrockjobs.cli.lookup import paged
@@ -32,13 +32,14 @@ from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import ListSchedules, Overview, Status, ValidateSchedule
 from bedrockjobs.schedule.cron import next_tick
 from bedrockjobs.store import inspection, schema
+from bedrockjobs.store.files import owner_of
 from bedrockjobs.store.transfer import TransferError
 from bedrockjobs.views.room import ROOM_LOW_BYTES, WHEN_FULL
 
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 CLOCK_WARN_S, CLOCK_FAIL_S = 2.0, 60.0
-"""Differences of two clocks: stamps are whole seconds; schedules are by the minute."""
+"""Differences of two clocks: timestamps are whole seconds; schedules are by the minute."""
 
 ROOM_FAIL_BYTES = 64 * 1024**2
 """Room on the disk that is hardly any: a few write-ahead logs."""
@@ -99,7 +100,7 @@ def check_server(session: Session, server: Server) -> Iterator[Finding]:
 def check_clock(server: Server) -> Iterator[Finding]:
     """Compare the server's clock with this machine's."""
     apart_s = (moment_of(server.status["now"]) - server.asked).total_seconds()
-    off_s = max(abs(apart_s) - server.took_s - 1, 0)  # its stamp is cut to a second
+    off_s = max(abs(apart_s) - server.took_s - 1, 0)  # its timestamp is cut to a second
     words = f"the server's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
     advice = "let NTP set both clocks (timedatectl set-ntp true); not where it is a --test-clock"
     if off_s >= CLOCK_FAIL_S:
@@ -133,7 +134,7 @@ def check_zones(session: Session) -> Iterator[Finding]:
             continue
         told = [str(tick) for tick in jsontext.parse(reply["next"])]
         try:
-            here = [stamp(tick) for tick in _ticks_here(zone, told)]
+            here = [timestamp(tick) for tick in _ticks_here(zone, told)]
         except ValueError:
             continue  # this machine does not have the zone, and nothing runs by its rules
         if here != told:
@@ -184,7 +185,7 @@ def check_schema(path: Path) -> Iterator[Finding]:
     if found.journal_mode != "wal":
         words = f"the journal mode is {found.journal_mode}, not wal"
         yield Finding("warn", "schema", words, "start the server, which sets it")
-    if found.seen > stamp(SystemClock().now()):
+    if found.seen > timestamp(SystemClock().now()):
         words = f"a server wrote at {found.seen}, which is yet to come"
         yield Finding("warn", "clock", words, "the clock was set back: check it before schedules run twice")
 
@@ -241,7 +242,7 @@ def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
         words = f"{path} has {path.stat().st_nlink} names, and each could get a server of its own"
         yield Finding("fail", "owner", words, "remove the other hard links")
     try:
-        owner = inspection.owner_of(path)
+        owner = owner_of(path)
     except OSError as error:
         yield Finding("warn", "owner", f"the lock file: {error.strerror}", "run doctor as the server's user")
         return

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.finding import Finding, Level
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.schema import SERVER_VERSION_MIN, VERSION
-from bedrockjobs.store.postgresql.session import Session
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements
 
 OLDEST_WARN_S, OLDEST_FAIL_S = 60.0, 3_600.0
 """Ages of a transaction: rows that are gone since it began stay, and each take walks past more of them."""
@@ -29,7 +28,9 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
     """
     where = settings.shown_database
     try:
-        session = Session(settings.database, settings.database_schema, Terms.of(settings))
+        session = DatabaseSession(
+            settings.database, settings.database_schema, SessionRequirements.of(settings)
+        )
     except StoreError as error:
         words = f"{where}: {' '.join(str(error).split())}"
         yield Finding("fail", "database", words, "start PostgreSQL, or name the database by --database")
@@ -44,7 +45,7 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
         session.close()
 
 
-def checked(session: Session, settings: Settings, durability: str) -> Iterator[Finding]:
+def checked(session: DatabaseSession, settings: Settings, durability: str) -> Iterator[Finding]:
     """Yield what all checks find; raises StoreError."""
     if inspection.is_standby(session):
         words = f"{settings.shown_database} is a standby, which nobody can write to"
@@ -61,7 +62,7 @@ def checked(session: Session, settings: Settings, durability: str) -> Iterator[F
         yield from check_connect(inspection.strangers(session, settings.database_schema))
 
 
-def check_version(session: Session) -> Iterator[Finding]:
+def check_version(session: DatabaseSession) -> Iterator[Finding]:
     """Look at the version of PostgreSQL, and the encoding of the database."""
     version = f"PostgreSQL {session.server_version // 10_000}.{session.server_version % 10_000}"
     if session.server_version < SERVER_VERSION_MIN:
@@ -102,7 +103,7 @@ def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
         yield Finding("ok", "schema", f"version {tables.version} in {schema}, as it should be")
 
 
-def check_sequences(session: Session) -> Iterator[Finding]:
+def check_sequences(session: DatabaseSession) -> Iterator[Finding]:
     """Look at whether the next numbers are ones that nobody has."""
     for one in inspection.sequences_behind(session):
         words = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
@@ -144,7 +145,7 @@ def check_listening(settings: Settings) -> Iterator[Finding]:
 
 
 def check_durability(
-    found: dict[str, str], standbys: list[inspection.Standby], durability: str
+    found: dict[str, str], standbys: list[inspection.StandbyInfo], durability: str
 ) -> Iterator[Finding]:
     """Look at whether what was acknowledged is kept as was promised.
 

@@ -11,14 +11,14 @@ import click
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.groups import near
 from bedrockjobs.cli.lookup import job_names
 from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
 from bedrockjobs.cli.time_text import moment_text
-from bedrockjobs.cli.values import Given, since_option, since_stamp
+from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option
 from bedrockjobs.commands import Events, Overview
 
@@ -57,7 +57,7 @@ def events(
     if since is not None:
         if after is not None:
             raise click.UsageError("give --since or --after, not both")
-        after = str(_before(session, since_stamp(since, session.now())))
+        after = str(_before(session, since_timestamp(since, session.now())))
     found, last = _last(session, {**asked, "after": after}, limit)
     if not follow:
         write_many(
@@ -106,7 +106,7 @@ def _none(session: Session, kind: str | None) -> str:
 
 
 def _before(session: Session, begin: str) -> int:
-    """Return the number of the last event before a stamp: found by halves, as events are known by number."""
+    """Return the number of the last event before a timestamp, by binary search on event numbers."""
     low, high = 0, _newest(session)
     while low < high:
         middle = (low + high) // 2

@@ -10,8 +10,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
-from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.base.words import called
+from bedrockjobs.base.wire import RawJSON, called
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import job_id_of, job_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one

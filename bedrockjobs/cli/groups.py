@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.statuses import ANY_FAILURE
-from bedrockjobs.base.words import called, meant
+from bedrockjobs.base.vocabulary import ANY_FAILURE
+from bedrockjobs.base.wire import called, meant
 
 SUMMARY_CHARS = 1_000
 """Length at which the summary of a command would be cut: none is so long."""

@@ -16,8 +16,8 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.command_line import WholeNumber
-from bedrockjobs.base.wire import Timestamp, moment_of, stamp, stamped
+from bedrockjobs.base.programs import WholeNumber
+from bedrockjobs.base.wire import Timestamp, moment_of, stamped, timestamp
 from bedrockjobs.cli.apply import carry_out
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, printable, write_many
@@ -35,7 +35,7 @@ from bedrockjobs.definitions import (
     toml_text,
 )
 from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
-from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
 
@@ -150,7 +150,7 @@ def import_crontab(
     if system and cron == "supercronic":
         raise click.UsageError("--system: supercronic has no column of users")
 
-    def read(text: str) -> list[Found]:
+    def read(text: str) -> list[ImportedSchedule]:
         users = system
         if users is None and (users := cron != "supercronic" and crontab.has_users(text, file)):
             click.echo("The sixth column is read as users; --no-system makes it part of commands.", err=True)
@@ -197,7 +197,11 @@ def import_luci(session: Session, /, file: str, **wanted: Any) -> None:
 
 
 def _import(
-    session: Session, kind: str, file: str, given: dict[str, Any], read: Callable[[str], list[Found]]
+    session: Session,
+    kind: str,
+    file: str,
+    given: dict[str, Any],
+    read: Callable[[str], list[ImportedSchedule]],
 ) -> None:
     wanted = _Wanted(**{**given, "source": given["source"] or (kind if file == "-" else Path(file).name)})
     if wanted.to is not None and wanted.to.exists() and not wanted.force:
@@ -224,7 +228,7 @@ def _import(
         _apply(session, taken, wanted, prune=not refused)
 
 
-def entry_of(found: Found) -> dict[str, Any]:
+def entry_of(found: ImportedSchedule) -> dict[str, Any]:
     """Return what stands in a definitions file for a schedule that was found."""
     entry: dict[str, Any] = {"name": found.name, "schedule": found.expression}
     if found.zone != "UTC":
@@ -234,7 +238,7 @@ def entry_of(found: Found) -> dict[str, Any]:
     return {**entry, **found.options}
 
 
-def _checked(found: list[Found]) -> list[Found]:
+def _checked(found: list[ImportedSchedule]) -> list[ImportedSchedule]:
     """Refuse what no definition can say."""
     judged = []
     for entry in found:
@@ -250,7 +254,7 @@ def _checked(found: list[Found]) -> list[Found]:
 # --- what is shown -----------------------------------------------------------------------------------------
 
 
-def _report(session: Session, found: list[Found], wanted: _Wanted) -> None:
+def _report(session: Session, found: list[ImportedSchedule], wanted: _Wanted) -> None:
     records = [_record(entry, wanted) for entry in found]
     if session.form != "table":
         write_many(records, session.form, identity="name")
@@ -261,14 +265,14 @@ def _report(session: Session, found: list[Found], wanted: _Wanted) -> None:
         click.echo("\n".join([*([""] if number else []), *map(printable, _lines(record))]))
 
 
-def _record(found: Found, wanted: _Wanted) -> Record:
+def _record(found: ImportedSchedule, wanted: _Wanted) -> Record:
     return {
         "name": found.name,
         "place": found.place,
         "was": found.said,
         "repeat": found.repeat,
-        "there": [stamp(at) for at in found.old_times(wanted.after, wanted.times)],
-        "here": [stamp(at) for at in found.our_times(wanted.after, wanted.times)],
+        "there": [timestamp(at) for at in found.old_times(wanted.after, wanted.times)],
+        "here": [timestamp(at) for at in found.our_times(wanted.after, wanted.times)],
         "differs": found.differs,
         "warnings": list(found.warnings),
         "refused": found.refused,
@@ -293,7 +297,9 @@ def _lines(record: Record) -> list[str]:
 # --- what is done ------------------------------------------------------------------------------------------
 
 
-def definitions_text(kind: str, found: list[Found], source: str, refused: Sequence[Found] = ()) -> str:
+def definitions_text(
+    kind: str, found: list[ImportedSchedule], source: str, refused: Sequence[ImportedSchedule] = ()
+) -> str:
     """Return a definitions file with what was found; what it cannot hold stands there as a command.
 
     What was refused is named, and a file that lacks it removes nothing.
@@ -319,14 +325,16 @@ def definitions_text(kind: str, found: list[Found], source: str, refused: Sequen
     return "\n".join([*parts, *(schedules or ["schedules = []\n"])])
 
 
-def _loop(found: Found) -> dict[str, str]:
+def _loop(found: ImportedSchedule) -> dict[str, str]:
     """Return the parameters of CreateJob for a job that runs again after its own end."""
     definition = definition_of({**entry_of(found), "schedule": "@never"}, found.place)
     given = {**definition.given, "repeat": found.repeat, "unique": True}
     return {key: value if isinstance(value, str) else jsontext.dump(value) for key, value in given.items()}
 
 
-def _write(to: Path, kind: str, found: list[Found], source: str, refused: list[Found]) -> None:
+def _write(
+    to: Path, kind: str, found: list[ImportedSchedule], source: str, refused: list[ImportedSchedule]
+) -> None:
     try:
         to.write_text(definitions_text(kind, found, source, refused))
     except OSError as error:
@@ -334,7 +342,7 @@ def _write(to: Path, kind: str, found: list[Found], source: str, refused: list[F
     click.echo(f"Wrote {printable(str(to))}; `bedrockjobs apply` takes it.", err=True)
 
 
-def _apply(session: Session, found: list[Found], wanted: _Wanted, *, prune: bool) -> None:
+def _apply(session: Session, found: list[ImportedSchedule], wanted: _Wanted, *, prune: bool) -> None:
     """Make them the server's; what is there of a source whose file had errors is not removed."""
     schedules: list[Definition] = [
         definition_of(entry_of(entry), entry.place) for entry in found if entry.expression

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.command_line import WholeNumber
+from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.config import (
     GRACE_S_DEFAULT,
     JOBS_PER_GET_MAX,
@@ -19,9 +18,9 @@ from bedrockjobs.base.config import (
     WAIT_MS_DEFAULT,
     WAIT_MS_MAX,
 )
-from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.errors import NotFound, WrongState
-from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.bulk import STATE, Choice, choice_of, choosing, delete_each, fitting, for_chosen
 from bedrockjobs.cli.follow import WAIT_MS, Pace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.duration import days_text
+from bedrockjobs.base.clock import days_text
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.values import Size

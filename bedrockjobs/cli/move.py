@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.cli.database import owned, progress_bar, told
 from bedrockjobs.cli.output import write_one
 from bedrockjobs.cli.places import database_named, file_named, is_url, schema_option
@@ -81,11 +80,11 @@ def _in(
 ) -> tuple[Moved, tuple[str, str]]:
     """Move a file to PostgreSQL; return how much, and what both are called."""
     database, path = database_named(target, schema), _existing(source)
-    from bedrockjobs.store.postgresql import moving  # it needs the driver
+    from bedrockjobs.store.postgresql import transfer  # it needs the driver
 
     place = database.place
     with owned(path, "move"):
-        return moving.to_postgresql(path, database, options, progress), (str(path), place)
+        return transfer.to_postgresql(path, database, options, progress), (str(path), place)
 
 
 def _out(
@@ -93,18 +92,18 @@ def _out(
 ) -> tuple[Moved, tuple[str, str]]:
     """Move a queue on PostgreSQL to a file; return how much, and what both are called."""
     database, path = database_named(source, schema), file_named(target)
-    from bedrockjobs.store.postgresql import moving
+    from bedrockjobs.store.postgresql import transfer
 
-    return moving.to_sqlite(database, path, options, progress), (database.place, str(path))
+    return transfer.to_sqlite(database, path, options, progress), (database.place, str(path))
 
 
 def _undo(session: Session, source: str, schema: str | None) -> None:
     with told():
         if is_url(source):
             database = database_named(source, schema)
-            from bedrockjobs.store.postgresql import moving
+            from bedrockjobs.store.postgresql import transfer
 
-            name, place = database.place, moving.undo_move(database)
+            name, place = database.place, transfer.undo_move(database)
         else:
             path = _existing(source)
             with owned(path, "move"):

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, text_of, write_one

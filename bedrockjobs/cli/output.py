@@ -20,10 +20,9 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.failure_text import line_of
-from bedrockjobs.base.wire import RawJSON, moment_of
-from bedrockjobs.base.words import called
-from bedrockjobs.cli.time_text import FAR_YEAR, away_text, is_stamp, moment_text, zone_now
+from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.wire import RawJSON, called, moment_of
+from bedrockjobs.cli.time_text import FAR_YEAR, away_text, is_timestamp, moment_text, zone_now
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -230,7 +229,7 @@ def tell_time_by(clock: Callable[[], datetime]) -> None:
 
 def _moment_cell(key: str, value: Any, *, whole: bool = False, fitted: bool = False) -> str:
     text = cell(value)
-    if not is_stamp(text):
+    if not is_timestamp(text):
         return text
     if fitted and key not in EXACT and key != NOW:
         return away(text).strip("()") or moment_text(text, _clock())
@@ -239,8 +238,8 @@ def _moment_cell(key: str, value: Any, *, whole: bool = False, fitted: bool = Fa
 
 
 def away(text: str) -> str:
-    """Return how far away a stored stamp is, in brackets; empty where it is none, or never comes."""
-    if not is_stamp(text) or moment_of(text).year >= FAR_YEAR:
+    """Return how far away a stored timestamp is, in brackets; empty where it is none, or never comes."""
+    if not is_timestamp(text) or moment_of(text).year >= FAR_YEAR:
         return ""
     return f"({away_text((moment_of(text) - _clock()).total_seconds())})"
 

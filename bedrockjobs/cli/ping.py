@@ -15,7 +15,7 @@ from bedrockjobs.cli.output import printable, write_one
 from bedrockjobs.cli.session import INTERRUPTED, Session, built, pass_session, talks
 from bedrockjobs.client.address import UnixAddress, addresses_of
 from bedrockjobs.commands import GetPingSecret, Ping, PingSchedule
-from bedrockjobs.commands.pings import PING_OUTPUT_CHARS_MAX
+from bedrockjobs.commands.control import PING_OUTPUT_CHARS_MAX
 
 READ_BYTES = 65_536
 

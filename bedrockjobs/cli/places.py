@@ -11,7 +11,7 @@ from bedrockjobs.cli.session import USAGE, Failure
 from bedrockjobs.cli.settings_sources import file_alone, settings_from
 
 if TYPE_CHECKING:
-    from bedrockjobs.store.postgresql.moving import Database
+    from bedrockjobs.store.postgresql.transfer import TransferDatabase
 
 URLS = ("postgresql://", "postgres://")
 
@@ -31,15 +31,15 @@ def file_named(text: str | None) -> Path:
     return settings_from({}).database_path() if text is None else file_alone(text)
 
 
-def database_named(url: str, schema: str | None) -> Database:
+def database_named(url: str, schema: str | None) -> TransferDatabase:
     """Return a database on PostgreSQL; without a schema, in the one that ``serve`` would use.
 
     Raises Failure where the driver is not installed, BadSettings.
     """
     try:
-        from bedrockjobs.store.postgresql.moving import Database
+        from bedrockjobs.store.postgresql.transfer import TransferDatabase
     except ImportError:
         raise Failure(
             "PostgreSQL needs a driver that is not installed: pip install 'bedrockjobs[postgresql]'", USAGE
         ) from None
-    return Database(url, settings_from({}).database_schema if schema is None else schema)
+    return TransferDatabase(url, settings_from({}).database_schema if schema is None else schema)

@@ -11,8 +11,7 @@ from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli.output import Record, text_of
 from bedrockjobs.cli.session import records_in
 from bedrockjobs.commands import JobSpec
-from bedrockjobs.definition_faults import Entry
-from bedrockjobs.definitions import Definition
+from bedrockjobs.definitions import Definition, Entry
 
 CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-", "red"))
 """Parts of a difference: the key of the answer, its sign and its colour."""
@@ -51,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SyncPlan:
     """What would change of a source, as the server says."""
 
     wanted: Wanted

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from bedrockjobs.base.background import give_way
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.priority import give_way
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli.database import owned, progress_bar, told
 from bedrockjobs.cli.output import text_of, write_one
 from bedrockjobs.cli.places import database_named, file_named, is_url, schema_option
@@ -17,9 +17,9 @@ from bedrockjobs.cli.session import Session, built, pass_session, talks
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.cli.verbs import takes
 from bedrockjobs.commands import ReleaseHold
-from bedrockjobs.job.hold import RELEASE
+from bedrockjobs.job.quarantine import RELEASE
 from bedrockjobs.store import schema as schemas
-from bedrockjobs.store.holding import held_file, hold
+from bedrockjobs.store.schema import held_file, hold
 from bedrockjobs.store.transfer import Hold, Restored, TransferError
 from bedrockjobs.store.transfer import restore as put_in_place
 
@@ -116,7 +116,7 @@ def _hold(session: Session, named: str, schema: str | None, by: str) -> None:
     with told():
         if is_url(named):
             database = database_named(named, schema)
-            from bedrockjobs.store.postgresql.holding import hold_queue  # it needs the driver
+            from bedrockjobs.store.postgresql.transfer import hold_queue  # it needs the driver
 
             place = database.place
             hold_queue(database, by, reason, _now())
@@ -141,4 +141,4 @@ def _release(session: Session, by: str) -> None:
 
 
 def _now() -> str:
-    return stamp(SystemClock().now())
+    return timestamp(SystemClock().now())

@@ -11,8 +11,8 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
-from bedrockjobs.base.failure_text import line_of
-from bedrockjobs.base.statuses import ANY_FAILURE, STATUSES
+from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES
 from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
 from bedrockjobs.cli.lookup import job_names, paged, run_ids
@@ -39,7 +39,7 @@ from bedrockjobs.cli.session import (
     talks,
 )
 from bedrockjobs.cli.time_text import took_text
-from bedrockjobs.cli.values import SINCE_WORDS, Given, Since, since_option, since_stamp
+from bedrockjobs.cli.values import SINCE_WORDS, Given, Since, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, takes, typed
 from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import StopRun
@@ -101,7 +101,7 @@ def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) ->
     `attempt` counts the tries of one tick, one trigger or one job; `took` is how long it ran.
     """
     asked = given(session, ListRuns)
-    begin = None if since is None else since_stamp(since, session.now())
+    begin = None if since is None else since_timestamp(since, session.now())
 
     def too_old(run: Record) -> bool:
         return begin is not None and text_of(run, "started") < begin
@@ -309,7 +309,7 @@ def delete(
     given = {
         "name": asked["name"],
         "text": asked["text"],
-        "endedBefore": None if before is None else since_stamp(before, session.now(), "--before"),
+        "endedBefore": None if before is None else since_timestamp(before, session.now(), "--before"),
         "by": asked["by"] or None,
     }
     parts: list[dict[str, Any]] = [given]

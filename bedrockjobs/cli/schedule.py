@@ -411,9 +411,9 @@ def _facts(schedule: Record, job: Record, failing: Record) -> Record:
     return shown
 
 
-def _when(stamp: str) -> str:
+def _when(timestamp: str) -> str:
     """Return a moment by both clocks, and how far away it is."""
-    return " ".join(filter(None, (local_text(stamp), away(stamp))))
+    return " ".join(filter(None, (local_text(timestamp), away(timestamp))))
 
 
 def _tick_row(tick: Record) -> Record:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
-from bedrockjobs.base.duration import WORDS, days_text
+from bedrockjobs.base.clock import WORDS, days_text
 from bedrockjobs.base.settings import FORMS, Settings, is_duration
 from bedrockjobs.base.settings_file import VARIABLE
 from bedrockjobs.cli.groups import MAIN_SECTION, FieldOption, SectionedCommand

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from bedrockjobs.base.command_line import WholeNumber
+from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.session import FAILED, Failure
 from bedrockjobs.cli.units import MARK, NAMES, units

@@ -20,7 +20,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import CommandError, Forbidden
-from bedrockjobs.base.wire import RawJSON, moment_of, stamp, wire_name
+from bedrockjobs.base.wire import RawJSON, moment_of, timestamp, wire_name
 from bedrockjobs.cli.groups import WordChoice
 from bedrockjobs.cli.output import (
     FORMS,
@@ -147,9 +147,9 @@ class Session:
             return given
         now = self.now()
         try:
-            return stamp(now + given)
+            return timestamp(now + given)
         except OverflowError:
-            raise click.UsageError(f"the server's clock shows {stamp(now)}: years end at 9999") from None
+            raise click.UsageError(f"the server's clock shows {timestamp(now)}: years end at 9999") from None
 
     def now(self) -> datetime:
         """Return the moment that the server's clock shows."""

@@ -17,10 +17,10 @@ import click
 from pydantic import ValidationError
 from pydantic_settings import PydanticBaseSettingsSource
 
-from bedrockjobs.base.duration import WORDS, seconds_of
+from bedrockjobs.base.clock import WORDS, seconds_of
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
 from bedrockjobs.base.settings_file import VARIABLE, Entry, SettingsFileError, read_table, usual_file
-from bedrockjobs.base.words import bound_in_words
+from bedrockjobs.base.wire import bound_in_words
 from bedrockjobs.cli.output import printable
 
 CONFIG = 78
@@ -65,7 +65,7 @@ class FromFile:
 
 
 @dataclass(frozen=True)
-class Found:
+class LayeredSettings:
     """The settings, and for each field who set it: an option, a variable, ``file:line`` or ``default``."""
 
     settings: Settings
@@ -106,7 +106,7 @@ def file_alone(database: str) -> Path:
         raise click.UsageError(str(error)) from None
 
 
-def found_settings(given: Mapping[str, Any], file: Path | None = None) -> Found:
+def found_settings(given: Mapping[str, Any], file: Path | None = None) -> LayeredSettings:
     """Return the settings: what is given, then the environment, then the file, then the defaults.
 
     Without ``file`` it is the one that the environment names, or one in a usual place. Raises BadSettings,
@@ -135,7 +135,7 @@ def found_settings(given: Mapping[str, Any], file: Path | None = None) -> Found:
         problems.append(f"{entries[field].place}: {fault}" if field in entries else fault)
     if problems:
         raise BadSettings(problems, of_file=bool(read.problems) or problems[-1] != fault)
-    return Found(settings, origins)
+    return LayeredSettings(settings, origins)
 
 
 def read_settings(path: Path) -> FromFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.wire import moment_of
 
 FAR_YEAR = 9000
@@ -21,11 +21,11 @@ _TOLD = re.compile(
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
 
 
-def local_text(stamp: str) -> str:
-    """Return a stored stamp in local time with UTC: ``2026-11-23 09:00 CET (08:00 UTC)``."""
-    if not stamp:
+def local_text(timestamp: str) -> str:
+    """Return a stored timestamp in local time with UTC: ``2026-11-23 09:00 CET (08:00 UTC)``."""
+    if not timestamp:
         return ""
-    moment = moment_of(stamp)
+    moment = moment_of(timestamp)
     if moment.year >= FAR_YEAR:
         return "never"
     local = moment.astimezone()
@@ -44,7 +44,7 @@ def _with_zone(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
-def is_stamp(text: str) -> bool:
+def is_timestamp(text: str) -> bool:
     """Tell whether a text is a moment as servers store them."""
     return _STAMP.fullmatch(text) is not None
 
@@ -55,7 +55,7 @@ def zone_now(now: datetime) -> str:
 
 
 def moment_text(text: str, now: datetime, *, whole: bool = False) -> str:
-    """Return a stored stamp in local time and how far away it is: ``09:00:05 (3m ago)``.
+    """Return a stored timestamp in local time and how far away it is: ``09:00:05 (3m ago)``.
 
     The day is left out where it is today's, unless the ``whole`` is wanted; the zone where it is that of now.
     """
@@ -87,12 +87,12 @@ def _day_and_time(moment: datetime) -> str:
 
 
 def seconds_between(earlier: str, later: str) -> float | None:
-    """Return the seconds between two stored stamps; None where one is missing."""
+    """Return the seconds between two stored timestamps; None where one is missing."""
     return (moment_of(later) - moment_of(earlier)).total_seconds() if earlier and later else None
 
 
 def took_text(earlier: str, later: str) -> str:
-    """Return the time between two stored stamps as a duration: ``1m30s``; empty where one is missing."""
+    """Return the time between two stored timestamps as a duration: ``1m30s``; empty where one is missing."""
     seconds = seconds_between(earlier, later)
     if seconds is None:
         return ""
@@ -100,7 +100,7 @@ def took_text(earlier: str, later: str) -> str:
 
 
 def countdown_text(now: str, then: str) -> str:
-    """Return how far a stored stamp is away: ``in 1h30m``, ``due since 5s``, ``never``."""
+    """Return how far a stored timestamp is away: ``in 1h30m``, ``due since 5s``, ``never``."""
     seconds = seconds_between(now, then)
     if seconds is None:
         return ""

@@ -12,7 +12,7 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.errors import Forbidden
-from bedrockjobs.base.statuses import ANY_FAILURE
+from bedrockjobs.base.vocabulary import ANY_FAILURE
 from bedrockjobs.cli.keys import waiting_for_the_end
 from bedrockjobs.cli.output import Record, fits_terminal, text_of, write_one
 from bedrockjobs.cli.session import (

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.failure_text import line_of
-from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.base.words import called
+from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.wire import RawJSON, called
 from bedrockjobs.cli.output import Grid, Record, drawn, fitted, one_line, printable, text_of
 from bedrockjobs.cli.session import records_in
 from bedrockjobs.cli.time_text import (

@@ -17,10 +17,10 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from bedrockjobs.base import duration
+from bedrockjobs.base import clock
+from bedrockjobs.base.clock import seconds_of
 from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.duration import seconds_of
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import timestamp
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +43,7 @@ class Duration(click.ParamType[float]):
         """Return the seconds of what was typed."""
         seconds = value if isinstance(value, (int, float)) else seconds_of(str(value))
         if seconds is None:
-            self.fail(f"expected {duration.WORDS}, got {value!r}", param, ctx)
+            self.fail(f"expected {clock.WORDS}, got {value!r}", param, ctx)
         if self.whole and seconds != int(seconds):
             self.fail(f"expected whole seconds, got {value!r}", param, ctx)
         return seconds
@@ -177,7 +177,7 @@ class Since(click.ParamType[Given]):
     name = "since"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Given:
-        """Return what was meant; the moment itself needs a server's clock (``since_stamp``)."""
+        """Return what was meant; the moment itself needs a server's clock (``since_timestamp``)."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]  # it was converted before
         text = value.strip().lower()
@@ -192,18 +192,18 @@ class Since(click.ParamType[Given]):
             self.fail(f"expected {SINCE_WORDS}, got {value!r}", param, ctx)
 
 
-def since_stamp(given: Given, now: datetime, option: str = "--since") -> str:
+def since_timestamp(given: Given, now: datetime, option: str = "--since") -> str:
     """Return a moment as the server stores them; days begin by this machine's clock.
 
     Raises click.UsageError for what lies before the years there are.
     """
     try:
         if isinstance(given, timedelta):
-            return stamp(now - given)
+            return timestamp(now - given)
         if isinstance(given, str):
             day = now.astimezone().date() - timedelta(days=DAYS_AGO[given])
             given = datetime.combine(day, time())
-        return stamp(given.astimezone(now.tzinfo))
+        return timestamp(given.astimezone(now.tzinfo))
     except (OverflowError, ValueError):
         raise click.UsageError(f"{option}: expected {SINCE_WORDS}") from None
 

@@ -18,9 +18,9 @@ import click
 from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from bedrockjobs.base.command_line import WholeNumber
+from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.config import PRIORITIES, WORKER_CHARS_MAX
-from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.base.wire import (
     Boolean,
     JobID,

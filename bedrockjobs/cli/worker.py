@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
-from bedrockjobs.base.duration import duration_text
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import literal, worker_names

@@ -24,14 +24,10 @@ if TYPE_CHECKING:
     from bedrockjobs.commands.base import Reply as Reply
     from bedrockjobs.commands.control import *
     from bedrockjobs.commands.create import *
-    from bedrockjobs.commands.deliveries import *
-    from bedrockjobs.commands.failures import *
     from bedrockjobs.commands.jobs import *
     from bedrockjobs.commands.limits import *
     from bedrockjobs.commands.options import *
     from bedrockjobs.commands.overview import *
-    from bedrockjobs.commands.pings import *
-    from bedrockjobs.commands.retention import *
     from bedrockjobs.commands.rules import *
     from bedrockjobs.commands.runs import *
     from bedrockjobs.commands.schedules import *

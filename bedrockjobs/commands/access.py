@@ -6,14 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from bedrockjobs.base import shapes
-from bedrockjobs.base.caller import ROLES
+from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.token_text import TOKEN_CHARS_MAX
+from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.principal import ROLES, TOKEN_CHARS_MAX
 from bedrockjobs.base.wire import Boolean, JobID, OneLine, Timestamp, listed, one_line, refused
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply, Scoping
-from bedrockjobs.commands.refusals import BUSY, SLOW
+from bedrockjobs.commands.base import BUSY, SLOW, Command, Empty, Example, Paging, Refusal, Reply, Scoping
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
@@ -54,7 +52,7 @@ def _some_stars(value: list[str]) -> list[str]:
 def _roles_shape() -> dict[str, Any]:
     one = "|".join(ROLES)
     items = {"type": "string", "enum": list(ROLES)}
-    texts = shapes.text_of(f"(?:{one})(?:,(?:{one})){{0,4}}")
+    texts = json_schemas.text_of(f"(?:{one})(?:,(?:{one})){{0,4}}")
     return {"anyOf": [{"type": "array", "items": items, "minItems": 1, "maxItems": 5}, texts]}
 
 
@@ -128,7 +126,7 @@ class CreateToken(Command[NewTokenReply]):
         Field(max_length=SCOPE_PATTERNS_MAX),
         BeforeValidator(_names),
         AfterValidator(_some_stars),
-        Shape(shapes.patterns),
+        Shape(json_schemas.patterns),
     ] = Field(
         default=[], description="GLOB patterns of the names that it sees; all if left out. Not for admin."
     )

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from bedrockjobs.base import shapes
+from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import (
     DURATION_S_MAX,
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
     WORKER_CHARS_MAX,
 )
-from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import LINE, Boolean, JobID, Name, OneLine, Paragraphs, Timestamp, Whole
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply, Scoping
-from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
+from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.wire import LINE, Boolean, JobID, Name, OneLine, Paragraphs, Printed, Timestamp, Whole
+from bedrockjobs.commands.base import (
+    BUSY,
+    NO_JOB,
+    NO_RUN,
+    SLOW,
+    Command,
+    Empty,
+    Example,
+    Paging,
+    Refusal,
+    Reply,
+    Scoping,
+)
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
@@ -107,7 +118,7 @@ class TriggerJob(Command[TriggerReply]):
     """Run a job now, also a paused one; its own next run is kept and comes afterwards."""
 
     scoping = Scoping(jobs=("job_id",), lookups=("name",))
-    model_config = ConfigDict(json_schema_extra=shapes.one_of("jobID", "name"))
+    model_config = ConfigDict(json_schema_extra=json_schemas.one_of("jobID", "name"))
     group = "schedules"
     role = "operate"
     example = Example({"jobID": 1}, {"jobID": 1, "pending": False})
@@ -232,7 +243,7 @@ class AdvanceReply(Reply):
 class AdvanceClock(Command[AdvanceReply]):
     """Move the clock of a server that was started with --test-clock."""
 
-    model_config = ConfigDict(json_schema_extra=shapes.not_together("seconds", "to"))
+    model_config = ConfigDict(json_schema_extra=json_schemas.not_together("seconds", "to"))
     group = "server"
     where = "presence"
     role = "admin"
@@ -246,3 +257,79 @@ class AdvanceClock(Command[AdvanceReply]):
     to: Timestamp | None = Field(
         default=None, description="Or to when; a moment that has passed changes nothing."
     )
+
+
+# The commands of schedules whose work is done elsewhere, and that hear of it by pings.
+
+
+PING_OUTPUT_CHARS_MAX = 100_000
+"""Characters of output that one ping may bring along: the end of a log, which tells why it failed."""
+
+PingEvent = Literal["start", "success", "fail"]
+
+_NOT_EXPECTED = Refusal(405, "No pings are expected", "The job is no schedule with `expect: ping`.")
+_MISSING = Refusal(402, "Missing jobID", "Neither `jobID` nor `name`.")
+_NO_NAME = Refusal(404, "No job with this name", "There is none.")
+_SEVERAL = Refusal(405, "Several jobs have this name", "Give the jobID.")
+_BROKEN = Refusal(405, "Its repeat can not be evaluated", "The schedule has FAILED for that reason.")
+
+
+class PingReply(Reply):
+    """The run that a ping began or ended."""
+
+    job_id: int
+    run_id: int
+
+
+class PingSchedule(Command[PingReply]):
+    """Tell how the work of a schedule with `expect: ping` goes, which is done elsewhere."""
+
+    scoping = Scoping(jobs=("job_id",), lookups=("name",))
+    model_config = ConfigDict(json_schema_extra=json_schemas.one_of("jobID", "name"))
+    group = "schedules"
+    role = "work"
+    example = Example({"name": "backup/nas", "event": "success"}, {"jobID": 7, "runID": 31})
+    refusals = [_MISSING, NO_JOB, _NO_NAME, _SEVERAL, _NOT_EXPECTED, _BROKEN]
+
+    job_id: JobID | None = Field(default=None, description="jobID of the schedule.")
+    name: Name | None = Field(default=None, description="Its name, instead of the jobID.")
+    event: PingEvent = Field(
+        default="success", description="start: it has begun; success and fail: it has ended, begun or not."
+    )
+    exit_code: Whole | None = Field(
+        default=None, ge=0, le=255, description="Exit status; other than 0 it is fail."
+    )
+    output: Printed = Field(
+        default="", max_length=PING_OUTPUT_CHARS_MAX, description="What it printed; kept as the run's output."
+    )
+    host: OneLine = Field(default="", max_length=255, description="Where it was done.")
+
+
+class PingSecretReply(Reply):
+    """What a ping is sent with."""
+
+    job_id: int
+    secret: str
+    path: str = Field(description="Where to POST it to, below the address of the server.")
+
+
+class GetPingSecret(Command[PingSecretReply]):
+    """Tell the secret with which a machine without a token pings a schedule: `POST /ping/<secret>`."""
+
+    scoping = Scoping(jobs=("job_id",), lookups=("name",))
+    model_config = ConfigDict(json_schema_extra=json_schemas.one_of("jobID", "name"))
+    group = "schedules"
+    role = "operate"
+    repeatable = True
+    example = Example(
+        {"name": "backup/nas"},
+        {
+            "jobID": 7,
+            "secret": "bjp_7_Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmE",
+            "path": "/ping/bjp_7_Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmE",
+        },
+    )
+    refusals = [_MISSING, NO_JOB, _NO_NAME, _SEVERAL, _NOT_EXPECTED]
+
+    job_id: JobID | None = Field(default=None, description="jobID of the schedule.")
+    name: Name | None = Field(default=None, description="Its name, instead of the jobID.")

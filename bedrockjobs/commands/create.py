@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from bedrockjobs.base import shapes
+from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import (
     IF_MATCH_CHARS_MAX,
     JOBS_PER_CREATE_MAX,
     PRIORITIES,
     PRIORITY_DEFAULT,
 )
-from bedrockjobs.base.shapes import Shape
+from bedrockjobs.base.json_schemas import Shape
 from bedrockjobs.base.wire import (
     Boolean,
     JobID,
@@ -32,9 +32,22 @@ from bedrockjobs.base.wire import (
     json_list,
     wire_name,
 )
-from bedrockjobs.commands.base import Command, Empty, Example, Refusal, Reply, Scoping
+from bedrockjobs.commands.base import (
+    BAD_DATA,
+    BAD_LIST,
+    BAD_PRIORITY,
+    BAD_REPEAT,
+    BOTH,
+    NO_JOB,
+    RUN_OVER,
+    Command,
+    Empty,
+    Example,
+    Refusal,
+    Reply,
+    Scoping,
+)
 from bedrockjobs.commands.options import NOT_WITH_PINGS, OPTIONS, JobOptions, one_command, whole_seconds
-from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, BAD_REPEAT, BOTH, NO_JOB, RUN_OVER
 
 RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
 
@@ -46,17 +59,17 @@ def empty_for_no_list(given: Any) -> Any:
 
 def _rules(schema: dict[str, Any]) -> None:
     """Add what can be said of attributes that need or exclude each other."""
-    left_out = shapes.left_out
+    left_out = json_schemas.left_out
     numbers = sorted(PRIORITIES)
     one_command(schema)
     schema["allOf"] += [
         {"anyOf": _kinds()},
         {"anyOf": [left_out("unique", empty=(False, "false", 0, 1, "0", "1")), left_out("uniqueKey")]},
-        {"anyOf": [left_out("uniqueFor", "onConflict"), shapes.one_of("uniqueKey")["anyOf"][0]]},
+        {"anyOf": [left_out("uniqueFor", "onConflict"), json_schemas.one_of("uniqueKey")["anyOf"][0]]},
         {
             "anyOf": [
                 left_out("priority", empty=(*numbers, *map(str, numbers))),
-                shapes.one_of("jobPriority")["anyOf"][0],
+                json_schemas.one_of("jobPriority")["anyOf"][0],
             ]
         },
     ]
@@ -80,7 +93,7 @@ def _kinds() -> list[dict[str, Any]]:
     return [
         *({"properties": each} for each in (repeating, once_or_lost, once)),
         *(
-            {"properties": {"repeat": shapes.cron(), **each}, "required": ["repeat"]}
+            {"properties": {"repeat": json_schemas.cron(), **each}, "required": ["repeat"]}
             for each in (on_all_hosts, waiting_for_pings)
         ),
     ]
@@ -115,7 +128,7 @@ def _unique_for(value: Any) -> str | int:
 
 
 def _unique_for_shape() -> dict[str, Any]:
-    return {"anyOf": [{"type": "string", "enum": list(UNIQUE_UNTIL)}, *shapes.duration()["anyOf"]]}
+    return {"anyOf": [{"type": "string", "enum": list(UNIQUE_UNTIL)}, *json_schemas.duration()["anyOf"]]}
 
 
 UniqueFor = Annotated[

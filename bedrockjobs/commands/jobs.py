@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from bedrockjobs.base import shapes
+from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import (
     DELAY_S_MAX,
     ERROR_CHARS_MAX,
@@ -14,7 +14,7 @@ from bedrockjobs.base.config import (
     RETRIES_MAX,
     UNFIT_MAX,
 )
-from bedrockjobs.base.shapes import Shape
+from bedrockjobs.base.json_schemas import Shape
 from bedrockjobs.base.wire import (
     Boolean,
     JobID,
@@ -29,9 +29,21 @@ from bedrockjobs.base.wire import (
     json_list,
     refused,
 )
-from bedrockjobs.commands.base import Command, Empty, Example, Parameters, Refusal, Reply, Scoping
+from bedrockjobs.commands.base import (
+    BAD_DATA,
+    BAD_LIST,
+    BAD_PRIORITY,
+    NO_JOB,
+    RUN_OVER,
+    Command,
+    Empty,
+    Example,
+    Parameters,
+    Refusal,
+    Reply,
+    Scoping,
+)
 from bedrockjobs.commands.create import RUN_ID, empty_for_no_list
-from bedrockjobs.commands.refusals import BAD_DATA, BAD_LIST, BAD_PRIORITY, NO_JOB, RUN_OVER
 from bedrockjobs.commands.take import HowMany, JobReply, TakeOptions, ThenGet
 
 NOT_RUNNING = (
@@ -54,7 +66,7 @@ def _delay(value: int) -> int:
 
 
 Delay = Annotated[
-    Whole, Field(le=DELAY_S_MAX), AfterValidator(_delay), Shape(lambda: shapes.whole(0, DELAY_S_MAX))
+    Whole, Field(le=DELAY_S_MAX), AfterValidator(_delay), Shape(lambda: json_schemas.whole(0, DELAY_S_MAX))
 ]
 
 
@@ -67,7 +79,7 @@ class ThenReply(Reply):
     job: JobReply | None = None
 
 
-class Ending(TakeOptions, Command[ThenReply]):
+class RunEnd(TakeOptions, Command[ThenReply]):
     """What the commands that end a run have in common."""
 
     scoping = Scoping(jobs=("job_id",), runs=("run_id",))
@@ -92,7 +104,7 @@ class Ending(TakeOptions, Command[ThenReply]):
     )
 
 
-class FinishJob(Ending):
+class FinishJob(RunEnd):
     """End a run well: the job repeats, waits for its children, or is over and deleted."""
 
     refusals = [*NOT_RUNNING, OTHER_MARK]
@@ -103,7 +115,7 @@ class FinishJob(Ending):
     )
 
 
-class RetryJob(Ending):
+class RetryJob(RunEnd):
     """Queue a running job again."""
 
     scoping = Scoping(names=("name",), jobs=("job_id",), runs=("run_id",))
@@ -141,7 +153,7 @@ class RetryJob(Ending):
         return self.returned or self.unfit is not None
 
 
-class FailJob(Ending):
+class FailJob(RunEnd):
     """End a run badly: the job stays as FAILED, its repetition ends."""
 
     example = Example({"jobID": 1, "error": "no such mailbox"})
@@ -289,7 +301,7 @@ class RequeueJobs(Command[Empty]):
     job_ids: Annotated[
         JobIDs,
         Field(min_length=1, max_length=JOBS_PER_CREATE_MAX, description="Jobs; unknown ones are ignored."),
-        Shape(lambda: shapes.job_ids(1, JOBS_PER_CREATE_MAX)),
+        Shape(lambda: json_schemas.job_ids(1, JOBS_PER_CREATE_MAX)),
     ]
     name: Name | None = Field(default=None, description="New name for all of them.")
     decrement_failures: Boolean = Field(

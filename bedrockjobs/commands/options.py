@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from bedrockjobs.base import duration, jsontext, shapes
+from bedrockjobs.base import clock, json_schemas, jsontext
 from bedrockjobs.base.config import (
     ARGV_MAX,
     DURATION_S_MAX,
@@ -31,20 +31,19 @@ from bedrockjobs.base.config import (
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
-from bedrockjobs.base.shapes import Shape
+from bedrockjobs.base.json_schemas import Shape
 from bedrockjobs.base.wire import LINE, OneLine, Paragraphs, Script, Whole, listed, one_line, wire_name
-from bedrockjobs.commands.base import Parameters, Refusal
-from bedrockjobs.commands.refusals import BAD_OPTION
+from bedrockjobs.commands.base import BAD_OPTION, Parameters, Refusal
 
 
 def whole_seconds(value: Any) -> int:
     """Return whole seconds."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    seconds = duration.seconds_of(value) if isinstance(value, str) else value
+    seconds = clock.seconds_of(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != int(seconds):
         raise PydanticCustomError(
-            "expected", duration.WORDS.replace("a duration", "a duration of whole seconds")
+            "expected", clock.WORDS.replace("a duration", "a duration of whole seconds")
         )
     if not 0 <= seconds <= DURATION_S_MAX:
         raise PydanticCustomError("expected", f"at most {DURATION_S_MAX} seconds")
@@ -69,7 +68,7 @@ def _tags(value: Any) -> list[str]:
 
 def _tags_shape() -> dict[str, Any]:
     items = {"type": "string", "maxLength": TAG_CHARS_MAX, "pattern": LINE}
-    words = shapes.text_of(
+    words = json_schemas.text_of(
         r" {0,9}(?:[^,\s\[\u0000-\u001F\u007F][^,\u0000-\u001F\u007F]{0,90})?"
         r"(?:,[^,\u0000-\u001F\u007F]{0,99}){0,19}"
     )
@@ -112,7 +111,7 @@ Duration = Annotated[
     WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["90s", "1h30m", 60]}
     ),
-    Shape(shapes.duration, "Duration"),
+    Shape(json_schemas.duration, "Duration"),
 ]
 """Whole seconds; typed as ``90s``, ``5m``, ``1h30m`` or ``+90 SECONDS`` too."""
 
@@ -161,7 +160,7 @@ Lock = Annotated[
     str | bool,
     BeforeValidator(_lock),
     WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string"}]}),
-    Shape(lambda: {"anyOf": [{"type": "boolean"}, shapes.text_of("[ -~]*", maxLength=NAME_CHARS_MAX)]}),
+    Shape(lambda: {"anyOf": [{"type": "boolean"}, json_schemas.text_of("[ -~]*", maxLength=NAME_CHARS_MAX)]}),
 ]
 
 
@@ -172,7 +171,7 @@ class URLShape:
         """Return the schema of a request's value; as it is answered it is pydantic's own."""
         found = handler(core)
         if handler.mode == "validation":
-            address = shapes.text_of("https?://[!-~]+", maxLength=2_048)
+            address = json_schemas.text_of("https?://[!-~]+", maxLength=2_048)
             found = {"anyOf": [address, *found.pop("anyOf")]}
         return found
 
@@ -187,7 +186,7 @@ NOT_WITH_PINGS = (
 def one_command(schema: dict[str, Any]) -> None:
     """Add the rule that a job has one command of its own at the most."""
     both = (("cmd", "argv"), ("cmd", "url"), ("argv", "url"))
-    schema["allOf"] = [{"anyOf": [shapes.left_out(*names) for names in both]}]
+    schema["allOf"] = [{"anyOf": [json_schemas.left_out(*names) for names in both]}]
 
 
 EMPTIED: Any = ""
@@ -219,7 +218,7 @@ class JobOptions(Parameters):
                 "type": "array",
                 "minItems": 1,
                 "maxItems": ARGV_MAX,
-                "items": shapes.text_of(r"[^\u0000]+"),
+                "items": json_schemas.text_of(r"[^\u0000]+"),
             }
         ),
     ] = None

@@ -1,7 +1,7 @@
 """The commands about who is told of what happens: rules, and how the delivery of their messages stands.
 
 A rule goes through the events (see Events) and sends those that it is about to one place. The server does it,
-see ``bedrockjobs.commands.deliveries``.
+see ``bedrockjobs.commands.rules``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,23 @@ from zoneinfo import ZoneInfo
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from bedrockjobs.base import shapes
-from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.event_kinds import EVENT_KINDS, unknown_kind
-from bedrockjobs.base.name_limits import QUEUED_LIMIT_MAX
-from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.wire import Boolean, OneLine, Timestamp, Whole, json_list, listed, one_line, refused
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Parameters, Refusal, Reply
+from bedrockjobs.base import json_schemas, jsontext
+from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, QUEUED_LIMIT_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.vocabulary import CONDITIONS, EVENT_KINDS, unknown_kind
+from bedrockjobs.base.wire import (
+    Boolean,
+    OneLine,
+    Printed,
+    Timestamp,
+    Whole,
+    json_list,
+    listed,
+    one_line,
+    refused,
+)
+from bedrockjobs.commands.base import BUSY, Command, Empty, Example, Paging, Parameters, Refusal, Reply
 from bedrockjobs.commands.options import Duration, Tags
-from bedrockjobs.commands.refusals import BUSY
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.schedules import DRY_RUN, SyncReply
 
@@ -94,7 +102,7 @@ def _quiet(value: Any) -> str:
 
 
 def _to_shape() -> dict[str, Any]:
-    return shapes.text_of(
+    return json_schemas.text_of(
         rf"https?://[!-~]+|mailto:[a-z]{{1,20}}@[a-z]{{1,20}}|{COMMAND}|{VARIABLE}", maxLength=TO_CHARS_MAX
     )
 
@@ -104,12 +112,12 @@ def _kinds_shape() -> dict[str, Any]:
     items = {"type": "string", "enum": kinds}
     several = {"type": "array", "minItems": 1, "maxItems": KINDS_MAX, "items": items}
     one = f"(?:{'|'.join(kinds)})"
-    return {"anyOf": [several, shapes.text_of(f"{one}(?:,{one}){{0,{KINDS_MAX - 1}}}")]}
+    return {"anyOf": [several, json_schemas.text_of(f"{one}(?:,{one}){{0,{KINDS_MAX - 1}}}")]}
 
 
 def _quiet_shape() -> dict[str, Any]:
     hour = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
-    return shapes.text_of(f"(?:{hour}-{hour}(?: UTC)?)?")
+    return json_schemas.text_of(f"(?:{hour}-{hour}(?: UTC)?)?")
 
 
 RuleName = Annotated[str, Field(pattern="^[A-Za-z0-9._@/:-]{1,100}$", max_length=100)]
@@ -188,7 +196,7 @@ class RuleSpec(Parameters):
         )
     )
     names: Annotated[
-        list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(shapes.patterns)
+        list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(json_schemas.patterns)
     ] = Field(default=[], description="GLOB patterns of the names that it is about; all if left out.")
     tags: Tags = Field(
         default=None,
@@ -250,7 +258,7 @@ class RulesShape:
         if handler.mode == "validation":
             spec = handler.resolve_ref_schema(found["items"])
             found |= {
-                "items": {**spec, "additionalProperties": False, shapes.NAMED: "Rule"},
+                "items": {**spec, "additionalProperties": False, json_schemas.NAMED: "Rule"},
                 "uniqueItems": True,
             }
         return found
@@ -331,3 +339,110 @@ class MuteRule(Command[Empty]):
     name: RuleName = Field(description="Name of the rule.")
     until: Timestamp | None = Field(default=None, description="When it sends again; left out: at once.")
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+
+
+# What the server notes of the messages that it sends, and the look at what one would be.
+#
+# ClaimMessage and ReportDelivery are how it notes what it does, so that each message is sent at least once.
+
+
+CONDITIONS_MAX = 100
+"""Names of one kind for which a rule notes what is wrong; more are told when these are over."""
+
+
+def _conditions(value: Any) -> dict[str, dict[str, str]]:
+    """Return what is wrong by kind and name."""
+    try:
+        found = jsontext.parse(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not found.keys() <= CONDITIONS:
+        raise refused("Malformed conditions", f"an object by kind: {', '.join(sorted(CONDITIONS))}")
+    for names in found.values():
+        words = names.values() if isinstance(names, dict) else [None]
+        if len(words) > CONDITIONS_MAX or not all(isinstance(each, str) for each in words):
+            raise refused("Malformed conditions", f"words for at most {CONDITIONS_MAX} names of each kind")
+    return found
+
+
+class ClaimMessage(Command[Empty]):
+    """Begin to send the next message of a rule: no other server does so for a minute. Servers ask this."""
+
+    group = "messages"
+    role = "admin"
+    example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812})
+    refusals = [
+        NO_RULE,
+        Refusal(405, "Message is claimed", "Another server sends it, or it was sent."),
+        Refusal(405, "Rule is muted", "It sends nothing for now."),
+    ]
+
+    name: RuleName = Field(description="Name of the rule.")
+    sender: OneLine = Field(max_length=NAME_CHARS_MAX, description="The server that begins.")
+    up_to: Whole = Field(description="The last event of the message.")
+    alone: Boolean = Field(
+        default=False, description="No other server is there: who claimed it before has ended."
+    )
+
+
+class ReportDelivery(Command[Empty]):
+    """Note what became of a message that was claimed. Servers say this."""
+
+    group = "messages"
+    role = "admin"
+    example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812, "events": 1})
+    refusals = [
+        NO_RULE,
+        Refusal(405, "Message is claimed", "Another server has claimed it meanwhile."),
+        Refusal(405, "Rule is not muted", "Somebody ended that since the server looked."),
+    ]
+
+    name: RuleName = Field(description="Name of the rule.")
+    sender: OneLine = Field(max_length=NAME_CHARS_MAX, description="The server that claimed it.")
+    up_to: Whole = Field(description="The last event of the message.")
+    events: Whole = Field(description="How many events it tells of.")
+    error: Printed | None = Field(default=None, description="Why it was not sent; left out where it arrived.")
+    partly: Boolean = Field(default=False, description="It arrived, but for those that the error names.")
+    muted: Boolean = Field(default=False, description="It was not sent, as the rule is muted.")
+
+
+class ReportConditions(Command[Empty]):
+    """Note what is wrong for now of what a rule asks for; what began or is over is told. Servers say this."""
+
+    group = "messages"
+    role = "admin"
+    example = Example({"name": "nightly", "conditions": {"late": {"mail/a": "it has waited for 6 min"}}})
+    refusals = [NO_RULE, Refusal(402, "Malformed conditions", "They are no words by kind and name.")]
+
+    name: RuleName = Field(description="Name of the rule.")
+    conditions: Annotated[
+        dict[str, dict[str, str]],
+        BeforeValidator(_conditions),
+        Shape(lambda: {"type": "object", "maxProperties": 0}),
+    ] = Field(description="All that is wrong, by kind and name, in words.")
+
+
+class MessageReply(Reply):
+    """A message as it is, or would be, sent."""
+
+    to: str
+    subject: str
+    text: str
+    sent: bool = Field(description="Whether it was sent; it arrived then.")
+
+
+class TestRule(Command[MessageReply]):
+    """Show what a rule would send of the newest event that it is about, and send it where asked to."""
+
+    __test__ = False  # for pytest, which takes it for a class of tests
+    group = "messages"
+    where = "presence"
+    role = "admin"
+    example = Example(
+        {"name": "nightly"},
+        {"to": "mailto:ops@example.com", "subject": "backup/nightly failed", "text": "...", "sent": False},
+    )
+    refusals = [NO_RULE, Refusal(405, "Message was not sent", "The place it goes to did not take it.")]
+
+    name: RuleName = Field(description="Name of the rule.")
+    send: Boolean = Field(default=False, description="Send it, marked as a test.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import shapes
+from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import (
     DELETED_TEXT_CHARS_MAX,
     LIST_MAX,
@@ -18,8 +18,8 @@ from bedrockjobs.base.config import (
     RUNS_PER_HEARTBEAT_MAX,
     WORKER_CHARS_MAX,
 )
-from bedrockjobs.base.shapes import Shape
-from bedrockjobs.base.statuses import AskedStatus
+from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.vocabulary import AskedStatus
 from bedrockjobs.base.wire import (
     Boolean,
     JobID,
@@ -32,8 +32,19 @@ from bedrockjobs.base.wire import (
     listed,
     storable,
 )
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply, Scoping
-from bedrockjobs.commands.refusals import BUSY, NO_JOB, NO_RUN, SLOW
+from bedrockjobs.commands.base import (
+    BUSY,
+    NO_JOB,
+    NO_RUN,
+    SLOW,
+    Command,
+    Empty,
+    Example,
+    Paging,
+    Refusal,
+    Reply,
+    Scoping,
+)
 from bedrockjobs.commands.take import Pattern, Patterns
 
 Limit = Annotated[Whole, Field(ge=1, le=LIST_MAX)]
@@ -76,7 +87,7 @@ class Heartbeat(Command[HeartbeatReply]):
     run_ids: Annotated[
         JobIDs,
         Field(max_length=RUNS_PER_HEARTBEAT_MAX),
-        Shape(lambda: shapes.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
+        Shape(lambda: json_schemas.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
     ] = Field(default=[], description="Runs it is busy with.")
     host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Machine it is on.")
     pid: Whole = Field(default=0, description="Its process.")
@@ -112,7 +123,7 @@ def _lines_shape() -> dict[str, Any]:
     return {
         "anyOf": [
             {"type": "array", "items": items, "maxItems": OUTPUT_LINES_PER_APPEND_MAX},
-            shapes.text_of(r"[^\[\s][^\n]*"),
+            json_schemas.text_of(r"[^\[\s][^\n]*"),
         ]
     }
 
@@ -268,7 +279,7 @@ class StopRun(Command[Empty]):
     """What the commands that stop a run have in common."""
 
     scoping = Scoping(jobs=("job_id",), runs=("run_id",), lookups=("name",))
-    model_config = ConfigDict(json_schema_extra=shapes.one_of("runID", "jobID", "name"))
+    model_config = ConfigDict(json_schema_extra=json_schemas.one_of("runID", "jobID", "name"))
     abstract = True
     group = "runs"
     role = "operate"
@@ -329,7 +340,7 @@ class DeleteRuns(Command[DeletedRunsReply]):
     """
 
     scoping = Scoping(runs=("run_ids",))
-    model_config = ConfigDict(json_schema_extra=shapes.one_of("runIDs", "name", "text", "endedBefore"))
+    model_config = ConfigDict(json_schema_extra=json_schemas.one_of("runIDs", "name", "text", "endedBefore"))
     group = "runs"
     role = "operate"
     repeatable = True
@@ -355,7 +366,7 @@ class DeleteRuns(Command[DeletedRunsReply]):
     run_ids: Annotated[
         JobIDs,
         Field(min_length=1, max_length=RUNS_DELETED_AT_ONCE_MAX),
-        Shape(lambda: shapes.job_ids(1, RUNS_DELETED_AT_ONCE_MAX)),
+        Shape(lambda: json_schemas.job_ids(1, RUNS_DELETED_AT_ONCE_MAX)),
     ] = Field(default=[], description="Only these runs; those that do not exist are left out.")
     name: Pattern | None = Field(
         default=None, description="Only runs of jobs whose name matches this GLOB pattern."

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from bedrockjobs.base import shapes
+from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import (
     NAME_CHARS_MAX,
     REPEAT_CHARS_MAX,
@@ -16,9 +16,22 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.wire import Boolean, JobID, OneLine, Spliced, Timestamp, json_list
-from bedrockjobs.commands.base import Command, Example, Paging, Refusal, Reply, Scoping
+from bedrockjobs.commands.base import (
+    BAD_DATA,
+    BAD_OPTION,
+    BAD_PRIORITY,
+    BAD_REPEAT,
+    BUSY,
+    NO_JOB,
+    SLOW,
+    Command,
+    Example,
+    Paging,
+    Refusal,
+    Reply,
+    Scoping,
+)
 from bedrockjobs.commands.create import JobSpec
-from bedrockjobs.commands.refusals import BAD_DATA, BAD_OPTION, BAD_PRIORITY, BAD_REPEAT, BUSY, NO_JOB, SLOW
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
@@ -195,10 +208,10 @@ class SchedulesShape:
             found |= {
                 "items": {
                     **spec,
-                    "properties": {**own, "repeat": shapes.cron()},
+                    "properties": {**own, "repeat": json_schemas.cron()},
                     "required": ["name", "repeat"],
                     "additionalProperties": False,
-                    shapes.NAMED: "Schedule",
+                    json_schemas.NAMED: "Schedule",
                 },
                 "uniqueItems": True,
             }

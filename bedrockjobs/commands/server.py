@@ -8,8 +8,7 @@ from pydantic import Field
 
 from bedrockjobs.base.config import JOBS_PER_GET_MAX, QUERY_CHARS_MAX
 from bedrockjobs.base.wire import JobID, Whole
-from bedrockjobs.commands.base import Command, Empty, Example, Paging, Refusal, Reply, Scoping
-from bedrockjobs.commands.refusals import BUSY, SLOW
+from bedrockjobs.commands.base import BUSY, SLOW, Command, Empty, Example, Paging, Refusal, Reply, Scoping
 from bedrockjobs.commands.take import JOB, JobsReply, Pattern, Patterns
 
 State = Literal["QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 from pydantic_core import PydanticCustomError
 
-from bedrockjobs.base import shapes
+from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import (
     GLOB_CHARS_MAX,
     GLOB_STARS_MAX,
@@ -18,11 +18,21 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.glob import is_plain
-from bedrockjobs.base.shapes import Shape
+from bedrockjobs.base.json_schemas import Shape
 from bedrockjobs.base.wire import LINE, Boolean, JobID, OneLine, Priority, Whole, listed, one_line, refused
-from bedrockjobs.commands.base import Command, Example, Parameters, Refusal, Reply, Scoping
+from bedrockjobs.commands.base import (
+    BAD_PRIORITY,
+    NO_JOB,
+    NO_JOB_FOUND,
+    NO_NAME,
+    Command,
+    Example,
+    Parameters,
+    Refusal,
+    Reply,
+    Scoping,
+)
 from bedrockjobs.commands.options import JobOptions, answered_type
-from bedrockjobs.commands.refusals import BAD_PRIORITY, NO_JOB, NO_JOB_FOUND, NO_NAME
 
 
 def _patterns(value: Any) -> Any:
@@ -70,18 +80,18 @@ Pattern = Annotated[
     BeforeValidator(_pattern_length),
     Shape(lambda: {"type": "string", "maxLength": GLOB_CHARS_MAX, "pattern": LINE}),
 ]
-NamePattern = Annotated[str, BeforeValidator(_names_length), Shape(shapes.pattern, "NamePattern")]
+NamePattern = Annotated[str, BeforeValidator(_names_length), Shape(json_schemas.pattern, "NamePattern")]
 ThenGet = Annotated[
     str,
     BeforeValidator(_names_length),
-    Shape(lambda: {"anyOf": [shapes.pattern(), {"type": "string", "maxLength": 0}]}, "ThenGet"),
+    Shape(lambda: {"anyOf": [json_schemas.pattern(), {"type": "string", "maxLength": 0}]}, "ThenGet"),
 ]
 Patterns = Annotated[
     list[str],
     Field(min_length=1, max_length=PATTERNS_MAX),
     BeforeValidator(_patterns),
     WithJsonSchema({"type": "array", "items": {"type": "string"}}),
-    Shape(shapes.patterns, "NamePatterns"),
+    Shape(json_schemas.patterns, "NamePatterns"),
 ]
 
 
@@ -97,7 +107,7 @@ Accepts = Annotated[
                     "items": {"type": "string", "enum": ["cmd", "argv", "url"]},
                     "maxItems": 100,
                 },
-                shapes.text_of("|(?:cmd|argv|url)(?:,(?:cmd|argv|url)){0,9}"),
+                json_schemas.text_of("|(?:cmd|argv|url)(?:,(?:cmd|argv|url)){0,9}"),
             ]
         }
     ),
@@ -138,7 +148,7 @@ class TakeOptions(Parameters):
 class TakeSpec(TakeOptions):
     """Which jobs are taken."""
 
-    model_config = ConfigDict(json_schema_extra=shapes.one_of("name", "names"))
+    model_config = ConfigDict(json_schema_extra=json_schemas.one_of("name", "names"))
     refusals = [NO_JOB_FOUND, NO_NAME, BAD_PRIORITY]
 
     name: NamePattern | None = Field(

@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.events import Listeners
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine, Reader
 

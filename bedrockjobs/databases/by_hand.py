@@ -6,28 +6,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from bedrockjobs.base.caller import Caller, Grant
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.principal import Permission, Principal
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.by_caller import perform_for
-from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import plan_of
-from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.engine.handlers.context import Answer, Context, plan_of
+from bedrockjobs.engine.row_access import perform_for
+from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.store.base import Unit
-from bedrockjobs.store.by_hand import unit_of
+from bedrockjobs.store.offline import unit_of
 
 ADDRESS = "database"
 """The address of such a change in the audit log."""
 
-_CALLER = Caller(Grant("", "admin"), ADDRESS)
+_CALLER = Principal(Permission("", "admin"), ADDRESS)
 
 
 def do_on_file(path: Path, command: Command[Any]) -> Answer:
     """Execute a token command on a SQLite file; raises CommandError and the errors of ``unit_of``."""
     moment: datetime = SystemClock().now()
     with unit_of(path, moment) as unit:
-        return _done(Context(cast(Unit, unit), "document", Nobody()), command)
+        return _done(Context(cast(Unit, unit), "document", NoWorkers()), command)
 
 
 def do_on_postgresql(url: str, schema: str, command: Command[Any]) -> Answer:
@@ -36,7 +35,7 @@ def do_on_postgresql(url: str, schema: str, command: Command[Any]) -> Answer:
 
     engine = PostgreSQLEngine(url, SystemClock(), name=schema)
     try:
-        answer = _done(Context(engine.begin([plan_of(command)]), "document", Nobody()), command)
+        answer = _done(Context(engine.begin([plan_of(command)]), "document", NoWorkers()), command)
         engine.commit()
         engine.confirm()
     finally:

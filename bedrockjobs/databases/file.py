@@ -14,7 +14,7 @@ from pathlib import Path
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.databases import (
     EXIT_DISK,
     EXIT_FAILURE,
@@ -24,18 +24,15 @@ from bedrockjobs.databases import (
     StartError,
 )
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.events import Listeners
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store import inspection
-from bedrockjobs.store.faults import StoreDamaged
-from bedrockjobs.store.file_watch import FileGone
-from bedrockjobs.store.guarded import is_damage
-from bedrockjobs.store.lock import DatabaseLock, Lost, Owned
-from bedrockjobs.store.plain_file import PlantedFile
+from bedrockjobs.store.base import StoreDamaged
+from bedrockjobs.store.files import DatabaseLock, FileGone, Lost, Owned, UnsafeFile
+from bedrockjobs.store.peers import ServerRow
 from bedrockjobs.store.reader import SQLiteReader
+from bedrockjobs.store.sandbox import is_damage
 from bedrockjobs.store.schema import SchemaError
-from bedrockjobs.store.sharing import ServerRow
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.transfer import TransferError, copy_before_migration
 
@@ -92,7 +89,7 @@ class FileDatabase:
             await self._check_damage()
             await self._copy_before_migration()
             engine = SQLiteEngine(self._path, self._settings, self.clock)
-        except PlantedFile as error:
+        except UnsafeFile as error:
             self._lock.release()
             raise StartError(f"database: {error}", EXIT_FAILURE) from None
         except TransferError as error:
@@ -124,7 +121,7 @@ class FileDatabase:
                 await asyncio.sleep(STANDBY_LOOK_S)
             except Lost as error:
                 raise StartError(str(error), EXIT_DISK) from None
-            except (OSError, PlantedFile) as error:
+            except (OSError, UnsafeFile) as error:
                 raise StartError(f"database: {error}", EXIT_FAILURE) from None
             else:
                 return
@@ -174,7 +171,7 @@ class FileDatabase:
     def serves_at(self, where: str) -> None:
         """Write the address of the server to the lock file."""
         self._describe(f"on {where}")
-        now = stamp_ms(self.clock.now())
+        now = timestamp_ms(self.clock.now())
         name = self._settings.resolved_server_name()
         self.workers.servers = [ServerRow(name, where, now, now, self._version)]
 

@@ -9,21 +9,20 @@ from datetime import datetime
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamp_ms
+from bedrockjobs.base.wire import moment_of, timestamp_ms
 from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, StartError
+from bedrockjobs.engine.cluster import ClusterMember
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.events import Listeners
-from bedrockjobs.engine.neighbourhood import Neighbourhood
-from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.shared_workers import SharedWorkers
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.engine.events import Listeners, Notifier
+from bedrockjobs.engine.workers import SharedWorkers
+from bedrockjobs.store.base import StoreError
+from bedrockjobs.store.peers import NameTaken
+from bedrockjobs.store.postgresql.connect_checks import start_fault
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.neighbours import PostgreSQLNeighbours
+from bedrockjobs.store.postgresql.peers import PostgreSQLNeighbours
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
-from bedrockjobs.store.postgresql.start_faults import start_fault
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.postgresql.session import SessionRequirements
 from bedrockjobs.store.schema import SchemaError
-from bedrockjobs.store.sharing import NameTaken
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class PostgreSQLDatabase:
         self._name = settings.resolved_server_name()
         self._engine: PostgreSQLEngine | None = None
         self._neighbours: PostgreSQLNeighbours | None = None
-        self._neighbourhood: Neighbourhood | None = None
+        self._neighbourhood: ClusterMember | None = None
 
     async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Connect and create missing tables; raises StartError."""
@@ -52,7 +51,10 @@ class PostgreSQLDatabase:
             raise StartError(str(error), EXIT_CONFIG) from None
         try:
             engine = PostgreSQLEngine(
-                settings.database, self.clock, name=settings.database_schema, terms=Terms.of(settings)
+                settings.database,
+                self.clock,
+                name=settings.database_schema,
+                terms=SessionRequirements.of(settings),
             )
         except (SchemaError, StoreError) as error:
             raise StartError(*start_fault(error)) from None
@@ -86,7 +88,7 @@ class PostgreSQLDatabase:
             engine.heard(due)
             dispatcher.heard(due)
 
-        self._neighbourhood = Neighbourhood(neighbours, self.workers, notifier, heard, dispatcher.poke)
+        self._neighbourhood = ClusterMember(neighbours, self.workers, notifier, heard, dispatcher.poke)
         try:
             await self._neighbourhood.open(self._name, version)
         except NameTaken as error:
@@ -105,7 +107,7 @@ class PostgreSQLDatabase:
         assert self._neighbourhood is not None
         assert isinstance(self.clock, StandingClock)
         try:
-            shown = await self._neighbourhood.move_clock(stamp_ms(moment))
+            shown = await self._neighbourhood.move_clock(timestamp_ms(moment))
         except StoreError as error:
             raise Unavailable("Database away", f"the clock was not moved: {error}") from None
         self.clock.move_to(moment_of(shown))

@@ -13,13 +13,19 @@ from hmac import compare_digest
 from typing import Any, Protocol
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Caller, Grant, net_of
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.errors import TooManyWrong, Unauthenticated
-from bedrockjobs.base.run_token import PREFIX as RUN_PREFIX
-from bedrockjobs.base.run_token import RunOfToken
-from bedrockjobs.base.token_text import digest_of, is_whole, new_secret
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.principal import (
+    RUN_PREFIX,
+    Permission,
+    Principal,
+    RunOfToken,
+    digest_of,
+    is_whole,
+    net_of,
+    new_secret,
+)
+from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.events import TokensChanged
 from bedrockjobs.engine.handlers import access as acts
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -41,7 +47,7 @@ USED_NOTED_EVERY_S = 60.0
 ADDRESSES_PER_GRANT_MAX = 1_000
 """Addresses of a token that a server remembers, so as not to note each use; beyond, all are known anew."""
 
-NEVER_USED = Grant("", "", digest="0" * 64)
+NEVER_USED = Permission("", "", digest="0" * 64)
 """What a wrong token is compared with, so that it takes as long as a right one."""
 
 PROXIED_MAX = 1_000
@@ -56,7 +62,7 @@ UNIX = "unix"
 Write = Callable[[Callable[[Context], object], Callable[[Outcome], bool]], object]
 
 
-class Rules(Protocol):
+class AccessSettings(Protocol):
     """What an operator has said of access."""
 
     @property
@@ -98,7 +104,7 @@ class Rules(Protocol):
 class Access:
     """Who may do what on one server."""
 
-    def __init__(self, clock: Clock, rules: Rules, *, reachable: bool) -> None:
+    def __init__(self, clock: Clock, rules: AccessSettings, *, reachable: bool) -> None:
         """Go by ``clock``; ``reachable`` says whether others than this machine may reach the server."""
         self._clock = clock
         self.write: Write = lambda act, done: None
@@ -106,18 +112,18 @@ class Access:
         self._closed = reachable and not rules.insecure
         self._behind_proxy = rules.behind_proxy
         self._fronted = bool(rules.behind_proxy or rules.trusted_proxies or rules.public_hosts)
-        self._by_digest: dict[str, Grant] = {}
-        self._by_name: dict[str, Grant] = {}
-        self._logins: dict[str, Grant] = {}
+        self._by_digest: dict[str, Permission] = {}
+        self._by_name: dict[str, Permission] = {}
+        self._logins: dict[str, Permission] = {}
         self._login_places: dict[str, str] = {}
         """Where sessions of the pages were begun, as far as this server knows."""
-        self._unix = Grant("", rules.unix_role) if rules.unix_role else None
+        self._unix = Permission("", rules.unix_role) if rules.unix_role else None
         self._proxy_role, self._proxies_name = rules.proxy_role, bool(rules.proxy_user_header)
-        self._proxied: dict[str, Grant] = {}
+        self._proxied: dict[str, Permission] = {}
         self._wrong: dict[str, tuple[float, int]] = {}
         self._wrong_untold, self._told_at = 0, float("-inf")
         self._known = False
-        self.everything = Grant("", "admin")
+        self.everything = Permission("", "admin")
         """What everybody is allowed as long as there never was a token."""
         self.asks = self._closed
         """Whether it matters who asks; looked at with each request."""
@@ -125,7 +131,7 @@ class Access:
         """Whether there ever was a token, so that everybody needs one."""
         self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
         """Tells for which run a token is; None for a wrong one."""
-        self._taken_without = Grant("", "work")  # a job that was taken without a token
+        self._taken_without = Permission("", "work")  # a job that was taken without a token
         self.on_first: Callable[[], object] = lambda: None
         """Called when the first token is there: whoever waits without one waits no longer."""
 
@@ -139,7 +145,7 @@ class Access:
             self._learn(tokens, logins)
 
     def _learn(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
-        now = stamp_ms(self._clock.now())
+        now = timestamp_ms(self._clock.now())
         before, first = self._by_digest | self._logins, bool(tokens) and not self.on
         self._known, self.on = True, bool(tokens)
         self.asks = self.on or self._closed
@@ -162,7 +168,7 @@ class Access:
 
     # --- who it is ---------------------------------------------------------------------------------------
 
-    def visitor(self, address: str, *, http: bool = False) -> Caller:
+    def visitor(self, address: str, *, http: bool = False) -> Principal:
         """Return what somebody is who shows nothing; raises Unauthenticated.
 
         A request over ``http`` may have come through a proxy on this machine, which no address tells.
@@ -174,16 +180,16 @@ class Access:
                     detail="no token was made yet: on the server's machine, bedrockjobs token create NAME"
                     " --role admin"
                 )
-            return Caller(self.everything, address, direct=direct)
+            return Principal(self.everything, address, direct=direct)
         if address == UNIX and self._unix is not None and self._is_here(address, direct=direct):
-            return Caller(self._unix, address, direct=direct)
+            return Principal(self._unix, address, direct=direct)
         raise Unauthenticated(detail="expected a token: Authorization: Bearer bj_...")
 
     def _is_here(self, address: str, *, direct: bool) -> bool:
         """Tell whether somebody is on this machine, as far as the address and the settings can say."""
         return is_local(address) and (direct or not self._behind_proxy)
 
-    def by_header(self, value: str, address: str, *, http: bool = False) -> Caller:
+    def by_header(self, value: str, address: str, *, http: bool = False) -> Principal:
         """Return whose ``Authorization`` this is; raises Unauthenticated and TooManyWrong."""
         if not self.on or not value:
             return self.visitor(address, http=http)
@@ -192,11 +198,11 @@ class Access:
             token = "" if token else scheme  # raw clients may send the token alone
         return self.by_token(token.strip(), address)
 
-    def by_bearer(self, token: str, address: str, *, http: bool = False) -> Caller:
+    def by_bearer(self, token: str, address: str, *, http: bool = False) -> Principal:
         """Return whose token this is; anybody's, as long as nobody needs one."""
         return self.by_token(token, address) if self.on else self.visitor(address, http=http)
 
-    def by_token(self, token: str, address: str) -> Caller:
+    def by_token(self, token: str, address: str) -> Principal:
         """Return whose token this is; raises Unauthenticated and TooManyWrong.
 
         A right one is found the same way as a wrong one, and takes as long.
@@ -208,62 +214,62 @@ class Access:
         if not (compare_digest(grant.digest, digest) and self._counts(grant)):
             raise self._refusal(address, whole=is_whole(token))
         self._note_used(grant, address)
-        return Caller(grant, address)
+        return Principal(grant, address)
 
-    def _by_run_token(self, token: str, address: str) -> Caller:
+    def _by_run_token(self, token: str, address: str) -> Principal:
         """Return who has the token of a run; what its worker may not, it may not either."""
         run = self.run_of_token(token)
         grant = None if run is None else self._by_name.get(run.by) if run.by else self._taken_without
         if grant is None or not self._counts(grant):
             raise self._refusal(address, whole=True)
-        return Caller(grant, address, run)
+        return Principal(grant, address, run)
 
-    def by_proxy(self, user: str, address: str) -> Caller:
+    def by_proxy(self, user: str, address: str) -> Principal:
         """Return who has logged in at a proxy that is trusted."""
         if len(self._proxied) >= PROXIED_MAX:
             self._proxied.clear()
         if user not in self._proxied:
-            self._proxied[user] = Grant(user, self._proxy_role)
-        return Caller(self._proxied[user], address)
+            self._proxied[user] = Permission(user, self._proxy_role)
+        return Principal(self._proxied[user], address)
 
-    def by_certificate(self, name: str, address: str) -> Caller:
+    def by_certificate(self, name: str, address: str) -> Principal:
         """Return whose name stands in a certificate that was verified; raises Unauthenticated."""
         grant = self._by_name.get(name)
         if grant is None or not self._counts(grant):
             raise Unauthenticated(detail=f"there is no token {name[:100]}, whose name the certificate has")
         self._note_used(grant, address)
-        return Caller(grant, address)
+        return Principal(grant, address)
 
-    def by_login(self, session: str, address: str) -> Caller:
+    def by_login(self, session: str, address: str) -> Principal:
         """Return whose session of the pages this is, with a grant of its own; raises Unauthenticated."""
         digest = digest_of(session)
         grant = self._logins.get(digest, NEVER_USED)
         if not (compare_digest(grant.digest, digest) and self._counts(grant)):
             raise Unauthenticated(detail="the session is over: log in again")
         self._note_used(grant, address)
-        return Caller(grant, address)
+        return Principal(grant, address)
 
-    def goes_on(self, caller: Caller) -> bool:
+    def goes_on(self, caller: Principal) -> bool:
         """Tell whether a token of somebody counts still, and note its use; False for those without one."""
         if not caller.grant.digest or caller.run is not None or not self._counts(caller.grant):
             return False
         self._note_used(caller.grant, caller.address)
         return True
 
-    def still(self, caller: Caller) -> bool:
+    def still(self, caller: Principal) -> bool:
         """Tell whether somebody who was known before may go on."""
         grant = caller.grant
         if grant is self.everything:
             return not self.on and (not self._closed or self._is_here(caller.address, direct=caller.direct))
         return grant is self._unix or self._counts(grant)
 
-    def _counts(self, grant: Grant) -> bool:
-        if grant.expires and grant.valid and grant.expires <= stamp_ms(self._clock.now()):
+    def _counts(self, grant: Permission) -> bool:
+        if grant.expires and grant.valid and grant.expires <= timestamp_ms(self._clock.now()):
             grant.end()
         return grant.valid
 
     @staticmethod
-    def identity(caller: Caller) -> Answer:
+    def identity(caller: Principal) -> Answer:
         """Return what Authenticate answers to somebody."""
         grant = caller.grant
         return Answer(
@@ -280,7 +286,7 @@ class Access:
 
     # --- the pages ---------------------------------------------------------------------------------------
 
-    def log_in(self, caller: Caller, done: Callable[[Outcome], bool]) -> str:
+    def log_in(self, caller: Principal, done: Callable[[Outcome], bool]) -> str:
         """Return a new session of the pages for somebody; it counts once ``done`` is called."""
         session = new_secret()
         digest, place = digest_of(session), net_of(caller.address)
@@ -311,7 +317,7 @@ class Access:
 
     # --- what is noted -----------------------------------------------------------------------------------
 
-    def _note_used(self, grant: Grant, address: str) -> None:
+    def _note_used(self, grant: Permission, address: str) -> None:
         now = self._clock.monotonic()
         if now - grant.noted >= USED_NOTED_EVERY_S or address not in grant.addresses:
             net = net_of(address)
@@ -321,7 +327,7 @@ class Access:
             if len(grant.addresses) >= ADDRESSES_PER_GRANT_MAX:
                 grant.addresses.clear()
             grant.addresses.add(net)
-            minute = f"{stamp_ms(self._clock.now())[:16]}:00"
+            minute = f"{timestamp_ms(self._clock.now())[:16]}:00"
             note = partial(acts.note_used, name=grant.name, minute=minute, address=net)
             self.write(note, _nobody_waits)
 
@@ -343,29 +349,31 @@ class Access:
         return Unauthenticated(detail=f"token: {why}")
 
 
-def _grant(row: TokenRow, before: Grant | None) -> Grant:
+def _grant(row: TokenRow, before: Permission | None) -> Permission:
     """Return what a row means: the same object as before where nothing of it changed."""
     names: list[str] = jsontext.parse(row.names)
-    found = Grant(
+    found = Permission(
         row.name, row.role, names, no_data=bool(row.no_data), expires=row.expires, digest=row.digest
     )
     return _as_before(found, before)
 
 
-def _grant_of_login(login: LoginRow, token: Grant, before: Grant | None) -> Grant:
+def _grant_of_login(login: LoginRow, token: Permission, before: Permission | None) -> Permission:
     """Return what a session of the pages means: what its token does, but it ends for itself."""
     names = () if token.scope is None else token.scope.patterns
     expires = min(login.expires, token.expires or login.expires)
-    found = Grant(token.name, token.role, names, no_data=token.no_data, expires=expires, digest=login.digest)
+    found = Permission(
+        token.name, token.role, names, no_data=token.no_data, expires=expires, digest=login.digest
+    )
     return _as_before(found, before)
 
 
-def _as_before(grant: Grant, before: Grant | None) -> Grant:
+def _as_before(grant: Permission, before: Permission | None) -> Permission:
     same = before is not None and before.valid and _meaning(before) == _meaning(grant)
     return before if before is not None and same else grant
 
 
-def _meaning(grant: Grant) -> tuple[object, ...]:
+def _meaning(grant: Permission) -> tuple[object, ...]:
     patterns = () if grant.scope is None else grant.scope.patterns
     return grant.name, grant.role, patterns, grant.no_data, grant.expires
 

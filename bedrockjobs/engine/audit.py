@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Caller
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import (
     CancelJob,
@@ -74,7 +74,7 @@ def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcom
 
 
 def _with_ended(
-    context: Context, caller: Caller, command: Command[Any], job_ids: list[int], *, careful: bool
+    context: Context, caller: Principal, command: Command[Any], job_ids: list[int], *, careful: bool
 ) -> Outcome:
     """Do a command that ends runs; tell in the audit of each repetition that the data of a run has ended."""
     found = [context.unit.job(job_id) for job_id in job_ids]
@@ -104,7 +104,7 @@ def ending_repeats(command: Command[Any]) -> list[int]:
     return []
 
 
-def is_kept(caller: Caller, command: Command[Any]) -> bool:
+def is_kept(caller: Principal, command: Command[Any]) -> bool:
     """Tell whether a command is one of an operator: by its kind, or by who sends it and how."""
     if command.signed:
         return True

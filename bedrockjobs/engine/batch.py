@@ -12,32 +12,29 @@ from heapq import heapify, heappop, heappush
 from itertools import chain
 from typing import cast
 
+from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, SEARCH_S_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.turns import in_turns
 from bedrockjobs.commands import CreateJob, CreateJobs
-from bedrockjobs.engine.by_caller import perform_for
 from bedrockjobs.engine.events import DrainsChanged, Event, HoldChanged, LeftReady, Listeners, WaitLeft
-from bedrockjobs.engine.gates import Gates
-from bedrockjobs.engine.handlers import running, take
+from bedrockjobs.engine.handlers import families, take
 from bedrockjobs.engine.handlers.access import told
-from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.context import Answer, Context, plan_of
 from bedrockjobs.engine.handlers.failing import set_aside
-from bedrockjobs.engine.handlers.registry import plan_of
 from bedrockjobs.engine.maintenance import Done, Maintenance
-from bedrockjobs.engine.polling import poll
-from bedrockjobs.engine.submission import CancelWait, Note, Outcome, ReturnJobs, Submission
+from bedrockjobs.engine.rate_limits import RateLimiter
+from bedrockjobs.engine.row_access import perform_for
+from bedrockjobs.engine.submission import CancelWait, InternalCommand, Outcome, RequeueUndelivered, Submission
 from bedrockjobs.engine.unit import perform, unit
-from bedrockjobs.engine.waiting import Group, Waiter, Waiting, oldest_of
+from bedrockjobs.engine.waiters import Waiter, WaiterGroup, Waiting, oldest_of, poll
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.hold import hold_of
+from bedrockjobs.job.quarantine import hold_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
-from bedrockjobs.store.base import Engine, Plan, Unit
-from bedrockjobs.store.faults import RowDamaged, StoreError
-from bedrockjobs.store.sharing import SharedUnit
+from bedrockjobs.store.base import AccessPlan, Engine, RowDamaged, StoreError, Unit
+from bedrockjobs.store.peers import SharedUnit
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +53,7 @@ def unanswered(request: TakeRequest) -> Outcome:
     return Unavailable("Still searching", "name: very many names have to be searched; try again")
 
 
-class Work:
+class PendingCommit:
     """What one transaction did, until it is on disk or undone."""
 
     __slots__ = ("_heard", "again", "answer_bytes", "careful", "context", "done", "left", "outcomes")
@@ -105,11 +102,11 @@ class Batch:
         self._listeners = listeners
         self._maintenance = maintenance
         self._seq = 0
-        self._gates = Gates(clock, shared=engine.shared)
+        self._gates = RateLimiter(clock, shared=engine.shared)
         self.may_wait = True
         """Whether a GetJob may begin to wait; not while the server stops."""
 
-    def plans(self, submissions: Iterable[Submission]) -> Iterable[Plan]:
+    def plans(self, submissions: Iterable[Submission]) -> Iterable[AccessPlan]:
         """Return what commands are going to touch, and what those who wait may take of it."""
         plans = (plan_of(one.command) for one in submissions if one.command is not None)
         if not (self._engine.shared and self._waiting.count):
@@ -124,7 +121,7 @@ class Batch:
         *,
         careful: bool,
         company: Callable[[int], list[Submission]] | None = None,
-    ) -> Work:
+    ) -> PendingCommit:
         """Do commands in the open transaction; raises where the whole of it has to be undone.
 
         Where they have written something, ``company`` is told how many they are and returns others that
@@ -142,7 +139,7 @@ class Batch:
             gates=self._gates,
             waiters=None if careful or self._engine.shared else self._waiting,
         )
-        work = Work(context, careful=careful)
+        work = PendingCommit(context, careful=careful)
         if open_unit.read_anew:
             context.emit(DrainsChanged(open_unit.records.drains()))
             context.emit(told(context)._replace(elsewhere=True))
@@ -177,13 +174,13 @@ class Batch:
             maintenance.note_alive(context, work.done)
             if self._engine.shared:
                 jobs, anybody = cast(SharedUnit, open_unit).left_ready()
-                context.emit(LeftReady(jobs, anybody or running.has_room_left(context)))
+                context.emit(LeftReady(jobs, anybody or families.has_room_left(context)))
         del submissions[len(submissions) - len(work.left) :]
         for submission in work.again:
             submissions.remove(submission)
         return work
 
-    def _do_all(self, work: Work, submissions: list[Submission]) -> None:
+    def _do_all(self, work: PendingCommit, submissions: list[Submission]) -> None:
         """Do commands in order; those behind answers that are too large together are left."""
         waiting, context, outcomes = self._waiting, work.context, work.outcomes
         special, size = work.careful or self._engine.tight, work.answer_bytes
@@ -200,7 +197,7 @@ class Batch:
                         size += len(outcome.body)
                     else:
                         self._park(work, submission, outcome.waits_for, searching=outcome.searching)
-                elif type(outcome) is take.PassedOver and submission.may_look_again():
+                elif type(outcome) is take.LockedElsewhere and submission.may_look_again():
                     work.again.append(submission)
                 else:
                     outcomes.append((submission, outcome))
@@ -211,7 +208,7 @@ class Batch:
                 break
         work.answer_bytes = size
 
-    def accept(self, work: Work) -> int:
+    def accept(self, work: PendingCommit) -> int:
         """Tell what was done, which is on disk now; return how many commands began to wait in it."""
         self._maintenance.committed(work.done)
         self._listeners.tell(work.context.events)
@@ -221,7 +218,7 @@ class Batch:
         """Undo in memory what the last run did to those who wait."""
         self._waiting.forget()
 
-    def _do(self, work: Work, submission: Submission) -> None:
+    def _do(self, work: PendingCommit, submission: Submission) -> None:
         command = submission.command
         if command is None:
             self._internal(work, submission)
@@ -242,15 +239,15 @@ class Batch:
                 outcome = ServerFault(detail="nothing was done; the server's log tells more")
             if isinstance(outcome, Answer) and outcome.waits_for is not None:
                 self._park(work, submission, outcome.waits_for, searching=outcome.searching)
-            elif type(outcome) is take.PassedOver and submission.may_look_again():
+            elif type(outcome) is take.LockedElsewhere and submission.may_look_again():
                 work.again.append(submission)
             else:
                 work.outcomes.append((submission, outcome))
 
-    def _internal(self, work: Work, submission: Submission) -> None:
-        if isinstance(submission, ReturnJobs):
+    def _internal(self, work: PendingCommit, submission: Submission) -> None:
+        if isinstance(submission, RequeueUndelivered):
             take.put_back(work.context, submission.taken)
-        elif isinstance(submission, Note):
+        elif isinstance(submission, InternalCommand):
             unit(work.context, partial(submission.act, work.context))
             work.outcomes.append((submission, Answer()))
         elif isinstance(submission, CancelWait):
@@ -261,7 +258,9 @@ class Batch:
                 if worker is not None and not self._waiting.waits_of(worker):
                     work.context.emit(WaitLeft(worker))
 
-    def _park(self, work: Work, submission: Submission, request: TakeRequest, *, searching: bool) -> None:
+    def _park(
+        self, work: PendingCommit, submission: Submission, request: TakeRequest, *, searching: bool
+    ) -> None:
         """Let a command wait for a job, or answer it at once if it may not.
 
         While the store is ``searching`` a command waits too that asked for what is there now.
@@ -298,25 +297,25 @@ class Batch:
         """Tell those who wait whom no job may go to, and for whom there are jobs of their own."""
         self._waiting.regroup(open_unit.records.drains(), open_unit.workers_with_own_jobs())
 
-    def _serve_ready(self, work: Work) -> None:
+    def _serve_ready(self, work: PendingCommit) -> None:
         """Hand jobs that became ready to those who have waited longest for them."""
         open_unit = work.context.unit
         ready, wake_all = open_unit.became_ready(), open_unit.must_wake_all()
-        freed = running.rooms(work.news())
+        freed = families.rooms(work.news())
         if not (ready or wake_all or freed):
             return
         self._regroup(open_unit)
         if wake_all:
             self._waiting.note_all_due()
         for pattern in freed:
-            if not running.hold_if_full(work.context, pattern):
+            if not families.hold_if_full(work.context, pattern):
                 self._serve_groups(work, self._waiting.groups_of_pattern(pattern), freed=pattern)
         while ready:
-            for job in in_turns(ready) if len(ready) > 1 else ready:
+            for job in in_slices(ready) if len(ready) > 1 else ready:
                 self._serve_job(work, job)
             ready = open_unit.became_ready()  # a taken retryAfter job will be ready again
 
-    def _serve_job(self, work: Work, job: Job) -> None:
+    def _serve_job(self, work: PendingCommit, job: Job) -> None:
         groups = self._waiting.groups_for(job)
         if job.next_run > work.context.now_ms:
             for group in groups:
@@ -332,14 +331,16 @@ class Batch:
                 break
             groups = [group for group in groups if group.waiters]
 
-    def _serve_due(self, work: Work) -> None:
+    def _serve_due(self, work: PendingCommit) -> None:
         """Hand out jobs that have become due since the last transaction."""
         self._serve_groups(work, self._waiting.due_groups(work.context.now_ms))
         for job in work.context.unit.became_ready():
             for group in self._waiting.groups_for(job):
                 self._waiting.note_due(group, job.next_run)
 
-    def _serve_groups(self, work: Work, groups: Iterable[Group], freed: str | None = None) -> None:
+    def _serve_groups(
+        self, work: PendingCommit, groups: Iterable[WaiterGroup], freed: str | None = None
+    ) -> None:
         """Take for those who have waited longest in some groups, until there is nothing for any of them.
 
         Where they are asked since a limit has room, that of the pattern ``freed``, it ends as soon as that is
@@ -362,7 +363,7 @@ class Batch:
                 served += 1
                 if group.waiters:
                     heappush(queue, (group.oldest().seq, group))
-                if freed is not None and running.hold_if_full(work.context, freed):
+                if freed is not None and families.hold_if_full(work.context, freed):
                     break
             elif group.once:
                 for waiter in [*group.waiters.values()]:
@@ -371,7 +372,7 @@ class Batch:
             elif group.waiters:
                 self._note_soonest(work, group)
 
-    def _serve_oldest(self, work: Work, groups: Sequence[Group]) -> Answer | None:
+    def _serve_oldest(self, work: PendingCommit, groups: Sequence[WaiterGroup]) -> Answer | None:
         """Take for whoever has waited longest in some groups; None if there is nothing to take."""
         waiter = oldest_of(groups)
         act = partial(take.take, work.context, waiter.request)
@@ -399,7 +400,7 @@ class Batch:
         work.outcomes.append((waiter.submission, outcome))
         return outcome if isinstance(outcome, Answer) else None
 
-    def _note_soonest(self, work: Work, group: Group) -> None:
+    def _note_soonest(self, work: PendingCommit, group: WaiterGroup) -> None:
         """Note when a job may become due for a group."""
         soonest = work.context.unit.soonest(group.request, work.context.now_ms)
         if soonest is not None:

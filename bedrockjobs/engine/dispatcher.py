@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from bedrockjobs.base.caller import Caller
+from bedrockjobs.base.background import TimeSlices
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import (
     NAMES_AT_ONCE,
@@ -23,30 +24,100 @@ from bedrockjobs.base.config import (
     SLEEP_S_MAX,
 )
 from bedrockjobs.base.errors import Unavailable
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.turns import Slices
-from bedrockjobs.base.wire import moment_of, stamp_ms
+from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.absence import Absence, Step
-from bedrockjobs.engine.alarm import Alarm
-from bedrockjobs.engine.batch import Batch, Work, unanswered
-from bedrockjobs.engine.commits import Commits
-from bedrockjobs.engine.ending import Ending
+from bedrockjobs.engine.batch import Batch, PendingCommit, unanswered
+from bedrockjobs.engine.committer import CommitExecutor, GroupCommitWindow, LoopTimer, ManyNames, taken_from
 from bedrockjobs.engine.events import Listeners
-from bedrockjobs.engine.group_commit import GroupCommit, ManyNames, taken_from
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.health import BUSY_LOOK_S, Health
-from bedrockjobs.engine.minutes import Minutes
-from bedrockjobs.engine.shared_maintenance import maintenance_of
-from bedrockjobs.engine.submission import CancelWait, Deliver, Later, ReturnJobs, Submission, refusal_of
+from bedrockjobs.engine.maintenance import Minutes, maintenance_of
+from bedrockjobs.engine.outage import BUSY_LOOK_S, Health, Outage, Step
+from bedrockjobs.engine.submission import (
+    CancelWait,
+    DelayedTakes,
+    Deliver,
+    RequeueUndelivered,
+    Submission,
+    refusal_of,
+)
 from bedrockjobs.engine.unit import Outcome
-from bedrockjobs.engine.waiting import WAKE_LATE_S, Waiter, Waiting
+from bedrockjobs.engine.waiters import WAKE_LATE_S, Waiter, Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.store.base import Engine
-from bedrockjobs.store.faults import RowDamaged, StoreAway, StoreBroken, StoreBusy, StoreFull
+from bedrockjobs.store.base import (
+    Engine,
+    RowDamaged,
+    StoreAway,
+    StoreBroken,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+)
+
+# The end of a dispatcher: it waits until nothing is left to do, and for a shared database only so long.
+#
+# It knows neither handlers nor SQL.
+
 
 log = logging.getLogger(__name__)
+
+UNIT_DRAINED_S = 2.5
+"""Seconds that a stopping server gives its last unit on PostgreSQL: it may wait two for a lock. A database
+that does not answer by then may never do; who waits for that unit is cut off, as its outcome is not known."""
+
+
+class Shutdown:
+    """Who waits for a dispatcher to have nothing to do."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        """Prepare to end; a file answers, another machine may never do."""
+        self._engine = engine
+        self._clock = clock
+        self._limit_s = UNIT_DRAINED_S if engine.shared else None
+        self._idle = asyncio.Event()
+
+    async def until_idle(self, busy: Callable[[], object]) -> None:
+        """Wait until nothing is to be done, however long that takes."""
+        while busy():
+            self._idle.clear()
+            await self._idle.wait()
+
+    def idle(self) -> None:
+        """Tell who waits that there may be nothing to do."""
+        self._idle.set()
+
+    async def last_units(self, busy: Callable[[], object]) -> bool:
+        """Wait until nothing is to be done; return False where the database does not answer in time."""
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await self.until_idle(busy)
+        except TimeoutError:
+            log.warning("the database does not answer: what became of the last commands is not known")
+            return False
+        return True
+
+    async def sign_off(self, do: Callable[[Callable[[], Step]], object]) -> None:
+        """Write when it was here last; without it, ticks since the last write count as passed unserved.
+
+        ``do`` does work that may give its turn away, and then the step that it returns.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def work() -> Step:
+            with suppress(StoreError):
+                self._engine.begin().sign_off(timestamp(self._clock.now()))
+                self._engine.commit()
+            return partial(_resolve, done)
+
+        do(work)
+        await asyncio.wait({done}, timeout=self._limit_s)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Dispatcher:
@@ -81,14 +152,14 @@ class Dispatcher:
         self._again = deque[list[Submission]]()  # of transactions that were undone: each is done with care
         self._open = self._scheduled = self._draining = self._broken = False
         self._look_outside = False  # whether it is time to ask if somebody else changed the database
-        self._ending = Ending(engine, clock)
+        self._ending = Shutdown(engine, clock)
         self._busy_since: float | None = None
-        self._later, self._alarm = Later(self.send), Alarm(self._loop, self._wake)
-        self._commits = Commits(self._loop, clock, waits_for_disk=engine.waits_for_disk)
-        self._slices, self._group = Slices[Step](), GroupCommit(settings.batch_max, clock.monotonic)
+        self._later, self._alarm = DelayedTakes(self.send), LoopTimer(self._loop, self._wake)
+        self._commits = CommitExecutor(self._loop, clock, waits_for_disk=engine.waits_for_disk)
+        self._slices, self._group = TimeSlices[Step](), GroupCommitWindow(settings.batch_max, clock.monotonic)
         self.health = Health(engine, clock)  # whether the database can be written
         listeners.add(self.health)
-        self._absence = Absence(
+        self._absence = Outage(
             engine, clock, settings.command_s, gathered=self._gathered, health=self.health,
             refuse=self._refuse, tick=self._answer_overdue, over=self._wake,
         )  # fmt: skip
@@ -112,7 +183,7 @@ class Dispatcher:
         return bool(self._gathered) if self._scheduled else self._group.looks_now
 
     def submit(
-        self, command: Command[Any], deliver: Deliver, caller: Caller | None = None, by: str = ""
+        self, command: Command[Any], deliver: Deliver, caller: Principal | None = None, by: str = ""
     ) -> Submission:
         """Queue a command; raises Unavailable when the queue is full or the server stops.
 
@@ -162,9 +233,9 @@ class Dispatcher:
     async def next_moment(self) -> datetime | None:
         """Return the next moment at which a job becomes due or time is over for something."""
         await self._ending.until_idle(self._busy_with)  # the database is asked beside units
-        due = self._engine.soonest_of_all(stamp_ms(self._clock.now()))
-        soonest = (self._waiting.next_due(), self._maintenance.next_stamp(), due)
-        found = [stamp for stamp in soonest if stamp]
+        due = self._engine.soonest_of_all(timestamp_ms(self._clock.now()))
+        soonest = (self._waiting.next_due(), self._maintenance.next_timestamp(), due)
+        found = [timestamp for timestamp in soonest if timestamp]
         return moment_of(min(found)) if found else None
 
     async def settle(self) -> bool:
@@ -275,7 +346,7 @@ class Dispatcher:
         self._loop.call_later(BUSY_LOOK_S, self._next)
 
     def _ended(
-        self, submissions: list[Submission], work: Work, took_s: float, failure: Exception | None
+        self, submissions: list[Submission], work: PendingCommit, took_s: float, failure: Exception | None
     ) -> None:
         if failure is None:
             try:
@@ -287,7 +358,7 @@ class Dispatcher:
         else:  # no care of single acts helps where the commit itself failed
             self._failed(submissions, failure, careful=True)
 
-    def _committed(self, submissions: list[Submission], work: Work, took_s: float | None) -> None:
+    def _committed(self, submissions: list[Submission], work: PendingCommit, took_s: float | None) -> None:
         """Go on after a commit; ``took_s`` is how long it waited for the disk, None where it did not."""
         if took_s is not None:
             self._on_commit(took_s, len(submissions))
@@ -316,7 +387,7 @@ class Dispatcher:
                 delivered = True  # its client may know it, so the lease of the run decides
             submission.waiter = None  # the two hold each other
             if not delivered and isinstance(outcome, Answer) and outcome.taken:
-                self.send(ReturnJobs(outcome.taken))
+                self.send(RequeueUndelivered(outcome.taken))
 
     def _failed(self, submissions: list[Submission], error: Exception, *, careful: bool) -> None:
         """Undo a transaction, and do each of its commands with care in its own: one hurts nobody else."""
@@ -360,7 +431,7 @@ class Dispatcher:
     def _refuse(self, submissions: list[Submission], error: Exception) -> None:
         """Tell who asked that nothing was done; what nobody asked for is tried again later."""
         for submission in submissions:
-            if isinstance(submission, ReturnJobs) and submission.may_try_again():
+            if isinstance(submission, RequeueUndelivered) and submission.may_try_again():
                 self._loop.call_later(self._settings.busy_s, self.send, submission)
         self._deliver([(submission, refusal_of(error)) for submission in submissions])
 

@@ -8,27 +8,43 @@ the transaction is on disk.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from math import inf
+from typing import Protocol, cast
 
-from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.turns import in_turns
-from bedrockjobs.base.wire import after_seconds, moment_of, stamp, stamp_ms
+from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import Clock, StandingClock
+from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
+from bedrockjobs.base.wire import after_seconds, moment_of, timestamp, timestamp_ms
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import plan_anew
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import pass_over, plan_by_new_rules
-from bedrockjobs.engine.minutes import Minutes
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.hold import hold_of
+from bedrockjobs.job.quarantine import hold_of
 from bedrockjobs.job.rows import Job, PauseRow
-from bedrockjobs.store.base import Engine
-from bedrockjobs.store.faults import RowDamaged, StoreError
+from bedrockjobs.store.base import Engine, RowDamaged, StoreError
+from bedrockjobs.store.peers import SharedUnit, Watch
+
+# What counts by the minute, as far as those have to know it who write a minute that is over.
+
+
+class Minutes(Protocol):
+    """The counts of the present minute."""
+
+    def closing(self, minute: str) -> Sequence[int] | None:
+        """Return the counts to be written as another minute begins; None where there are none."""
+        ...
+
+    def begin(self, minute: str) -> None:
+        """Begin a minute."""
+        ...
+
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +111,7 @@ class Maintenance:
         self._minutes = minutes
         self._minute = ""
         self._clock = clock
-        self.since = stamp_ms(clock.now())
+        self.since = timestamp_ms(clock.now())
         """When this server started."""
         self.seen = engine.seen()
         """When the one before was last known to be alive."""
@@ -162,7 +178,7 @@ class Maintenance:
         sleep = min(self._workers.sleep_s(), self._until_cleaning_s(now), self._until_rules_s())
         if self._engine.next_on_all_hosts() is not None and self._settled_at > now:
             sleep = min(sleep, self._settled_at - now)
-        soonest = self.next_stamp()
+        soonest = self.next_timestamp()
         if soonest is not None:
             until = (moment_of(soonest) - self._clock.now()).total_seconds()
             if until <= 0 and self._not_before:  # it may be what failed
@@ -191,7 +207,7 @@ class Maintenance:
         self._ahead_s += moved
         return 0.0
 
-    def next_stamp(self) -> str | None:
+    def next_timestamp(self) -> str | None:
         """Return the next date that matters to a job or a pause."""
         moment, tick = self._engine.next_moment(), self._engine.next_on_all_hosts()
         if tick is None or self._clock.monotonic() < self._settled_at:
@@ -306,7 +322,7 @@ class Maintenance:
 
     def _plan_by_new_rules(self, context: Context) -> None:
         """Plan schedules anew whose ticks were planned by rules of their time zones that have changed."""
-        for job in in_turns(context.unit.repeating()):
+        for job in in_slices(context.unit.repeating()):
             if job.memory_json != "{}" and ticks.is_schedule(job) and job.memory.offset is not None:
                 plan = partial(plan_by_new_rules, context, job)
                 self._try(
@@ -332,12 +348,12 @@ class Maintenance:
         """Tell that the clock was set; where it was set back, let schedules be planned anew."""
         now = self._clock.now()  # the unit may have begun before it was set
         before = now - timedelta(seconds=moved_s)
-        detail = f"from {stamp(before)} to {stamp(now)}"
+        detail = f"from {timestamp(before)} to {timestamp(now)}"
         log.warning("the system's clock was set %s", detail)
         context.note("clock set", detail=detail)
         if moved_s < 0:
             found = [job.job_id for job in context.unit.repeating() if job.state == "QUEUED"]
-            done.set_back = (stamp(before), found)
+            done.set_back = (timestamp(before), found)
 
     def _plan_anew(self, context: Context, done: Done) -> None:
         """Plan some of the jobs anew that a clock which was ahead has planned."""
@@ -429,3 +445,91 @@ def _expire_later(context: Context, job: Job, delay_s: float) -> None:
 def _fire_later(context: Context, job: Job, delay_s: float) -> None:
     later = job.noting(tick=ticks.tick_of(job))
     context.save(later._replace(next_run=after_seconds(context.now_ms, delay_s)))
+
+
+# What time asks for where several servers share a database: one of them does it, whichever comes first.
+#
+# Each server looks twice a second, as it cannot know what the others wrote. A lock that ends with the
+# transaction makes sure that one of them is at it; nobody leads, and nobody is missed.
+
+
+class SharedMaintenance(Maintenance):
+    """Keeps the time of a database together with other servers."""
+
+    def __init__(self, engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> None:
+        """Keep the time of ``engine`` and ``workers`` by ``clock``; write what ``minutes`` counted."""
+        super().__init__(engine, workers, minutes, clock)
+        self._watch_at = clock.monotonic()
+        self._settled_at = clock.monotonic()
+
+    def sleep_s(self) -> float:
+        """Return the seconds until there is something to do, or to be looked for."""
+        if not self._started or self._workers.news or self._to_plan:
+            return 0.0
+        return max(self._watch_at - self._clock.monotonic(), 0.0)
+
+    def look_anew(self) -> None:
+        """Look now at what time asks for."""
+        self._watch_at = self._clock.monotonic()
+
+    def is_behind(self) -> bool:
+        """Tell whether time asks for something that is not yet done."""
+        try:
+            soonest = self.next_timestamp()
+        except StoreError:  # it cannot be done by now
+            return False
+        return soonest is not None and soonest <= timestamp_ms(self._clock.now())
+
+    def act(self, context: Context, done: Done) -> None:
+        """Write what this server has to tell, and do what is due, unless another server is at it."""
+        unit = cast(SharedUnit, context.unit)
+        watch = unit.watch()
+        self.seen, self.since = watch.away
+        if watch.mine:
+            self._look_after(context, unit, watch, done)
+            super().act(context, done)
+        else:
+            if not self._started:
+                self._start(context)
+                done.started = True
+            if self._workers.news:
+                done.news = self._write_news(context)
+        context.seen, context.since = self.seen, self.since
+        again_s = 0.0 if watch.mine and self._more else WATCH_EVERY_S
+        self._watch_at = self._clock.monotonic() + again_s
+
+    def _look_after(self, context: Context, unit: SharedUnit, watch: Watch, done: Done) -> None:
+        """Note that time is looked after; where nobody did for a while, make up for it."""
+        now = timestamp_ms(self._workers.lease_moment())
+        if watch.seen and after_seconds(watch.seen, AWAY_S) < now:
+            unit.was_away(watch.seen, now)
+            self.seen, self.since = watch.seen, now
+            self._settled_at = self._clock.monotonic() + SETTLE_S
+            self._pass_over_missed(context)
+        if watch.seen > after_seconds(now, JUMP_S) and not self._clock_moved_s():
+            self._set_back_before(context, watch.seen, done)
+        if not watch.seen or not watch.seen <= now < after_seconds(watch.seen, WATCHED_EVERY_S):
+            unit.watched(now)
+
+    def _set_back_before(self, context: Context, seen: str, done: Done) -> None:
+        """Tell that the clock was set back before this server started; a test clock goes by itself."""
+        if not isinstance(self._clock, StandingClock):
+            self._tell_clock(context, done, (context.moment - moment_of(seen)).total_seconds())
+
+    def _start(self, context: Context) -> None:
+        """Tell who is drained, and plan by the rules of zones as they are now."""
+        context.emit(DrainsChanged(context.unit.records.drains()))
+        context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
+        context.emit(RunKeyKnown(context.unit.records.run_key()))
+        ticks.forget_rules()
+        self._plan_by_new_rules(context)
+
+    def note_alive(self, context: Context, done: Done) -> None:
+        """Write what the last minute was, where something is written anyway."""
+        self._note_minute(context, done)
+
+
+def maintenance_of(engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> Maintenance:
+    """Return what keeps the time of an engine: alone, or together with other servers."""
+    kind = SharedMaintenance if engine.shared else Maintenance
+    return kind(engine, workers, minutes, clock)

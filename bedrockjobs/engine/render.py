@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.job.lifecycle import KEPT
 from bedrockjobs.job.rows import Job, RunGiven, RunRow

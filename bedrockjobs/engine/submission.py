@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import LOOKS_AGAIN_MAX
 from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
-from bedrockjobs.engine.waiting import Waiter
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.engine.waiters import Waiter
+from bedrockjobs.store.base import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Submission:
         self,
         command: Command[Any] | None,
         deliver: Deliver,
-        caller: Caller | None = None,
+        caller: Principal | None = None,
         by: str = "",
     ) -> None:
         """Hold a command; ``deliver`` gets the outcome.
@@ -75,7 +75,7 @@ class Submission:
         return self.command is None or not self.command.reads
 
 
-class Later:
+class DelayedTakes:
     """Takes that are done again after a pause: what they asked for is locked by units of other servers."""
 
     def __init__(self, send: Callable[[Submission], object]) -> None:
@@ -98,7 +98,7 @@ class Later:
         self._send(one)
 
 
-class ReturnJobs(Submission):
+class RequeueUndelivered(Submission):
     """Jobs whose answer went nowhere, on their way back."""
 
     __slots__ = ("taken", "tries")
@@ -119,7 +119,7 @@ class ReturnJobs(Submission):
         return False
 
 
-class Note(Submission):
+class InternalCommand(Submission):
     """Something that the server itself writes: nobody waits for it, and nothing is said where it fails."""
 
     __slots__ = ("act",)

@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands import Command
 from bedrockjobs.engine import handlers
-from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.context import HANDLERS, Answer, Context, load
 from bedrockjobs.engine.handlers.failing import set_aside
-from bedrockjobs.engine.handlers.registry import HANDLERS, load
-from bedrockjobs.store.faults import RowDamaged, StoreError
+from bedrockjobs.store.base import RowDamaged, StoreError
 
 T = TypeVar("T")
 Outcome = Answer | CommandError

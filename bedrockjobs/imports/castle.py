@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import gorhill, json_items
-from bedrockjobs.imports.found import Found, Unreadable, check_count, check_size, once
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable, check_count, check_size, once
 from bedrockjobs.schedule import cron
 
 FORMS = (
@@ -33,7 +33,7 @@ class _Job(NamedTuple):
     """Whether it updates an earlier job."""
 
 
-def read(text: str, *, zone: str = "UTC") -> list[Found]:
+def read(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
     """Parse jobs; ``zone`` is the servers' time zone, which castle-cron uses. Raises Unreadable.
 
     Duplicate names are refused with their locations; an ``upd`` changes the job of an earlier ``add``.
@@ -57,7 +57,7 @@ def _last(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
     return found
 
 
-def _found(job: _Job, before: _Job | None, zone: str) -> Found:
+def _found(job: _Job, before: _Job | None, zone: str) -> ImportedSchedule:
     found = _job(job, zone)
     if before is None or found.refused:
         return found
@@ -100,16 +100,16 @@ def _lines(text: str) -> list[_Job]:
     return found
 
 
-def _job(job: _Job, zone: str) -> Found:
+def _job(job: _Job, zone: str) -> ImportedSchedule:
     given: dict[str, Any] = {}
-    unnamed = Found(f"job-{job.number}", job.place, "", zone=zone)
+    unnamed = ImportedSchedule(f"job-{job.number}", job.place, "", zone=zone)
     for key, value in job.given.items():
         if key.lower() in given:
             return unnamed._replace(refused=f"{key}: it is given twice, in two spellings")
         given[key.lower()] = value
     name, command, said = (given.get(key) for key in ("name", "cmd", "schedule"))
     arguments = given.get("args") or []
-    found = Found(str(name or unnamed.name), job.place, str(said or ""), zone=zone)
+    found = ImportedSchedule(str(name or unnamed.name), job.place, str(said or ""), zone=zone)
     if not (
         isinstance(name, str) and name and isinstance(command, str) and command and isinstance(said, str)
     ):

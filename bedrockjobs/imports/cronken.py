@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import json_items
-from bedrockjobs.imports.found import Found, Unreadable, check_count, check_size, once
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable, check_count, check_size, once
 from bedrockjobs.imports.rewrite import NoExpression, expression_for, kept_or_rewritten
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.plan import Schedule
@@ -42,7 +42,7 @@ class _Refused(ValueError):
     """A definition is invalid; the others are still imported."""
 
 
-def read(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> list[Found]:
+def read(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> list[ImportedSchedule]:
     """Parse a JSON object of job definitions by name; a definition may be JSON text, as stored in Redis.
 
     ``zone`` is the servers' time zone. With ``weekday_0`` monday a cronstring fires as it did in Cronken,
@@ -57,13 +57,15 @@ def read(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> lis
     check_count(items, f"line {items[-1].line if items else 1}")
     return once(
         [
-            _job(Found(item.key, f"job {number}, line {item.line}", ""), item.value, zone, weekday_0)
+            _job(
+                ImportedSchedule(item.key, f"job {number}, line {item.line}", ""), item.value, zone, weekday_0
+            )
             for number, item in enumerate(items, 1)
         ]
     )
 
 
-def _job(found: Found, given: Any, zone: str, weekday_0: FirstDay) -> Found:
+def _job(found: ImportedSchedule, given: Any, zone: str, weekday_0: FirstDay) -> ImportedSchedule:
     try:
         definition = _object(
             "the definition", json_items.value_of(given) if isinstance(given, str) else given
@@ -91,7 +93,9 @@ def _object(what: str, value: Any, keys: tuple[str, ...] = _SECTIONS) -> dict[st
     return value
 
 
-def _read_job(found: Found, definition: dict[str, Any], zone: str, weekday_0: FirstDay) -> Found:
+def _read_job(
+    found: ImportedSchedule, definition: dict[str, Any], zone: str, weekday_0: FirstDay
+) -> ImportedSchedule:
     arguments = definition.get("cron_args")
     if not isinstance(arguments, dict):
         raise _Refused("cron_args: expected an object")
@@ -112,7 +116,9 @@ def _read_job(found: Found, definition: dict[str, Any], zone: str, weekday_0: Fi
     return found
 
 
-def _with_cronstring(found: Found, arguments: Mapping[str, Any], weekday_0: FirstDay) -> Found:
+def _with_cronstring(
+    found: ImportedSchedule, arguments: Mapping[str, Any], weekday_0: FirstDay
+) -> ImportedSchedule:
     text = str(arguments["cronstring"]).strip()
     if text.lower() == "@never":
         return found._replace(old=cron.parse(text), expression="@never")
@@ -158,7 +164,7 @@ def _expression(schedule: Schedule, arguments: Mapping[str, Any], text: str = ""
         return json.dumps(kept)
 
 
-def _with_command(found: Found, job: Mapping[str, Any]) -> Found:
+def _with_command(found: ImportedSchedule, job: Mapping[str, Any]) -> ImportedSchedule:
     command, lock, ttl = (job.get(key) for key in _JOB_ARGS)
     if not isinstance(command, str) or not command:
         raise _Refused("job_args.cmd: expected a shell command")

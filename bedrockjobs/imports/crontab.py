@@ -18,15 +18,13 @@ from typing import Any, Literal
 from bedrockjobs.base.config import CRONTAB_VARIABLES_CHARS_MAX
 from bedrockjobs.imports import gorhill
 from bedrockjobs.imports.command_name import name_of
-from bedrockjobs.imports.found import Found, check_count, check_size, distinct
+from bedrockjobs.imports.found import ImportedSchedule, check_count, check_size, distinct
 from bedrockjobs.imports.rewrite import READ_MAX, NoExpression, here, kept_or_rewritten, same_schedule
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron import fields
-from bedrockjobs.schedule.cron.days import EVERY_DAY, DayField, DayRule
-from bedrockjobs.schedule.cron.expression import check_length
-from bedrockjobs.schedule.cron.fields import Field
-from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, Schedule
-from bedrockjobs.schedule.cron.words import words_for
+from bedrockjobs.schedule.cron import expression as fields
+from bedrockjobs.schedule.cron.describe import words_for
+from bedrockjobs.schedule.cron.expression import Field, check_length
+from bedrockjobs.schedule.cron.plan import EVERY_DAY, EVERY_YEAR, YEAR_MIN, DayField, DayRule, Schedule
 from bedrockjobs.schedule.cron.zones import find_zone
 
 Cron = Literal["debian", "cronie", "supercronic"]
@@ -78,7 +76,9 @@ class _Variables:
     """Warnings for the next line only."""
 
 
-def read(text: str, *, zone: str = "UTC", system: bool = False, by: Cron | None = None) -> list[Found]:
+def read(
+    text: str, *, zone: str = "UTC", system: bool = False, by: Cron | None = None
+) -> list[ImportedSchedule]:
     """Parse a crontab; with ``system`` it has a user column. ``zone`` is the machine's time zone.
 
     ``by`` is the cron that ran it; without it, lines on which Debian's cron and cronie disagree are refused.
@@ -115,14 +115,16 @@ def _inner(line: str) -> str:
 # --- Debian's cron and cronie ------------------------------------------------------------------------------
 
 
-def _by_cron(lines: list[tuple[int, str]], zone: str, system: bool, by: Cron | None) -> list[Found]:
+def _by_cron(
+    lines: list[tuple[int, str]], zone: str, system: bool, by: Cron | None
+) -> list[ImportedSchedule]:
     variables = _Variables(zone)
-    found: list[Found] = []
+    found: list[ImportedSchedule] = []
     for number, line in lines:
         place = f"line {number}"
         if setting := _setting(line):
             if problem := _set(variables, *setting, by, empty=line.endswith("=")):
-                found.append(Found(setting[0], place, line, refused=problem))
+                found.append(ImportedSchedule(setting[0], place, line, refused=problem))
         else:
             found.append(_entry(line, place, variables, system, by))
         check_count(found, place)
@@ -197,9 +199,9 @@ def _export(variables: _Variables, name: str, value: str, *, moves: bool = True)
     return ""
 
 
-def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron | None) -> Found:
+def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron | None) -> ImportedSchedule:
     warnings: list[str] = []
-    unnamed = Found(place.replace(" ", "-"), place, line, zone=variables.zone)
+    unnamed = ImportedSchedule(place.replace(" ", "-"), place, line, zone=variables.zone)
     if line[0] == "-":
         if by == "debian":
             return unnamed._replace(refused="minute '-': Debian's cron takes no - before a time")
@@ -227,7 +229,7 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
         warnings.append("cronie mails output only of a run that fails (-n); here all output is kept")
         if by is None:
             warnings.append("-n is cronie's; Debian's cron takes it for the command")
-    found = Found(_name(command, place), place, said, zone=variables.zone)
+    found = ImportedSchedule(_name(command, place), place, said, zone=variables.zone)
     if said.lower() == "@reboot":
         why = "@reboot has no time: start it with the worker, by systemd or the like"
         return found._replace(refused=why)
@@ -386,10 +388,10 @@ def _bits(values: Iterable[int]) -> int:
 # --- supercronic -------------------------------------------------------------------------------------------
 
 
-def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[Found]:
+def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[ImportedSchedule]:
     """Parse the whole file first: a variable also applies to previous lines."""
     variables = _Variables(zone)
-    found: list[Found] = []
+    found: list[ImportedSchedule] = []
     entries: list[tuple[str, str]] = []
     for number, line in lines:
         place = f"line {number}"
@@ -401,7 +403,7 @@ def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[Found]:
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]
         if problem := _set_for_supercronic(variables, name, value):
-            found.append(Found(name, place, line, refused=problem))
+            found.append(ImportedSchedule(name, place, line, refused=problem))
             check_count(found, place)
     for place, line in entries:
         found.append(_supercronic_entry(line, place, variables))
@@ -421,8 +423,8 @@ def _set_for_supercronic(variables: _Variables, name: str, value: str) -> str:
     return _export(variables, name, value, moves=False)
 
 
-def _supercronic_entry(line: str, place: str, variables: _Variables) -> Found:
-    found = Found(place.replace(" ", "-"), place, line, zone=variables.zone)
+def _supercronic_entry(line: str, place: str, variables: _Variables) -> ImportedSchedule:
+    found = ImportedSchedule(place.replace(" ", "-"), place, line, zone=variables.zone)
     problem = "expected a time and a command"
     for count in SUPERCRONIC_FIELDS:
         words = re.fullmatch(rf"(\S+(?:\s+\S+){{{count - 1}}})\s+(\S.*)", line)

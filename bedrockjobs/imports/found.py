@@ -24,7 +24,7 @@ class Unreadable(ValueError):
     """A text cannot be parsed; the message has the location and what was expected."""
 
 
-class Found(NamedTuple):
+class ImportedSchedule(NamedTuple):
     """A definition of another system and its equivalent here."""
 
     name: str
@@ -70,12 +70,12 @@ class Found(NamedTuple):
             return []
         return _times(cron.parse(self.expression), self.zone, after, count)
 
-    def with_reading(self, old: Schedule, expression: str, notes: Iterable[str]) -> Found:
+    def with_reading(self, old: Schedule, expression: str, notes: Iterable[str]) -> ImportedSchedule:
         """Return it with both schedules, and a warning for each note."""
         found = self._replace(old=old, expression=expression)
         return found.with_warning(*(f"{note}; written so" for note in notes))
 
-    def with_warning(self, *warnings: str) -> Found:
+    def with_warning(self, *warnings: str) -> ImportedSchedule:
         """Return it with additional warnings."""
         return self._replace(warnings=(*self.warnings, *warnings))
 
@@ -110,7 +110,7 @@ def shortened(text: str) -> str:
     return repr(text if len(text) <= QUOTED_CHARS_MAX else f"{text[:QUOTED_CHARS_MAX]}...")
 
 
-def once(found: list[Found]) -> list[Found]:
+def once(found: list[ImportedSchedule]) -> list[ImportedSchedule]:
     """Refuse definitions with the same name, listing their locations."""
     places: dict[str, list[str]] = {}
     for entry in found:

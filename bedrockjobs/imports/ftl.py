@@ -9,7 +9,7 @@ import re
 from datetime import datetime
 
 from bedrockjobs.imports import ftl_go, ftl_jvm, gorhill, source
-from bedrockjobs.imports.found import Found, check_count, once
+from bedrockjobs.imports.found import ImportedSchedule, check_count, once
 from bedrockjobs.imports.ftl_verb import Verb
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.expression import check_length
@@ -32,7 +32,7 @@ _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _UNITS = {"s": "*/{} * * * * * *", "m": "0 */{} * * * * *", "h": "0 0 */{} * * * *"}
 
 
-def read(text: str, *, file: str = "") -> list[Found]:
+def read(text: str, *, file: str = "") -> list[ImportedSchedule]:
     """Parse the directives of one source file; a verb's name is ``module.verb``, as in FTL's schema.
 
     Raises Unreadable if a comment or a string is not terminated.
@@ -52,9 +52,9 @@ def reading_of(said: str) -> gorhill.Reading:
     return gorhill.written(gorhill.Reading(schedule, " ".join(said.split()), tuple(notes)))
 
 
-def _found(module: str, verb: Verb) -> Found:
+def _found(module: str, verb: Verb) -> ImportedSchedule:
     name = f"{module}.{verb.name}".lstrip(".") if verb.name else f"line-{verb.line}"
-    found = Found(name, f"line {verb.line}", verb.said)
+    found = ImportedSchedule(name, f"line {verb.line}", verb.said)
     if verb.refused:
         return found._replace(refused=verb.refused)
     try:

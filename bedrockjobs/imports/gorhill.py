@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 from bedrockjobs.imports.rewrite import READ_MAX, NoExpression, here, kept_or_rewritten
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron import fields
-from bedrockjobs.schedule.cron.days import EVERY_DAY, LAST, DayField, DayRule
-from bedrockjobs.schedule.cron.expression import check_length
-from bedrockjobs.schedule.cron.fields import Field
-from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, Schedule
+from bedrockjobs.schedule.cron import expression as fields
+from bedrockjobs.schedule.cron.expression import Field, check_length
+from bedrockjobs.schedule.cron.plan import EVERY_DAY, EVERY_YEAR, LAST, YEAR_MIN, DayField, DayRule, Schedule
 
 MACROS = {
     "@yearly": "0 0 0 1 1 * *",

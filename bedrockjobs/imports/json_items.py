@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base.jsontext import check_depth
 from bedrockjobs.imports.found import shortened
-from bedrockjobs.imports.place import Place
+from bedrockjobs.imports.place import Position
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 
@@ -46,7 +46,7 @@ def members(text: str) -> Iterator[Item]:
         raise reader.wrong("Extra data")
 
 
-def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
+def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Position]]]:
     """Parse a JSON text and locate the entries of its lists; raises ValueError.
 
     ``lists`` are the members of the top-level object whose entries are located. If the top level is itself a
@@ -131,9 +131,9 @@ class _Reader:
             if not self.took(","):
                 raise self.wrong("Expecting ',' delimiter")
 
-    def whole(self, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
+    def whole(self, lists: Collection[str]) -> tuple[Any, dict[str, list[Position]]]:
         """Parse a value, and locate the entries of its lists."""
-        places: dict[str, list[Place]] = {key: [] for key in lists}
+        places: dict[str, list[Position]] = {key: [] for key in lists}
 
         def member(key: str) -> Any:
             return self._entries(places[key]) if key in places else self.value()
@@ -144,13 +144,13 @@ class _Reader:
             return self.value(), places
         return self._object(member)[0], places
 
-    def _entries(self, places: list[Place]) -> Any:
+    def _entries(self, places: list[Position]) -> Any:
         """Parse a list or an object of entries, and record the place of each."""
 
         def entry(_: str) -> Any:
             if not self._text.startswith("{", self._at):
                 self._count()
-                places.append(Place(self.line, {}))
+                places.append(Position(self.line, {}))
                 return self.value()
             value, place = self._object()
             places.append(place)
@@ -161,16 +161,18 @@ class _Reader:
         if not self._text.startswith("{", self._at):
             return self.value()
         value, table = self._object(entry)
-        places[:] = [Place(line, place.keys) for line, place in zip(table.keys.values(), places, strict=True)]
+        places[:] = [
+            Position(line, place.keys) for line, place in zip(table.keys.values(), places, strict=True)
+        ]
         return value
 
-    def _object(self, read: Callable[[str], Any] | None = None) -> tuple[dict[str, Any], Place]:
+    def _object(self, read: Callable[[str], Any] | None = None) -> tuple[dict[str, Any], Position]:
         """Parse an object, with the lines of its keys."""
         self._count()
         line = self.line
         self.took("{")
         value: dict[str, Any] = {}
-        place = Place(line, {})
+        place = Position(line, {})
         for item in self.items("}", keys=True, read=read):
             if item.key in value:
                 raise ValueError(f"line {item.line}: {_twice(item.key)}")

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bedrockjobs.imports import gorhill, textproto
-from bedrockjobs.imports.found import Found, Unreadable, check_count, once, shortened
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable, check_count, once, shortened
 from bedrockjobs.imports.luci_schema import CONFIG, JOB_TASKS, TASKS, Block, Mismatch, checked
 from bedrockjobs.imports.textproto import Message
 from bedrockjobs.schedule import cron
@@ -49,7 +49,7 @@ class _Refused(ValueError):
     """A definition is invalid; the others are still imported."""
 
 
-def read(text: str) -> list[Found]:
+def read(text: str) -> list[ImportedSchedule]:
     """Parse ``job`` and ``trigger`` blocks; raises Unreadable if the text is not a valid file."""
     fields = textproto.parse(text)
     blocks: list[tuple[str, int, Message]] = []
@@ -72,10 +72,10 @@ def _enabled(fields: Message) -> str:
     return "" if given.get("disabled") in ("true", "True", "t", 1) else str(given.get("id", ""))
 
 
-def _block(kind: str, line: int, fields: Message, known: set[str]) -> Found:
+def _block(kind: str, line: int, fields: Message, known: set[str]) -> ImportedSchedule:
     identity = next((value for name, value, _ in fields if name == "id" and isinstance(value, str)), "")
     said = next((value for name, value, _ in fields if name == "schedule" and isinstance(value, str)), "")
-    found = Found(identity or f"line-{line}", f"line {line}", said or DEFAULTS[kind])
+    found = ImportedSchedule(identity or f"line-{line}", f"line {line}", said or DEFAULTS[kind])
     schema = (CONFIG.fields or {})[kind]
     try:
         block = checked(fields, schema, line)
@@ -201,7 +201,7 @@ def _absolute(url: str) -> bool:
 # --- conversion --------------------------------------------------------------------------------------------
 
 
-def _with_schedule(found: Found, line: int) -> Found:
+def _with_schedule(found: ImportedSchedule, line: int) -> ImportedSchedule:
     said = found.said
     if said == "triggered":
         return found._replace(old=cron.parse("@never"), expression="@never")
@@ -230,7 +230,7 @@ def _seconds(text: str) -> float | None:
     return None if seconds > DELAY_S_MAX or (text.startswith("-") and seconds) else seconds
 
 
-def _taken(found: Found, block: Block, task: str, given: Block) -> Found:
+def _taken(found: ImportedSchedule, block: Block, task: str, given: Block) -> ImportedSchedule:
     if block.values.get("disabled"):
         raise _Refused(f"line {block.lines['disabled']}: it is disabled there")
     if task == "gitiles":

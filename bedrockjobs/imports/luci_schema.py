@@ -19,13 +19,13 @@ _BITS = {"int32": 31, "int64": 63}
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldKind:
     """The type of a field."""
 
     scalar: Scalar | None = None
     names: tuple[str, ...] = ()
     """The values of an enumeration."""
-    fields: Mapping[str, Kind] | None = None
+    fields: Mapping[str, FieldKind] | None = None
     """The fields of a message."""
     repeated: bool = False
     anything: bool = False
@@ -48,30 +48,32 @@ class Mismatch(ValueError):
 
 
 TEXT, BOOL, INT32, INT64, FLOAT = (
-    Kind("text"),
-    Kind("bool"),
-    Kind("int32"),
-    Kind("int64"),
-    Kind("float"),
+    FieldKind("text"),
+    FieldKind("bool"),
+    FieldKind("int32"),
+    FieldKind("int64"),
+    FieldKind("float"),
 )
-TEXTS = Kind("text", repeated=True)
-ANYTHING = Kind(anything=True)
-_ACLS = Kind(fields={"role": Kind(names=("READER", "OWNER", "TRIGGERER")), "granted_to": TEXT}, repeated=True)
-_POLICY = Kind(
+TEXTS = FieldKind("text", repeated=True)
+ANYTHING = FieldKind(anything=True)
+_ACLS = FieldKind(
+    fields={"role": FieldKind(names=("READER", "OWNER", "TRIGGERER")), "granted_to": TEXT}, repeated=True
+)
+_POLICY = FieldKind(
     fields={
-        "kind": Kind(names=("UNDEFINED", "GREEDY_BATCHING", "LOGARITHMIC_BATCHING", "NEWEST_FIRST")),
+        "kind": FieldKind(names=("UNDEFINED", "GREEDY_BATCHING", "LOGARITHMIC_BATCHING", "NEWEST_FIRST")),
         "max_concurrent_invocations": INT64,
         "max_batch_size": INT64,
         "log_base": FLOAT,
-        "pending_timeout": Kind(fields={"seconds": INT64, "nanos": INT32}),
+        "pending_timeout": FieldKind(fields={"seconds": INT64, "nanos": INT32}),
     }
 )
-_NOOP = Kind(fields={"sleep_ms": INT64, "triggers_count": INT64})
-_FETCH = Kind(fields={"method": TEXT, "url": TEXT, "timeout_sec": INT32})
-_BUILD = Kind(
+_NOOP = FieldKind(fields={"sleep_ms": INT64, "triggers_count": INT64})
+_FETCH = FieldKind(fields={"method": TEXT, "url": TEXT, "timeout_sec": INT32})
+_BUILD = FieldKind(
     fields={"server": TEXT, "bucket": TEXT, "builder": TEXT, "properties": TEXTS, "tags": TEXTS},
 )
-_GITILES = Kind(
+_GITILES = FieldKind(
     fields={
         "repo": TEXT,
         "refs": TEXTS,
@@ -103,17 +105,17 @@ TASKS = {
 
 JOB_TASKS = {name: kind for name, kind in TASKS.items() if name != "gitiles"}
 
-CONFIG = Kind(
+CONFIG = FieldKind(
     fields={
-        "job": Kind(fields={**_BOTH, **JOB_TASKS, "task": Kind(fields=TASKS)}, repeated=True),
-        "trigger": Kind(fields={**_BOTH, "gitiles": _GITILES, "triggers": TEXTS}, repeated=True),
-        "acl_sets": Kind(fields={"name": TEXT, "acls": _ACLS}, repeated=True),
+        "job": FieldKind(fields={**_BOTH, **JOB_TASKS, "task": FieldKind(fields=TASKS)}, repeated=True),
+        "trigger": FieldKind(fields={**_BOTH, "gitiles": _GITILES, "triggers": TEXTS}, repeated=True),
+        "acl_sets": FieldKind(fields={"name": TEXT, "acls": _ACLS}, repeated=True),
     }
 )
 """The type of a whole file."""
 
 
-def checked(message: Message, kind: Kind, line: int) -> Block:
+def checked(message: Message, kind: FieldKind, line: int) -> Block:
     """Check a message against its type, and index its fields; raises Mismatch at the first error."""
     found = Block(line)
     for name, value, at in message:
@@ -134,7 +136,7 @@ def checked(message: Message, kind: Kind, line: int) -> Block:
     return found
 
 
-def _value(name: str, value: Value, kind: Kind, line: int) -> Any:
+def _value(name: str, value: Value, kind: FieldKind, line: int) -> Any:
     if kind.fields is not None or kind.anything:
         if isinstance(value, list):
             return checked(value, kind, line)
@@ -162,7 +164,7 @@ def _name(name: str, value: Value, names: tuple[str, ...], line: int) -> str:
     raise _expected(name, f"one of {', '.join(names)}", value, line)
 
 
-def _number(name: str, value: Value, kind: Kind, line: int) -> int | float:
+def _number(name: str, value: Value, kind: FieldKind, line: int) -> int | float:
     if kind.scalar == "float" and isinstance(value, (int, float)):
         return value
     bits = _BITS.get(kind.scalar or "")

@@ -9,9 +9,17 @@ from calendar import monthrange
 from functools import lru_cache
 
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.days import EVERY_DAY, LAST, DayField, DayRule
-from bedrockjobs.schedule.cron.fields import WEEKDAY_NAMES, Field, members_of
-from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MAX, YEAR_MIN, Schedule
+from bedrockjobs.schedule.cron.expression import WEEKDAY_NAMES, Field, members_of
+from bedrockjobs.schedule.cron.plan import (
+    EVERY_DAY,
+    EVERY_YEAR,
+    LAST,
+    YEAR_MAX,
+    YEAR_MIN,
+    DayField,
+    DayRule,
+    Schedule,
+)
 
 READ_MAX = 1_024
 """Cached parsed expressions: a large file repeats a few, and each takes almost a millisecond."""

@@ -15,7 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.events import AliasEvent
 
 from bedrockjobs.base.config import JSON_DEPTH_MAX, YAML_NODES_MAX, YAML_VALUES_PER_CHAR_MAX
-from bedrockjobs.imports.place import Place
+from bedrockjobs.imports.place import Position
 
 KEY_CHARS_MAX = 1_024
 """Maximum length of a simple key in YAML."""
@@ -24,9 +24,9 @@ NOT_IN_JSON = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("binary", "omap
 """Tags that the library would convert to types that JSON does not have."""
 
 
-def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Place]]]:
+def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Position]]]:
     """Parse a YAML text and locate the entries of its lists, as ``json_items.document`` does."""
-    places: dict[str, list[Place]] = {key: [] for key in lists}
+    places: dict[str, list[Position]] = {key: [] for key in lists}
 
     class Composer(_Composer):
         """Records the places of items."""
@@ -56,12 +56,12 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pla
         raise ValueError(str(error)) from None
 
 
-def _places(node: Any) -> list[Place]:
+def _places(node: Any) -> list[Position]:
     """Return the places of the entries of a list or a mapping."""
     if isinstance(node, nodes.SequenceNode):
-        return [Place(item.start_mark.line + 1, _lines(item)) for item in node.value]
+        return [Position(item.start_mark.line + 1, _lines(item)) for item in node.value]
     if isinstance(node, nodes.MappingNode):
-        return [Place(key.start_mark.line + 1, _lines(value)) for key, value in node.value]
+        return [Position(key.start_mark.line + 1, _lines(value)) for key, value in node.value]
     return []
 
 

@@ -29,7 +29,7 @@ PENDING = frozenset({"QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"})
 ENDED = frozenset({"FINISHED", "CANCELLED"})
 """Children in these are reported to the parent and deleted at its next Finish or Retry."""
 
-Event = Literal[
+Transition = Literal[
     "create", "take", "return", "finish", "finish mocked", "retry", "retry mocked", "revive", "mend", "fail",
     "lose", "crash", "break", "expire", "cancel", "stop", "delete", "remove", "requeue", "parent pauses",
     "parent ends", "children end", "child failed", "report",
@@ -56,7 +56,7 @@ _CRASHES = (Arrow(GONE, "leaves only its run"), Arrow("FAILED"))
 _STOPS = (Arrow("QUEUED", "runs again"), Arrow("CANCELLED", "has parent"), Arrow(GONE))
 _QUEUED, _GONE, _CANCELLED = (Arrow("QUEUED"),), (Arrow(GONE),), (Arrow("CANCELLED"),)
 
-ARROWS: dict[Event, dict[str, tuple[Arrow, ...]]] = {
+ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
     # A child of a parent at work waits until the parent pauses.
     "create": {GONE: (Arrow("PAUSED", "parent works"), Arrow("QUEUED"))},
     "take": {
@@ -105,12 +105,12 @@ class NotAnArrow(RuntimeError):
     """The life cycle has no such change of state: a fault of the server, never of a request."""
 
 
-def allows(event: Event, state: str) -> bool:
+def allows(event: Transition, state: str) -> bool:
     """Tell whether a job in ``state`` may go through ``event``."""
     return state in ARROWS[event]
 
 
-def target(event: Event, state: str, *facts: Fact) -> str:
+def target(event: Transition, state: str, *facts: Fact) -> str:
     """Return the state that an event leads to; raises NotAnArrow."""
     for arrow in ARROWS[event].get(state, ()):
         if arrow.when is None or arrow.when in facts:
@@ -118,7 +118,7 @@ def target(event: Event, state: str, *facts: Fact) -> str:
     raise NotAnArrow(f"{event} of a job that is {state}")
 
 
-def move(job: Job, event: Event, *facts: Fact, **changes: Any) -> Job:
+def move(job: Job, event: Transition, *facts: Fact, **changes: Any) -> Job:
     """Return a job after an event, with other ``changes`` to its row; its present run is over.
 
     Its state is ``GONE`` where its row is to be deleted. Raises NotAnArrow.
@@ -134,14 +134,14 @@ def waits_to_start(job: Job) -> bool:
 # --- Quick ways ------------------------------------------------------------------------------------------
 # Most jobs are plain. These do for them what the arrows say, in the least time; a test compares the rows.
 
-QUICK_CREATE: tuple[Event, str, str] = ("create", GONE, "QUEUED")
+QUICK_CREATE: tuple[Transition, str, str] = ("create", GONE, "QUEUED")
 """``Unit.insert`` of a job of which nothing special was asked binds fewer columns."""
 
-QUICK_TAKE: tuple[Event, str, str] = ("take", "QUEUED", "RUNNING")
+QUICK_TAKE: tuple[Transition, str, str] = ("take", "QUEUED", "RUNNING")
 """``Unit.claim`` writes lastRun, attempt and runID alone; its statement says RUNNING. A job for which
-somebody waits goes through both of these at once, and is stored as it is then (``handlers/hand_off.py``)."""
+somebody waits goes through both of these at once, and is stored as it is then (``handlers/create.py``)."""
 
-QUICK_FINISH: tuple[Event, str, str] = ("finish", "RUNNING", GONE)
+QUICK_FINISH: tuple[Transition, str, str] = ("finish", "RUNNING", GONE)
 """``Unit.delete_plain`` deletes the row in one statement, which looks for RUNNING itself."""
 
 
@@ -158,7 +158,7 @@ def after_take(job: Job, now: str, run_id: int) -> Job:
     )  # fmt: skip
 
 
-def arrows() -> set[tuple[Event, str, str]]:
+def arrows() -> set[tuple[Transition, str, str]]:
     """Return every arrow: what happens, from which state, to which."""
     return {
         (event, before, arrow.to)

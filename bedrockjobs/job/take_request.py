@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
-from bedrockjobs.base.caller import NOBODYS_NAME, Scope
 from bedrockjobs.base.config import NAMES_KEPT_MAX
 from bedrockjobs.base.glob import glob, is_plain, is_prefix, literal_prefix
-from bedrockjobs.job.lanes import UNTAKEN, parse_lane
-from bedrockjobs.job.rows import Job
+from bedrockjobs.base.principal import NOBODYS_NAME, Scope
+from bedrockjobs.job.rows import UNTAKEN, Job, parse_lane
 
 
 class Names:

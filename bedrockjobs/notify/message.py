@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.base.fingerprints import line_of
 
 EVENTS_SHOWN = 20
 """Events that one message tells one by one; the others are counted."""
@@ -42,17 +42,17 @@ _WORDS = {
 """What a person reads of an event, behind its name."""
 
 
-class Told(NamedTuple):
+class NotifiedEvent(NamedTuple):
     """An event, and the run that it tells of, where there is one."""
 
     event: Mapping[str, Any]
     run: Mapping[str, Any] | None
 
 
-def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> Told:
+def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> NotifiedEvent:
     """Return an event without what was printed, which a worker puts behind the first line of an error."""
     detail = line_of(event["detail"])
-    return Told({**event, "detail": detail}, None if run is None else {**run, "output": []})
+    return NotifiedEvent({**event, "detail": detail}, None if run is None else {**run, "output": []})
 
 
 class Message(NamedTuple):
@@ -79,7 +79,7 @@ class Message(NamedTuple):
 
 
 def message_of(
-    rule: str, told: Sequence[Told], url: str, *, repeated: bool = False, test: bool = False
+    rule: str, told: Sequence[NotifiedEvent], url: str, *, repeated: bool = False, test: bool = False
 ) -> Message:
     """Return the message of a rule about some events, the oldest first; ``url`` is where the pages are."""
     first, last = told[0].event, told[-1].event
@@ -111,7 +111,7 @@ def _head(event: Mapping[str, Any]) -> str:
     return f"{name} {_WORDS.get(event['kind'], event['kind'])}"
 
 
-def _paragraph(told: Told, url: str) -> str:
+def _paragraph(told: NotifiedEvent, url: str) -> str:
     event, run = told
     lines = [f"{_head(event)} at {event['at'][:19]} UTC"]
     detail = event["detail"].splitlines()
@@ -132,7 +132,7 @@ def _paragraph(told: Told, url: str) -> str:
     return "\n".join(lines)
 
 
-def _entry(told: Told, url: str) -> dict[str, Any]:
+def _entry(told: NotifiedEvent, url: str) -> dict[str, Any]:
     event, run = told
     entry: dict[str, Any] = {**event, "link": _link(event, url)}
     if run is not None:

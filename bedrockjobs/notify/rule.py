@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from bedrockjobs.base.event_kinds import CONDITIONS, OVER
+from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.glob import glob
-from bedrockjobs.base.wire import moment_of, stamp
+from bedrockjobs.base.vocabulary import CONDITIONS, OVER
+from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.commands import RuleReply
-from bedrockjobs.job.rules import noted_for
+from bedrockjobs.commands.rules import CONDITIONS_MAX
+from bedrockjobs.job.delivery import noted_for
+from bedrockjobs.job.eligibility import need_of
+from bedrockjobs.views.problems import age_s
+from bedrockjobs.views.queues import QueuedGroup, QueueSnapshot
+from bedrockjobs.views.room import little_room
 
 
 def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:
@@ -32,14 +38,14 @@ def condition_of(kind: str) -> str:
 
 def is_muted(rule: RuleReply, now: datetime) -> bool:
     """Tell whether what happens now is not to be told."""
-    return bool(rule.muted_until) and rule.muted_until > stamp(now)
+    return bool(rule.muted_until) and rule.muted_until > timestamp(now)
 
 
 def wait_s(rule: RuleReply, now: datetime) -> float:
     """Return the seconds until a rule may send its next message; 0 where it may now."""
     moments = [rule.next_try]
     if rule.last_sent and rule.group_for and not rule.tries:
-        moments.append(stamp(moment_of(rule.last_sent) + timedelta(seconds=rule.group_for)))
+        moments.append(timestamp(moment_of(rule.last_sent) + timedelta(seconds=rule.group_for)))
     seconds = [(moment_of(moment) - now).total_seconds() for moment in moments if moment]
     return max([0.0, quiet_s(rule.quiet, now), *seconds])
 
@@ -55,3 +61,67 @@ def quiet_s(quiet: str, now: datetime) -> float:
     clock = timedelta(hours=local.hour, minutes=local.minute, seconds=local.second)
     length, since = (end - begin) % day, (clock - begin) % day
     return (length - since).total_seconds() if since < length else 0.0
+
+
+# What is wrong for as long as it lasts, as a rule asks for it: late, no worker, backlog, disk low.
+#
+# Pure: it is made of a look at the queue. A condition that begins is an event of its kind, one that is over
+# an event ``<kind> over``; both are noted for one rule, whose limits they are about (``by`` names it).
+
+
+Found = dict[str, dict[str, str]]
+"""What is wrong: by kind and name, in a person's words."""
+
+
+def asks_for_conditions(rule: RuleReply) -> bool:
+    """Tell whether a rule is about anything that lasts."""
+    return not CONDITIONS.isdisjoint(rule.on)
+
+
+def conditions(rule: RuleReply, look: QueueSnapshot, free_bytes: int | None) -> Found:
+    """Return what is wrong now of what a rule is about; ``free_bytes`` None: the disk is somebody else's."""
+    groups = [group for group in look.groups if group.due and _is_about(rule, group.name)]
+    ready = [group for group in groups if look.held.standing(group, due=True) == "ready"]
+    found: Found = {}
+    if "late" in rule.on:
+        found["late"] = _waiting(rule, look, [group for group in ready if _takers(look, group)])
+    if "no worker" in rule.on:
+        found["no worker"] = _waiting(rule, look, [group for group in ready if not _takers(look, group)])
+    if "backlog" in rule.on:
+        count = sum(group.due for group in ready)
+        more = "at least " if any(group.more_due for group in ready) or look.more else ""
+        words = f"{more}{count:,} jobs are ready, the limit is {rule.over:,}"
+        found["backlog"] = {_all_of(rule): words} if count > rule.over else {}
+    if "disk low" in rule.on and free_bytes is not None:
+        words = little_room(free_bytes)
+        found["disk low"] = {"": words} if words else {}
+    return {kind: names for kind, names in found.items() if names}
+
+
+def _is_about(rule: RuleReply, name: str) -> bool:
+    return not rule.names or any(glob(name, pattern) for pattern in rule.names)
+
+
+def _all_of(rule: RuleReply) -> str:
+    return rule.names[0] if len(rule.names) == 1 else ""
+
+
+def _takers(look: QueueSnapshot, group: QueuedGroup) -> bool:
+    return look.held.takers.any_of(group.name, need_of(group.lane))
+
+
+def _waiting(rule: RuleReply, look: QueueSnapshot, groups: Iterable[QueuedGroup]) -> dict[str, str]:
+    """Return the names whose oldest ready job has waited for too long, those first that wait longest."""
+    oldest: dict[str, QueuedGroup] = {}
+    for group in groups:
+        if group.oldest and age_s(group.oldest, look.held.now) > rule.older:
+            known = oldest.get(group.name)
+            if known is None or group.oldest < known.oldest:
+                oldest[group.name] = group
+    found = {}
+    for group in sorted(oldest.values(), key=lambda one: one.oldest)[:CONDITIONS_MAX]:
+        words = f"its oldest ready job has waited for {duration_text(age_s(group.oldest, look.held.now))}"
+        if not _takers(look, group):
+            words = f"{words}: {look.held.takers.why_nobody(group.name, need_of(group.lane))}"
+        found[group.name] = words
+    return found

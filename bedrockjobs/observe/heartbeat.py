@@ -23,7 +23,7 @@ CALL_S_MAX = 10.0
 """Time that one call may take: the next one comes soon."""
 
 
-class Heartbeat:
+class HeartbeatURL:
     """Calls one URL; a call that fails is told in the log once, and so is the next that does not."""
 
     def __init__(self, url: str, is_well: Callable[[], bool], *, every_s: float = EVERY_S) -> None:

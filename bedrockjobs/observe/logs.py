@@ -35,7 +35,7 @@ class TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     _second = -1
-    _stamp = ""
+    _timestamp = ""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; one that needs more goes the usual way."""
@@ -47,8 +47,8 @@ class TextLines(logging.Formatter):
         """Return the moment as RFC 3339 has it, in UTC with milliseconds."""
         if int(record.created) != self._second:
             self._second = int(record.created)
-            self._stamp = datetime.fromtimestamp(self._second, UTC).isoformat()[:19]
-        return f"{self._stamp}.{int(record.msecs):03}Z"
+            self._timestamp = datetime.fromtimestamp(self._second, UTC).isoformat()[:19]
+        return f"{self._timestamp}.{int(record.msecs):03}Z"
 
 
 class JSONLines(logging.Formatter):

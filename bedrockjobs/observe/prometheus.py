@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args
 
 from aiohttp import web
@@ -18,25 +19,78 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily as Counts
 from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError, NotFound
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import TROUBLES, OverviewReply
-from bedrockjobs.engine.health import Health
+from bedrockjobs.engine.outage import Health
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.memory import decode_memory
-from bedrockjobs.job.readiness import Standing
-from bedrockjobs.observe.measurements import Measurements
-from bedrockjobs.observe.samples import by_label, counts, gauge, histogram, seconds, seconds_between, size_of
+from bedrockjobs.job.eligibility import Readiness
+from bedrockjobs.job.rows import decode_memory
+from bedrockjobs.observe.stats import Histogram, Measurements
 from bedrockjobs.store.base import Reader
-from bedrockjobs.store.sharing import ServerState
+from bedrockjobs.store.peers import ServerState
 from bedrockjobs.views import Views
-from bedrockjobs.views.queues import COUNTED_MAX, Group, Totals, prefix_of
+from bedrockjobs.views.queues import COUNTED_MAX, QueuedGroup, Totals, prefix_of
 from bedrockjobs.views.room import free_bytes
+
+# Metrics in the words of Prometheus: one value, one for each value of a label, a histogram.
+
+
+def gauge(name: str, words: str, value: float, **labels: str) -> Metric:
+    """Return a gauge with one value."""
+    found = Gauge(f"bedrockjobs_{name}", words, labels=tuple(labels))
+    found.add_metric(tuple(labels.values()), value)
+    return found
+
+
+def counts(name: str, words: str, value: float) -> Metric:
+    """Return a counter with one value."""
+    return Counts(f"bedrockjobs_{name}", words, value=value)
+
+
+def by_label(
+    kind: type[Gauge] | type[Counts], name: str, words: str, label: str, values: Mapping[str, float]
+) -> Metric:
+    """Return a metric with a value for each value of a label."""
+    found = kind(f"bedrockjobs_{name}", words, labels=(label,))
+    for key, value in sorted(values.items()):
+        found.add_metric((key,), value)
+    return found
+
+
+def histogram(name: str, words: str, measured: Histogram) -> Metric:
+    """Return a histogram."""
+    buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in measured.up_to()]
+    found = HistogramMetricFamily(f"bedrockjobs_{name}", words)
+    found.add_metric((), buckets, sum_value=measured.sum)
+    return found
+
+
+def seconds_between(oldest: str, now: str) -> float:
+    """Return the seconds from a timestamp to a later one; 0 where it is empty or not later."""
+    if not oldest or oldest > now:
+        return 0.0
+    return (moment_of(now) - moment_of(oldest)).total_seconds()
+
+
+def seconds(timestamp: str) -> float:
+    """Return a timestamp as Prometheus has moments: seconds since 1970."""
+    return moment_of(timestamp).timestamp()
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file, 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
 
 PREFIXES_MAX = 50
 """Beginnings of names that have series of their own, the first of them; the rest is ``other``."""
@@ -73,7 +127,7 @@ class Work(Protocol):
         ...
 
 
-STANDINGS: tuple[Standing, ...] = ("ready", "later", "paused", "blocked", "mocked")
+STANDINGS: tuple[Readiness, ...] = ("ready", "later", "paused", "blocked", "mocked")
 """Where a queued job may stand, each with a series for each prefix."""
 
 
@@ -145,7 +199,7 @@ class Metrics:
     async def _look(self, scope: Scope | None) -> Queue:
         views = self.views.scoped(scope)
         overview, look = await views.standings.overview_and_look(ahead=False)
-        groups: dict[str, list[Group]] = {}
+        groups: dict[str, list[QueuedGroup]] = {}
         for group in look.groups:
             groups.setdefault(prefix_of(group.name), []).append(group)
         parts: dict[str, Totals] = {}

@@ -19,7 +19,7 @@ from types import FrameType
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LOOP_STALL_S
 from bedrockjobs.commands import Command
-from bedrockjobs.observe.measurements import UNKNOWN, Measurements
+from bedrockjobs.observe.stats import UNKNOWN, Measurements
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,134 @@ A chart may miss the last minute before a crash; nothing else depends on it. It 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from bedrockjobs.base.wire import moment_of
-from bedrockjobs.engine.events import JobFailed, JobLost, JobRetried, JobsCreated, JobsFinished, JobsTaken
+from bedrockjobs.engine.events import (
+    JobFailed,
+    JobLost,
+    JobRetried,
+    JobsCreated,
+    JobsFinished,
+    JobsTaken,
+    RunEnded,
+    RunOpened,
+    TicksEntered,
+)
+
+# What is measured since the start: commits, waits and lengths of runs, ticks; in memory, for ``/metrics``.
+#
+# It hears of events once they are on disk: a few additions, no lock, no clock. It knows no rows, no SQL and
+# nothing of who reads it.
+
+
+COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+"""Bounds for the length of a commit: half a millisecond on a good disk, seconds on one in trouble."""
+
+BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000)
+"""Bounds for the commands in one commit; ``batch_max`` is 1,000 unless somebody changed it."""
+
+WAIT_S = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400)
+"""Bounds for how long a job had been due when its run began."""
+
+RUN_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
+"""Bounds for the length of a run."""
+
+LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
+"""Bounds for the whole seconds between a tick and its run."""
+
+
+LOOP_LATE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+"""Bounds for how late the event loop is: nothing should keep it for a tenth of a second."""
+
+ACTS_MAX = 100
+"""Acts of which the longest stop is kept: all commands and a few parts of the server."""
+
+
+UNKNOWN = "unknown"
+"""An act that nobody caught: it was over before somebody could look."""
+
+
+class Histogram:
+    """Values counted by the first bound that is not below them."""
+
+    __slots__ = ("_counts", "bounds", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """Count up to each of ``bounds``, which ascend, and beyond the last."""
+        self.bounds = bounds
+        self.sum = 0.0
+        self._counts = [0] * (len(bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def up_to(self) -> Iterator[tuple[float, int]]:
+        """Yield each bound with how many values were not above it; the last bound is infinite."""
+        count = 0
+        for bound, more in zip((*self.bounds, float("inf")), self._counts, strict=True):
+            count += more
+            yield bound, count
+
+
+class Measurements:
+    """The measurements of one server; belongs to the event loop."""
+
+    def __init__(self) -> None:
+        """Begin with nothing measured."""
+        self.commit_s = Histogram(COMMIT_S)
+        self.batch = Histogram(BATCH)
+        self.wait_s = Histogram(WAIT_S)
+        self.run_s = Histogram(RUN_S)
+        self.late_s = Histogram(LATE_S)
+        self.loop_late_s = Histogram(LOOP_LATE_S)
+        """How late the event loop came to what was due."""
+        self.stalls_s: dict[str, float] = {UNKNOWN: 0.0}
+        """The longest time that each act kept the event loop, where it was too long."""
+        self.runs_started: Counter[str] = Counter()
+        """Runs by cause."""
+        self.runs_ended: Counter[str] = Counter()
+        """Runs by the status they ended with."""
+        self.ticks: Counter[str] = Counter()
+        """Ticks of schedules by outcome."""
+        self.skipped: Counter[str] = Counter()
+        """Skipped ticks by reason."""
+
+    def committed(self, seconds: float, commands: int) -> None:
+        """Note a commit that waited for the disk, and the commands that shared it."""
+        self.commit_s.add(seconds)
+        self.batch.add(commands)
+
+    def stood_still(self, act: str, seconds: float) -> None:
+        """Note that an act kept the event loop for too long."""
+        if act in self.stalls_s or len(self.stalls_s) < ACTS_MAX:
+            self.stalls_s[act] = max(seconds, self.stalls_s.get(act, 0.0))
+
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what is measured of each event."""
+        return {RunOpened: self._opened, RunEnded: self._ended, TicksEntered: self._ticked}
+
+    def _opened(self, event: RunOpened) -> None:
+        self.runs_started[event.cause] += 1
+        self.wait_s.add(max(event.wait_s, 0.0))
+
+    def _ended(self, event: RunEnded) -> None:
+        self.runs_ended[event.status] += 1
+        self.run_s.add(max(event.took_s, 0.0))
+
+    def _ticked(self, event: TicksEntered) -> None:
+        """Count ticks of a schedule; those that were skipped have no lateness."""
+        self.ticks[event.outcome] += event.ticks
+        if event.outcome == "skipped":
+            self.skipped[event.reason] += event.ticks
+        else:
+            self.late_s.add(event.late_s)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.engine.events import RunEnded
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class Telemetry:
         await asyncio.to_thread(thread.join, CLOSE_S)
 
 
-def _nanoseconds(stamp: str) -> int:
-    """Return a stored stamp in nanoseconds since 1970."""
-    since = datetime.fromisoformat(stamp).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+def _nanoseconds(timestamp: str) -> int:
+    """Return a stored timestamp in nanoseconds since 1970."""
+    since = datetime.fromisoformat(timestamp).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1_000

@@ -34,6 +34,6 @@ def text_in(given: Mapping[str, str]) -> str | None:
     return text
 
 
-def iso(stamp: str | None) -> str | None:
+def iso(timestamp: str | None) -> str | None:
     """Return a timestamp as a query parameter."""
-    return stamp and f"{stamp.replace(' ', 'T')}Z"
+    return timestamp and f"{timestamp.replace(' ', 'T')}Z"

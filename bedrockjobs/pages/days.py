@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import NamedTuple
 
-from bedrockjobs.base.statuses import FAILED_STATUSES
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.pages.ticking import next_ticks
 
@@ -114,7 +114,7 @@ def days_of(
 
 def _enter(row: Ledger, days: Sequence[Day], begins: Sequence[datetime], repeat: str, most: int) -> int:
     """Add a row to its days; return how many ticks were computed."""
-    first, last = (bisect_right(begins, moment_of(stamp)) - 1 for stamp in (row.tick, row.until))
+    first, last = (bisect_right(begins, moment_of(timestamp)) - 1 for timestamp in (row.tick, row.until))
     kind = "ran" if row.outcome != "skipped" else "missed" if row.reason in MISSED else "skipped"
     if last < 0:
         return 0

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.base.statuses import FAILED_STATUSES
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.commands import ListFailures
-from bedrockjobs.commands.failures import FailureGroupReply
+from bedrockjobs.commands.overview import FailureGroupReply
 from bedrockjobs.pages.site import Pages, Site, cursor
 from bedrockjobs.views.failures import Failed, failed_alike
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bedrockjobs.base import duration
+from bedrockjobs.base import clock
 from bedrockjobs.base.config import DURATION_S_MAX, PRIORITY_DEFAULT
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.base.wire import command_errors, moment_of, stamp_ms
+from bedrockjobs.base.wire import command_errors, moment_of, timestamp_ms
 from bedrockjobs.commands import CreateJob, UpdateJob
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.pages.words import JSON_SHOWN_CHARS, Spelled, quoted
@@ -142,7 +142,7 @@ def filled(members: Mapping[str, str]) -> dict[str, str]:
         "expression": expression,
         "cmd": job.get("cmd", ""),
         "retries": str(job.get("retries", "")),
-        "runTimeout": duration.duration_text(job["runTimeout"]) if "runTimeout" in job else "",
+        "runTimeout": clock.duration_text(job["runTimeout"]) if "runTimeout" in job else "",
         "tags": ", ".join(job.get("tags", [])),
         "note": job.get("note", ""),
         "other": json.dumps(other, indent=2, ensure_ascii=False) if other else "",
@@ -187,10 +187,10 @@ def _first_run(typed: Typed, now: datetime) -> dict[str, Any]:
         return {"firstRun": typed.fields["firstRun"]}
     if when != "delay":
         return {}
-    seconds = duration.seconds_of(typed.fields.get("delay", "").strip() or "none")
+    seconds = clock.seconds_of(typed.fields.get("delay", "").strip() or "none")
     if seconds is None or seconds > DURATION_S_MAX:
-        raise ValueError(f"expected {duration.WORDS}")
-    return {"firstRun": stamp_ms(now + timedelta(seconds=seconds))}
+        raise ValueError(f"expected {clock.WORDS}")
+    return {"firstRun": timestamp_ms(now + timedelta(seconds=seconds))}
 
 
 def _other(typed: Typed, _: datetime) -> dict[str, Any]:

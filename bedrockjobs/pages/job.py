@@ -14,8 +14,8 @@ from aiohttp import web
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.errors import NotFound
-from bedrockjobs.base.failure_text import line_of
-from bedrockjobs.base.words import called
+from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.wire import called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.engine.render import render_with_state
@@ -39,7 +39,7 @@ _PERHAPS = ("attempt", "error", "exitCode", "expires", "parentJobID")
 """Optional members of a job's reply."""
 
 
-class Moment(NamedTuple):
+class TimelineEntry(NamedTuple):
     """An entry of the timeline; ``run`` is 0 if it is not about a run."""
 
     at: str
@@ -126,27 +126,29 @@ def _exit_status(shown: dict[str, Any]) -> int | None:
 
 def timeline(
     shown: dict[str, Any], runs: list[dict[str, Any]], events: list[tuple[Any, ...]]
-) -> list[Moment]:
+) -> list[TimelineEntry]:
     """Return the timeline, newest first, without events that repeat the end of a run.
 
     Entries with equal timestamps keep their causal order: created, taken, ended.
     """
-    found: list[Moment] = []
+    found: list[TimelineEntry] = []
     ends = {(run["runID"], run["ended"][:19], run["error"]) for run in runs if run["ended"]}
     if shown:
-        found.append(Moment(shown["created"], "QUEUED", "created", 0))
+        found.append(TimelineEntry(shown["created"], "QUEUED", "created", 0))
     for run in sorted(runs, key=lambda run: int(run["runID"])):
         cause = "" if run["cause"] in ("schedule", "queue") else f", {run['cause']}"
         words = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
-        found.append(Moment(run["started"], "running", words, run["runID"]))
+        found.append(TimelineEntry(run["started"], "running", words, run["runID"]))
         if run["ended"]:
             error = f": {line_of(run['error'])}" if run["error"] else ""
-            found.append(Moment(run["ended"], run["status"], f"{called(run['status'])}{error}", run["runID"]))
+            found.append(
+                TimelineEntry(run["ended"], run["status"], f"{called(run['status'])}{error}", run["runID"])
+            )
     for _, at, kind, _, _, run_id, by, detail in sorted(events):
         if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
             continue
         who = f" by {by}" if by else ""
-        found.append(Moment(at, kind, f"{kind}{who}{': ' if detail else ''}{line_of(detail)}", run_id))
+        found.append(TimelineEntry(at, kind, f"{kind}{who}{': ' if detail else ''}{line_of(detail)}", run_id))
     found.sort(key=lambda moment: (moment.at, moment.run))  # stable for equal timestamps
     return found[::-1]
 

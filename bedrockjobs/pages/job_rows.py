@@ -9,8 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bedrockjobs.base.failure_text import line_of
-from bedrockjobs.job.readiness import need_of
+from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.job.eligibility import need_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.family import Family, told
 from bedrockjobs.pages.run import progress_of
@@ -18,7 +18,7 @@ from bedrockjobs.pages.site import Site
 from bedrockjobs.pages.words import by_hand
 from bedrockjobs.views.families import FamilyCounts
 from bedrockjobs.views.problems import pause_words
-from bedrockjobs.views.queues import Group, Held
+from bedrockjobs.views.queues import Held, QueuedGroup
 from bedrockjobs.views.states import NewestRun
 
 LINE_CHARS_SHOWN = 300
@@ -61,7 +61,7 @@ async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Ro
 
 def _queued(job: Job, held: Held, *, whole: bool) -> Row:
     """Return the row of a queued job; unless ``whole``, no other job is named."""
-    group = Group(job.lane, job.name, "")
+    group = QueuedGroup(job.lane, job.name, "")
     due = job.next_run <= held.now
     standing = held.standing(group, due=due)
     pause, lock = held.pause_of(group), held.lock_holder(group)

@@ -12,12 +12,12 @@ from aiohttp import web
 from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.job_rows import rows_of
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, rows_asked
-from bedrockjobs.views.find import Moment, RunsFound
+from bedrockjobs.views.find import RunsFound, TimeField
 from bedrockjobs.views.states import ALL, KEPT, Counts
 
 ROWS = 50
@@ -32,7 +32,7 @@ NAMES_OFFERED = 20
 MATCHING_MAX = 1_000
 """Jobs that a bulk action on all matches affects; repeat the action for more."""
 
-MOMENTS: dict[Moment, str] = {"created": "created", "next": "next run", "last": "last run"}
+MOMENTS: dict[TimeField, str] = {"created": "created", "next": "next run", "last": "last run"}
 """Labels of the timestamps to filter by."""
 
 TABS = (
@@ -59,13 +59,13 @@ class Tab(NamedTuple):
     current: bool
 
 
-class Asked(NamedTuple):
+class JobFilters(NamedTuple):
     """Filters of the list; empty ones match everything."""
 
     state: str | None
     name: str | None
     text: str | None
-    moment: Moment
+    moment: TimeField
     """The timestamp that ``since`` and ``until`` limit."""
     since: str | None
     until: str | None
@@ -110,7 +110,7 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
         kept=kept,
         keeps=site.settings.keep_finished > 0,
         later_kept=not request.query.get("keptBefore"),
-        now_ms=stamp_ms(site.now()),
+        now_ms=timestamp_ms(site.now()),
         priorities=PRIORITIES,
         matching_max=MATCHING_MAX,
     )
@@ -133,7 +133,7 @@ async def matching(site: Site, request: web.Request) -> web.StreamResponse:
 PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matching", matching))
 
 
-async def _tabs(site: Site, asked: Asked) -> list[Tab]:
+async def _tabs(site: Site, asked: JobFilters) -> list[Tab]:
     """Return the tabs; counts consider the name filter only, and are left out with other filters."""
     counts: Counts = {}
     if not (asked.text or asked.since or asked.until):
@@ -145,7 +145,7 @@ async def _tabs(site: Site, asked: Asked) -> list[Tab]:
     return [Tab(state, called, counts.get(state), state == current) for state, called in TABS]
 
 
-async def _kept(site: Site, request: web.Request, asked: Asked) -> RunsFound | None:
+async def _kept(site: Site, request: web.Request, asked: JobFilters) -> RunsFound | None:
     """Return the kept finished jobs; None if the filter excludes them."""
     if asked.state != "FINISHED" or asked.text or asked.since or asked.until:
         return None
@@ -153,13 +153,13 @@ async def _kept(site: Site, request: web.Request, asked: Asked) -> RunsFound | N
     return await site.views.find.runs(before=before, pattern=asked.name, kept=True, limit=KEPT_ROWS)
 
 
-def _asked(request: web.Request) -> Asked:
+def _asked(request: web.Request) -> JobFilters:
     given = {key: value for key, value in request.query.items() if value}
     moment = given.get("time", "created")
     if moment not in MOMENTS:
         raise BadArguments("Malformed time", f"time: expected one of {', '.join(MOMENTS)}")
     checked = ListJobs.read({key: given[key] for key in ("state", "name") if key in given})
-    return Asked(
+    return JobFilters(
         checked.state,
         checked.name,
         text_in(given),

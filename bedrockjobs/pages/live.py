@@ -12,9 +12,9 @@ from functools import partial
 
 from aiohttp import web
 
-from bedrockjobs.base.caller import Caller
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.pages.site import HEADERS, Site
-from bedrockjobs.protocol.gate import caller_of, cut
+from bedrockjobs.protocol.authentication import caller_of, cut
 
 STREAMS_MAX = 1_000
 """Concurrent streams, each of which is a connection; further pages are not refreshed."""
@@ -65,7 +65,7 @@ class _Streams:
             self._open -= 1
             caller.grant.ends.discard(end)
 
-    async def _tell(self, response: web.StreamResponse, caller: Caller) -> None:
+    async def _tell(self, response: web.StreamResponse, caller: Principal) -> None:
         of_names = caller.scope is not None
         seen, quiet_s = 0 if of_names else self._done(), 0.0
         at_least_s = OF_NAMES_S if of_names else AT_LEAST_S

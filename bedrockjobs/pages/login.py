@@ -16,11 +16,11 @@ from urllib.parse import parse_qsl, quote, unquote
 from aiohttp import web
 
 from bedrockjobs.base.errors import BadRequest, CommandError, Forbidden, TimedOut, Unauthenticated
-from bedrockjobs.base.token_text import TOKEN_CHARS_MAX
+from bedrockjobs.base.principal import TOKEN_CHARS_MAX
 from bedrockjobs.engine.handlers.access import LOGIN_S
 from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.pages.site import Site
-from bedrockjobs.protocol.gate import LOGIN_PATH, caller_of, is_secure, session_cookie
+from bedrockjobs.protocol.authentication import LOGIN_PATH, caller_of, is_secure, session_cookie
 from bedrockjobs.protocol.http_answers import status_of
 
 FORM_BYTES_MAX = 4_096

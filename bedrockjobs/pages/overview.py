@@ -13,7 +13,7 @@ from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import moment_of, stamp
+from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.commands import overview as overview_command
 from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.pages.site import HEADERS, Pages, Site
@@ -109,14 +109,17 @@ async def _steps(site: Site, chosen: str) -> list[dict[str, Any]]:
     back_s, step_s = RANGES[chosen]
     now = int(site.now().timestamp())
     first = now - now % step_s - back_s + step_s
-    rows = await site.views.stats(_stamp(first), step_s)
+    rows = await site.views.stats(_timestamp(first), step_s)
     found = {row["minute"]: row for row in rows}
     nothing = {**dict.fromkeys(_SERIES, 0), "wait_ms": None}
-    return [found.get(_stamp(at), {"minute": _stamp(at), **nothing}) for at in range(first, now + 1, step_s)]
+    return [
+        found.get(_timestamp(at), {"minute": _timestamp(at), **nothing})
+        for at in range(first, now + 1, step_s)
+    ]
 
 
-def _stamp(at: int) -> str:
-    return stamp(datetime.fromtimestamp(at, UTC))
+def _timestamp(at: int) -> str:
+    return timestamp(datetime.fromtimestamp(at, UTC))
 
 
 def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:

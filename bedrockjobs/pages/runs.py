@@ -10,8 +10,8 @@ import json
 from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.failure_text import line_of
-from bedrockjobs.base.statuses import ANY_FAILURE, FAILED_STATUSES, STATUSES, statuses_of
+from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.vocabulary import ANY_FAILURE, FAILED_STATUSES, STATUSES, statuses_of
 from bedrockjobs.commands import ListRuns
 from bedrockjobs.pages.asked import iso, text_in, time_in
 from bedrockjobs.pages.run import plain

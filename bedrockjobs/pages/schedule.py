@@ -13,7 +13,7 @@ from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages import days
 from bedrockjobs.pages.site import Pages, Site
-from bedrockjobs.pages.ticking import end_of, exactly, next_ticks, stamps, why_paused, zone_of
+from bedrockjobs.pages.ticking import end_of, exactly, next_ticks, timestamps, why_paused, zone_of
 from bedrockjobs.pages.words import option_text, span
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.views.tries import RUNS_LOOKED_AT
@@ -58,7 +58,7 @@ _TOLD_ELSEWHERE = frozenset(
 )
 
 
-class Bar(NamedTuple):
+class DurationBar(NamedTuple):
     """A run in the chart of durations."""
 
     run: dict[str, Any]
@@ -88,7 +88,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     zone = zone_of(row["repeat"]) if meaning["valid"] else "UTC"
     coming = [
         (tick, f"{moment_of(tick).astimezone(find_zone(zone)):%a %Y-%m-%d %H:%M:%S %z}")
-        for tick in stamps(next_ticks(row["repeat"], site.now()), NEXT_SHOWN)
+        for tick in timestamps(next_ticks(row["repeat"], site.now()), NEXT_SHOWN)
     ]
     month = await _days(site, job["jobID"], row["repeat"], zone)
     bars, longest_s = _bars(runs)
@@ -154,7 +154,7 @@ def _height_of(seconds: float, longest_s: float) -> float:
     return CHART_HEIGHT - 5 - (seconds / longest_s * (CHART_HEIGHT - 20) if longest_s else 0)
 
 
-def _bars(runs: list[dict[str, Any]]) -> tuple[list[Bar], float]:
+def _bars(runs: list[dict[str, Any]]) -> tuple[list[DurationBar], float]:
     """Return bars for the ended runs, oldest first, and the longest duration."""
     ended = [run for run in reversed(runs) if run["ended"]]
     took = [
@@ -165,5 +165,5 @@ def _bars(runs: list[dict[str, Any]]) -> tuple[list[Bar], float]:
     bars = []
     for index, (run, seconds) in enumerate(zip(ended, took, strict=True)):
         height = max(seconds / longest * (CHART_HEIGHT - 20) if longest else 0, 3)
-        bars.append(Bar(run, CHART_LEFT + index * step, CHART_HEIGHT - 5 - height, step - 3, height))
+        bars.append(DurationBar(run, CHART_LEFT + index * step, CHART_HEIGHT - 5 - height, step - 3, height))
     return bars, longest

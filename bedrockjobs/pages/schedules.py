@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.commands import ListRuns, ListSchedules
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import cells, exactly, why_paused

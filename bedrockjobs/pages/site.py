@@ -14,14 +14,14 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.errors import BadArguments, CommandError
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS, Command
-from bedrockjobs.engine.admission import may_ask
+from bedrockjobs.engine.authorization import may_ask
 from bedrockjobs.pages.templates import templates
-from bedrockjobs.protocol.compression import ASIDE_BYTES
-from bedrockjobs.protocol.gate import caller_of
+from bedrockjobs.protocol.authentication import caller_of
+from bedrockjobs.protocol.http_answers import ASIDE_BYTES
 from bedrockjobs.service import VERSION, Service
 
 FOLDER = Path(__file__).parent
@@ -66,7 +66,7 @@ Pages = tuple[tuple[str, Page], ...]
 """The routes of a module: paths that begin with ``/ui/``, and their handlers."""
 
 
-class Asked:
+class OwnWrites:
     """Counts write commands of the pages themselves, which need no refresh."""
 
     commands = 0
@@ -79,8 +79,8 @@ class Site:
         """Create a site without limits; ``seen_by`` limits it."""
         self.service = service
         self.settings = settings
-        self.asked = Asked()
-        self.caller = Caller(service.access.everything, "")
+        self.asked = OwnWrites()
+        self.caller = Principal(service.access.everything, "")
         """The current caller."""
         self.views = service.views
         """Views limited to the caller's scope."""
@@ -88,7 +88,7 @@ class Site:
         self._templates = templates()
         self._templates.globals.update(version=VERSION)
 
-    def seen_by(self, caller: Caller) -> Site:
+    def seen_by(self, caller: Principal) -> Site:
         """Return this site, limited to what a caller may see."""
         site = copy.copy(self)
         site.caller, site.views = caller, self.service.views.seen_by(caller)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from bedrockjobs.base.statuses import FAILED_STATUSES
-from bedrockjobs.base.wire import moment_of, stamp
-from bedrockjobs.base.words import called
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
+from bedrockjobs.base.wire import called, moment_of, timestamp
 from bedrockjobs.commands import ExplainJob, ListRuns, ListTicks
 from bedrockjobs.pages.site import Site
 from bedrockjobs.schedule import cron
@@ -124,6 +123,6 @@ def next_ticks(repeat: str, after: datetime) -> Iterator[datetime]:
         return
 
 
-def stamps(ticks: Iterator[datetime], count: int) -> list[str]:
+def timestamps(ticks: Iterator[datetime], count: int) -> list[str]:
     """Return the timestamps of the first ticks."""
-    return [stamp(tick) for _, tick in zip(range(count), ticks, strict=False)]
+    return [timestamp(tick) for _, tick in zip(range(count), ticks, strict=False)]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
+from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.commands import ListSchedules
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticking import next_ticks
@@ -48,7 +48,7 @@ class Coming(NamedTuple):
     schedule: ScheduleAhead
 
 
-class Line(NamedTuple):
+class ScheduleTimeline(NamedTuple):
     """The timeline of one schedule."""
 
     schedule: ScheduleAhead
@@ -63,8 +63,10 @@ async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
     name, after = request.query.get("name", ""), request.query.get("after", "")
     asked = ListSchedules.read({"name": name} if name else {})
     now = site.now()
-    schedules, more = await site.views.find.schedules_ahead(asked.name, stamp_ms(now), SCHEDULES_LOOKED_AT)
-    end = stamp(now + AHEAD)
+    schedules, more = await site.views.find.schedules_ahead(
+        asked.name, timestamp_ms(now), SCHEDULES_LOOKED_AT
+    )
+    end = timestamp(now + AHEAD)
     reached = ""
     if more:  # schedules that were left out may tick from then on
         reached = end = min(schedules[-1].next_run[:19], end)
@@ -93,7 +95,7 @@ def _cursor(text: str) -> tuple[str, int] | None:
         return None
     found = _CURSOR.fullmatch(text)
     try:
-        return (stamp(moment_of(found[1])), int(found[2])) if found else _refuse()
+        return (timestamp(moment_of(found[1])), int(found[2])) if found else _refuse()
     except ValueError:
         return _refuse()
 
@@ -113,14 +115,16 @@ def _page(
     return [coming for _, coming in zip(range(TICKS_SHOWN + 1), merged, strict=False)]
 
 
-def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[Line]:
+def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[ScheduleTimeline]:
     """Yield the timelines of the schedules that run next."""
-    end = stamp(now + AHEAD)
+    end = timestamp(now + AHEAD)
     for schedule in schedules[:LINES_SHOWN]:
         coming = [line.at for line in islice(_line(schedule, now, None, end), MARKS_SHOWN + 1)]
         frequent = len(coming) > MARKS_SHOWN
         ticks = [(at, max((moment_of(at) - now).total_seconds() / 60, 0)) for at in coming]
-        yield Line(schedule, words_of(schedule.repeat), ticks[:1] if frequent else ticks, frequent)
+        yield ScheduleTimeline(
+            schedule, words_of(schedule.repeat), ticks[:1] if frequent else ticks, frequent
+        )
 
 
 def _line(
@@ -143,4 +147,4 @@ def _ticks(schedule: ScheduleAhead, now: datetime, cursor: tuple[str, int] | Non
     elif cursor is not None:
         begin = moment_of(cursor[0]) - timedelta(seconds=1)
     for tick in next_ticks(schedule.repeat, begin.astimezone(UTC)):
-        yield stamp(tick)
+        yield timestamp(tick)

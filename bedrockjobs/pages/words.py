@@ -9,13 +9,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bedrockjobs.base.duration import days_text, duration_text
-from bedrockjobs.base.failure_text import line_of
+from bedrockjobs.base.clock import days_text, duration_text
+from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import moment_of, wire_name
-from bedrockjobs.base.words import called
+from bedrockjobs.base.wire import called, moment_of, wire_name
 from bedrockjobs.commands.options import Duration, JobOptions
-from bedrockjobs.job.hold import HOLD_PATTERN
+from bedrockjobs.job.quarantine import HOLD_PATTERN
 
 SHAPES = {
     "QUEUED": ("ring", "plain"),
@@ -100,9 +99,9 @@ class Spelled(str):
     __slots__ = ()
 
 
-def iso(stamp: str) -> str:
+def iso(timestamp: str) -> str:
     """Return a timestamp in ISO format: 2026-11-21T03:29:56Z."""
-    return stamp.replace(" ", "T") + "Z"
+    return timestamp.replace(" ", "T") + "Z"
 
 
 def moments(sentence: str) -> list[str]:
@@ -110,9 +109,9 @@ def moments(sentence: str) -> list[str]:
     return _STAMP.split(sentence)
 
 
-def by_hand(stamp: str) -> bool:
+def by_hand(timestamp: str) -> bool:
     """Return whether a next run is the end of time: the job runs only when triggered."""
-    return stamp >= "9999"
+    return timestamp >= "9999"
 
 
 def span(seconds: float) -> str:

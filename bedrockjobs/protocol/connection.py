@@ -6,23 +6,191 @@ The first line may hand the connection over to HTTP.
 from __future__ import annotations
 
 import asyncio
+import logging
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
-from bedrockjobs.base.errors import CommandError, TooManyWrong, Unavailable
+from bedrockjobs.base.errors import CommandError, Forbidden, TooManyWrong, Unavailable
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.commands import Authenticate
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import raw
-from bedrockjobs.protocol.asker import Asker
-from bedrockjobs.protocol.connections import Connections
-from bedrockjobs.protocol.doorway import NO_TLS, TLS_BYTE, Doorway
-from bedrockjobs.protocol.first_line import FirstLine
+from bedrockjobs.protocol.authentication import ConnectionIdentity
+from bedrockjobs.protocol.connections import LOOPBACK, Connections, full
 from bedrockjobs.protocol.http_answers import problem_bytes
-from bedrockjobs.protocol.memory import full
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
+from bedrockjobs.tls.contexts import why
+from bedrockjobs.tls.stream import TLSStream
+
+# Which protocol a connection speaks: its first line tells. It does no I/O.
+
+
+HTTP_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE"})
+"""First words that make a connection HTTP, in exactly this spelling."""
+
+_LONGEST_METHOD = max(map(len, HTTP_METHODS))
+
+
+class FirstLine:
+    """The first bytes of a connection, kept until they tell its protocol."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self) -> None:
+        """Begin without bytes."""
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> bool | None:
+        """Take more bytes; return whether the connection is HTTP, None while that cannot be told."""
+        kept = self._bytes
+        kept += data
+        del kept[: len(kept) - len(kept.lstrip(b"\r\n"))]
+        return _is_http(kept)
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether nothing is kept: there was nothing but blank lines."""
+        return not self._bytes
+
+    @property
+    def data(self) -> bytes:
+        """Return all bytes so far, without the blank lines before the first request."""
+        return bytes(self._bytes)
+
+
+def _is_http(data: bytearray) -> bool | None:
+    line = bytes(data[: _LONGEST_METHOD + 1])
+    word, space, _ = line.partition(b" ")
+    if space:
+        return word in HTTP_METHODS
+    if b"\n" in line or b"\r" in line or len(line) > _LONGEST_METHOD:
+        return False
+    return None if any(method.startswith(line) for method in HTTP_METHODS) else False
+
+
+# The first byte of a connection to a server with a certificate: TLS or not. What that costs is bounded.
+
+
+log = logging.getLogger(__name__)
+
+TLS_BYTE = 0x16
+"""What a connection with TLS begins with, and no request does: the type of a record of a handshake."""
+
+NO_TLS = b"\x15\x03\x01\x00\x02\x02\x28"
+"""What a server without a certificate answers to TLS: its alert 40, that the handshake failed."""
+
+HANDSHAKES_MAX = 1_000
+"""Handshakes under way at once, some 60 KiB each; for one more the oldest is ended. A client that means it
+needs two round trips, so that nobody who sends thousands of others a second keeps it out."""
+
+FAILURES_TOLD_MAX = 10
+"""Handshakes that failed and are told in the log, in the time of ``FAILURES_EVERY_S``: scanners try many."""
+
+FAILURES_EVERY_S = 60.0
+"""Time after which as many are told again, with the number of those that were not."""
+
+
+class TLSSniffer:
+    """Lets connections with TLS in, and says whether one without may go on."""
+
+    def __init__(self, context: ssl.SSLContext, connections: Connections) -> None:
+        """Shake hands by ``context``, which may be replaced: what has begun goes on with its own."""
+        self.context = context
+        self._connections = connections
+        self._under_way: dict[Handshake, None] = {}
+        self._told = self._untold = 0
+        self._tell_again = 0.0
+
+    def shake_hands(
+        self, transport: asyncio.Transport, address: str, data: bytes, inside: Callable[[], asyncio.Protocol]
+    ) -> None:
+        """Begin TLS with what has come, on a connection that nobody counts; then ``inside`` has it."""
+        handshake = Handshake(self, transport, address, inside)
+        if not self._connections.admit(handshake, address):
+            transport.abort()
+            return
+        if len(self._under_way) >= HANDSHAKES_MAX:
+            next(iter(self._under_way)).expire()
+        self._under_way[handshake] = None
+        self._connections.expect(handshake, self._connections.settings.handshake_s)
+        handshake.begin(self.context, data)
+
+    def over(self, handshake: Handshake, address: str) -> None:
+        """Count a handshake no longer."""
+        if handshake in self._under_way:
+            del self._under_way[handshake]
+            self._connections.dismiss(handshake, address)
+
+    def failed(self, address: str, error: Exception) -> None:
+        """Tell of a handshake that failed, unless many were told just now."""
+        now = self._connections.clock.monotonic()
+        if now >= self._tell_again:
+            if self._untold:
+                log.info("%d more handshakes of TLS failed", self._untold)
+            self._told, self._untold, self._tell_again = 0, 0, now + FAILURES_EVERY_S
+        if self._told < FAILURES_TOLD_MAX:
+            self._told += 1
+            words = why(error) if isinstance(error, ssl.SSLError) else str(error)
+            log.info("a handshake of TLS with %s failed: %s", address or "a unix socket", words)
+        else:
+            self._untold += 1
+
+    @staticmethod
+    def refusal(address: str) -> Forbidden | None:
+        """Return what to answer a plain connection; None where it may go on: it comes from this machine."""
+        if address in LOOPBACK:
+            return None
+        return Forbidden(
+            "TLS required", "this server takes plain connections from its own machine only; use TLS"
+        )
+
+
+class Handshake:
+    """A connection from the first byte of TLS to the end of the handshake."""
+
+    deadline = 0.0
+    unread_bytes = 0
+
+    def __init__(
+        self,
+        doorway: TLSSniffer,
+        transport: asyncio.Transport,
+        address: str,
+        inside: Callable[[], asyncio.Protocol],
+    ) -> None:
+        """Belong to ``doorway``; ``inside`` makes the protocol that goes on with the connection."""
+        self._doorway = doorway
+        self._transport = transport
+        self._address = address
+        self._inside = inside
+
+    def begin(self, context: ssl.SSLContext, data: bytes) -> None:
+        """Take the first bytes."""
+        stream = TLSStream(context, self._ready, self._failed)
+        self._transport.set_protocol(stream)
+        stream.connection_made(self._transport)
+        stream.data_received(data)
+
+    def expire(self) -> None:
+        """Close: it takes too long, or newer ones need its place."""
+        self._doorway.over(self, self._address)
+        self._transport.abort()
+
+    finish = shed = expire
+
+    def _ready(self, stream: TLSStream) -> None:
+        self._doorway.over(self, self._address)
+        protocol = self._inside()
+        stream.set_protocol(protocol)
+        protocol.connection_made(stream)
+
+    def _failed(self, error: Exception) -> None:
+        self._doorway.over(self, self._address)
+        self._doorway.failed(self._address, error)
+
 
 HTTPFactory = Callable[[], asyncio.Protocol]
 
@@ -51,7 +219,9 @@ class RawConnection(asyncio.Protocol):
         "deadline",
     )
 
-    def __init__(self, connections: Connections, http: HTTPFactory, doorway: Doorway | None = None) -> None:
+    def __init__(
+        self, connections: Connections, http: HTTPFactory, doorway: TLSSniffer | None = None
+    ) -> None:
         """Belong to ``connections``; ``http`` makes the protocol that takes an HTTP connection over.
 
         ``doorway`` is there if the connection may begin with TLS, and may have to.
@@ -73,7 +243,7 @@ class RawConnection(asyncio.Protocol):
         self._scheduled = self._in_turn = False
         self._awaited = ""
         """The part of a request that has a deadline."""
-        self._asker: Asker | None = None
+        self._asker: ConnectionIdentity | None = None
         """Who asks, where it matters."""
         self._token = ""
         """The name of the token for which it counts."""
@@ -222,7 +392,7 @@ class RawConnection(asyncio.Protocol):
         inside = partial(RawConnection, self._connections, self._http)
         self._doorway.shake_hands(transport, self._address, data, inside)
 
-    def _turned_away(self, doorway: Doorway, *, is_http: bool) -> bool:
+    def _turned_away(self, doorway: TLSSniffer, *, is_http: bool) -> bool:
         """Refuse a plain connection that has to be one with TLS; tell whether it was."""
         error = doorway.refusal(self._address)
         if error is None:
@@ -308,12 +478,12 @@ class RawConnection(asyncio.Protocol):
         if exchange.waits and submission is not None and self._pipeline.ended:
             service.leave(submission)
 
-    def _asking(self) -> Asker:
+    def _asking(self) -> ConnectionIdentity:
         if self._asker is None:
-            self._asker = Asker(self._service.access, self._address)
+            self._asker = ConnectionIdentity(self._service.access, self._address)
         return self._asker
 
-    def _caller(self, authorization: str) -> Caller:
+    def _caller(self, authorization: str) -> Principal:
         caller = self._asking().caller(authorization, self._transport)
         if caller.name != self._token:
             self._connections.belongs(self, caller.name)

@@ -27,31 +27,62 @@ from bedrockjobs.base.errors import (
     UnknownCommand,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import COMMANDS, Authenticate, Command
+from bedrockjobs.commands import COMMANDS, Authenticate, Command, PingSchedule
+from bedrockjobs.commands.control import PING_OUTPUT_CHARS_MAX
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.engine.submission import Outcome
-from bedrockjobs.protocol import cronken, pings, sse
-from bedrockjobs.protocol.compression import compress
-from bedrockjobs.protocol.docs_page import POLICY
-from bedrockjobs.protocol.documents import Documents
-from bedrockjobs.protocol.gate import (
+from bedrockjobs.protocol import cronken, sse
+from bedrockjobs.protocol.authentication import (
     CALLER,
     LOGIN_PATH,
     PINGS_BELOW,
     PROBES,
     SESSION_COOKIE,
-    Gate,
+    HTTPAuthentication,
     caller_of,
 )
-from bedrockjobs.protocol.host_check import Origins
-from bedrockjobs.protocol.http_answers import problem, text_response
-from bedrockjobs.protocol.http_connection import AiohttpProtocol, HTTPConnection
-from bedrockjobs.protocol.memory import MemoryBudget, full
-from bedrockjobs.protocol.paging import next_page
-from bedrockjobs.protocol.plain_http import HandedOver, PlainHTTP, read_body, text_of
-from bedrockjobs.protocol.proxies import Proxies
+from bedrockjobs.protocol.connections import MemoryBudget, full
+from bedrockjobs.protocol.http_answers import Documents, compress, next_page, problem, text_response
+from bedrockjobs.protocol.http_connection import (
+    AiohttpProtocol,
+    HandedOver,
+    HTTPConnection,
+    PlainHTTP,
+    read_body,
+    text_of,
+)
+from bedrockjobs.protocol.openapi import POLICY
+from bedrockjobs.protocol.visitors import Origins, Proxies
 from bedrockjobs.service import NOT_LOOKED_YET, VERSION, Service
+
+# ``POST /ping/<secret>``: what a machine elsewhere says of the work of a schedule, as a command.
+#
+# ``/start`` says that it has begun, nothing or ``/0`` that it has ended well, ``/fail`` or another exit
+# status that it has not. The body, whatever its type, is the output.
+
+
+EXIT_STATUS_MAX = 255
+
+
+def command_of(job_id: int, what: str, body: bytes, host: str) -> PingSchedule:
+    """Return the command that a ping stands for; raises NotFound for another path."""
+    given: dict[str, object] = {"job_id": job_id, "output": output_of(body), "host": host[:255]}
+    if what in ("", "start", "fail"):
+        given["event"] = what or "success"
+    elif what.isascii() and what.isdecimal() and len(what) <= 3 and int(what) <= EXIT_STATUS_MAX:
+        given["exit_code"] = int(what)
+        given["event"] = "fail" if int(what) else "success"
+    else:
+        raise NotFound("No such ping", "expected nothing, /start, /fail or an exit status behind the secret")
+    return PingSchedule.model_validate(given)
+
+
+def output_of(body: bytes) -> str:
+    """Return the end of a body as text; what is no UTF-8, and NUL, is replaced."""
+    text = body[-4 * PING_OUTPUT_CHARS_MAX :].decode(errors="replace").replace("\0", "\ufffd")
+    return text[-PING_OUTPUT_CHARS_MAX:]
+
 
 _BORROWED = web.RequestKey("borrowed", int)
 """Where a request keeps how much of the budget of memory it has."""
@@ -104,7 +135,7 @@ class HTTPFront:
             local_only=local_only, names=settings.public_hosts, open_to_all=settings.insecure
         )
         proxies = Proxies(settings.trusted_proxies, settings.proxy_user_header)
-        self._gate = Gate(service.access, proxies, settings)
+        self._gate = HTTPAuthentication(service.access, proxies, settings)
         self._root_path = root_path
         self._more = more
         self._documents = Documents(root_path)
@@ -288,9 +319,7 @@ class HTTPFront:
         if job_id is None:
             raise NotFound("No such schedule", "expected POST /ping/<secret>, as GetPingSecret tells it")
         body = await self._bytes(request)
-        command = pings.command_of(
-            job_id, request.match_info.get("what", ""), body, self._gate.address(request)
-        )
+        command = command_of(job_id, request.match_info.get("what", ""), body, self._gate.address(request))
         return text_response((await self._service.call(command)).body, "application/json")
 
     async def _read(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:

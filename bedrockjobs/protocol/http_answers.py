@@ -2,15 +2,58 @@
 
 from __future__ import annotations
 
-from functools import cache
+import asyncio
+import re
+from functools import cache, lru_cache
 from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import CommandError, TooManyWrong, Unauthenticated
-from bedrockjobs.protocol.compression import ASIDE_BYTES
+from bedrockjobs.commands import COMMANDS, Command, complete
+from bedrockjobs.protocol.openapi import DocsPage, describe, strict
+from bedrockjobs.service import VERSION
+
+# Answers made smaller by gzip, for clients that take it. Requests are never compressed.
+
+
+GZIP_BYTES_MIN = 1_024
+"""Size of an answer from which it is compressed: a smaller one fits into one packet anyway."""
+
+ASIDE_BYTES = 64 * 1024
+"""Size from which it is compressed in a thread, so that nobody else waits for it."""
+
+_TAKEN = re.compile(
+    r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0{0,3})?\s*(?:,|$))[0-9.]{1,5}\s*)?(?:,|$)", re.I
+)
+_TEXTS = ("text/", "application/json", "application/problem+json", "application/javascript", "image/svg+xml")
+
+
+def takes_gzip(accept_encoding: str) -> bool:
+    """Tell whether a client takes gzip, by its ``Accept-Encoding``."""
+    return bool(_TAKEN.search(accept_encoding[:1_000]))
+
+
+def compress(request: web.Request, response: web.StreamResponse) -> None:
+    """Let an answer that is not sent yet be compressed, where that is worth it and the client takes it.
+
+    aiohttp does it; only which client takes it is found here, for it passes over ``gzip;q=0``.
+    """
+    if not isinstance(response, web.Response) or response.prepared:
+        return
+    body = response.body
+    if not isinstance(body, bytes) or len(body) <= GZIP_BYTES_MIN:
+        return
+    if response.content_type.startswith(_TEXTS):
+        response.headers.add("Vary", "Accept-Encoding")
+        if takes_gzip(request.headers.get("Accept-Encoding", "")):
+            response.enable_compression(web.ContentCoding.gzip)
+
 
 HTTP_STATUS = {
     400: 400, 401: 400, 402: 400, 403: 403, 404: 404, 405: 409, 412: 412, 413: 413, 429: 429, 430: 404,
@@ -106,3 +149,66 @@ def _head(status: int, media: str, closes: bool) -> bytes:
     if closes:
         lines.append("Connection: close")
     return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+# The next page of a list: where it is, as ``Link`` of RFC 8288 tells it.
+#
+# A page is followed by another where it is as long as it may be. The address is that of a GET with the same
+# parameters and the cursor moved behind the last row.
+
+
+_NOT_REPEATED = frozenset({"connection", "timeout"})
+
+
+def next_page(command: Command[Any], body: str) -> str | None:
+    """Return the address of the page behind an answer, None where it was the last or the command no list."""
+    paging = command.paging
+    if paging is None:
+        return None
+    rows = jsontext.elements(jsontext.members(body)[paging.rows])
+    limit: int = getattr(command, "limit")  # noqa: B009 - each of them has one
+    if not rows or (len(rows) < limit and len(body) < ANSWER_BYTES_MAX):
+        return None
+    given = jsontext.parse(command.wire())
+    kept = {name: value for name, value in given.items() if name not in _NOT_REPEATED}
+    last = jsontext.parse(jsontext.members(rows[-1])[paging.key])
+    return f"/{type(command).__name__}?{urlencode({**kept, paging.cursor: last})}"
+
+
+# What describes the commands, for programs and for people: written once somebody asks for it.
+
+
+class Written(NamedTuple):
+    """What describes the commands of one server."""
+
+    strict: str
+    """The text of ``/openapi.json``: for tools that generate clients."""
+    lax: str
+    """The text of ``/openapi.json?lax=1``: everything that the server takes."""
+    page: DocsPage
+    """The page ``/docs``."""
+
+
+class Documents:
+    """The descriptions of one server. A thread writes them, as it takes half a second."""
+
+    def __init__(self, root_path: str) -> None:
+        """Describe a server below ``root_path``."""
+        self._root_path = root_path
+        self._writing: asyncio.Future[Written] | None = None
+        complete()  # while there is no thread: it must not be done by two at once
+
+    async def written(self) -> Written:
+        """Return them."""
+        if self._writing is None:
+            work = asyncio.to_thread(_written, self._root_path, tuple(COMMANDS.items()))
+            self._writing = asyncio.ensure_future(work)
+        return await asyncio.shield(self._writing)
+
+
+@lru_cache(maxsize=4)
+def _written(root_path: str, _: tuple[tuple[str, type[Command[Any]]], ...]) -> Written:
+    """Write them, once for all servers of a process that have the same commands."""
+    description = describe(VERSION, root_path)
+    page = DocsPage(description, root_path)
+    return Written(jsontext.dump(strict(description)), jsontext.dump(description), page)

@@ -18,9 +18,8 @@ from typing import Any
 from aiohttp import web
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.protocol.connection import RawConnection
+from bedrockjobs.protocol.connection import RawConnection, TLSSniffer
 from bedrockjobs.protocol.connections import Connections
-from bedrockjobs.protocol.doorway import Doorway
 from bedrockjobs.protocol.http import HTTPFront
 from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpProtocol, HTTPConnection
 
@@ -68,7 +67,7 @@ class Listener:
         ``more`` are routes beside those of the commands. With ``tls`` connections may begin with a handshake,
         and from beyond this machine they have to.
         """
-        self._doorway = None if tls is None else Doorway(tls, connections)
+        self._doorway = None if tls is None else TLSSniffer(tls, connections)
         self._more = more
         self._sockets = sockets
         self._unix: tuple[Path, int] | None = None

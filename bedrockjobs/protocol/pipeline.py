@@ -22,7 +22,7 @@ from bedrockjobs.commands import Command, command_named
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol import raw
-from bedrockjobs.protocol.request_cache import Request, RequestCache
+from bedrockjobs.protocol.raw import Request, RequestCache
 
 
 class Exchange:

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import STREAM_BYTES_MAX, TOKEN_SHARE
 from bedrockjobs.base.errors import BadArguments, CommandError, TooMany
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.commands import Command, Events, ReadOutput
 from bedrockjobs.engine.access import Access
-from bedrockjobs.engine.admission import admit
-from bedrockjobs.protocol.gate import caller_of, cut
+from bedrockjobs.engine.authorization import admit
+from bedrockjobs.protocol.authentication import caller_of, cut
 from bedrockjobs.protocol.http_connection import AiohttpProtocol
 from bedrockjobs.views import Views, render
 
@@ -111,7 +111,7 @@ class _Streams:
             page = await views.output(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
     async def _stream(
-        self, request: web.Request, blocks: AsyncGenerator[bytes], caller: Caller
+        self, request: web.Request, blocks: AsyncGenerator[bytes], caller: Principal
     ) -> web.StreamResponse:
         """Write blocks until they end or fail, the client goes away, the server drains, or its token ends.
 

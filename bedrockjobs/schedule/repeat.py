@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.base.wire import moment_of, stamp
+from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
 
@@ -120,9 +120,9 @@ def is_cron(text: str) -> bool:
 def next_run(
     text: str, *, scheduled: str, started: str, finished: str, compatibility: Compatibility = "document"
 ) -> str | None:
-    """Return the stamp of the next run, or None where there is none (a date outside the years 0 to 9999).
+    """Return the timestamp of the next run, or None where there is none (a date outside the years 0 to 9999).
 
-    The three moments are stamps; ``started`` may be empty. Raises ValueError for a malformed expression.
+    The three moments are timestamps; ``started`` may be empty. Raises ValueError for a malformed expression.
     """
     if is_cron(text):
         return _next_tick(text, finished)
@@ -135,7 +135,7 @@ def next_run(
 
 
 def count_ticks(text: str, after: str, until: str) -> int:
-    """Return how many ticks a schedule has after one stamp and up to another; raises ValueError."""
+    """Return how many ticks a schedule has after one timestamp and up to another; raises ValueError."""
     zone, expression = cron.split_zone(text)
     return cron.count_ticks(expression, moment_of(after), moment_of(until), zone)
 
@@ -177,7 +177,7 @@ def offset_at(text: str, tick: str) -> int | None:
 def same_wall_time(text: str, tick: str, offset: int) -> str:
     """Return when a schedule's zone shows the time that it showed at a tick with another offset."""
     wall = (moment_of(tick) + timedelta(seconds=offset)).replace(tzinfo=_zone_of(text))
-    return stamp(wall.astimezone(UTC))
+    return timestamp(wall.astimezone(UTC))
 
 
 def _zone_of(text: str) -> tzinfo:
@@ -198,7 +198,7 @@ def _next_tick(text: str, after: str) -> str | None:
     if not has_ticks(text):
         return NEVER
     tick = cron.next_tick(expression, moment_of(after), zone)
-    return None if tick is None else stamp(tick)
+    return None if tick is None else timestamp(tick)
 
 
 def _reanchored(base: str, found: str, now: str, modifiers: tuple[str, ...]) -> str:
@@ -207,11 +207,11 @@ def _reanchored(base: str, found: str, now: str, modifiers: tuple[str, ...]) -> 
     if not timedelta(0) < step < REANCHOR_MAX or not all(m[0] in "+-" for m in modifiers):
         return found
     missed = -((moment_of(found) - moment_of(now)) // step)
-    return stamp(moment_of(found) + missed * step)
+    return timestamp(moment_of(found) + missed * step)
 
 
 def later(moment: str, modifiers: tuple[str, ...]) -> str | None:
-    """Return a stamp moved by modifiers, its milliseconds kept; None where there is no such date."""
+    """Return a timestamp moved by modifiers, its milliseconds kept; None where there is no such date."""
     marks = ",?" * len(modifiers)
     row = _sqlite.execute(f"SELECT strftime('%Y-%m-%d %H:%M:%f', ?{marks})", (moment, *modifiers)).fetchone()
     found: str | None = row[0]

@@ -14,8 +14,64 @@ from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
-from bedrockjobs.store.faults import StoreError
 from bedrockjobs.store.records import Records
+
+# Errors of a database, on either engine.
+
+
+class StoreError(Exception):
+    """A database operation failed; the open unit was not committed."""
+
+    reason = "Disk error"
+    detail = "nothing was done; the disk refused to be read or written"
+
+
+class StoreBusy(StoreError):
+    """Another process holds a lock on the database."""
+
+    reason = "Database busy"
+    detail = "nothing was done; another process keeps the database locked"
+
+
+class StoreAway(StoreError):
+    """The database is unreachable or unsuitable; everything uncommitted was rolled back."""
+
+    reason = "Database away"
+    detail = "nothing was done; the database cannot be reached at the moment, try again"
+
+
+class StoreFull(StoreError):
+    """The disk is full."""
+
+    reason = "Disk full"
+    detail = "nothing was done; the database cannot grow"
+
+
+class StoreBroken(StoreError):
+    """A sync failed, so the state on disk is unknown: the server must stop and recover at the next start."""
+
+
+class StoreDamaged(StoreBroken):
+    """The file is damaged or not a database, and must not be served."""
+
+    reason = "Database damaged"
+
+
+class StoreConflict(StoreError):
+    """Another server's transaction interfered; the commands of the unit are retried one by one."""
+
+    reason = "Database busy"
+    detail = "nothing was done; another server keeps the same jobs locked"
+
+
+class RowDamaged(Exception):
+    """The data of a job does not match its checksum; the job must be set aside."""
+
+    def __init__(self, job: Job) -> None:
+        """Hold the job, with its data marked as damaged."""
+        super().__init__(f"the data of job {job.job_id} is not what was stored")
+        self.job = job
+
 
 # --- caches ----------------------------------------------------------------------------------------------
 
@@ -44,7 +100,7 @@ class StillSearching(Exception):
 
 
 @dataclass(slots=True)
-class Plan:
+class AccessPlan:
     """The rows that a command will access, as far as its parameters show."""
 
     jobs: tuple[int, ...] = ()
@@ -73,7 +129,7 @@ class Plan:
     """Whether the command may access any row, so that no other unit may be open."""
 
 
-class Held(NamedTuple):
+class LockPeriod(NamedTuple):
     """A period in which a lock was held without a gap."""
 
     since: str
@@ -209,7 +265,7 @@ class Unit(Protocol):
         """Return the workers that have queued jobs bound to them."""
         ...
 
-    def lock_held(self, lane: str) -> Held | None:
+    def lock_held(self, lane: str) -> LockPeriod | None:
         """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
         ...
 
@@ -348,7 +404,7 @@ class Engine(Protocol):
         """Reconnect to the database while no unit is open; raises StoreAway if it is still unreachable."""
         ...
 
-    def begin(self, plans: Iterable[Plan] = ()) -> Unit:
+    def begin(self, plans: Iterable[AccessPlan] = ()) -> Unit:
         """Open a unit for commands with these plans; raises StoreBusy if another process is writing."""
         ...
 

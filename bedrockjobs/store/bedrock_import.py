@@ -17,9 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.wire import JobID, JSONObject, Name, Priority, Timestamp, command_error
-from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE
 from bedrockjobs.job.lifecycle import STATES
-from bedrockjobs.job.rows import Job, checksum_of
+from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, Job, checksum_of
 from bedrockjobs.schedule.repeat import parse_repeat, parse_retry_after
 from bedrockjobs.store import schema
 from bedrockjobs.store.statements import STATEMENTS

@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from bedrockjobs.store.guarded import is_damage
-from bedrockjobs.store.lock import owner_of as owner_of
+from bedrockjobs.store.sandbox import is_damage
 from bedrockjobs.store.schema import apply, version_of
 from bedrockjobs.store.transfer import open_read_only
 
@@ -23,7 +22,7 @@ FAULTS_MAX = 10
 MOUNTS = Path("/proc/self/mounts")
 
 
-class Schema(NamedTuple):
+class ObservedSchema(NamedTuple):
     """The schema of a database."""
 
     version: int
@@ -34,7 +33,7 @@ class Schema(NamedTuple):
     """The last heartbeat of a server; empty if there was none."""
 
 
-def schema_of(path: Path) -> Schema:
+def schema_of(path: Path) -> ObservedSchema:
     """Compare the schema with ours; raises TransferError if the file is missing, sqlite3.Error if foreign."""
     with closing(open_read_only(path)) as found, closing(sqlite3.connect(":memory:")) as meant:
         meant.isolation_level = None
@@ -42,10 +41,10 @@ def schema_of(path: Path) -> Schema:
         version = version_of(found)
         journal_mode = str(found.execute("PRAGMA journal_mode").fetchone()[0])
         if version != newest:
-            return Schema(version, [], journal_mode, "")
+            return ObservedSchema(version, [], journal_mode, "")
         seen = found.execute("SELECT value FROM meta WHERE key = 'seen'").fetchone()
         differences = _differences(_things(found), _things(meant))
-        return Schema(version, differences, journal_mode, str(seen[0]) if seen else "")
+        return ObservedSchema(version, differences, journal_mode, str(seen[0]) if seen else "")
 
 
 def _things(connection: sqlite3.Connection) -> dict[str, str]:

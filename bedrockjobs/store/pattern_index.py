@@ -52,7 +52,7 @@ Group = str | tuple[str, str]
 HeapEntry = tuple[str, int, Group]
 """nextRun, jobID and group of the first job of a group."""
 
-Head = tuple[Group, str, int, str, int]
+GroupHead = tuple[Group, str, int, str, int]
 """Group, name, priority, nextRun and jobID of the first job of a group."""
 
 
@@ -83,11 +83,11 @@ class Seeks(Protocol):
         """Return whether a lane combines all lanes with locks of its kind."""
         ...
 
-    def heads_of(self, lane: str, names: Names) -> Iterable[Head]:
+    def heads_of(self, lane: str, names: Names) -> Iterable[GroupHead]:
         """Return the group heads of a list of names."""
         ...
 
-    def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[Head], Any, int]:
+    def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[GroupHead], Any, int]:
         """Return the next heads of names with a prefix, the position after them, and the cost in rows.
 
         Begin with None; the position is None at the end.
@@ -545,7 +545,7 @@ class PatternIndex:
             for text in pattern.names.patterns:
                 self._by_lane[pattern.lane].discard(text, pattern)
 
-    def _found(self, pattern: _Pattern, head: Head) -> None:
+    def _found(self, pattern: _Pattern, head: GroupHead) -> None:
         group, _, priority, next_run, job_id = head
         self._offer(pattern, (next_run, job_id, group), priority)
 

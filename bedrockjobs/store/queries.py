@@ -22,7 +22,7 @@ from typing import Any
 from bedrockjobs.base.config import JSON_DEPTH_MAX, QUERY_MEMORY_BYTES_MAX, QUERY_OVERTIME_S, QUERY_PROCESSES
 from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, TooMany, Unavailable, error_for
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.faults import StoreDamaged
+from bedrockjobs.store.base import StoreDamaged
 from bedrockjobs.store.query_process import Limits
 
 log = logging.getLogger(__name__)

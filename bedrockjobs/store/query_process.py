@@ -16,9 +16,9 @@ import sys
 from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple
 
+from bedrockjobs.base.background import give_way
 from bedrockjobs.base.errors import BadQuery, CommandError
-from bedrockjobs.base.priority import give_way
-from bedrockjobs.store.guarded import Guarded, is_damage, refusal
+from bedrockjobs.store.sandbox import SandboxedConnection, is_damage, refusal
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals that a supervisor sends to all processes of a service; only the server handles them."""
@@ -53,7 +53,9 @@ def serve(asked: BinaryIO, answers: BinaryIO) -> None:
     give_way()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-    with closing(sqlite3.connect(limits.database, uri=True, factory=Guarded, isolation_level=None)) as found:
+    with closing(
+        sqlite3.connect(limits.database, uri=True, factory=SandboxedConnection, isolation_level=None)
+    ) as found:
         _say(answers, READY)
         for line in asked:
             sql, form = json.loads(line)
@@ -70,7 +72,9 @@ def _say(answers: BinaryIO, head: dict[str, Any], body: bytes = b"") -> None:
     answers.flush()
 
 
-def _answered(connection: Guarded, limits: Limits, sql: str, form: str) -> tuple[dict[str, Any], bytes]:
+def _answered(
+    connection: SandboxedConnection, limits: Limits, sql: str, form: str
+) -> tuple[dict[str, Any], bytes]:
     try:
         return {}, _rows(connection, limits, sql, form).encode(errors="replace")
     except CommandError as error:
@@ -88,7 +92,7 @@ def _head(error: CommandError) -> dict[str, Any]:
     return {"refused": (error.code, error.reason, error.detail)}
 
 
-def _rows(connection: Guarded, limits: Limits, sql: str, form: str) -> str:
+def _rows(connection: SandboxedConnection, limits: Limits, sql: str, form: str) -> str:
     """Run one SELECT and return its rows as text; raises CommandError, and the errors of SQLite."""
     connection.limit(limits.seconds, limits.bytes)
     with closing(connection.execute(sql)) as cursor:

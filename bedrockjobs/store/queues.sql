@@ -1,5 +1,5 @@
 -- How things stand: what is queued, by lane and name, and what decides whether it may be taken. The words are
--- those of `bedrockjobs/job/readiness.py`. Each statement looks at a bounded number of index entries, however
+-- those of `bedrockjobs/job/eligibility.py`. Each statement looks at a bounded number of index entries, however
 -- long the queue is; `:limit` bounds its rows.
 
 -- name: queue_lanes

@@ -7,25 +7,215 @@ connection.
 from __future__ import annotations
 
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any
 
-from bedrockjobs.base.config import PRIORITIES, SEARCHED_AT_ONCE
+from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.config import LOCKS_REMEMBERED_MAX, PRIORITIES, SEARCHED_AT_ONCE
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.turns import in_turns
-from bedrockjobs.base.wire import stamp_ms
-from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, UNTAKEN, Lane, found_in, is_narrow, parse_lane
-from bedrockjobs.job.rows import Job, PauseRow
+from bedrockjobs.base.wire import timestamp_ms
+from bedrockjobs.job.rows import (
+    EVERY_LANE,
+    MOCK_LANE,
+    OPEN_LANE,
+    UNTAKEN,
+    Job,
+    Lane,
+    PauseRow,
+    found_in,
+    is_narrow,
+    parse_lane,
+)
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
-from bedrockjobs.store.all_hosts import AllHostsSchedules
-from bedrockjobs.store.base import Held
-from bedrockjobs.store.groups import SEEK_ROWS, NamedGroup, groups, groups_after
-from bedrockjobs.store.lock_history import LockHistory
-from bedrockjobs.store.pattern_index import Head, PatternIndex
+from bedrockjobs.store.base import LockPeriod
+from bedrockjobs.store.pattern_index import GroupHead, PatternIndex
 from bedrockjobs.store.records import Records
 from bedrockjobs.store.statements import STATEMENTS as SQL
+
+# The groups of a lane: its queued jobs by name and priority, each with its first job, found by seeks.
+
+
+NamedGroup = tuple[str, int, str, int]
+"""Name and priority; nextRun and jobID of the first job."""
+
+
+GroupPlace = tuple[str, int, bool]
+"""Position of a scan: name, priority, and whether the names there have many jobs each."""
+
+SEEK_ROWS = 10
+"""Cost of one index seek, in rows of a scan."""
+
+_LOWEST = min(PRIORITIES)
+
+
+def groups(
+    execute: Callable[..., sqlite3.Cursor], lane: str, names: Names, limit: int
+) -> list[NamedGroup] | None:
+    """Return the head of every matching group, or None if a short scan does not find them all."""
+    if names.exact:
+        return [group for name in names.exact for group in _of_name(execute, lane, name, PRIORITIES[0] + 1)]
+    found, after, _ = groups_after(execute, lane, None, names.prefix(), limit + 1)
+    return None if after is not None else [group for group in found if names.match(group[0])]
+
+
+def groups_after(
+    execute: Callable[..., sqlite3.Cursor], lane: str, after: GroupPlace | None, prefix: str, limit: int
+) -> tuple[list[NamedGroup], GroupPlace | None, int]:
+    """Return the heads of the next groups whose names have a prefix, the position after them, and the cost.
+
+    The position is None at the end of the lane. About ``limit`` rows are read.
+    """
+    found: list[NamedGroup] = []
+    if after is None:
+        rows = execute(SQL["queued_from"], (lane, prefix, limit)).fetchall()
+    else:
+        name, priority, crowded = after
+        found = _of_name(execute, lane, name, priority)
+        if crowded:
+            return _by_seeks(execute, lane, name, prefix, limit, found)
+        rows = execute(SQL["queued_behind"], (lane, name, limit)).fetchall()
+    ended = len(rows) < limit
+    if rows and not rows[-1][0].startswith(prefix):
+        rows = [row for row in rows if row[0].startswith(prefix)]
+        ended = True
+    name, priority = "", -1
+    for row in rows:
+        if row[0] != name or row[1] != priority:
+            found.append(row)
+            name, priority = row[0], row[1]
+    return found, None if ended else (name, priority, len(found) * SEEK_ROWS < len(rows)), len(rows)
+
+
+def _of_name(execute: Callable[..., sqlite3.Cursor], lane: str, name: str, priority: int) -> list[NamedGroup]:
+    """Return the group heads of a name below a priority."""
+    found: list[NamedGroup] = []
+    while priority > _LOWEST:
+        group = execute(SQL["next_group_of_name"], (lane, name, priority)).fetchone()
+        if group is None:
+            break
+        found.append(group)
+        priority = group[1]
+    return found
+
+
+def _by_seeks(
+    execute: Callable[..., sqlite3.Cursor],
+    lane: str,
+    name: str,
+    prefix: str,
+    limit: int,
+    found: list[NamedGroup],
+) -> tuple[list[NamedGroup], GroupPlace | None, int]:
+    """Return the same by one seek per name, since a scan would read all jobs of each."""
+    cost = 0
+    while cost < limit:
+        group = execute(SQL["next_group"], (lane, name)).fetchone()
+        if group is None or not group[0].startswith(prefix):
+            return found, None, cost
+        name = group[0]
+        found += [group, *_of_name(execute, lane, name, group[1])]
+        cost += 3 * SEEK_ROWS
+    return found, (name, _LOWEST, False), cost
+
+
+# The last time each lock was held, which explains the missed ticks of a schedule that waited for it.
+#
+# It is kept in memory only: after a restart, ticks from before count as missed for lack of a worker. The
+# present holders are read from the database.
+
+
+class LockHistory:
+    """The last period in which each lock was held, for a limited number of locks."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._last: OrderedDict[str, LockPeriod] = (
+            OrderedDict()
+        )  # popping the oldest item of a plain dict is O(n)
+
+    def hold(self, lock: str, since: str) -> None:
+        """Record that a lock is held since ``since``, in whole seconds."""
+        known = self._last.get(lock)
+        if known is None or (known.until and known.until < since):
+            known = LockPeriod(since)
+        self._last[lock] = known._replace(until="")
+        self._last.move_to_end(lock)
+        if len(self._last) > LOCKS_REMEMBERED_MAX:
+            self._last.popitem(last=False)
+
+    def release(self, lock: str, until: str) -> None:
+        """Record that a lock was released."""
+        known = self._last.get(lock)
+        if known is not None:
+            self._last[lock] = known._replace(until=until)
+
+    def last(self, lock: str) -> LockPeriod | None:
+        """Return when a lock was held last, or None if unknown."""
+        return self._last.get(lock)
+
+
+# Cache of the queued broadcast schedules, for which the server creates a job per host when they are due.
+#
+# A server has few of them, so all are cached.
+
+
+class AllHostsSchedules:
+    """The queued broadcast schedules, and when the next one is due."""
+
+    lane = EVERY_LANE
+
+    def __init__(self, is_paused: Callable[[str], bool]) -> None:
+        """Begin empty; ``is_paused`` returns whether a name is paused."""
+        self.rows: dict[int, Job] = {}
+        self._is_paused = is_paused
+        self._next: str | None = None
+        self._known = False
+
+    def load(self, rows: list[Job]) -> None:
+        """Replace all rows."""
+        self.rows.clear()
+        self.rows.update((row.job_id, row) for row in rows)
+        self._known = False
+
+    def note(self, row: Job) -> None:
+        """Add, update or remove a written job."""
+        if row.lane == EVERY_LANE and row.queued:
+            self.rows[row.job_id] = row
+            self._known = False
+        else:
+            self.set_aside(row.job_id)
+
+    def set_aside(self, job_id: int) -> None:
+        """Remove a schedule until it is written again."""
+        if self.rows.pop(job_id, None) is not None:
+            self._known = False
+
+    def pauses_changed(self) -> None:
+        """Handle a change of the pauses."""
+        self._known = False
+
+    @property
+    def next(self) -> str | None:
+        """Return when the next one is due."""
+        if not self._known:
+            rows = self.rows.values()
+            self._next = min((row.next_run for row in rows if not self._waits(row)), default=None)
+            self._known = True
+        return self._next
+
+    def due(self, now: str) -> list[Job]:
+        """Return the due ones, oldest first."""
+        if self.next is None or self.next > now:
+            return []
+        rows = [row for row in self.rows.values() if row.next_run <= now and not self._waits(row)]
+        return sorted(rows, key=lambda row: (row.next_run, row.job_id))
+
+    def _waits(self, row: Job) -> bool:
+        return self._is_paused(row.name) and row.memory.trigger is None
+
 
 GROUPS_FREED_MAX = 100
 """Max groups examined when a lock is released; if there are more, all waiters are checked again."""
@@ -86,12 +276,12 @@ class ReadyQueue:
         if self._known:
             return
         self._clear()
-        for lane, job_id, since in in_turns(self._execute(SQL["holding"])):
+        for lane, job_id, since in in_slices(self._execute(SQL["holding"])):
             if lock := parse_lane(lane).lock:
                 self._hold(lock, job_id, since)
-        for (lane,) in in_turns(self._execute(SQL["queued_lanes"])):
+        for (lane,) in in_slices(self._execute(SQL["queued_lanes"])):
             self._open_lane(lane)
-        every = in_turns(self._execute(SQL["queued_in_lane"], (self._all_hosts.lane,)).fetchall())
+        every = in_slices(self._execute(SQL["queued_in_lane"], (self._all_hosts.lane,)).fetchall())
         found = [self.job(job_id) for job_id, _ in every]
         self._all_hosts.load([job for job in found if job is not None])
         self._known = True
@@ -202,7 +392,7 @@ class ReadyQueue:
         if self._locks[lock]:
             return
         del self._locks[lock]
-        self._lock_history.release(lock, stamp_ms(self.moment))
+        self._lock_history.release(lock, timestamp_ms(self.moment))
         self.patterns.unlock(lock)
         everything = names_from("*", None)
         assert everything is not None
@@ -219,7 +409,7 @@ class ReadyQueue:
         lock = parse_lane(lane).lock
         return lock if lock in self._locks else ""
 
-    def lock_held(self, lane: str) -> Held | None:
+    def lock_held(self, lane: str) -> LockPeriod | None:
         """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
         lock = parse_lane(lane).lock
         found = self._lock_history.last(lock) if lock else None
@@ -293,7 +483,7 @@ class ReadyQueue:
             return self._found(SQL["due_of_any_of_priority"], (lane, now, priority))
         if parse_lane(lane).worker:  # not indexed: many lanes with few jobs each
             due = self._due(names, lane, now, priorities, paused)
-            return next((job for job in in_turns(due) if job is not None), None)
+            return next((job for job in in_slices(due) if job is not None), None)
         if not self.patterns.is_ready(names, lane):
             for job in islice(self._due(names, lane, now, priorities, paused), GLANCE_ROWS):
                 if job is not None:
@@ -310,7 +500,7 @@ class ReadyQueue:
         free = [one for one in self._locked[lane] if not self.held_lock(one)]
         paused = bool(self._records.pauses()) and not lane.startswith("now")
         due = (self._due(names, one, now, priorities, paused) for one in free)
-        found = (next((job for job in in_turns(each) if job is not None), None) for each in due)
+        found = (next((job for job in in_slices(each) if job is not None), None) for each in due)
         rows = [row for row in found if row is not None]
         return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
 
@@ -342,32 +532,32 @@ class ReadyQueue:
         if not request.mocked and not self._special and not self._locked and not self._bound:
             return self._soonest(request.names, OPEN_LANE, now)
         found = [self._soonest(request.names, lane, now) for lane in self._lanes(request)]
-        return min((stamp for stamp in found if stamp is not None), default=None)
+        return min((timestamp for timestamp in found if timestamp is not None), default=None)
 
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""
         always = (OPEN_LANE, MOCK_LANE, *UNTAKEN)
         lanes = chain(always, self._special, *self._bound.values(), *self._locked.values())
         found = [self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0] for lane in lanes]
-        return min((stamp for stamp in found if stamp is not None), default=None)
+        return min((timestamp for timestamp in found if timestamp is not None), default=None)
 
     def _soonest(self, names: Names, lane: str, now: str) -> str | None:
-        stamp: str | None
+        timestamp: str | None
         if self._empty in ((lane,), (lane, names.single)):
             return None
         known = self.patterns.is_ready(names, lane) and not self.patterns.is_wide(names, lane)
         if lane in self._locked:
             if known:
                 return self.patterns.soonest(names, lane, now)
-            stamps = (self._soonest(names, one, now) for one in self._locked[lane])
-            return min((stamp for stamp in stamps if stamp is not None), default=None)
+            timestamps = (self._soonest(names, one, now) for one in self._locked[lane])
+            return min((timestamp for timestamp in timestamps if timestamp is not None), default=None)
         if names.single is not None:
-            stamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]
+            timestamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]
         elif known and not is_narrow(lane):
-            stamp = self.patterns.soonest(names, lane, now)
+            timestamp = self.patterns.soonest(names, lane, now)
         else:
-            stamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
-        return stamp
+            timestamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
+        return timestamp
 
     # --- Seeks: used by PatternIndex ---------------------------------------------------------------------
 
@@ -399,16 +589,16 @@ class ReadyQueue:
         """Return whether a lane combines all lanes with locks of its kind."""
         return lane in self._locked
 
-    def heads_of(self, lane: str, names: Names) -> list[Head]:
+    def heads_of(self, lane: str, names: Names) -> list[GroupHead]:
         """Return the group heads of a list of names."""
         return [(name, name, *rest) for name, *rest in self.groups(lane, names, 0) or ()]  # type: ignore[misc]
 
-    def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[Head], Any, int]:
+    def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[GroupHead], Any, int]:
         """Return the next heads of names with a prefix, the position after them, and the cost."""
         if lane not in self._locked:
             found, place, cost = groups_after(self._execute, lane, after, prefix, SEARCHED_AT_ONCE)
             return [(group[0], *group) for group in found], place, cost
-        heads: list[Head] = []
+        heads: list[GroupHead] = []
         lanes, at, place = after or (tuple(self._locked[lane]), 0, None)
         room = SEARCHED_AT_ONCE
         while at < len(lanes) and room > 0:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
+    EVENTS_KEPT_S_MIN,
     JOB_ID_MAX,
     NAMES_RUNS_MAX,
     OUTPUT_KEPT_S,
@@ -23,17 +24,18 @@ from bedrockjobs.base.config import (
     UNIQUE_KEY_AGE_S_MIN,
 )
 from bedrockjobs.base.glob import glob, literal_prefix
-from bedrockjobs.base.name_limits import EVENTS_KEPT_S_MIN
-from bedrockjobs.base.run_token import new_key
+from bedrockjobs.base.principal import new_key
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import after_seconds, stamp, stamp_ms
-from bedrockjobs.job.limits import Limit, limits_from, text_of_limits
-from bedrockjobs.job.retention import (
+from bedrockjobs.base.wire import after_seconds, timestamp, timestamp_ms
+from bedrockjobs.job.limits import (
+    Limit,
     Retention,
-    Rules,
+    RetentionRules,
+    limits_from,
     retention_from,
     rule_for,
     rules_of,
+    text_of_limits,
     text_of_retention,
     value_for,
 )
@@ -122,7 +124,7 @@ class Records:
         self._drains: frozenset[str] | None = None
         self._limits: tuple[Limit, ...] | None = None
         self._retention: tuple[Retention, ...] | None = None
-        self._output_rules: Rules | None = None
+        self._output_rules: RetentionRules | None = None
         self._tokens: tuple[TokenRow, ...] | None = None
         self._logins: tuple[LoginRow, ...] | None = None
         self._trimmed = 0
@@ -628,14 +630,14 @@ class Records:
 
     def drop_old(self, moment: datetime) -> bool:
         """Delete some expired rows; return whether there are more."""
-        now = stamp_ms(moment)
+        now = timestamp_ms(moment)
         self._execute(self._sql["trim_keys"], (after_seconds(now, -self.keys_kept_s), CLEANED_MAX))
         more = self._drop_runs(now)
         more = self._drop_unique_keys(now) or more
         self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
-        self._execute(self._sql["trim_minutes"], (after_seconds(stamp(moment), -STATS_KEPT_S),))
-        self._execute(self._sql["trim_logins"], (stamp(moment),))
-        audit_before = after_seconds(stamp(moment), -self._settings.keep_audit_s)
+        self._execute(self._sql["trim_minutes"], (after_seconds(timestamp(moment), -STATS_KEPT_S),))
+        self._execute(self._sql["trim_logins"], (timestamp(moment),))
+        audit_before = after_seconds(timestamp(moment), -self._settings.keep_audit_s)
         self._execute(self._sql["trim_audit"], (audit_before, CLEANED_MAX))
         more = self._drop_limited_runs(now) or more
         more = self._drop_events(now) or more

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import cache
+from hashlib import blake2b
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import msgpack
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.failure_text import fingerprint_of
+from bedrockjobs.base.fingerprints import fingerprint_of
 from bedrockjobs.base.jsontext import without_zeros
-from bedrockjobs.base.statuses import FAILED_STATUSES
-from bedrockjobs.job.memory import MEMORY_KEYS, decode_memory
-from bedrockjobs.job.rows import checksum_of
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
+from bedrockjobs.job.quarantine import HOLD_PATTERN, without_haste
+from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksum_of, decode_memory, job_from
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
+from bedrockjobs.store.statements import COLUMNS
 
 VERSION = 6
 """The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
@@ -226,3 +232,133 @@ def _refuse_other_tables(connection: sqlite3.Connection) -> None:
         raise SchemaError(
             f"The database belongs to something else; it has the tables {', '.join(names[:5])}."
         )
+
+
+# The tables of a queue on both engines, with columns, keys and row checksums.
+#
+# PostgreSQL may have further columns. ``meta`` is not included, since each engine keeps its own numbers
+# there.
+
+
+Row = tuple[Any, ...]
+
+ENGINES_OWN = frozenset({"nextJobID", "nextRunID", "schemaVersion", "lockSalt"})
+"""Keys of ``meta`` that only one engine has."""
+
+
+class Table(NamedTuple):
+    """One table."""
+
+    name: str
+    columns: tuple[str, ...]
+    texts: tuple[int, ...]
+    """Indexes of the text columns."""
+    blobs: tuple[int, ...]
+    """Indexes of the binary columns; the others are integers."""
+    key: tuple[str, ...]
+    """The primary key; text is ordered by its bytes."""
+
+    def select(self) -> str:
+        """Return a query for all rows in key order, for both engines."""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name} ORDER BY {', '.join(self.key)}"  # noqa: S608
+
+    def key_of(self, row: Row) -> str:
+        """Return a readable key of a row: ``jobs, jobID 7``."""
+        parts = (f"{column} {row[self.columns.index(column)]!r}" for column in self.key)
+        return f"{self.name}, {', '.join(parts)}"
+
+
+@cache
+def tables() -> tuple[Table, ...]:
+    """Return the tables of ``schema.sql``, in its order."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        apply(connection)
+        names = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'meta' ORDER BY rowid"
+        ).fetchall()
+        return tuple(_table(connection, name) for (name,) in names)
+
+
+def _table(connection: sqlite3.Connection, name: str) -> Table:
+    found = connection.execute(f"PRAGMA table_info({name})").fetchall()
+    keyed = sorted((place, column) for _, column, _, _, _, place in found if place)
+    return Table(
+        name,
+        tuple(column for _, column, *_ in found),
+        tuple(at for at, (_, _, kind, *_) in enumerate(found) if kind == "TEXT"),
+        tuple(at for at, (_, _, kind, *_) in enumerate(found) if kind == "BLOB"),
+        tuple(column for _, column in keyed),
+    )
+
+
+class Sum:
+    """Count and checksum of the rows of one table, in order."""
+
+    def __init__(self) -> None:
+        """Begin without rows."""
+        self.rows = 0
+        self._hash = blake2b(digest_size=16)
+        self._encode = msgpack.Encoder().encode  # unambiguous for types and lengths
+
+    def add(self, row: Row) -> None:
+        """Add a row."""
+        self.rows += 1
+        self._hash.update(self._encode(row))
+
+    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Add rows while passing them on."""
+        for row in rows:
+            self.add(row)
+            yield row
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sum) and (self.rows, self.digest) == (other.rows, other.digest)
+
+    @property
+    def digest(self) -> str:
+        """Return the checksum as text."""
+        return self._hash.hexdigest()
+
+
+# Puts a queue in a file on hold, as ``bedrockjobs restore`` leaves it for the next server.
+
+
+HASTY = (
+    f"SELECT {COLUMNS} FROM jobs WHERE state = 'QUEUED' AND lane LIKE 'now%'"  # noqa: S608 - names of ours
+    " OR state IN ('RUNNING', 'RUNQUEUED') AND memory LIKE '%\"pending\"%'"
+)
+"""Triggered jobs, which ignore a pause."""
+
+
+def hold_row(by: str, reason: str, now: str) -> PauseRow:
+    """Return the pause that holds everything."""
+    return PauseRow(HOLD_PATTERN, by, reason, now, "")
+
+
+def calmed(rows: list[tuple[object, ...]]) -> list[Job]:
+    """Return the jobs of ``HASTY`` without their trigger, and without damaged ones, which are never taken."""
+    jobs = [job for row in rows if type(job := job_from(row)) is not DamagedJob]
+    return [without_haste(job) if job.state == "QUEUED" else job.noting(pending=False) for job in jobs]
+
+
+def hold(connection: sqlite3.Connection, by: str, reason: str, now: str) -> None:
+    """Hold everything in a file in one transaction; the connection is in autocommit mode."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "INSERT OR REPLACE INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?)",
+        hold_row(by, reason, now),
+    )
+    connection.execute(
+        "INSERT INTO events (at, kind, name, by, detail) VALUES (?, 'held', '*', ?, ?)", (now, by, reason)
+    )
+    for job in calmed(connection.execute(HASTY).fetchall()):
+        connection.execute(
+            "UPDATE jobs SET nextRun = ?, expires = ?, lane = ?, memory = ? WHERE jobID = ?",
+            (job.next_run, job.expires, job.lane, job.memory_json, job.job_id),
+        )
+    connection.execute("COMMIT")
+
+
+def held_file(path: Path) -> sqlite3.Connection:
+    """Open a file for ``hold``."""
+    return sqlite3.connect(path, isolation_level=None)

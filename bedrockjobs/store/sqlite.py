@@ -17,11 +17,8 @@ from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, PAGE_BYTES
 from bedrockjobs.base.settings import Durability, Settings
 from bedrockjobs.store import schema
-from bedrockjobs.store.base import Plan
-from bedrockjobs.store.faults import StoreError
-from bedrockjobs.store.file_watch import LOOK_S, FileGone, FileWatch
-from bedrockjobs.store.plain_file import PlantedFile, fill
-from bedrockjobs.store.reserve import Reserve
+from bedrockjobs.store.base import AccessPlan, StoreError
+from bedrockjobs.store.files import LOOK_S, DiskReserve, FileGone, FileWatch, UnsafeFile, fill
 from bedrockjobs.store.sqlite_unit import SQLiteUnit, fault_of
 from bedrockjobs.store.statements import STATEMENTS as SQL
 from bedrockjobs.store.transfer import moved_refusal, moved_to
@@ -61,7 +58,7 @@ class SQLiteEngine:
         self._look_at = 0.0
         self._wipe_at = 0.0
         """When truncating the log is retried, in monotonic seconds."""
-        self._reserve = Reserve(self.path, settings.ballast_bytes)
+        self._reserve = DiskReserve(self.path, settings.ballast_bytes)
         self.waits_for_disk = self.path != ":memory:"
         try:
             self._reserve.give_up()  # left by a server that crashed
@@ -113,7 +110,7 @@ class SQLiteEngine:
     def reach(self) -> None:
         """Do nothing: a file is never away."""
 
-    def begin(self, plans: Iterable[Plan] = ()) -> SQLiteUnit:
+    def begin(self, plans: Iterable[AccessPlan] = ()) -> SQLiteUnit:
         """Open a unit; raises StoreBusy if another process is writing, FileGone if the file was replaced.
 
         Plans are not needed on SQLite.
@@ -219,7 +216,7 @@ class SQLiteEngine:
     def close(self) -> None:
         """Close the file and roll back an open unit."""
         self._db.close()
-        with suppress(PlantedFile):
+        with suppress(UnsafeFile):
             self._reserve.give_up()
 
     # --- disk space --------------------------------------------------------------------------------------
@@ -229,7 +226,7 @@ class SQLiteEngine:
         self.tight = False
         try:
             self._reserve.take()
-        except PlantedFile as error:
+        except UnsafeFile as error:
             log.warning("no room is kept in reserve: %s", error)
         except OSError as error:
             self.tight = True
@@ -242,7 +239,7 @@ class SQLiteEngine:
                 "the disk is full: its reserve is given up, and no jobs are created until there is room"
             )
             self.tight = True
-        with suppress(PlantedFile):
+        with suppress(UnsafeFile):
             self._reserve.give_up()
         with suppress(sqlite3.Error):
             self._execute("PRAGMA wal_checkpoint(RESTART)").fetchone()

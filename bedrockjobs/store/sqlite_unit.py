@@ -9,23 +9,72 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.turns import in_turns
 from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, is_plain, job_from
 from bedrockjobs.job.take_request import TakeRequest
-from bedrockjobs.store.base import InMemory
-from bedrockjobs.store.facts import CachedFlags
-from bedrockjobs.store.faults import RowDamaged, StoreBroken, StoreBusy, StoreDamaged, StoreError, StoreFull
-from bedrockjobs.store.guarded import is_damage
+from bedrockjobs.store.base import (
+    InMemory,
+    RowDamaged,
+    StoreBroken,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+)
+from bedrockjobs.store.flags import CachedFlags
 from bedrockjobs.store.identifiers import Identifiers
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.records import Records
-from bedrockjobs.store.row_cache import RowCache
+from bedrockjobs.store.sandbox import is_damage
 from bedrockjobs.store.statements import STATEMENTS as SQL
+
+# Cache of the rows written last.
+#
+# Most jobs are taken soon after they are created, and finished soon after they are taken. Reading a row
+# costs as much as finding it, and there is only one writer.
+
+
+class RowCache:
+    """Rows by jobID, as the open transaction has them."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._rows: OrderedDict[int, Job] = OrderedDict()  # popping the oldest item of a plain dict is O(n)
+        self.get = self._rows.get
+        """Return a cached row, or None."""
+        self.forget = self._rows.clear
+        """Drop all rows."""
+
+    def keep(self, row: Job) -> None:
+        """Cache a written row; evict the oldest one if the cache is full."""
+        rows = self._rows
+        if len(row.data) > RECENT_DATA_CHARS_MAX:
+            rows.pop(row.job_id, None)
+            return
+        if len(rows) >= RECENT_ROWS_MAX and row.job_id not in rows:
+            rows.popitem(last=False)
+        rows[row.job_id] = row
+
+    def drop(self, job_id: int) -> None:
+        """Drop a deleted row."""
+        self._rows.pop(job_id, None)
+
+    # --- InMemory: see store.base ------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """Return nothing: rows are cheap to read again."""
+
+    def undo(self, mark: None) -> None:
+        """Drop all rows: some belong to the part that was rolled back."""
+        self.forget()
+
 
 _DATA = Job._fields.index("data")
 _JOB_BY_ID, _CLAIM_JOB, _INSERT_PLAIN = SQL["job_by_id"], SQL["claim_job"], SQL["insert_plain_job"]
@@ -298,7 +347,7 @@ class SQLiteUnit:
     def repeating(self, due: str | None = None) -> Iterator[Job]:
         """Yield all jobs with a repeat by name, or those queued and due by ``due``."""
         asked = (SQL["repeating"],) if due is None else (SQL["repeating_due"], (due,))
-        for (job_id,) in in_turns(self._execute(*asked).fetchall()):
+        for (job_id,) in in_slices(self._execute(*asked).fetchall()):
             yield from self._jobs("job_by_id", job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:

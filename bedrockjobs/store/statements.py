@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bedrockjobs.base.config import PRIORITIES
-from bedrockjobs.base.statuses import FAILED_STATUSES
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
 
 COLUMNS = (
     "created, jobID, state, name, nextRun, lastRun, repeat, data, priority, parentJobID, retryAfter,"

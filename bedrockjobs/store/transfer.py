@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
+from bedrockjobs.base.background import STEPS_BETWEEN_RESTS, rest
 from bedrockjobs.store import schema
-from bedrockjobs.store.holding import hold
-from bedrockjobs.store.lock import DatabaseLock, lock_path
+from bedrockjobs.store.files import DatabaseLock, lock_path
+from bedrockjobs.store.schema import ENGINES_OWN, Row, Sum, Table, hold, tables
 from bedrockjobs.store.statements import RECORDS
-from bedrockjobs.store.tables import ENGINES_OWN, Row, Sum, Table, tables
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +245,7 @@ def migration_copies(path: Path) -> list[Path]:
 # --- rows ------------------------------------------------------------------------------------------------
 
 
-class Numbers(NamedTuple):
+class NextIDs(NamedTuple):
     """The next jobID and the next runID."""
 
     job: int
@@ -268,7 +267,7 @@ class Source(Protocol):
         """Return the rows of ``meta`` that both engines have, in key order."""
         ...
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> NextIDs:
         """Return the next jobID and runID, which are above all existing ones."""
         ...
 
@@ -280,7 +279,7 @@ class Target(Source, Protocol):
         """Insert rows into an empty table."""
         ...
 
-    def finish(self, meta: list[tuple[str, str]], numbers: Numbers) -> None:
+    def finish(self, meta: list[tuple[str, str]], numbers: NextIDs) -> None:
         """Write ``meta``, the next numbers and everything derived from the rows."""
         ...
 
@@ -433,9 +432,9 @@ class SQLiteRows:
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return max(int(row[0]) if row else 1, int(self._db.execute(_HIGHEST[key]).fetchone()[0]) + 1)
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> NextIDs:
         """Return the next jobID and runID."""
-        return Numbers(self.next_number("nextJobID"), self.next_number("nextRunID"))
+        return NextIDs(self.next_number("nextJobID"), self.next_number("nextRunID"))
 
     def write(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows."""
@@ -443,7 +442,7 @@ class SQLiteRows:
         columns = ", ".join(table.columns)
         self._db.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({marks})", rows)  # noqa: S608
 
-    def finish(self, meta: list[tuple[str, str]], numbers: Numbers) -> None:
+    def finish(self, meta: list[tuple[str, str]], numbers: NextIDs) -> None:
         """Replace ``meta``."""
         self._db.execute("DELETE FROM meta")
         self._db.executemany(

@@ -14,15 +14,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from bedrockjobs.base.caller import Caller, Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.jsontext import dump, quoted
+from bedrockjobs.base.principal import Principal, Scope
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.statuses import statuses_of
-from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
+from bedrockjobs.base.vocabulary import statuses_of
+from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.commands import (
     Command,
     Events,
@@ -41,9 +41,8 @@ from bedrockjobs.commands import (
     Reply,
     TickReply,
 )
-from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.registry import HANDLERS, handles
-from bedrockjobs.engine.notifier import EVENTS, Notifier, Topic, output_topic
+from bedrockjobs.engine.events import EVENTS, Notifier, Topic, output_topic
+from bedrockjobs.engine.handlers.context import HANDLERS, Answer, handles
 from bedrockjobs.engine.render import event_as_unseen, job_as_unseen, render_with_state, without_data
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job, job_from
@@ -54,11 +53,11 @@ from bedrockjobs.views import render
 from bedrockjobs.views.explain import Explainer
 from bedrockjobs.views.families import Families
 from bedrockjobs.views.find import Finder
-from bedrockjobs.views.folding import Folder
-from bedrockjobs.views.overview import Standings
+from bedrockjobs.views.folding import NameTree
+from bedrockjobs.views.overview import OverviewBuilder
 from bedrockjobs.views.queues import Queues
 from bedrockjobs.views.states import States
-from bedrockjobs.views.tries import RUNS_LOOKED_AT, Ends, standing_of
+from bedrockjobs.views.tries import RUNS_LOOKED_AT, TickOutcomes, standing_of
 from bedrockjobs.views.validate import words_of
 from bedrockjobs.views.visible import filter_of, prefix_of_all, sees, visible_pattern
 
@@ -141,7 +140,7 @@ class Views:
         found._limit_to(scope, data=data)
         return found
 
-    def seen_by(self, caller: Caller | None) -> Views:
+    def seen_by(self, caller: Principal | None) -> Views:
         """Return the views as limited by the token of a caller."""
         return self if caller is None else self.scoped(caller.scope, data=not caller.grant.no_data)
 
@@ -152,8 +151,8 @@ class Views:
         self._visible = filter_of(scope)
         self.find = Finder(reader, scope, data=data)
         self.queues = Queues(reader, self._presence, clock, scope)
-        self.folder = Folder(reader, self.queues, clock, scope)
-        self.standings = Standings(reader, self.queues, self.find, clock, self.settings, scope)
+        self.folder = NameTree(reader, self.queues, clock, scope)
+        self.standings = OverviewBuilder(reader, self.queues, self.find, clock, self.settings, scope)
         self.explainer = Explainer(reader, self.queues, scope)
         self.states = States(reader, scope, data=data)
         self.families = Families(reader, scope, data=data)
@@ -336,7 +335,7 @@ class Views:
         names = ("created", "taken", "finished", "failed", "retried", "lost")
         return [
             {
-                "minute": stamp(datetime.fromtimestamp(at, UTC)),
+                "minute": timestamp(datetime.fromtimestamp(at, UTC)),
                 **dict(zip(names, counts, strict=False)),
                 "wait_ms": counts[-1] / counts[-2] if counts[-2] else None,
             }
@@ -396,7 +395,7 @@ class Views:
             "source": command.source,
             "low": prefix,
             "high": prefix if command.name and prefix == command.name else prefix + _HIGHEST,
-            "now": stamp_ms(self._clock.now()),
+            "now": timestamp_ms(self._clock.now()),
             "visible": self._visible,
         }
         page = await self._reader.view("schedules", given, command.limit, scans=True)
@@ -415,7 +414,7 @@ class Views:
         if not page.rows or (self._scope is not None and not await self.job_is_there(command.job_id)):
             raise NotFound(detail=f"there is no job {command.job_id}")
         tries = await self._reader.view("tries_of_schedule", {"jobID": command.job_id}, RUNS_LOOKED_AT)
-        ends = Ends(tries.rows)
+        ends = TickOutcomes(tries.rows)
         ticks = ",".join(
             render.tick(row, *(ends.of(row[0], row[1]) if row[_OUTCOME] != "skipped" else ("", 0)))
             for row in page.rows

@@ -8,8 +8,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX
 from bedrockjobs.commands import ListAudit, ListTokens
 from bedrockjobs.engine.handlers.access import shown_token
-from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.context import Answer, handles
 from bedrockjobs.job.rows import TokenRow
 from bedrockjobs.views import Views
 

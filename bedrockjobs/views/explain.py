@@ -1,19 +1,18 @@
 """ExplainJob: all reasons why a job is not running, the most decisive first.
 
-The reasons of a queued job are those of ``bedrockjobs.job.readiness``.
+The reasons of a queued job are those of ``bedrockjobs.job.eligibility``.
 """
 
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import ExplainJob
-from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
-from bedrockjobs.job.lanes import EVERY_LANE, PING_LANE, parse_lane
+from bedrockjobs.job.eligibility import EligibleWorkers, Requirements, lock_holder, need_of
 from bedrockjobs.job.limits import AT_LIMIT
-from bedrockjobs.job.readiness import Need, Takers, lock_holder, need_of
-from bedrockjobs.job.rows import Job, job_from
+from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_words
+from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, job_from, parse_lane
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_words
@@ -72,7 +71,7 @@ class Explainer:
             words = f"a ping ends its tick, by {row.expires[:19]} at the latest; it runs nowhere here"
             return [*found, ("ping", words)]
         if row.lane == EVERY_LANE:
-            return found + _workers(row.name, Need(row.options.own_command), held.takers)
+            return found + _workers(row.name, Requirements(row.options.own_command), held.takers)
         if not row.mocked:
             found += _workers(row.name, need_of(row.lane), held.takers)
             if row.next_run <= held.now:
@@ -133,7 +132,7 @@ def _no_tick(repeat: str) -> str:
     return f"{why}; it runs only when TriggerJob, or a nextRun of UpdateJob, says so"
 
 
-def _workers(name: str, need: Need, takers: Takers) -> Reasons:
+def _workers(name: str, need: Requirements, takers: EligibleWorkers) -> Reasons:
     """Return why no worker takes a job of this name and requirement."""
     if takers.any_of(name, need):
         return []

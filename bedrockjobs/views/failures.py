@@ -10,11 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX
-from bedrockjobs.base.failure_text import line_of, shortened
+from bedrockjobs.base.fingerprints import line_of, shortened
 from bedrockjobs.commands import ListFailures
-from bedrockjobs.commands.failures import FailureGroupReply, FailureReply, FailuresReply
-from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.commands.overview import FailureGroupReply, FailureReply, FailuresReply
+from bedrockjobs.engine.handlers.context import Answer, handles
 from bedrockjobs.views import Views
 
 GROUPS_SHOWN = 50
@@ -29,7 +28,7 @@ LISTED_OF_ONE = 100
 ERROR_CHARS_SHOWN = 2_000
 """Maximum length of a listed error; the run has all of it."""
 
-Kind = Literal["job", "run"]
+FailureKind = Literal["job", "run"]
 
 
 class Failed(NamedTuple):
@@ -41,7 +40,7 @@ class Failed(NamedTuple):
 
 
 async def failed_alike(
-    views: Views, kind: Kind, pattern: str | None, fingerprint: str | None, before: int | None
+    views: Views, kind: FailureKind, pattern: str | None, fingerprint: str | None, before: int | None
 ) -> Failed:
     """Return a page of groups of failed jobs or runs, those with the newest failures first.
 
@@ -70,7 +69,7 @@ class _Listed(FailureReply):
 
 async def _failures(
     views: Views,
-    kind: Kind,
+    kind: FailureKind,
     pattern: str | None,
     fingerprints: list[str],
     before: int,

@@ -11,7 +11,7 @@ from collections import Counter
 from math import inf
 from typing import Any, NamedTuple
 
-from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.engine.render import job_as_unseen
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.engine.render import error_kind, event_as_unseen, job_as_unseen, job_without_data
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
@@ -65,23 +65,23 @@ _FOUND_FROM = 2
 _JOB_ID = Job._fields.index("job_id")
 _EVENT_NAME = 3
 
-Moment = Literal["created", "next", "last"]
+TimeField = Literal["created", "next", "last"]
 """Which timestamp of a job a search filters by."""
 
 
-class Found(NamedTuple):
+class JobMatches(NamedTuple):
     """Jobs, newest first; the lowest jobID examined; whether there are none below it."""
 
     jobs: list[Job]
     reached: int
     ended: bool
 
-    def without_data(self) -> Found:
+    def without_data(self) -> JobMatches:
         """Return the jobs without their data, which frees memory if only other columns are needed."""
         return self._replace(jobs=list(map(job_without_data, self.jobs)))
 
 
-class Rows(NamedTuple):
+class RowMatches(NamedTuple):
     """Like ``Found``, for rows."""
 
     rows: list[tuple[Any, ...]]
@@ -141,12 +141,12 @@ class Finder:
         state: str | None = None,
         pattern: str | None = None,
         text: str | None = None,
-        moment: Moment = "created",
+        moment: TimeField = "created",
         since: str | None = None,
         until: str | None = None,
         limit: int = 100,
         within_s: float | None = None,
-    ) -> Found:
+    ) -> JobMatches:
         """Return jobs below ``before`` in a state whose name matches a GLOB and whose data contains ``text``.
 
         RUNNING includes RUNQUEUED. The timestamp chosen by ``moment`` is at least ``since`` and before
@@ -165,7 +165,7 @@ class Finder:
             "oldest": OLDEST_MAX,
         }
 
-        async def search(one: str | None, within_s: float) -> Rows:
+        async def search(one: str | None, within_s: float) -> RowMatches:
             prefix = literal_prefix(one or "")
             asked = {**given, "pattern": one, "low": prefix, "high": prefix + _HIGHEST}
             return await self._search(
@@ -173,7 +173,7 @@ class Finder:
             )
 
         found = await self._together(pattern, search, _JOB_ID, limit, within_s)
-        return Found(self._shown(found.rows), found.reached, found.ended)
+        return JobMatches(self._shown(found.rows), found.reached, found.ended)
 
     async def runs(
         self,
@@ -205,7 +205,7 @@ class Finder:
             "kept": "kept" if kept else None,
         }
 
-        async def search(one: str | None, within_s: float) -> Rows:
+        async def search(one: str | None, within_s: float) -> RowMatches:
             prefix = literal_prefix(one or "")
             asked = {**given, "pattern": one, "low": prefix, "high": prefix + _HIGHEST}
             statement = "find_runs"
@@ -225,11 +225,11 @@ class Finder:
 
     async def events(
         self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int
-    ) -> Rows:
+    ) -> RowMatches:
         """Return events (as in EventReply) below ``before`` of a kind, whose name matches a GLOB."""
         given = {"before": JOB_ID_MAX if before is None else before, "kind": kind}
 
-        async def search(one: str | None, within_s: float) -> Rows:
+        async def search(one: str | None, within_s: float) -> RowMatches:
             return await self._search("find_events", {**given, "pattern": one}, 0, limit, within_s)
 
         found = await self._together(pattern, search, 0, limit, None)
@@ -271,18 +271,18 @@ class Finder:
     async def _together(
         self,
         pattern: str | None,
-        search: Callable[[str | None, float], Awaitable[Rows]],
+        search: Callable[[str | None, float], Awaitable[RowMatches]],
         number: int,
         limit: int,
         within_s: float | None,
-    ) -> Rows:
+    ) -> RowMatches:
         """Search once per pattern of the scope within equal shares of the time, and merge the pages.
 
         Rows below the lowest number that every search has reached are left out.
         """
         patterns = patterns_of(pattern, self._scope)
         if not patterns:
-            return Rows([], 0, ended=True)
+            return RowMatches([], 0, ended=True)
         within_s = (FIND_S if within_s is None else within_s) / len(patterns)
         pages = [await search(one, within_s) for one in patterns]
         if len(pages) == 1:
@@ -291,12 +291,12 @@ class Finder:
         found = {row[number]: row for page in pages for row in page.rows if row[number] >= reached}
         rows = [found[key] for key in sorted(found, reverse=True)]
         if len(rows) > limit:
-            return Rows(rows[:limit], rows[limit - 1][number], ended=False)
-        return Rows(rows, reached, ended=all(page.ended for page in pages))
+            return RowMatches(rows[:limit], rows[limit - 1][number], ended=False)
+        return RowMatches(rows, reached, ended=all(page.ended for page in pages))
 
     async def _search(
         self, statement: str, given: dict[str, Any], number: int, limit: int, within_s: float
-    ) -> Rows:
+    ) -> RowMatches:
         """Scan one stretch after the other; ``number`` is the column by which rows are ordered."""
         loop = asyncio.get_running_loop()
         deadline, stretch = loop.time() + within_s, STRETCH_MIN
@@ -308,11 +308,11 @@ class Finder:
             lowest, looked = page.rows[0][:_FOUND_FROM]
             found += [row[_FOUND_FROM:] for row in page.rows if row[_FOUND_FROM] is not None]
             if page.more:
-                return Rows(found, found[-1][number], ended=False)
+                return RowMatches(found, found[-1][number], ended=False)
             reached = given["before"] if lowest is None else lowest
             now = loop.time()
             if looked < stretch or len(found) == limit or now >= deadline:
-                return Rows(found, reached, ended=looked < stretch)
+                return RowMatches(found, reached, ended=looked < stretch)
             given["before"] = reached
             if now - began < within_s / 8:
                 stretch = min(stretch * 4, STRETCH_MAX)

@@ -12,14 +12,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.wire import moment_of
-from bedrockjobs.job.lanes import OPEN_LANE
-from bedrockjobs.job.readiness import Need, need_of
+from bedrockjobs.job.eligibility import Requirements, need_of
+from bedrockjobs.job.rows import OPEN_LANE
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import age_s, pause_words
-from bedrockjobs.views.queues import GROUPS_A_TURN, NAMES_MAX, NAMES_WALKED, Group, Look, Queues, Totals
+from bedrockjobs.views.queues import (
+    GROUPS_A_TURN,
+    NAMES_MAX,
+    NAMES_WALKED,
+    QueuedGroup,
+    Queues,
+    QueueSnapshot,
+    Totals,
+)
 from bedrockjobs.views.visible import sees, visible_pattern
 
 MEASURED_MAX = 1_000
@@ -29,7 +37,7 @@ MEASURED_S = 300.0
 """Period over which rates are measured; shorter if the newest runs and jobs do not reach back that far."""
 
 
-class Spread(NamedTuple):
+class Percentiles(NamedTuple):
     """Median and 95th percentile, in seconds."""
 
     p50: float
@@ -58,8 +66,8 @@ class Fold:
     """Jobs created per minute; None if unknown."""
     outgoing: float | None = None
     """Runs ended per minute."""
-    wait: Spread | None = None
-    took: Spread | None = None
+    wait: Percentiles | None = None
+    took: Percentiles | None = None
 
     @property
     def folded(self) -> bool:
@@ -86,7 +94,7 @@ class _Measured(NamedTuple):
     took: list[float]
 
 
-class Folder:
+class NameTree:
     """Groups names into folds, within a scope."""
 
     def __init__(self, reader: Reader, queues: Queues, clock: Clock, scope: Scope | None = None) -> None:
@@ -118,7 +126,7 @@ class Folder:
 
     async def _folds(
         self,
-        look: Look,
+        look: QueueSnapshot,
         labels: dict[str, str],
         under: str,
         running: dict[str, int],
@@ -133,7 +141,7 @@ class Folder:
             name: label if len(members[label]) > 1 or label in rests else name
             for name, label in labels.items()
         }
-        groups: dict[str, list[Group]] = {}
+        groups: dict[str, list[QueuedGroup]] = {}
         for group in look.groups:
             groups.setdefault(shown[group.name], []).append(group)
         found: dict[str, Fold] = {}
@@ -191,7 +199,7 @@ class Folder:
             fold.wait, fold.took = spread(measured.waits), spread(measured.took)
 
 
-async def _piled(look: Look, labels: Mapping[str, str]) -> dict[str, int]:
+async def _piled(look: QueueSnapshot, labels: Mapping[str, str]) -> dict[str, int]:
     """Return the number of ready, blocked and paused jobs of each fold, by which rows are sorted."""
     found: dict[str, int] = {}
     for number, group in enumerate(look.groups):
@@ -210,31 +218,33 @@ def _label(name: str, under: str) -> str:
     return f"{under}{head}{slash}"
 
 
-def _hold(fold: Fold, look: Look, groups: Iterable[Group], names: Sequence[str]) -> None:
+def _hold(fold: Fold, look: QueueSnapshot, groups: Iterable[QueuedGroup], names: Sequence[str]) -> None:
     """Set the workers of a fold, and the pause that applies to all of its names."""
     held = look.held
-    asked = {(group.name, need_of(group.lane)) for group in groups} | {(name, Need()) for name in names}
+    asked = {(group.name, need_of(group.lane)) for group in groups} | {
+        (name, Requirements()) for name in names
+    }
     fold.workers = tuple(sorted(frozenset().union(*{held.takers.of(name, need) for name, need in asked})))
-    pauses = {held.pause_of(Group(OPEN_LANE, name, "")) for name in names}
+    pauses = {held.pause_of(QueuedGroup(OPEN_LANE, name, "")) for name in names}
     pause = next(iter(pauses)) if len(pauses) == 1 else None
     if pause is not None:
         fold.paused_by = pause.pattern
         fold.why_paused = pause_words(pause) + (f": {pause.reason}" if pause.reason else "")
 
 
-def spread(spans: list[float]) -> Spread | None:
+def spread(spans: list[float]) -> Percentiles | None:
     """Return the percentiles of durations; None if there are none."""
     if not spans:
         return None
     ranked = sorted(spans)
-    return Spread(ranked[(len(ranked) - 1) // 2], ranked[(len(ranked) * 95 + 99) // 100 - 1])
+    return Percentiles(ranked[(len(ranked) - 1) // 2], ranked[(len(ranked) * 95 + 99) // 100 - 1])
 
 
-def _reach(now: datetime, stamps: list[str]) -> float:
+def _reach(now: datetime, timestamps: list[str]) -> float:
     """Return the period in seconds that the timestamps cover completely."""
-    if len(stamps) < MEASURED_MAX:
+    if len(timestamps) < MEASURED_MAX:
         return MEASURED_S
-    return min(max((now - moment_of(min(stamps))).total_seconds(), 1), MEASURED_S)
+    return min(max((now - moment_of(min(timestamps))).total_seconds(), 1), MEASURED_S)
 
 
 def _a_minute(now: datetime, moments: list[datetime], back_s: float) -> float:

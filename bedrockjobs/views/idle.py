@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bedrockjobs.job.readiness import AskedNames, Asking, Takers, need_of
+from bedrockjobs.job.eligibility import AskedNames, EligibleWorkers, WorkerCapabilities, need_of
 from bedrockjobs.views.queues import GROUPS_A_TURN, Queues
 
 WORKERS_A_TURN = 10
@@ -21,7 +21,7 @@ _FIRST = {"ready": READY, "blocked": BLOCKED, "paused": PAUSED}
 """Idle reasons by the standing of the jobs that a worker could take, in order of preference."""
 
 
-async def why_idle(queues: Queues, workers: Sequence[Asking]) -> dict[str, str]:
+async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dict[str, str]:
     """Return the idle reason of each worker, by its name."""
     look = await queues.look()
     standings: dict[str, set[str]] = {worker.name: set() for worker in workers}
@@ -30,7 +30,7 @@ async def why_idle(queues: Queues, workers: Sequence[Asking]) -> dict[str, str]:
         if number % WORKERS_A_TURN == WORKERS_A_TURN - 1:
             await asyncio.sleep(0)
         asked.put(worker.name, worker.names)
-    takers = Takers(workers, {}, asked)
+    takers = EligibleWorkers(workers, {}, asked)
     for number, group in enumerate(look.groups):
         if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
             await asyncio.sleep(0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp, stamp_ms
+from bedrockjobs.base.wire import timestamp, timestamp_ms
 from bedrockjobs.commands.overview import (
     ListQueues,
     NextSchedule,
@@ -17,13 +17,21 @@ from bedrockjobs.commands.overview import (
     QueueReply,
     QueuesReply,
 )
-from bedrockjobs.job.lanes import EVERY_LANE, OPEN_LANE
-from bedrockjobs.job.readiness import Need, need_of
-from bedrockjobs.job.rows import RuleRow
+from bedrockjobs.job.eligibility import Requirements, need_of
+from bedrockjobs.job.rows import EVERY_LANE, OPEN_LANE, RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, problems
-from bedrockjobs.views.queues import ALL, COUNTED_MAX, GROUPS_A_TURN, Group, Look, Queues, Totals, aside_of
+from bedrockjobs.views.queues import (
+    ALL,
+    COUNTED_MAX,
+    GROUPS_A_TURN,
+    QueuedGroup,
+    Queues,
+    QueueSnapshot,
+    Totals,
+    aside_of,
+)
 from bedrockjobs.views.room import free_bytes
 from bedrockjobs.views.visible import visible_pattern
 
@@ -46,7 +54,7 @@ SET_ASIDE = ("failed", "unseen", "children", "repeating")
 """Counts of jobs outside of the queue: failed, failed and unseen, waiting for children, schedules."""
 
 
-class Standings:
+class OverviewBuilder:
     """Builds the overview and the lists of queues and pauses, within a scope."""
 
     def __init__(
@@ -70,7 +78,7 @@ class Standings:
         """Return the overview; without ``ahead`` the next schedules are left out."""
         return (await self.overview_and_look(ahead=ahead))[0]
 
-    async def overview_and_look(self, *, ahead: bool = True) -> tuple[OverviewReply, Look]:
+    async def overview_and_look(self, *, ahead: bool = True) -> tuple[OverviewReply, QueueSnapshot]:
         """Return the overview and the snapshot of the queue that it was made from."""
         look = await self._queues.look()
         totals = await self._queues.totals(look)
@@ -89,7 +97,7 @@ class Standings:
         workers, taking = self._workers(look)
         return (
             OverviewReply(
-                now=stamp(self._clock.now()),
+                now=timestamp(self._clock.now()),
                 ready=totals.ready,
                 later=totals.later,
                 paused=totals.paused,
@@ -118,7 +126,7 @@ class Standings:
             look,
         )
 
-    def _workers(self, look: Look) -> tuple[int, int]:
+    def _workers(self, look: QueueSnapshot) -> tuple[int, int]:
         """Return how many workers are live and how many take jobs; within a scope, how many take its jobs."""
         takers = look.held.takers
         if self._scope is None:
@@ -132,7 +140,7 @@ class Standings:
         return list((await self._reader.view("set_aside_of_visible", given, 1, scans=True)).rows[0])
 
     async def _next(self) -> list[NextSchedule]:
-        schedules, _ = await self._find.schedules_ahead(None, stamp_ms(self._clock.now()), NEXT_LOOKED_AT)
+        schedules, _ = await self._find.schedules_ahead(None, timestamp_ms(self._clock.now()), NEXT_LOOKED_AT)
         return [
             NextSchedule(job_id=one.job_id, name=one.name, next_run=one.next_run, paused=one.paused)
             for one in schedules
@@ -149,7 +157,7 @@ class Standings:
         look = await self._queues.look_at(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         on_all_hosts = await self._queues.on_all_hosts()
-        groups: dict[str, list[Group]] = {name: [] for name in names}
+        groups: dict[str, list[QueuedGroup]] = {name: [] for name in names}
         for group in look.groups:
             groups[group.name].append(group)
         found = []
@@ -158,8 +166,8 @@ class Standings:
                 await asyncio.sleep(0)
             totals = Totals()
             await self._queues.add_up(look, groups[name], totals)
-            pause = look.held.pause_of(Group(OPEN_LANE, name, ""))
-            needs = {_need(group, on_all_hosts) for group in groups[name]} or {Need()}
+            pause = look.held.pause_of(QueuedGroup(OPEN_LANE, name, ""))
+            needs = {_need(group, on_all_hosts) for group in groups[name]} or {Requirements()}
             takers = {look.held.takers.of(name, need) for need in needs}
             workers = takers.pop() if len(takers) == 1 else frozenset().union(*takers)
             found.append(
@@ -189,6 +197,6 @@ class Standings:
         return PausesReply(pauses=[PauseReply(**row._asdict()) for row in rows])
 
 
-def _need(group: Group, on_all_hosts: dict[str, Need]) -> Need:
+def _need(group: QueuedGroup, on_all_hosts: dict[str, Requirements]) -> Requirements:
     """Return what a group requires of workers."""
-    return on_all_hosts.get(group.name, Need()) if group.lane == EVERY_LANE else need_of(group.lane)
+    return on_all_hosts.get(group.name, Requirements()) if group.lane == EVERY_LANE else need_of(group.lane)

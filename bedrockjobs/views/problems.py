@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from bedrockjobs.base.duration import duration_text
+from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import Trouble
-from bedrockjobs.job.hold import HOLD_PATTERN, RELEASE, hold_words
-from bedrockjobs.job.lanes import EVERY_LANE, parse_lane
+from bedrockjobs.job.delivery import delivery_of
+from bedrockjobs.job.eligibility import Requirements, need_of
 from bedrockjobs.job.limits import AT_LIMIT
-from bedrockjobs.job.readiness import Need, need_of
-from bedrockjobs.job.rows import PauseRow, RuleRow
-from bedrockjobs.job.rules import delivery_of
-from bedrockjobs.views.queues import Group, Held, Look, Totals
+from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_words
+from bedrockjobs.job.rows import EVERY_LANE, PauseRow, RuleRow, parse_lane
+from bedrockjobs.views.queues import Held, QueuedGroup, QueueSnapshot, Totals
 from bedrockjobs.views.room import little_room
 
 LATE_S = 300
@@ -45,9 +44,9 @@ def short(name: str) -> str:
 
 
 def problems(
-    look: Look,
+    look: QueueSnapshot,
     totals: Totals,
-    on_all_hosts: Mapping[str, Need],
+    on_all_hosts: Mapping[str, Requirements],
     failed: int,
     last_failed: list[str],
     rules: Iterable[RuleRow],
@@ -118,12 +117,12 @@ class _Untaken(NamedTuple):
     """Ready jobs of one name that no worker takes."""
 
     name: str
-    need: Need
+    need: Requirements
     jobs: int
     since: str
 
 
-def _untaken(look: Look, totals: Totals, on_all_hosts: Mapping[str, Need]) -> list[Trouble]:
+def _untaken(look: QueueSnapshot, totals: Totals, on_all_hosts: Mapping[str, Requirements]) -> list[Trouble]:
     """Return problems for names that no worker takes, the longest waiting first."""
     takers, now = look.held.takers, look.held.now
     found: list[Trouble] = []
@@ -144,13 +143,13 @@ def _untaken(look: Look, totals: Totals, on_all_hosts: Mapping[str, Need]) -> li
     return found + _on_all_hosts(look.held, on_all_hosts)
 
 
-def _why_nobody(held: Held, name: str, need: Need) -> str:
+def _why_nobody(held: Held, name: str, need: Requirements) -> str:
     """Return why no worker takes a name; empty within a scope, since it may name other workers."""
     return f": {held.takers.why_nobody(name, need)}" if held.tells_all else ""
 
 
-def _untaken_names(look: Look) -> Iterable[_Untaken]:
-    known: dict[tuple[str, Need], _Untaken] = {}
+def _untaken_names(look: QueueSnapshot) -> Iterable[_Untaken]:
+    known: dict[tuple[str, Requirements], _Untaken] = {}
     for group in look.groups:
         need = need_of(group.lane)
         if not group.due or group.rest or look.held.standing(group, due=True) != "ready":
@@ -163,11 +162,11 @@ def _untaken_names(look: Look) -> Iterable[_Untaken]:
     return known.values()
 
 
-def _on_all_hosts(held: Held, schedules: Mapping[str, Need]) -> list[Trouble]:
+def _on_all_hosts(held: Held, schedules: Mapping[str, Requirements]) -> list[Trouble]:
     """Return problems for schedules on all hosts whose next tick would create no job."""
     found = []
     for name, need in schedules.items():
-        if held.takers.any_of(name, need) or held.pause_of(Group(EVERY_LANE, name, "")) is not None:
+        if held.takers.any_of(name, need) or held.pause_of(QueuedGroup(EVERY_LANE, name, "")) is not None:
             continue
         kind = "own command" if held.takers.asked_for(name, need) else "no worker"
         words = f"nobody takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
@@ -183,7 +182,7 @@ def _late(held: Held, totals: Totals) -> list[Trouble]:
     return [_problem("late", totals.ready, words, since=totals.oldest)]
 
 
-def _blocked(look: Look) -> list[Trouble]:
+def _blocked(look: QueueSnapshot) -> list[Trouble]:
     """Return problems for locks that block jobs for too long."""
     waiting: dict[str, tuple[int, str, int]] = {}
     for group in look.groups:
@@ -204,7 +203,7 @@ def _blocked(look: Look) -> list[Trouble]:
     return found[:SAID_MAX]
 
 
-def _paused(look: Look) -> list[Trouble]:
+def _paused(look: QueueSnapshot) -> list[Trouble]:
     """Return the pauses with the number of jobs that they hold back: a hold first, then the oldest pause."""
     waiting: dict[str, tuple[int, int, bool]] = {}
     for group in look.groups:

@@ -1,6 +1,6 @@
 """Snapshots of the queue: what is queued, and whether it may be taken.
 
-The terms are those of ``bedrockjobs.job.readiness``. A snapshot reads the queue by lane and name (a group),
+The terms are those of ``bedrockjobs.job.eligibility``. A snapshot reads the queue by lane and name (a group),
 never job by job. It is bounded: beyond a limit it sets ``more``, and its counts are then lower bounds.
 Within a scope it first finds the names in scope and reads nothing else.
 """
@@ -13,18 +13,25 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import LIST_MAX, NAME_CHARS_MAX, PAUSES_MAX
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import glob, literal_prefix
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.principal import Scope
+from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.hold import plain_pattern
-from bedrockjobs.job.lanes import MOCK_LANE, UNTAKEN, parse_lane
-from bedrockjobs.job.options import decode_options
-from bedrockjobs.job.readiness import Drain, Need, Pauses, Standing, Takers, lock_holder, need_of, standing
-from bedrockjobs.job.rows import PauseRow
+from bedrockjobs.job.eligibility import (
+    Drain,
+    EligibleWorkers,
+    Pauses,
+    Readiness,
+    Requirements,
+    lock_holder,
+    need_of,
+    standing,
+)
+from bedrockjobs.job.quarantine import plain_pattern
+from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, parse_lane
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pauses
 
@@ -96,7 +103,7 @@ HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 
 
 @dataclass(slots=True)
-class Group:
+class QueuedGroup:
     """The queued jobs of one lane and name, or of all remaining names with one prefix."""
 
     lane: str
@@ -124,20 +131,20 @@ class Held(NamedTuple):
     pauses: Pauses
     holders: dict[str, int]
     """Running jobs, by the lock that they hold."""
-    takers: Takers
+    takers: EligibleWorkers
     drains: dict[str, Drain]
     tells_all: bool = True
     """Whether workers and jobs of any name may be named; False within a scope."""
 
-    def standing(self, group: Group, *, due: bool) -> Standing:
+    def standing(self, group: QueuedGroup, *, due: bool) -> Readiness:
         """Return whether jobs of a group are ready, later, paused or blocked."""
         return standing(group.name, group.lane, due=due, pauses=self.pauses, holders=self.holders)
 
-    def pause_of(self, group: Group) -> PauseRow | None:
+    def pause_of(self, group: QueuedGroup) -> PauseRow | None:
         """Return the pause that applies to a group."""
         return self.pauses.of(group.name, group.lane)
 
-    def lock_holder(self, group: Group) -> int | None:
+    def lock_holder(self, group: QueuedGroup) -> int | None:
         """Return the jobID of the job that holds a group's lock."""
         return lock_holder(group.lane, self.holders)
 
@@ -158,23 +165,23 @@ class Totals:
     more: set[str] = field(default_factory=set)
     """The counts that are lower bounds."""
 
-    def count(self, name: Standing, jobs: int, *, more: bool) -> None:
+    def count(self, name: Readiness, jobs: int, *, more: bool) -> None:
         """Add to the count of one standing."""
         setattr(self, name, getattr(self, name) + jobs)
         if more:
             self.more.add(name)
 
-    def note_oldest(self, stamp: str) -> None:
+    def note_oldest(self, timestamp: str) -> None:
         """Update the due time of the oldest ready job."""
-        if stamp:
-            self.oldest = min(filter(None, (self.oldest, stamp)))
+        if timestamp:
+            self.oldest = min(filter(None, (self.oldest, timestamp)))
 
 
-class Look(NamedTuple):
+class QueueSnapshot(NamedTuple):
     """A snapshot of the queue."""
 
     held: Held
-    groups: list[Group]
+    groups: list[QueuedGroup]
     more: bool
     """Whether some groups were left out."""
     unlocked_lanes: list[str]
@@ -186,7 +193,7 @@ class Look(NamedTuple):
 class _Count(NamedTuple):
     """A count of the whole queue."""
 
-    groups: list[Group]
+    groups: list[QueuedGroup]
     more: bool
     """Whether some groups were dropped."""
     at: float
@@ -212,7 +219,7 @@ class Queues:
 
     async def held(self) -> Held:
         """Read the pauses, the held locks and the workers."""
-        now = stamp_ms(self._clock.now())
+        now = timestamp_ms(self._clock.now())
         pauses = Pauses(await self.pauses(now))
         drains = (await self._reader.view("drained_workers", {}, HELD_MAX)).rows
         holders: dict[str, int] = {}
@@ -220,27 +227,27 @@ class Queues:
             if lock := parse_lane(lane).lock:
                 holders[lock] = min(job_id, holders.get(lock, job_id))
         drained = {row[0]: Drain._make(row) for row in drains}
-        takers = Takers(self._presence.workers, drained, self._presence.asked)
+        takers = EligibleWorkers(self._presence.workers, drained, self._presence.asked)
         return Held(now, pauses, holders, takers, drained, self._scope is None)
 
     async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
         """Return the active pauses, by pattern."""
-        given = {"now": now or stamp_ms(self._clock.now())}
+        given = {"now": now or timestamp_ms(self._clock.now())}
         rows = (await self._reader.view("pauses_held", given, PAUSES_MAX)).rows
         return visible_pauses(map(PauseRow._make, rows), self._scope)
 
-    async def on_all_hosts(self) -> dict[str, Need]:
+    async def on_all_hosts(self) -> dict[str, Requirements]:
         """Return what schedules that run on all hosts require of workers, by name."""
         rows = (await self._reader.view("schedules_on_all_hosts", {}, LIST_MAX)).rows
         return {
-            name: Need(decode_options(options).own_command)
+            name: Requirements(decode_options(options).own_command)
             for name, options in rows
             if sees(self._scope, name)
         }
 
     # --- snapshots ---------------------------------------------------------------------------------------
 
-    async def look(self) -> Look:
+    async def look(self) -> QueueSnapshot:
         """Take a snapshot of the whole queue, within the scope."""
         if self._scope is not None:
             names, more = await self.first_names(None, "", NAMES_MAX, NAMES_WALKED)
@@ -248,36 +255,36 @@ class Queues:
             return look._replace(more=look.more or more)
         if (counted := await self._count_all()) is not None:
             age = asyncio.get_running_loop().time() - counted.at
-            return Look(await self.held(), counted.groups, counted.more, [], age)
+            return QueueSnapshot(await self.held(), counted.groups, counted.more, [], age)
         held = await self.held()
         lanes, more = await self._lanes()
         given = {"lanes": jsontext.dump(lanes), "alike": ALIKE_MAX, "walked": GROUPS_MAX + len(lanes) + 1}
         page = await self._reader.view("queue_groups", given, GROUPS_MAX, scans=True)
-        groups = [Group(lane, name, oldest or "", bool(rest)) for lane, name, rest, oldest in page.rows]
+        groups = [QueuedGroup(lane, name, oldest or "", bool(rest)) for lane, name, rest, oldest in page.rows]
         await self._count(groups, held)
         open_lanes = [
             lane
             for lane in lanes
             if lane not in (MOCK_LANE, *UNTAKEN) and lock_holder(lane, held.holders) is None
         ]
-        return Look(held, groups, more or page.more, open_lanes)
+        return QueueSnapshot(held, groups, more or page.more, open_lanes)
 
-    async def look_at(self, names: Sequence[str]) -> Look:
+    async def look_at(self, names: Sequence[str]) -> QueueSnapshot:
         """Take a snapshot of the given names."""
         if self._scope is None and (counted := await self._count_all()) is not None and not counted.more:
             wanted = set(names)
             age = asyncio.get_running_loop().time() - counted.at
             groups = [group for group in counted.groups if group.name in wanted]
-            return Look(await self.held(), groups, False, [], age)
+            return QueueSnapshot(await self.held(), groups, False, [], age)
         held = await self.held()
         lanes, more = await self._lanes()
         most = max(LOOKS_MAX // max(len(names), 1), 1)
         more, lanes = more or len(lanes) > most, lanes[:most]
         given = {"lanes": jsontext.dump(lanes), "names": jsontext.dump(list(names))}
         page = await self._reader.view("queue_groups_of_names", given, LOOKS_MAX, scans=True)
-        groups = [Group(lane, name, oldest or "") for lane, name, _, oldest in page.rows]
+        groups = [QueuedGroup(lane, name, oldest or "") for lane, name, _, oldest in page.rows]
         await self._count(groups, held)
-        return Look(held, groups, more or page.more, [])
+        return QueueSnapshot(held, groups, more or page.more, [])
 
     async def _count_all(self) -> _Count | None:
         """Return a count of the whole queue, cached in proportion to its cost; None if it takes too long.
@@ -290,8 +297,8 @@ class Queues:
             if known is not None and loop.time() - known.at < min(known.cost_s * AGE_PER_COST, AGE_MAX_S):
                 return known
             self._counted = None
-            began, now = loop.time(), stamp_ms(self._clock.now())
-            groups: list[Group] = []
+            began, now = loop.time(), timestamp_ms(self._clock.now())
+            groups: list[QueuedGroup] = []
             more, last = False, ("", "")
             while True:
                 if loop.time() - began >= COUNT_S:
@@ -302,7 +309,7 @@ class Queues:
                 except TimedOut:
                     return None
                 for lane, name, due, later, oldest in page.rows:
-                    groups.append(Group(lane, name, oldest, due=due, later=later))
+                    groups.append(QueuedGroup(lane, name, oldest, due=due, later=later))
                 if len(groups) > 2 * NAMES_COUNTED_MAX or (not page.more and len(groups) > NAMES_COUNTED_MAX):
                     groups.sort(key=lambda group: group.due + group.later, reverse=True)
                     del groups[NAMES_COUNTED_MAX:]
@@ -349,7 +356,7 @@ class Queues:
         page = await self._reader.view("queue_lanes", {}, LANES_MAX, scans=True)
         return [row[0] for row in page.rows], page.more
 
-    async def _count(self, groups: list[Group], held: Held) -> None:
+    async def _count(self, groups: list[QueuedGroup], held: Held) -> None:
         """Count the jobs of each group; the fewer groups there are, the higher the limit for each."""
         left = COUNTS_MAX  # recounted jobs are not subtracted
         open_groups = [group for group in groups if not group.rest]
@@ -371,7 +378,7 @@ class Queues:
         left -= sum(group.due + group.later for group in open_groups)
         await self._count_rests([group for group in groups if group.rest], held, max(left, 0))
 
-    async def _count_rests(self, rests: list[Group], held: Held, left: int) -> None:
+    async def _count_rests(self, rests: list[QueuedGroup], held: Held, left: int) -> None:
         """Count the groups that share names, if every pause applies to all of their names or to none."""
         for group in rests:
             group.more_due = group.more_later = True
@@ -388,7 +395,7 @@ class Queues:
             group.more_due = group.more_later = looked == most
 
     @staticmethod
-    def _is_uniform(group: Group, held: Held) -> bool:
+    def _is_uniform(group: QueuedGroup, held: Held) -> bool:
         """Tell whether each pause applies to all names of a shared group or to none."""
         beginning = f"{prefix_of(group.name)}/"
         for pause in held.pauses.rows:
@@ -401,7 +408,7 @@ class Queues:
 
     # --- sums --------------------------------------------------------------------------------------------
 
-    async def add_up(self, found: Look, groups: Iterable[Group], totals: Totals) -> None:
+    async def add_up(self, found: QueueSnapshot, groups: Iterable[QueuedGroup], totals: Totals) -> None:
         """Add the counts of groups to ``totals``."""
         held = found.held
         for number, group in enumerate(groups):
@@ -416,7 +423,7 @@ class Queues:
                 if not group.rest and not held.takers.any_of(group.name, need_of(group.lane)):
                     totals.untaken += group.due
 
-    async def totals(self, found: Look) -> Totals:
+    async def totals(self, found: QueueSnapshot) -> Totals:
         """Return the totals of a snapshot of the whole queue."""
         totals = Totals()
         await self.add_up(found, found.groups, totals)
@@ -428,7 +435,7 @@ class Queues:
             totals.more.add("untaken")
         return totals
 
-    async def _by_lanes(self, found: Look, totals: Totals) -> None:
+    async def _by_lanes(self, found: QueueSnapshot, totals: Totals) -> None:
         given: dict[str, Any] = {"lanes": jsontext.dump(found.unlocked_lanes), "now": found.held.now}
         page = await self._reader.view("lanes_at_once", {**given, "most": COUNTED_MAX}, 1, scans=True)
         due, oldest = page.rows[0]
@@ -438,7 +445,7 @@ class Queues:
 
     async def running(self) -> dict[str, int]:
         """Return the number of running jobs by name."""
-        given = {"now": stamp_ms(self._clock.now()), "most": COUNTED_MAX + 1, "oldest": OLDEST_MAX}
+        given = {"now": timestamp_ms(self._clock.now()), "most": COUNTED_MAX + 1, "oldest": OLDEST_MAX}
         found: dict[str, int] = {}
         for name, count in (await self._reader.view("running_by_name", given, OLDEST_MAX, scans=True)).rows:
             found[name] = found.get(name, 0) + count

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
+    COUNTED_KEPT_MAX,
     EVENTS_KEPT_MAX,
     NAME_CHARS_MAX,
     OUTPUT_KEPT_S,
@@ -15,12 +16,10 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.base.name_limits import COUNTED_KEPT_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import ListRetention
-from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.registry import handles
-from bedrockjobs.job.retention import Retention, retention_from
+from bedrockjobs.engine.handlers.context import Answer, handles
+from bedrockjobs.job.limits import Retention, retention_from
 from bedrockjobs.views import Views
 
 ALL = "*"

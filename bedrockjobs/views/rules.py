@@ -5,10 +5,9 @@ from __future__ import annotations
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import ListRules
-from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.context import Answer, handles
+from bedrockjobs.job.delivery import delivery_of
 from bedrockjobs.job.rows import RuleRow
-from bedrockjobs.job.rules import delivery_of
 from bedrockjobs.views import Views
 
 

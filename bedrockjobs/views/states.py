@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.config import JOBS_COUNTED_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.glob import literal_prefix
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.families import FamilyCounts

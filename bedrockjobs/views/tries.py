@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from bedrockjobs.base.statuses import FAILED_STATUSES
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
 
 RUNS_LOOKED_AT = 1_000
 """Newest runs of a schedule that are examined: a few milliseconds."""
@@ -21,7 +21,7 @@ UNDECIDED = frozenset({"running", "returned", "snoozed", "terminated", "killed"}
 """Statuses that count neither as success nor as failure; the last two are requested by a person."""
 
 
-class Standing(NamedTuple):
+class ScheduleHealth(NamedTuple):
     """Whether a schedule is failing."""
 
     failing_since: str = ""
@@ -29,19 +29,19 @@ class Standing(NamedTuple):
     has_succeeded: bool = True
 
 
-def standing_of(tries: Iterable[Try]) -> Standing:
+def standing_of(tries: Iterable[Try]) -> ScheduleHealth:
     """Return since when a schedule has been failing, and whether any run succeeded."""
     since = ""
     for meant_for, _, status in tries:
         if status in UNDECIDED:
             continue
         if status not in FAILED_STATUSES:
-            return Standing(since)
+            return ScheduleHealth(since)
         since = meant_for[:19]
-    return Standing(since, has_succeeded=not since)
+    return ScheduleHealth(since, has_succeeded=not since)
 
 
-class Ends:
+class TickOutcomes:
     """Outcomes of a schedule's ticks, each by its newest run."""
 
     def __init__(self, tries: Iterable[Try]) -> None:

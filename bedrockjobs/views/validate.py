@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import timestamp
 from bedrockjobs.commands import ValidateSchedule
-from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.context import Answer, handles
 from bedrockjobs.engine.handlers.serving import Serving
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.fields import ALL, members_of
+from bedrockjobs.schedule.cron.expression import ALL, members_of
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.schedule.repeat import complaint, never_again, next_run, parse_repeat
 
@@ -91,7 +90,7 @@ def _repeat(text: str, now: datetime, compatibility: Compatibility) -> tuple[lis
     except ValueError as error:
         raise ValueError(complaint(error)) from None
     ticks: list[str] = []
-    at = stamp(now)
+    at = timestamp(now)
     while len(ticks) < TICKS_SHOWN:
         tick = next_run(text, scheduled=at, started=at, finished=at, compatibility=compatibility)
         if tick is None:
@@ -100,7 +99,7 @@ def _repeat(text: str, now: datetime, compatibility: Compatibility) -> tuple[lis
     warnings = []
     if not ticks:
         warnings.append("there is no such date: the job ends with its first run")
-    elif any(tick <= before for before, tick in zip([stamp(now), *ticks], ticks, strict=False)):
+    elif any(tick <= before for before, tick in zip([timestamp(now), *ticks], ticks, strict=False)):
         warnings.append("a next run does not lie ahead of the one before: it is due again at once")
     return warnings, f"{', '.join(repeat.modifiers)}, counted from {_BASES[repeat.base]}", ticks
 
@@ -114,7 +113,7 @@ def _schedule(text: str, now: datetime) -> tuple[list[str], str, list[str]]:
     ticks: list[str] = []
     at: datetime | None = now
     while len(ticks) < TICKS_SHOWN and at is not None and (at := cron.next_tick(expression, at, zone)):
-        ticks.append(stamp(at))
+        ticks.append(timestamp(at))
     if schedule.years and not ticks:
         raise never_again(text)
     fields = "" if expression.startswith("{") else expression

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.errors import Forbidden
-from bedrockjobs.base.glob import literal_prefix
-from bedrockjobs.base.overlap import TooManyPatterns, common
-from bedrockjobs.job.hold import HOLD_PATTERN
+from bedrockjobs.base.glob import TooManyPatterns, intersection, literal_prefix
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.job.limits import AT_LIMIT
+from bedrockjobs.job.quarantine import HOLD_PATTERN
 from bedrockjobs.job.rows import PauseRow
 
 WIDE = "*"
@@ -54,7 +53,7 @@ def sees(scope: Scope | None, name: str) -> bool:
 def overlaps(pattern: str, other: str) -> bool:
     """Tell whether two patterns may have names in common; False if their intersection is too complex."""
     try:
-        return bool(common(pattern, other))
+        return bool(intersection(pattern, other))
     except TooManyPatterns:
         return False
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bedrockjobs.base import config
-from bedrockjobs.base.duration import days_text
-from bedrockjobs.base.settings import Settings, is_duration
-from bedrockjobs.base.settings_again import CERTIFICATES, READ_AGAIN
+from bedrockjobs.base.clock import days_text
+from bedrockjobs.base.settings import CERTIFICATES, READ_AGAIN, Settings, is_duration
 from bedrockjobs.cli.settings_sources import option_name, variable_name
 from docs.generator import NOTE
 from docs.generator.markdown import code, size, table

@@ -17,8 +17,8 @@ import bedrockjobs
 from bedrockjobs import commands, service
 from bedrockjobs.commands import ALL, Command
 from bedrockjobs.commands.base import Group, Role
-from bedrockjobs.engine.handlers.packing import PackOutput
-from bedrockjobs.engine.handlers.registry import HANDLERS, handles
+from bedrockjobs.engine.handlers.context import HANDLERS, handles
+from bedrockjobs.engine.handlers.serving import PackOutput
 
 assert service.VERSION  # importing it is what imports all handlers
 
@@ -156,7 +156,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.commands import GreetSomebody
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.context import handles
 
 
 @handles(GreetSomebody)

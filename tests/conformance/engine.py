@@ -16,14 +16,13 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.commands import Command, ListJobs
-from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import plan_of
+from bedrockjobs.engine.handlers.context import Answer, Context, plan_of
 from bedrockjobs.engine.handlers.take import nothing
-from bedrockjobs.engine.presence import Nobody
 from bedrockjobs.engine.render import render_with_state
 from bedrockjobs.engine.unit import perform
+from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.job.rows import Job, job_from
-from bedrockjobs.store.postgresql.views import VIEWS
+from bedrockjobs.store.postgresql.statements import VIEWS
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.statements import VIEWS as SQLITE_VIEWS
 from tests.model import Model, Outcome
@@ -91,7 +90,7 @@ class Queue:
         written = [one for one in commands if not isinstance(one, ListJobs)]
         if not written:
             return [one for one in listed if one is not None]
-        context = Context(self.begin(*written), self.compatibility, Nobody(), moment=self.clock.now())
+        context = Context(self.begin(*written), self.compatibility, NoWorkers(), moment=self.clock.now())
         outcomes = [found or self._done(context, one) for found, one in zip(listed, commands, strict=True)]
         self.store.commit()
         return outcomes

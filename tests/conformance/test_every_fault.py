@@ -19,14 +19,13 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers import failing, hosts, take
-from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import HANDLERS
+from bedrockjobs.engine.handlers.context import HANDLERS, Answer, Context
 from bedrockjobs.engine.submission import Submission
 from bedrockjobs.engine.unit import unit
-from bedrockjobs.engine.waiting import Waiter, Waiting
+from bedrockjobs.engine.waiters import Waiter, Waiting
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store import sqlite as engine_module
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import START
 from tests.conformance.test_lifecycle import OneWorker

@@ -13,13 +13,13 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.batch import Batch
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.shared_maintenance import maintenance_of
+from bedrockjobs.engine.maintenance import maintenance_of
 from bedrockjobs.engine.submission import Outcome, Submission
-from bedrockjobs.engine.waiting import Waiting
+from bedrockjobs.engine.waiters import Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.observe.stats import Stats
@@ -208,7 +208,9 @@ def test_what_is_undone_is_not_known_to_be_empty(server: Server) -> None:
     unit = server.engine.begin()
     mark = unit.savepoint()
     unit.delete(2)
-    assert unit.first_due(TakeRequest(names), stamp_ms(START)) is None
+    assert unit.first_due(TakeRequest(names), timestamp_ms(START)) is None
     unit.undo(mark)
-    assert unit.soonest(TakeRequest(names), stamp_ms(START)) == stamp_ms(START + timedelta(seconds=30))
+    assert unit.soonest(TakeRequest(names), timestamp_ms(START)) == timestamp_ms(
+        START + timedelta(seconds=30)
+    )
     server.engine.rollback()

@@ -14,10 +14,10 @@ from bedrockjobs.base.config import LOST_RUNS_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers import failing, hosts, take
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
-from bedrockjobs.engine.presence import Nobody
+from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.job import lifecycle
+from bedrockjobs.job.eligibility import AskedNames
 from bedrockjobs.job.lifecycle import ARROWS, GONE, NotAnArrow, allows, arrows, move, target
-from bedrockjobs.job.readiness import AskedNames
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance import state_changes
@@ -73,7 +73,7 @@ class Queue(SQLiteQueue):
 
     def take_and_return(self, name: str) -> None:
         """Take a job for an answer that reaches nobody."""
-        context = Context(self.store.begin(), "document", Nobody(), moment=self.clock.now())
+        context = Context(self.store.begin(), "document", NoWorkers(), moment=self.clock.now())
         answer = take.get_job(context, c.GetJob(name=name, get_mocked_jobs=True))
         assert isinstance(answer, Answer)
         taken: list[Taken] = list(answer.taken)

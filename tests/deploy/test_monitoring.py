@@ -13,18 +13,18 @@ import click
 import pytest
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main as program
 from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.engine.events import Listeners, RunEnded, RunOpened, TicksEntered
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.readiness import Pauses, Takers
+from bedrockjobs.job.eligibility import EligibleWorkers, Pauses
 from bedrockjobs.observe import logs
-from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.observe.prometheus import Metrics
-from bedrockjobs.store.sharing import ServerRow
-from bedrockjobs.views.queues import Group, Held, Look, Totals
+from bedrockjobs.observe.stats import Measurements
+from bedrockjobs.store.peers import ServerRow
+from bedrockjobs.views.queues import Held, QueuedGroup, QueueSnapshot, Totals
 from tests.deploy.shipped import DEPLOY, parse, yaml
 
 BOARD = DEPLOY / "grafana/bedrockjobs.json"
@@ -47,14 +47,14 @@ class _Queue:
         """Return what is seen."""
         return self
 
-    async def overview_and_look(self, *, ahead: bool) -> tuple[OverviewReply, Look]:
+    async def overview_and_look(self, *, ahead: bool) -> tuple[OverviewReply, QueueSnapshot]:
         """Return how things stand."""
-        held = Held("2026-01-01 00:00:00", Pauses(()), {}, Takers((), {}), {})
+        held = Held("2026-01-01 00:00:00", Pauses(()), {}, EligibleWorkers((), {}), {})
         numbers = {name: 0 for name, field in OverviewReply.model_fields.items() if field.annotation is int}
         reply = OverviewReply(**numbers, now=held.now, oldest_ready="", more=[], problems=[], next=[])
-        return reply, Look(held, [Group("", "mail", "", due=1)], False, [])
+        return reply, QueueSnapshot(held, [QueuedGroup("", "mail", "", due=1)], False, [])
 
-    async def add_up(self, look: Look, groups: list[Group], totals: Totals) -> None:
+    async def add_up(self, look: QueueSnapshot, groups: list[QueuedGroup], totals: Totals) -> None:
         """Add nothing."""
 
 

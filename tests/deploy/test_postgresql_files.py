@@ -11,7 +11,7 @@ from bedrock_worker.cli import main as worker_program
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.client.address import addresses_of
-from bedrockjobs.store.postgresql.session import Session
+from bedrockjobs.store.postgresql.session import DatabaseSession
 from tests.deploy.shipped import DEPLOY, parse, yaml
 from tests.postgresql.cluster import CLUSTER
 
@@ -150,7 +150,7 @@ def test_patroni_never_promotes_without_the_last_commits() -> None:
 def test_postgresql_knows_the_parameters_that_patroni_gives_it() -> None:
     (found,) = yaml("patroni/patroni.yml")
     given = found["bootstrap"]["dcs"]["postgresql"]["parameters"]
-    session = Session(CLUSTER.url, "public")
+    session = DatabaseSession(CLUSTER.url, "public")
     query = "SELECT name FROM pg_settings WHERE name = ANY ($1::text[])"
     known = session.run([(query, (list(given),))])[0]
     session.close()

@@ -82,7 +82,7 @@ async def test_signs_of_life_come_until_they_are_stopped(
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "30000")
     monkeypatch.delenv("WATCHDOG_PID", raising=False)
-    watchdog = systemd.Watchdog()
+    watchdog = systemd.SystemdWatchdog()
     for _ in range(3):
         assert await asyncio.to_thread(manager.recv, 1_000) == b"WATCHDOG=1"
     watchdog.stop()
@@ -99,7 +99,7 @@ async def test_nobody_watches_and_no_sign_is_given(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WATCHDOG_USEC", raising=False)
-    systemd.Watchdog().stop()
+    systemd.SystemdWatchdog().stop()
     manager.setblocking(False)
     with pytest.raises(BlockingIOError):
         manager.recv(1_000)

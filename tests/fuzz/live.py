@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.protocol.first_line import HTTP_METHODS
+from bedrockjobs.protocol.connection import HTTP_METHODS
 from bedrockjobs.server import Server
 
 INPUTS_MAX = 3_000

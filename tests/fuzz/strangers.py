@@ -12,13 +12,19 @@ from multidict import CIMultiDict
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import TooManyWrong, Unauthenticated
-from bedrockjobs.base.ping_secret import job_of_ping, ping_secret_of
-from bedrockjobs.base.run_token import RunOfToken, run_of_token, run_token_of
+from bedrockjobs.base.principal import (
+    RunOfToken,
+    digest_of,
+    is_whole,
+    job_of_ping,
+    ping_secret_of,
+    run_of_token,
+    run_token_of,
+)
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.token_text import digest_of, is_whole
 from bedrockjobs.engine.access import Access, is_local
 from bedrockjobs.job.rows import LoginRow, TokenRow
-from bedrockjobs.protocol.proxies import NOT_SAID, USER_CHARS_MAX, Proxies
+from bedrockjobs.protocol.visitors import NOT_SAID, USER_CHARS_MAX, Proxies
 from bedrockjobs.tls.contexts import certificate_name
 
 KEY = "0" * 64

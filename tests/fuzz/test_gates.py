@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.base.caller import Caller
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.engine.access import Access
 from tests.fuzz import live, strangers
 from tests.fuzz.campaign import Campaign, grow, seeds_of
@@ -22,7 +22,7 @@ def test_every_target_has_its_inputs() -> None:
 
 def test_whoever_is_let_in_by_a_wrong_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     strangers.read_token(b"bj_wrong")
-    monkeypatch.setattr(Access, "by_token", lambda self, _, address: Caller(self.everything, address))
+    monkeypatch.setattr(Access, "by_token", lambda self, _, address: Principal(self.everything, address))
     with pytest.raises(AssertionError, match="was let in"):
         strangers.read_token(b"bj_wrong")
 
@@ -30,7 +30,7 @@ def test_whoever_is_let_in_by_a_wrong_token_is_found(monkeypatch: pytest.MonkeyP
 def test_whoever_may_look_without_a_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = b"ListJobs\r\n\r\n"
     live.read_stranger(asked)
-    monkeypatch.setattr(Access, "visitor", lambda self, address: Caller(self.everything, address))
+    monkeypatch.setattr(Access, "visitor", lambda self, address: Principal(self.everything, address))
     with pytest.raises(AssertionError, match="a stranger was let in"):
         live.read_stranger(asked)
 

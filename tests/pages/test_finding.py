@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.statuses import FAILED_STATUSES as BAD
+from bedrockjobs.base.vocabulary import FAILED_STATUSES as BAD
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.statements import VIEWS

@@ -9,7 +9,7 @@ import pytest
 
 from bedrockjobs.engine.handlers import access
 from bedrockjobs.pages.login import FORM_BYTES_MAX, _wanted
-from bedrockjobs.protocol.gate import SESSION_COOKIE
+from bedrockjobs.protocol.authentication import SESSION_COOKIE
 from tests.certificates import Authority
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, Talk

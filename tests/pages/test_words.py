@@ -21,7 +21,7 @@ from bedrockjobs.pages import words
         ("", []),
     ],
 )  # fmt: skip
-def test_the_servers_stamps_are_found_in_its_sentences(sentence: str, moments: list[str]) -> None:
+def test_the_servers_timestamps_are_found_in_its_sentences(sentence: str, moments: list[str]) -> None:
     parts = words.moments(sentence)
     assert "".join(parts) == sentence
     assert parts[1::2] == moments

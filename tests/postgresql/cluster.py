@@ -24,7 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.postgresql.session import SessionRequirements
 from tests.effort import PROFILE
 
 SCHEMA = "tested"
@@ -198,7 +198,9 @@ class Cluster:
         self.do(emptied(SCHEMA))  # before: what a test has left of servers might keep the next out
         return PostgreSQLEngine(self.url, clock, name=SCHEMA)
 
-    def another(self, clock: Clock | None = None, terms: Terms | None = None) -> PostgreSQLEngine:
+    def another(
+        self, clock: Clock | None = None, terms: SessionRequirements | None = None
+    ) -> PostgreSQLEngine:
         """Return one more engine on the database as it is."""
         return PostgreSQLEngine(self.url, clock, name=SCHEMA, terms=terms)
 

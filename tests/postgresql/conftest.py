@@ -13,8 +13,8 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.presence import Nobody
 from bedrockjobs.engine.unit import perform
+from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from tests.conformance.engine import START, PostgreSQLQueue
 from tests.postgresql.cluster import CLUSTER
@@ -35,7 +35,7 @@ class Server(PostgreSQLQueue):
 
     def open(self, *commands: c.Command[Any]) -> Context:
         """Open a unit for some commands, and do none of them."""
-        return Context(self.begin(*commands), self.compatibility, Nobody(), moment=self.clock.now())
+        return Context(self.begin(*commands), self.compatibility, NoWorkers(), moment=self.clock.now())
 
     def opened(self, *commands: c.Command[Any]) -> Context:
         """Open a unit, and do the commands; the commit is left to the test."""

@@ -21,7 +21,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.unit import perform
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.postgresql.session import SessionRequirements
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import START, Queue, SQLiteQueue
 from tests.model import Outcome
@@ -153,7 +153,7 @@ class Unit:
     def do(self, command: c.Command[Any]) -> None:
         """Do a command."""
         outcome = perform(self.context, command)
-        if type(outcome) is take.PassedOver:
+        if type(outcome) is take.LockedElsewhere:
             self.again.append(len(self.outcomes))
         self.outcomes.append(as_told(outcome))
 
@@ -177,7 +177,7 @@ class Stage:
         """Start as many, and one that watches."""
         self._clock = ManualClock(START)
         CLUSTER.engine(self._clock).close()
-        terms = Terms(durability="relaxed")  # locks are the same, and commits are quick
+        terms = SessionRequirements(durability="relaxed")  # locks are the same, and commits are quick
         stores = [CLUSTER.another(self._clock, terms) for _ in range(count + 1)]
         self._watcher, *self._servers = [Server(store, "document", self._clock) for store in stores]
         self._threads = ThreadPoolExecutor(count)

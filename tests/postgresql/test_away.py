@@ -17,7 +17,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import PG_LOOK_S, PG_LOOK_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.store.faults import StoreConflict
+from bedrockjobs.store.base import StoreConflict
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
@@ -120,7 +120,7 @@ STOPPED = """
 import sys
 from bedrockjobs.store.base import Plan
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.postgresql.session import Terms
 terms = Terms(unit_s=float(sys.argv[3]))
 PostgreSQLEngine(sys.argv[1], name=sys.argv[2], terms=terms).begin([Plan(jobs=(1,))])
 print("open", flush=True)

@@ -9,8 +9,8 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.config import PRIORITIES
-from bedrockjobs.base.wire import stamp_ms
-from bedrockjobs.store.postgresql import looks
+from bedrockjobs.base.wire import timestamp_ms
+from bedrockjobs.store.postgresql import takes
 from tests.effort import examples
 from tests.postgresql.conftest import Server
 from tests.postgresql.test_foreseen import listened
@@ -24,7 +24,7 @@ FEW, MANY = 4, 64
 @pytest.fixture(autouse=True)
 def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let walks end after three jobs of a class."""
-    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
 
 
 def queued(one: Server, dice: random.Random, names: int, jobs: int) -> list[str]:
@@ -34,7 +34,7 @@ def queued(one: Server, dice: random.Random, names: int, jobs: int) -> list[str]
     found = []
     for _ in range(jobs):
         name, priority = f"n{dice.randrange(names):03d}", dice.choice(PRIORITIES[1:4])
-        first = stamp_ms(one.clock.now())[:-4]
+        first = timestamp_ms(one.clock.now())[:-4]
         job_id = one.do(c.CreateJob, name=name, jobPriority=priority, firstRun=first)["jobID"]
         found.append((-priority, first, job_id, name))
         one.clock.advance(dice.choice((0, 1)))

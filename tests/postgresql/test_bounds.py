@@ -13,18 +13,24 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.glob import glob
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store import pattern_index
-from bedrockjobs.store.postgresql import floors as floors_module
+from bedrockjobs.store.postgresql import heads as floors_module
 from bedrockjobs.store.postgresql import heads as heads_module
-from bedrockjobs.store.postgresql import looks
-from bedrockjobs.store.postgresql.floors import ANY, BEHIND_S, RAISED_EVERY_S, Floors
-from bedrockjobs.store.postgresql.heads import Heads, RememberedHeads
-from bedrockjobs.store.postgresql.looks import planned_looks
+from bedrockjobs.store.postgresql import takes
+from bedrockjobs.store.postgresql.heads import (
+    ANY,
+    BEHIND_S,
+    RAISED_EVERY_S,
+    LowWaterMarks,
+    MatchingHeads,
+    RememberedHeads,
+)
 from bedrockjobs.store.postgresql.statements import QUERIES
+from bedrockjobs.store.postgresql.takes import planned_looks
 from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import Server
@@ -41,7 +47,7 @@ EARLY = "2026-01-01 00:00:00"
 @pytest.fixture
 def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let walks end after three jobs of a class."""
-    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
 
 
 def sent(one: Server, act: Callable[[], Any]) -> list[str]:
@@ -73,7 +79,7 @@ def test_a_name_that_has_most_of_the_next_jobs_is_asked_for_more_and_more(
 # --- floors ----------------------------------------------------------------------------------------------
 
 
-def hits(one: Server, name: str, floors: Floors) -> int:
+def hits(one: Server, name: str, floors: LowWaterMarks) -> int:
     """Return how many pages a take of one job reads."""
     names = names_from(name, None)
     assert names is not None
@@ -98,11 +104,11 @@ def test_a_take_does_not_walk_past_what_has_ended_while_somebody_looks_at_an_old
         one.do(c.UpdateJob, jobID=3001, data={})
         one.call_together([c.GetJob(name=name), c.CreateJob(name="hot")])
         floors = one.store.unit.remembered.floors
-        assert 3 * hits(one, name, floors) < hits(one, name, Floors({}, {}))
+        assert 3 * hits(one, name, floors) < hits(one, name, LowWaterMarks({}, {}))
 
 
 def test_floors_stay_behind_the_clock_and_are_read_now_and_then() -> None:
-    floors = Floors({}, {})
+    floors = LowWaterMarks({}, {})
     assert floors.to_raise(["a", "b"], NOW) == []  # nobody knows whether they are asked for again
     later = f"{NOW[:-1]}{RAISED_EVERY_S}"
     assert floors.to_raise(["a"], later) == ["a"]
@@ -116,7 +122,7 @@ def test_floors_stay_behind_the_clock_and_are_read_now_and_then() -> None:
 
 
 def test_a_job_that_is_queued_lowers_the_floor_of_its_class_or_of_each() -> None:
-    floors = Floors({"a": (NOW,) * 6, ANY: (NOW,) * 6, "b": (NOW,) * 6}, {})
+    floors = LowWaterMarks({"a": (NOW,) * 6, ANY: (NOW,) * 6, "b": (NOW,) * 6}, {})
     floors.lower("a", EARLY, 500)
     assert floors.of("a") == (NOW, NOW, NOW, EARLY, NOW, NOW) == floors.of(ANY)
     floors.lower("b", EARLY)
@@ -126,7 +132,7 @@ def test_a_job_that_is_queued_lowers_the_floor_of_its_class_or_of_each() -> None
 def test_floors_of_so_many_names_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert floors_module.FLOORS_KEPT_MAX == 10_000
     monkeypatch.setattr(floors_module, "FLOORS_KEPT_MAX", 2)
-    floors = Floors({}, {})
+    floors = LowWaterMarks({}, {})
     floors.to_raise(["a", "b", "c"], NOW)
     floors.raised({"a": [NOW] * 6}, NOW)
     assert list(floors.known) == ["a"] == list(floors.read)
@@ -291,24 +297,24 @@ def test_patterns_with_too_many_names_are_looked_for_each_time(
 def test_heads_are_in_the_order_of_takes() -> None:
     patterns = names_from("*", None)
     assert patterns is not None
-    stamps = [f"{NOW[:-1]}{second}" for second in range(10)]
-    known = Heads(
-        (("",), patterns), [(-500, stamps[1], 8, "a"), (-500, stamps[1], 7, "b"), (-500, NOW, 9, "c")]
+    timestamps = [f"{NOW[:-1]}{second}" for second in range(10)]
+    known = MatchingHeads(
+        (("",), patterns), [(-500, timestamps[1], 8, "a"), (-500, timestamps[1], 7, "b"), (-500, NOW, 9, "c")]
     )
     known.lower("c", EARLY, 10, 250)
     known.lower("d", EARLY)
     known.lower("d", NOW, 11, 250)  # is later than what is known
     begin = (-1001, "", 0, "")
-    due = known.next(begin, stamps[1], None, 100)
+    due = known.next(begin, timestamps[1], None, 100)
     assert [f"{name}{-down}" for down, *_, name in due] == [
         "d1000", "d850", "d750", "d500", "c500", "b500", "a500", "d250", "c250", "d0",
     ]  # fmt: skip
     assert known.next(begin, NOW, None, 100) == [*due[:5], *due[7:]]
     assert known.next(begin, NOW, 250, 1) == [due[7]]
-    assert known.next(due[5], stamps[9], None, 2) == due[6:8]
+    assert known.next(due[5], timestamps[9], None, 2) == due[6:8]
     assert known.asked == {(-priority, "d"): None for priority in PRIORITIES}  # it may be a job of any class
     known.replace([*known.asked, (-500, "a")], [(-500, NOW, 12, "a", False)])
-    assert [name for *_, name in known.next(begin, stamps[9], None, 9)] == ["c", "a", "b", "c"]
+    assert [name for *_, name in known.next(begin, timestamps[9], None, 9)] == ["c", "a", "b", "c"]
 
 
 def test_patterns_asked_for_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +349,7 @@ def test_the_next_unit_asks_such_a_name_for_as_many_at_once(servers: Servers, sh
 @pytest.fixture
 def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each unit look at very few names, and walks in order end after three jobs of a class."""
-    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
     few = {"SEARCHED_AT_ONCE": 8, "ROWS_UNIT_MAX": 8, "ROWS_OF_READ": 1, "ASIDE_AT_ONCE": 3}
     for name, value in few.items():
         monkeypatch.setattr(heads_module, name, value)
@@ -367,7 +373,7 @@ def searched(one: Server, name: str, by: str = "", *, units_max: int = 400) -> t
 def create(one: Server, *names: str) -> None:
     """Create jobs that are due in this order, two seconds after each other."""
     for number, name in enumerate(names):
-        first = stamp_ms(one.clock.now() + timedelta(seconds=2 * number))
+        first = timestamp_ms(one.clock.now() + timedelta(seconds=2 * number))
         one.do(c.CreateJob, name=name, firstRun=first[:-4])
     one.clock.advance(2 * len(names) + 10)
 

@@ -10,7 +10,7 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.base import StoreAway
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.conformance.engine import START
 from tests.effort import examples

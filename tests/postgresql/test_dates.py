@@ -13,13 +13,13 @@ import pytest
 
 from bedrockjobs.base.clock import StandingClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamp, stamp_ms
+from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.databases import EXIT_CONFIG, StartError
 from bedrockjobs.server import Server
 from bedrockjobs.service import SETTLE_S, SETTLES_MAX
-from bedrockjobs.store.faults import StoreConflict
+from bedrockjobs.store.base import StoreConflict
 from bedrockjobs.store.postgresql import engine as engines
-from bedrockjobs.store.postgresql.dates import MOVES_MAX
+from bedrockjobs.store.postgresql.peers import MOVES_MAX
 from tests.conformance.engine import START
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
@@ -152,7 +152,7 @@ async def test_a_clock_is_not_moved_while_the_database_is_away(start: Start) -> 
     await a.until(lambda: bool(a.server.service.trouble))  # units find it out by themselves
     proxy.open()
     await a.until(lambda: not a.server.service.trouble)
-    assert await advance(a, seconds=60) == stamp(moment_of(before) + timedelta(seconds=60))
+    assert await advance(a, seconds=60) == timestamp(moment_of(before) + timedelta(seconds=60))
     await a.server.stop()
     proxy.close()
 
@@ -187,7 +187,7 @@ def test_a_unit_begins_anew_where_the_clock_was_moved(monkeypatch: pytest.Monkey
     engine = CLUSTER.another(clock)
     later = "2035-01-01 00:00:00.000"
     do(f"UPDATE control SET clock = '{later}'")
-    assert stamp_ms(engine.begin().moment) == later
+    assert timestamp_ms(engine.begin().moment) == later
     engine.rollback()
     assert clock.now() == moment_of(later)
     do(f"UPDATE control SET clock = '{later.replace('2035', '2036')}'")

@@ -16,7 +16,7 @@ from bedrockjobs.base.errors import NotFound, Unavailable
 from bedrockjobs.engine import submission
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import LOOK_AGAIN_S, LOOKS_AT_ONCE, Outcome
-from bedrockjobs.store.postgresql import heads, looks
+from bedrockjobs.store.postgresql import heads, takes
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
 from tests.postgresql.live import Live, until
@@ -208,7 +208,7 @@ async def test_a_worker_that_is_drained_does_not_look_again(
 async def test_others_are_served_while_a_new_pattern_is_searched_for(
     live: Live, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
     for name in ("SEARCHED_AT_ONCE", "ROWS_UNIT_MAX"):
         monkeypatch.setattr(heads, name, 5)
     await live.ask(c.CreateJobs(jobs=[c.JobSpec(name=f"n{number:03}/x") for number in range(200)]))

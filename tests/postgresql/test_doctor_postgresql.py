@@ -15,9 +15,9 @@ from bedrockjobs.cli import doctor_postgresql as doctor
 from bedrockjobs.cli.doctor import Server, database_of, look_at_postgresql
 from bedrockjobs.cli.finding import Finding
 from bedrockjobs.store.postgresql import inspection
-from bedrockjobs.store.postgresql.inspection import Oldest, Standby, Tables
+from bedrockjobs.store.postgresql.inspection import Oldest, StandbyInfo, Tables
 from bedrockjobs.store.postgresql.schema import VERSION
-from bedrockjobs.store.postgresql.session import Session
+from bedrockjobs.store.postgresql.session import DatabaseSession
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 
 WELL = {
@@ -154,7 +154,7 @@ def test_a_table_that_autovacuum_leaves_alone_is_named(settings: Settings) -> No
 
 
 def test_who_keeps_rows_from_being_removed_is_found(settings: Settings) -> None:
-    session = Session(settings.database, SCHEMA)
+    session = DatabaseSession(settings.database, SCHEMA)
     with psycopg.connect(settings.database) as other:
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT 1")
@@ -176,9 +176,9 @@ def test_an_old_transaction_is_told(seconds: float, level: str | None) -> None:
 
 
 SYNC, ASYNC, UNSEEN = (
-    Standby("s", "streaming", "sync"),
-    Standby("s", "streaming", "async"),
-    Standby("", "", ""),
+    StandbyInfo("s", "streaming", "sync"),
+    StandbyInfo("s", "streaming", "async"),
+    StandbyInfo("", "", ""),
 )
 
 
@@ -196,7 +196,7 @@ SYNC, ASYNC, UNSEEN = (
     ],
 )
 def test_standbys_are_compared_with_what_is_promised(
-    change: dict[str, str], standbys: list[Standby], durability: str, expected: list[tuple[str, str]]
+    change: dict[str, str], standbys: list[StandbyInfo], durability: str, expected: list[tuple[str, str]]
 ) -> None:
     found = wrong(doctor.check_durability({**WELL, **change}, standbys, durability))
     assert [(level, check) for level, check, _ in found] == expected
@@ -208,10 +208,10 @@ def test_autovacuum_that_is_off_is_a_failure() -> None:
 
 
 def test_a_database_of_another_encoding_or_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session(CLUSTER.url, SCHEMA)
-    monkeypatch.setattr(Session, "server_encoding", "LATIN1")
+    session = DatabaseSession(CLUSTER.url, SCHEMA)
+    monkeypatch.setattr(DatabaseSession, "server_encoding", "LATIN1")
     assert wrong(doctor.check_version(session))[0][:2] == ("fail", "database")
-    monkeypatch.setattr(Session, "server_version", 130_011)
+    monkeypatch.setattr(DatabaseSession, "server_version", 130_011)
     ((level, _, words),) = wrong(doctor.check_version(session))
     assert (level, words) == ("fail", "PostgreSQL 13.11; 14 or newer is needed")
     session.close()

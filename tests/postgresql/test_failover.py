@@ -19,11 +19,11 @@ from bedrockjobs.base.config import TIMELINE_STEP
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.server import Server as BedrockJobs
-from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.base import StoreAway
 from bedrockjobs.store.postgresql import session
-from bedrockjobs.store.postgresql.arrival import StandbyAway, Unfit
+from bedrockjobs.store.postgresql.connect_checks import StandbyAway, UnfitDatabase
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.postgresql.session import SessionRequirements
 from tests.conftest import Live as Site
 from tests.effort import examples
 from tests.pace import in_time
@@ -146,7 +146,9 @@ def an_old_primary_that_comes_back_is_not_written(both: Pair) -> None:
     both.standby.kill()
     both.primary.start()
     server.store.session.close()
-    with pytest.raises(Unfit, match="an old primary answers: its timeline is 1, that of another was 2"):
+    with pytest.raises(
+        UnfitDatabase, match="an old primary answers: its timeline is 1, that of another was 2"
+    ):
         server.open()
     assert both.primary.do(f"SELECT count(*) FROM {SCHEMA}.jobs WHERE name = 'b'") == [(0,)]
 
@@ -198,7 +200,9 @@ def test_a_server_that_believes_a_cancelled_commit_loses_it(
 
 def test_durability_replicated_asks_for_a_standby_in_each_unit() -> None:
     with pair() as both:
-        server = Server(PostgreSQLEngine(both.url, name=SCHEMA, terms=Terms("replicated")), "document")
+        server = Server(
+            PostgreSQLEngine(both.url, name=SCHEMA, terms=SessionRequirements("replicated")), "document"
+        )
         assert server.do(c.CreateJob, name="a") == {"jobID": 1}
         both.standby.kill()
         until(lambda: both.primary.do(STREAMING.format("sync")) == [(0,)])
@@ -206,7 +210,7 @@ def test_durability_replicated_asks_for_a_standby_in_each_unit() -> None:
             server.open()
         with pytest.raises(StandbyAway):
             server.store.reach()
-        late = PostgreSQLEngine(both.url, name=SCHEMA, terms=Terms("replicated"))
+        late = PostgreSQLEngine(both.url, name=SCHEMA, terms=SessionRequirements("replicated"))
         with pytest.raises(StandbyAway):
             late.begin()
         late.close()

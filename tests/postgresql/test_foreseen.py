@@ -11,9 +11,9 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.waiting import Waiter, Waiting
+from bedrockjobs.engine.waiters import Waiter, Waiting
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import DEADLINE_S, Server
@@ -130,7 +130,7 @@ def test_those_who_have_waited_longest_are_foreseen() -> None:
 
     def foreseen(*names: str) -> list[tuple[str, int]]:
         plan = waiting.plan(names)
-        assert plan == Plan(takes=plan.takes, own_jobs=True, new_runs=plan.new_runs)
+        assert plan == AccessPlan(takes=plan.takes, own_jobs=True, new_runs=plan.new_runs)
         shown = [(min(one.names.exact or one.names.patterns), one.limit) for one in plan.takes]
         assert plan.new_runs == sum(limit for name, limit in shown if name == "a*")
         return shown

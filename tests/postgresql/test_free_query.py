@@ -14,9 +14,7 @@ import pytest
 from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, TimedOut, TooMany, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.free_query import DIGITS_MAX, WORD_SHOWN_MAX, WORK_MEM
-from bedrockjobs.store.postgresql.query_role import ROLE
-from bedrockjobs.store.postgresql.reader import PostgreSQLReader
+from bedrockjobs.store.postgresql.reader import DIGITS_MAX, ROLE, WORD_SHOWN_MAX, WORK_MEM, PostgreSQLReader
 from tests.pace import slowness
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 

@@ -12,9 +12,9 @@ import pytest
 
 from bedrockjobs.base.config import PRIORITIES, WALKED_MAX
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.postgresql.floors import Floors
-from bedrockjobs.store.postgresql.looks import planned_looks
+from bedrockjobs.store.postgresql.heads import LowWaterMarks
 from bedrockjobs.store.postgresql.statements import QUERIES
+from bedrockjobs.store.postgresql.takes import planned_looks
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import Server
 from tests.postgresql.plans import plan_of
@@ -154,7 +154,9 @@ def test_a_take_reads_what_it_takes_and_no_more(many: Server) -> None:
         names = names_from(name, None)
         assert names is not None
         (look,) = planned_looks([TakeRequest(names, limit=2)])
-        plan = plan_of(many, *look.statement("2027", Floors({}, {})), options="ANALYZE, BUFFERS, TIMING OFF")
+        plan = plan_of(
+            many, *look.statement("2027", LowWaterMarks({}, {})), options="ANALYZE, BUFFERS, TIMING OFF"
+        )
         assert f"using {index}" in plan
         assert "Seq Scan on jobs" not in plan
         if name == "n*":  # which may have to pass over others

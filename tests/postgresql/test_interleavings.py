@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.store.faults import StoreConflict
+from bedrockjobs.store.base import StoreConflict
 from tests.effort import examples
 from tests.postgresql.interleaving import Stage, Story, one_by_one, orders
 

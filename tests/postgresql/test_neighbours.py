@@ -21,18 +21,17 @@ from bedrockjobs.base.config import (
     WATCHED_EVERY_S,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp_ms
-from bedrockjobs.engine import batch, neighbourhood, shared_maintenance
+from bedrockjobs.base.wire import timestamp_ms
+from bedrockjobs.engine import batch, cluster, maintenance
+from bedrockjobs.engine.cluster import EXCHANGE_EVERY_S, HINT_CHARS_MAX, HINTS_GATHERED_S, ClusterMember
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.events import EVENTS, Listeners, Notifier, output_topic
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.neighbourhood import EXCHANGE_EVERY_S, HINT_CHARS_MAX, HINTS_GATHERED_S, Neighbourhood
-from bedrockjobs.engine.notifier import EVENTS, Notifier, output_topic
-from bedrockjobs.engine.shared_workers import SharedWorkers
 from bedrockjobs.engine.submission import Outcome
+from bedrockjobs.engine.workers import SharedWorkers
 from bedrockjobs.observe.stats import Stats
-from bedrockjobs.store.postgresql.neighbours import PostgreSQLNeighbours
-from bedrockjobs.store.sharing import NameTaken
+from bedrockjobs.store.peers import NameTaken
+from bedrockjobs.store.postgresql.peers import PostgreSQLNeighbours
 from tests.conformance.engine import START
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -69,7 +68,7 @@ class Peer:
             listeners=listeners,
         )  # fmt: skip
         self.line = PostgreSQLNeighbours(CLUSTER.url, SCHEMA, name, self.engine.id, clock)
-        self.neighbourhood = Neighbourhood(
+        self.neighbourhood = ClusterMember(
             self.line, self.workers, self.notifier, self.dispatcher.heard, self.dispatcher.poke
         )
         listeners.add(self.neighbourhood)
@@ -209,7 +208,7 @@ async def test_followers_hear_of_events_and_output_at_another_server(start: Star
 @pytest.fixture
 def always_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a date that is moved not look as if no server had been there meanwhile."""
-    monkeypatch.setattr(shared_maintenance, "AWAY_S", 1e6)
+    monkeypatch.setattr(maintenance, "AWAY_S", 1e6)
 
 
 @pytest.mark.usefixtures("always_there")
@@ -354,7 +353,7 @@ async def test_where_no_server_was_there_leases_begin_anew(
     await second.dispatcher.settle()
     assert run in second.workers.runs
     assert rows("SELECT status FROM runs") == [("running",)]
-    monkeypatch.setattr(shared_maintenance, "AWAY_S", 1e6)
+    monkeypatch.setattr(maintenance, "AWAY_S", 1e6)
     date.advance(LEASE_S_DEFAULT + 2)
     await second.until(lambda: run not in second.workers.runs)
 
@@ -371,7 +370,7 @@ async def test_a_clock_that_is_set_ends_no_run(start: Start, date: LivingClock, 
     assert rows("SELECT status FROM runs") == [("running",)]
     await a.beat("w", run)
     await a.neighbourhood._learn()
-    assert rows("SELECT beat FROM runs") == [(stamp_ms(date.now()),)]
+    assert rows("SELECT beat FROM runs") == [(timestamp_ms(date.now()),)]
 
 
 @pytest.mark.parametrize(("away_s", "noted"), [(AWAY_S - WATCHED_EVERY_S, False), (AWAY_S + 1, True)])
@@ -384,7 +383,7 @@ async def test_a_stretch_of_time_in_which_no_server_worked_is_noted(
     date.advance(away_s)
     second = await start("b")
     await second.dispatcher.settle()
-    expected = [(f"{seen} to {stamp_ms(date.now())}",)] if noted else []
+    expected = [(f"{seen} to {timestamp_ms(date.now())}",)] if noted else []
     assert rows("SELECT value FROM meta WHERE key = 'away'") == expected
 
 
@@ -397,7 +396,7 @@ async def test_a_date_that_was_ahead_does_not_hide_that_nobody_worked(
     date.advance(-3600)
     second = await start("b")
     await second.dispatcher.settle()
-    assert rows("SELECT value FROM meta WHERE key = 'seen'") == [(stamp_ms(date.now()),)]
+    assert rows("SELECT value FROM meta WHERE key = 'seen'") == [(timestamp_ms(date.now()),)]
 
 
 async def test_a_tick_fires_once_however_many_servers_ask(start: Start, date: LivingClock) -> None:
@@ -412,7 +411,7 @@ async def test_a_hint_that_is_too_long_says_that_anything_may_be_new(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "poll", lambda *_: None)
-    monkeypatch.setattr(neighbourhood, "HINT_CHARS_MAX", 10)
+    monkeypatch.setattr(cluster, "HINT_CHARS_MAX", 10)
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="mail*", connection="wait"))
     await a.until(lambda: a.dispatcher.waiting == 1)

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.turns import Slices
-from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.base.background import TimeSlices
+from bedrockjobs.store.base import StoreAway
 from bedrockjobs.store.postgresql import session as sessions
-from bedrockjobs.store.postgresql.patience import done_beside
-from bedrockjobs.store.postgresql.session import Session
+from bedrockjobs.store.postgresql.session import DatabaseSession, done_beside
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.protocol.talk import DEADLINE_S
 
@@ -30,9 +29,9 @@ class Beside:
         assert self.may_end.wait(DEADLINE_S)
         return "made"
 
-    def begin(self) -> Slices[str]:
+    def begin(self) -> TimeSlices[str]:
         """Begin it within work that stops."""
-        slices: Slices[str] = Slices()
+        slices: TimeSlices[str] = TimeSlices()
         assert slices.begin(lambda: done_beside(self.work, lambda _: self.dropped.set())) is None
         return slices
 
@@ -63,7 +62,7 @@ def test_a_result_for_a_loop_that_has_ended_is_dropped() -> None:
 
 
 def test_a_session_that_ended_while_it_connected_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session(CLUSTER.url, SCHEMA)
+    session = DatabaseSession(CLUSTER.url, SCHEMA)
     connect = sessions.connect
 
     def ended_meanwhile(*given: Any) -> Any:

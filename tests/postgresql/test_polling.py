@@ -11,8 +11,7 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.polling import LATELY_S, NAMES_AT_ONCE, PATTERNS_AT_ONCE
-from bedrockjobs.engine.waiting import Waiter, Waiting
+from bedrockjobs.engine.waiters import LATELY_S, PATTERNS_AT_ONCE, POLL_NAMES_AT_ONCE, Waiter, Waiting
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import DEADLINE_S, Server
@@ -51,7 +50,7 @@ def left(name: str, next_run: str) -> None:
 
 
 async def test_of_very_many_names_each_has_its_turn_within_a_few_looks_of_one_round_trip(live: Live) -> None:
-    names = [f"n{number:04d}" for number in range(3 * NAMES_AT_ONCE // 2)]
+    names = [f"n{number:04d}" for number in range(3 * POLL_NAMES_AT_ONCE // 2)]
     waits = await waiting_for(live, names)
     trips = listened(live.engine)
 

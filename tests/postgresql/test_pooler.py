@@ -16,12 +16,11 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Compatibility, Settings
 from bedrockjobs.cli import doctor_postgresql as doctor
-from bedrockjobs.store.faults import StoreError
+from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql import session as sessions
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.pipeline import Pipeline
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.postgresql.session import SessionRequirements, StatementPipeline
 from tests.conformance.engine import START, PostgreSQLQueue
 from tests.conformance.scenario import Scenario
 from tests.conformance.test_cases import RUNS
@@ -152,7 +151,7 @@ def test_statements_that_stay_prepared_are_missed(
     store: PostgreSQLEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: nothing is prepared, as another connection does not know of it, or means another one."""
-    monkeypatch.setattr(sessions, "Pipeline", lambda connection, prepares: Pipeline(connection))
+    monkeypatch.setattr(sessions, "Pipeline", lambda connection, prepares: StatementPipeline(connection))
     store.session.connect_again()
     queue = PostgreSQLQueue(store, "document", ManualClock(START))
 
@@ -172,7 +171,7 @@ def test_a_pooler_that_ignores_parameters_is_found_out(pooler: Pooler) -> None:
         store.close()
     finally:
         silent.stop()
-    told = PostgreSQLEngine(CLUSTER.url, name=SCHEMA, terms=Terms(pooled=True))
+    told = PostgreSQLEngine(CLUSTER.url, name=SCHEMA, terms=SessionRequirements(pooled=True))
     assert told.session.pooled
     told.close()
     straight = CLUSTER.another()

@@ -16,10 +16,17 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX, PG_CONNECT_S_MAX
 from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, TooMany, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import job_from
-from bedrockjobs.store.postgresql import line as lines
-from bedrockjobs.store.postgresql.line import ANSWER_S, AWAY_S, CANCEL_S, WORDS_MAX, Connection, Line
+from bedrockjobs.store.postgresql import read_connection as lines
+from bedrockjobs.store.postgresql.read_connection import (
+    ANSWER_S,
+    AWAY_S,
+    CANCEL_S,
+    WORDS_MAX,
+    Connection,
+    ReadConnection,
+)
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
-from bedrockjobs.store.postgresql.views import VIEWS, View
+from bedrockjobs.store.postgresql.statements import VIEWS, View
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import DEADLINE_S
@@ -58,7 +65,7 @@ async def opened() -> AsyncIterator[Open]:
         await reader.close()
 
 
-async def read(line: Line, view: View) -> Any:
+async def read(line: ReadConnection, view: View) -> Any:
     """Read a view without parameters; return its rows."""
 
     async def act(connection: Connection) -> Any:

@@ -14,11 +14,11 @@ import pytest
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX
-from bedrockjobs.base.failure_text import fingerprint_of
+from bedrockjobs.base.fingerprints import fingerprint_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import statements
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
-from bedrockjobs.store.postgresql.views import VIEWS
+from bedrockjobs.store.postgresql.statements import VIEWS
 from bedrockjobs.store.reader import Page, SQLiteReader
 from bedrockjobs.views.queues import HIGHEST
 from tests.postgresql import one_history

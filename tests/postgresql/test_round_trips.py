@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs import commands as c
-from bedrockjobs.store.faults import StoreError
-from bedrockjobs.store.postgresql.numbers import DRAWN_MAX
-from bedrockjobs.store.postgresql.pipeline import Statement, columns, encoded
-from bedrockjobs.store.postgresql.session import Session
+from bedrockjobs.store.base import StoreError
+from bedrockjobs.store.postgresql.locks import DRAWN_MAX
+from bedrockjobs.store.postgresql.session import DatabaseSession, Statement, columns, encoded
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import Server
 
@@ -34,10 +33,10 @@ def test_a_parameter_is_spelled_as_postgresql_reads_it(value: Any, found: bytes 
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
+def session() -> Iterator[DatabaseSession]:
     """Return a connection that all examples share."""
     CLUSTER.engine().close()
-    session = Session(CLUSTER.url, SCHEMA)
+    session = DatabaseSession(CLUSTER.url, SCHEMA)
     yield session
     session.close()
 
@@ -48,7 +47,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 @settings(deadline=None)
 @given(texts=st.lists(TEXT), numbers=st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)), text=TEXT)
 def test_what_is_sent_comes_back(
-    session: Session, texts: list[str], numbers: list[int | None], text: str
+    session: DatabaseSession, texts: list[str], numbers: list[int | None], text: str
 ) -> None:
     statement = "SELECT $1::text[], $2::bigint[], $3::text"
     assert session.run([(statement, (texts, numbers, text))]) == [[(texts, numbers, text)]]

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.glob import anchored_regex, glob
-from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OWN_COMMANDS, Lane, found_in, parse_lane
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import EVERY_LANE, MOCK_LANE, OWN_COMMANDS, Job, Lane, found_in, parse_lane
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.postgresql.looks import Sort, lanes_open_to
+from bedrockjobs.store.postgresql.takes import QueryShape, lanes_open_to
 from tests.effort import examples
 from tests.postgresql.conftest import Server
 
@@ -46,7 +45,7 @@ def test_a_take_looks_into_the_lanes_that_are_open_to_it() -> None:
                 request = TakeRequest(names, mocked, worker=worker, accepts=accepts)
                 jobs = [Job("", 1, "QUEUED", "a", "", lane=lane) for lane in LANES]
                 expected = {found_in(job.lane) for job in jobs if request.fits(job)}
-                assert set(lanes_open_to(Sort(mocked, None, worker, accepts))) == expected
+                assert set(lanes_open_to(QueryShape(mocked, None, worker, accepts))) == expected
 
 
 ALPHABET = "ab*?[]^-!\\.()|+{}$ \n#é"

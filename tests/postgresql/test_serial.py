@@ -16,9 +16,9 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.presence import Nobody
-from bedrockjobs.store.postgresql.floors import RAISED_EVERY_S
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.engine.workers import NoWorkers
+from bedrockjobs.store.postgresql.heads import RAISED_EVERY_S
+from bedrockjobs.store.postgresql.session import SessionRequirements
 from tests.conformance import test_machine
 from tests.conformance.engine import START, Queue
 from tests.effort import examples
@@ -77,13 +77,13 @@ class Several:
         """Start them."""
         self.clock = ManualClock(START)
         CLUSTER.engine(self.clock).close()
-        terms = Terms(serial=serial)
+        terms = SessionRequirements(serial=serial)
         self.servers = [Server(CLUSTER.another(self.clock, terms), mode, self.clock) for _ in range(SERVERS)]
         self.order: list[Done] = []
 
     def begin(self, server: Server, commands: Sequence[c.Command[Any]]) -> None:
         """Do the commands of a unit, all but its commit."""
-        context = Context(server.begin(*commands), server.compatibility, Nobody(), moment=self.clock.now())
+        context = Context(server.begin(*commands), server.compatibility, NoWorkers(), moment=self.clock.now())
         done = Done(commands, [])
         self.order.append(done)  # a serial unit has the lock by now, and keeps it until its commit
         done.outcomes.extend(server._done(context, command) for command in commands)
@@ -227,7 +227,7 @@ def test_nothing_is_remembered_of_where_jobs_begin() -> None:
 
 def test_it_is_a_setting_for_postgresql_alone() -> None:
     assert Settings().isolation == "units"
-    assert Terms.of(Settings(isolation="serial", database="postgresql://x/y")).serial
-    assert not Terms.of(Settings(database="postgresql://x/y")).serial
+    assert SessionRequirements.of(Settings(isolation="serial", database="postgresql://x/y")).serial
+    assert not SessionRequirements.of(Settings(database="postgresql://x/y")).serial
     with pytest.raises(ValueError, match="isolation: serial is for PostgreSQL, a file has one server"):
         Settings(isolation="serial").database_path()

@@ -11,7 +11,7 @@ import pytest
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, StartError
-from bedrockjobs.engine.shared_workers import SILENT_S
+from bedrockjobs.engine.workers import SILENT_S
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port

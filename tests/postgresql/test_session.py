@@ -20,8 +20,8 @@ from bedrockjobs.base.config import (
     TAKEN_AT_ONCE,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp_ms
-from bedrockjobs.store.faults import (
+from bedrockjobs.base.wire import timestamp_ms
+from bedrockjobs.store.base import (
     StoreAway,
     StoreBroken,
     StoreBusy,
@@ -32,9 +32,8 @@ from bedrockjobs.store.faults import (
 )
 from bedrockjobs.store.postgresql import engine
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.patience import PatientConnection
 from bedrockjobs.store.postgresql.schema import VERSION
-from bedrockjobs.store.postgresql.session import OutcomeUnknown, Session, fault_of
+from bedrockjobs.store.postgresql.session import DatabaseSession, OutcomeUnknown, PatientConnection, fault_of
 from bedrockjobs.store.schema import SchemaError
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import Server
@@ -83,7 +82,7 @@ def test_a_character_that_cannot_be_stored_is_replaced(servers: Servers) -> None
 
 def test_a_database_that_is_not_there_is_away() -> None:
     with pytest.raises(StoreAway, match="refused"):
-        Session(f"postgresql://tester@127.0.0.1:{free_port()}/postgres", SCHEMA)
+        DatabaseSession(f"postgresql://tester@127.0.0.1:{free_port()}/postgres", SCHEMA)
 
 
 def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +94,7 @@ def test_connecting_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(PatientConnection, "connect", connect)
     with pytest.raises(StoreAway, match="timeout"):
-        Session("postgresql://127.0.0.1", SCHEMA)
+        DatabaseSession("postgresql://127.0.0.1", SCHEMA)
     assert given["connect_timeout"] == PG_CONNECT_S_MAX
 
 
@@ -299,7 +298,7 @@ def test_the_session_of_a_server_that_was_killed_is_forgotten_one_day(servers: S
     add = "INSERT INTO sessions (session, unit, at) VALUES ($1, 1, $2)"
     now = one.clock.now()
     for name, age_s in (("old", SESSION_KEPT_S + 1), ("young", SESSION_KEPT_S - 1)):
-        one.store.session.run([(add, (name, stamp_ms(now - timedelta(seconds=age_s))))])
+        one.store.session.run([(add, (name, timestamp_ms(now - timedelta(seconds=age_s))))])
     other.store.close()
     kept = "SELECT count(*) FROM sessions WHERE session = $1"
     assert one.value(kept, "old") == 0

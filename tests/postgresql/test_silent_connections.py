@@ -16,10 +16,10 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.faults import StoreAway
-from bedrockjobs.store.postgresql import line as lines
-from bedrockjobs.store.postgresql import neighbours
-from bedrockjobs.store.postgresql.neighbours import PostgreSQLNeighbours
+from bedrockjobs.store.base import StoreAway
+from bedrockjobs.store.postgresql import peers
+from bedrockjobs.store.postgresql import read_connection as lines
+from bedrockjobs.store.postgresql.peers import PostgreSQLNeighbours
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
@@ -77,7 +77,7 @@ async def test_who_gets_no_answer_to_what_it_tells_listens_anew(
         await other.hint("two")
         began = monotonic()
         with monkeypatch.context() as brief:  # what is answered has as long as it has anywhere
-            brief.setattr(neighbours, "LINE_S_MAX", LINE_S_MAX)
+            brief.setattr(peers, "LINE_S_MAX", LINE_S_MAX)
             with pytest.raises(StoreAway, match="no answer within"):
                 await behind.hint("")
         assert in_time(monotonic() - began, 10 * LINE_S_MAX)

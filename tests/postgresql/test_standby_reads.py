@@ -13,11 +13,10 @@ import pytest
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import StartError
-from bedrockjobs.engine import neighbourhood
+from bedrockjobs.engine import cluster
 from bedrockjobs.server import Server
-from bedrockjobs.store.postgresql import standby
-from bedrockjobs.store.postgresql.line import Line
-from bedrockjobs.store.postgresql.standby import LAG_S_MAX, LOOK_S, Standby
+from bedrockjobs.store.postgresql import read_connection
+from bedrockjobs.store.postgresql.read_connection import LAG_S_MAX, LOOK_S, ReadConnection, Standby
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import DEADLINE_S
@@ -37,9 +36,9 @@ def both() -> Iterator[Pair]:
 @pytest.fixture
 async def live(both: Pair, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
     """Return a server that reads on the standby, which it finds out within a moment."""
-    monkeypatch.setattr(neighbourhood, "EXCHANGE_EVERY_S", 0.05)
-    monkeypatch.setattr(standby, "LOOK_S", 0.02)
-    monkeypatch.setattr(standby, "LAG_S_MAX", QUICK_S)
+    monkeypatch.setattr(cluster, "EXCHANGE_EVERY_S", 0.05)
+    monkeypatch.setattr(read_connection, "LOOK_S", 0.02)
+    monkeypatch.setattr(read_connection, "LAG_S_MAX", QUICK_S)
     given = Settings(port=0, database=both.primary.url, database_read=both.standby.url, server_name="a")
     async with AsyncExitStack() as stack:
         server = Server(given)
@@ -113,7 +112,7 @@ async def test_reads_go_on_while_the_primary_is_away(live: Live, both: Pair) -> 
 
 async def test_a_copy_of_another_database_is_not_read(caplog: pytest.LogCaptureFixture) -> None:
     CLUSTER.engine().close()
-    line = Line(CLUSTER.url, SCHEMA, 1.0, 10)
+    line = ReadConnection(CLUSTER.url, SCHEMA, 1.0, 10)
     other = Standby(CLUSTER.url, line, "nobody", lambda: "2026-01-01 00:00:00.000")
     await other._look()
     assert not other.usable
@@ -125,7 +124,7 @@ async def test_a_copy_of_another_database_is_not_read(caplog: pytest.LogCaptureF
     "error", [Unavailable("Database away", "x"), psycopg.errors.SerializationFailure("x")]
 )
 async def test_what_one_cannot_read_the_other_does(error: Exception) -> None:
-    line = Line(CLUSTER.url, SCHEMA, 1.0, 10)
+    line = ReadConnection(CLUSTER.url, SCHEMA, 1.0, 10)
     watch = Standby(CLUSTER.url, line, "", lambda: "")
     watch.usable = True
     either = watch.beside(line, first=True)
@@ -144,7 +143,7 @@ async def test_what_one_cannot_read_the_other_does(error: Exception) -> None:
 
 
 def test_it_is_looked_at_before_it_is_too_far_behind() -> None:
-    assert LOOK_S + neighbourhood.EXCHANGE_EVERY_S < LAG_S_MAX
+    assert LOOK_S + cluster.EXCHANGE_EVERY_S < LAG_S_MAX
 
 
 async def test_a_file_has_no_standby() -> None:

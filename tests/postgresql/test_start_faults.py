@@ -8,12 +8,11 @@ import psycopg
 import pytest
 
 from bedrockjobs.base.settings import Durability
-from bedrockjobs.store.faults import StoreError, StoreFull
+from bedrockjobs.store.base import StoreError, StoreFull
+from bedrockjobs.store.postgresql.connect_checks import StartFault, start_fault
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.schema import VERSION, refuse_foreign
-from bedrockjobs.store.postgresql.session import fault_of
-from bedrockjobs.store.postgresql.start_faults import StartFault, start_fault
-from bedrockjobs.store.postgresql.terms import Terms
+from bedrockjobs.store.postgresql.session import SessionRequirements, fault_of
 from bedrockjobs.store.schema import SchemaError
 from tests.postgresql.cluster import CLUSTER, Node, free_port, url_of
 
@@ -22,7 +21,7 @@ NEW = "started"
 """A schema that no other test has."""
 
 
-def fault(url: str, terms: Terms | None = None) -> StartFault:
+def fault(url: str, terms: SessionRequirements | None = None) -> StartFault:
     """Start on a URL, which fails."""
     with pytest.raises((StoreError, SchemaError)) as told:
         PostgreSQLEngine(url, name=NEW, terms=terms).close()
@@ -74,7 +73,7 @@ def test_a_role_without_more_rights_than_it_needs_will_do() -> None:
     CLUSTER.do(f"CREATE SCHEMA {NEW} AUTHORIZATION plain")
     url = CLUSTER.url.replace("tester@", "plain@")
     PostgreSQLEngine(url, name=NEW).close()
-    blind = fault(url, Terms("replicated"))
+    blind = fault(url, SessionRequirements("replicated"))
     assert blind.status == 78
     assert "GRANT pg_monitor" in blind.sentence
     CLUSTER.do(f"UPDATE {NEW}.meta SET value = '{VERSION + 1}' WHERE key = 'schemaVersion'")
@@ -118,10 +117,10 @@ def test_a_database_that_does_not_sync_promises_nothing_but_relaxed() -> None:
     node.start()
     try:
         for durability in DURABLE:
-            refused = fault(node.url, Terms(durability))
+            refused = fault(node.url, SessionRequirements(durability))
             assert refused.status == 78
             assert "fsync is off" in refused.sentence
-        relaxed = PostgreSQLEngine(node.url, name=NEW, terms=Terms("relaxed"))
+        relaxed = PostgreSQLEngine(node.url, name=NEW, terms=SessionRequirements("relaxed"))
         assert relaxed.session.run([("SHOW synchronous_commit", ())]) == [[("off",)]]
         relaxed.close()
     finally:

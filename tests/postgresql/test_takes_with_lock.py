@@ -15,9 +15,9 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import PRIORITIES, TAKEN_AT_ONCE
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.postgresql import looks
-from bedrockjobs.store.postgresql.floors import Floors
-from bedrockjobs.store.postgresql.looks import (
+from bedrockjobs.store.postgresql import takes
+from bedrockjobs.store.postgresql.heads import LowWaterMarks
+from bedrockjobs.store.postgresql.takes import (
     JOBS_FURTHER,
     LOCKS_FURTHER,
     LOCKS_MAX,
@@ -58,7 +58,7 @@ def pages(one: Server, *, seen: bool = False, tried: int = 0) -> int:
     names = names_from("a", None)
     assert names is not None
     (look,) = planned_looks([TakeRequest(names)])
-    plain = look.statement("2027", Floors({}, {}), seen=seen)
+    plain = look.statement("2027", LowWaterMarks({}, {}), seen=seen)
     with_lock = look.with_lock("2027", seen=seen, tried=tried)
     return pages_of(one, *plain) + pages_of(one, *with_lock)
 
@@ -77,7 +77,7 @@ def test_jobs_behind_one_held_lock_are_not_walked_past(
         one.store.session.script("VACUUM jobs")
     assert pages(one, seen=seen) < PAGES_MAX
     assert taken(one, "a", 2) == ([f"{MANY + 2}a", "404"] if behind else ["404", "404"])
-    monkeypatch.setattr(looks, "PASSED_MAX", 10 * MANY)
+    monkeypatch.setattr(takes, "PASSED_MAX", 10 * MANY)
     assert pages(one, seen=seen) > MANY
 
 
@@ -101,7 +101,7 @@ def test_where_locks_are_very_many_a_take_goes_further_step_by_step(
     for job_id, limits in ((2000, (100, 1)), (3000, (0, 0))):  # it begins anew several times
         one.do(c.FinishJob, jobID=job_id)
         for name, limit in zip(("PASSED_MAX", "LOCKS_MAX"), limits, strict=True):
-            monkeypatch.setattr(looks, name, limit)
+            monkeypatch.setattr(takes, name, limit)
         assert taken(one, "a", 2) == [f"{job_id + 1000}a", "404"]
 
 
@@ -148,7 +148,7 @@ def test_jobs_with_a_lock_are_asked_for_only_where_some_are_queued(servers: Serv
 def test_where_the_first_job_of_a_lock_steps_aside_the_next_one_is_found(
     step: c.Command[Any], servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looks, "PASSED_MAX", 0)
+    monkeypatch.setattr(takes, "PASSED_MAX", 0)
     (one,) = servers(1)
     for lock in ("K", "L", "L", "L"):
         one.do(c.CreateJob, name="a", lock=lock)
@@ -207,8 +207,8 @@ def test_random_histories_of_jobs_with_locks_are_answered_as_on_sqlite(
     seed: int, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(seed)
-    monkeypatch.setattr(looks, "PASSED_MAX", dice.randint(0, 2))
-    monkeypatch.setattr(looks, "LOCKS_MAX", dice.choice((0, 1, 300)))
+    monkeypatch.setattr(takes, "PASSED_MAX", dice.randint(0, 2))
+    monkeypatch.setattr(takes, "LOCKS_MAX", dice.choice((0, 1, 300)))
     (one,) = servers(1)
     clock = ManualClock(START)
     store = SQLiteEngine(":memory:", Settings())

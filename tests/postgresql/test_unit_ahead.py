@@ -10,13 +10,12 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.engine.unit import perform
-from bedrockjobs.store.base import Plan
-from bedrockjobs.store.faults import StoreConflict
+from bedrockjobs.store.base import AccessPlan, StoreConflict
 from bedrockjobs.store.postgresql import unit as pg_unit
-from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
-from bedrockjobs.store.postgresql.opening import Opening
-from bedrockjobs.store.postgresql.remembered import Remembered
+from bedrockjobs.store.postgresql.locks import AdvisoryKeys
 from bedrockjobs.store.postgresql.statements import QUERIES
+from bedrockjobs.store.postgresql.takes import CachedBounds
+from bedrockjobs.store.postgresql.unit import OpeningRound
 from tests.postgresql.conftest import Server
 
 Servers = Callable[[int], list[Server]]
@@ -203,15 +202,20 @@ def test_a_damaged_job_is_not_removed_before_it_is_looked_at(servers: Servers) -
 def test_a_unit_that_removes_ahead_locks_nothing_else_by_job_id() -> None:
     keys, plain = AdvisoryKeys("tested"), {1, 2}
 
-    def statements(*plans: Plan) -> set[str]:
+    def statements(*plans: AccessPlan) -> set[str]:
         names = {sql: name for name, sql in QUERIES.items()}
-        opening = Opening(plans, "2027-01-01 00:00:00.000", keys, plain, Remembered(), "")
+        opening = OpeningRound(plans, "2027-01-01 00:00:00.000", keys, plain, CachedBounds(), "")
         return {names[sql] for sql, _ in opening.statements()}
 
     locking = {"lock_jobs", "lock_jobs_and_firsts"}
-    assert "end_jobs" in statements(Plan(ends=(1, 2)), Plan(new_jobs=1, keys=("k",)))
-    for other in (Plan(ends=(3,)), Plan(jobs=(1,)), Plan(names=("n",)), Plan(control=True)):
-        found = statements(Plan(ends=(1, 2)), other)
+    assert "end_jobs" in statements(AccessPlan(ends=(1, 2)), AccessPlan(new_jobs=1, keys=("k",)))
+    for other in (
+        AccessPlan(ends=(3,)),
+        AccessPlan(jobs=(1,)),
+        AccessPlan(names=("n",)),
+        AccessPlan(control=True),
+    ):
+        found = statements(AccessPlan(ends=(1, 2)), other)
         assert "end_jobs" not in found
         assert locking & found
 

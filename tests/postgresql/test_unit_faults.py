@@ -20,12 +20,10 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.unit import unit
-from bedrockjobs.engine.waiting import Waiting
+from bedrockjobs.engine.waiters import Waiting
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.base import Plan, Unit
-from bedrockjobs.store.faults import StoreError
-from bedrockjobs.store.postgresql.rows import Rows
-from bedrockjobs.store.postgresql.transaction import Transaction
+from bedrockjobs.store.base import AccessPlan, StoreError, Unit
+from bedrockjobs.store.postgresql.transaction import Transaction, UnitRows
 from tests.conformance.engine import START
 from tests.conformance.test_every_fault import PATTERNS, Injected, acts
 from tests.conformance.test_lifecycle import OneWorker
@@ -39,14 +37,14 @@ BROKEN = 3
 """Acts of each history that are made to fail at everything they do."""
 STEPS_MAX = 400
 
-AHEAD = Plan(jobs=tuple(range(1, 12)), runs=tuple(range(1, 12)), names=("a", "b", "ab", "s"))
+AHEAD = AccessPlan(jobs=tuple(range(1, 12)), runs=tuple(range(1, 12)), names=("a", "b", "ab", "s"))
 
 SEAMS: list[tuple[type, str]] = [
     (Transaction, "read"),
     (Transaction, "execute"),
     (Transaction, "write"),
-    (Rows, "write"),
-    (Rows, "remove"),
+    (UnitRows, "write"),
+    (UnitRows, "remove"),
 ]
 """Where an act reaches the database, or what is going to be written there."""
 

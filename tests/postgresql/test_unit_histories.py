@@ -14,7 +14,7 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.store.postgresql import looks
+from bedrockjobs.store.postgresql import takes
 from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.conformance import test_machine
 from tests.conformance.engine import START, PostgreSQLQueue, Queue, postgresql_engine
@@ -28,7 +28,7 @@ EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(20, night=1_
 COMMANDS_MAX = 13
 
 
-WALKED = looks.walked_max
+WALKED = takes.walked_max
 
 
 class Histories(test_machine.Histories):
@@ -103,13 +103,13 @@ class CurrentUnits(Units):
 
     def opened(self) -> Queue:
         """Return an empty queue."""
-        looks.walked_max = self.walked
+        takes.walked_max = self.walked
         return super().opened()
 
     def teardown(self) -> None:
         """Close it."""
         super().teardown()
-        looks.walked_max = WALKED
+        takes.walked_max = WALKED
 
 
 class DocumentUnits(Units):

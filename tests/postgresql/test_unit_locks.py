@@ -12,9 +12,8 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.store.base import Plan
-from bedrockjobs.store.faults import StoreConflict
-from bedrockjobs.store.postgresql.advisory import AdvisoryKeys, Kind
+from bedrockjobs.store.base import AccessPlan, StoreConflict
+from bedrockjobs.store.postgresql.locks import AdvisoryKeys, LockKind
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
 
@@ -198,9 +197,9 @@ def test_events_count_up_in_the_order_of_commits(servers: Servers) -> None:
 
 
 PLANS = [
-    Plan(jobs=(3, 1), names=("x", "y"), keys=("k",)),
-    Plan(jobs=(2, 4), names=("y", "x"), keys=("k",)),
-    Plan(jobs=(4, 1, 2), keys=("k",)),
+    AccessPlan(jobs=(3, 1), names=("x", "y"), keys=("k",)),
+    AccessPlan(jobs=(2, 4), names=("y", "x"), keys=("k",)),
+    AccessPlan(jobs=(4, 1, 2), keys=("k",)),
 ]
 """Parents 1 and 2, and their children 3 and 4, named in all orders."""
 
@@ -212,7 +211,7 @@ def test_units_never_wait_in_a_circle(order: tuple[int, ...], servers: Servers, 
         several[0].do(c.CreateJob, name=name, parentJobID=parent)
         several[0].do(c.GetJob, name=name)
 
-    def unit(server: Server, plan: Plan) -> None:
+    def unit(server: Server, plan: AccessPlan) -> None:
         for _ in range(20):
             server.store.begin([plan])
             for job_id in plan.jobs:
@@ -253,7 +252,7 @@ def test_locks_whose_numbers_follow_from_the_schema_stop_nobody(servers: Servers
     (one,) = servers(1)
     known = AdvisoryKeys(SCHEMA)
     with psycopg.connect(CLUSTER.url) as stranger:
-        for kind in get_args(Kind):
+        for kind in get_args(LockKind):
             for text in ("", "a", "k", "L"):
                 stranger.execute("SELECT pg_advisory_xact_lock(%s)", (known.of(kind, text),))
         for spec in ({"name": "a", "unique": True}, {"name": "b", "lock": "L"}):

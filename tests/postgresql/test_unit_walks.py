@@ -9,7 +9,7 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.config import WALKED_EACH, WALKED_MAX
-from bedrockjobs.store.postgresql import looks
+from bedrockjobs.store.postgresql import takes
 from tests.postgresql.conftest import Server
 
 Servers = Callable[[int], list[Server]]
@@ -18,8 +18,8 @@ Servers = Callable[[int], list[Server]]
 @pytest.fixture
 def one(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Server:
     """Return a server that walks past three jobs of a class."""
-    assert [looks.walked_max(limit) for limit in (1, 100)] == [WALKED_MAX, 100 * WALKED_EACH]
-    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+    assert [takes.walked_max(limit) for limit in (1, 100)] == [WALKED_MAX, 100 * WALKED_EACH]
+    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
     return servers(1)[0]
 
 
@@ -92,7 +92,7 @@ def test_jobs_whose_lock_is_held_are_walked_past(one: Server) -> None:
 def test_a_job_that_another_unit_has_is_passed_over(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looks, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
     one, other = servers(2)
     fill(one, *"xxxx", "b", "a")
     other.opened(c.GetJob(name="b"))
@@ -113,4 +113,4 @@ def test_names_that_begin_alike_are_asked_alone(one: Server) -> None:
 
     one.store.session.run = noted  # type: ignore[method-assign]
     assert taken(one, "n*", 2) == ["6na", "7nb"]
-    assert [given[3] for sql, given in statements if sql == looks.SQL["heads_behind"]] == ["n"]
+    assert [given[3] for sql, given in statements if sql == takes.SQL["heads_behind"]] == ["n"]

@@ -16,12 +16,12 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server as WholeServer
-from bedrockjobs.store.faults import StoreBroken
+from bedrockjobs.store.base import StoreBroken
 from bedrockjobs.store.postgresql import schema
-from bedrockjobs.store.postgresql.bulk import BulkSession
+from bedrockjobs.store.postgresql.connect_checks import start_fault
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.schema import Step, TooOld
-from bedrockjobs.store.postgresql.start_faults import start_fault
+from bedrockjobs.store.postgresql.transfer import BulkSession
 from bedrockjobs.store.schema import SchemaError
 from tests.conftest import begin
 from tests.postgresql.cluster import CLUSTER

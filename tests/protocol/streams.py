@@ -16,7 +16,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.access import Access
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.events import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol import sse

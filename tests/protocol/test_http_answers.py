@@ -12,8 +12,8 @@ from aiohttp import ClientConnectionResetError, web
 from aiohttp.test_utils import make_mocked_request
 
 from bedrockjobs.base.config import KEY_CHARS_MAX
-from bedrockjobs.protocol.compression import GZIP_BYTES_MIN, takes_gzip
 from bedrockjobs.protocol.http import HTTPFront
+from bedrockjobs.protocol.http_answers import GZIP_BYTES_MIN, takes_gzip
 from bedrockjobs.protocol.http_connection import AiohttpProtocol, HTTPConnection
 from tests.conftest import Live
 from tests.protocol.talk import Reply, post

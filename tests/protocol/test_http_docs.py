@@ -13,8 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bedrockjobs.commands import COMMANDS
-from bedrockjobs.protocol.docs_page import POLICY, DocsPage
-from bedrockjobs.protocol.openapi import describe
+from bedrockjobs.protocol.openapi import POLICY, DocsPage, describe
 from tests.conftest import Live
 from tests.protocol.talk import Talk
 

@@ -14,9 +14,9 @@ import pytest
 from bedrockjobs.base.config import LOOP_STALL_S
 from bedrockjobs.commands import Command, CreateJob, ListQueues, Ping
 from bedrockjobs.engine.handlers import control
-from bedrockjobs.engine.handlers.registry import HANDLERS
+from bedrockjobs.engine.handlers.context import HANDLERS
 from bedrockjobs.observe import stalls
-from bedrockjobs.observe.measurements import Measurements
+from bedrockjobs.observe.stats import Measurements
 from bedrockjobs.pages.site import Site
 from bedrockjobs.protocol.raw import RawParser
 from tests.conftest import Live, Serve

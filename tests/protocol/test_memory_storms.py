@@ -20,7 +20,7 @@ from bedrockjobs.base.config import (
     STREAM_BYTES_MAX,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.protocol.memory import MemoryBudget
+from bedrockjobs.protocol.connections import MemoryBudget
 from tests.conftest import Serve
 from tests.effort import PROFILE
 from tests.protocol.spent import ANSWERED_S, Spender, watched

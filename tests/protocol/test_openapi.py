@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base import shapes
+from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import JOBS_PER_CREATE_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.errors import ERRORS, CommandError
 from bedrockjobs.commands import COMMANDS
@@ -98,7 +98,7 @@ def test_limits_are_told() -> None:
     ("low", "high"), [(0, 0), (0, 9), (1, 59), (7, 31), (0, 1_000), (95, 1_204), (-12, 7), (-1, 0)]
 )
 def test_a_pattern_of_numbers_has_them_all_and_no_others(low: int, high: int) -> None:
-    pattern = re.compile(shapes.digits(low, high))
+    pattern = re.compile(json_schemas.digits(low, high))
     for number in range(low - 120, high + 120):
         assert bool(pattern.fullmatch(str(number))) is (low <= number <= high), number
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.commands import COMMANDS
-from bedrockjobs.protocol.openapi import describe
-from bedrockjobs.protocol.openapi_strict import strict
+from bedrockjobs.protocol.openapi import describe, strict
 from tests.run import node_programs
 
 STRICT = strict(describe("1.2.3"))

@@ -14,11 +14,9 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.access import Access
 from bedrockjobs.protocol import http_connection
-from bedrockjobs.protocol.gate import Gate
-from bedrockjobs.protocol.host_check import Origins
-from bedrockjobs.protocol.http_connection import AHEAD_BYTES_MAX, HTTPConnection
-from bedrockjobs.protocol.plain_http import PlainHTTP
-from bedrockjobs.protocol.proxies import Proxies
+from bedrockjobs.protocol.authentication import HTTPAuthentication
+from bedrockjobs.protocol.http_connection import AHEAD_BYTES_MAX, HTTPConnection, PlainHTTP
+from bedrockjobs.protocol.visitors import Origins, Proxies
 from tests.conftest import Live, Serve
 from tests.protocol.talk import DEADLINE_S, Reply, post
 
@@ -176,7 +174,7 @@ async def test_each_client_is_plain_however_its_request_is_cut(
 def reader() -> PlainHTTP:
     """Return what reads the heads of a server that lets everybody in."""
     settings = Settings()
-    gate = Gate(Access(SystemClock(), settings, reachable=False), Proxies("", ""), settings)
+    gate = HTTPAuthentication(Access(SystemClock(), settings, reachable=False), Proxies("", ""), settings)
     return PlainHTTP(Origins(local_only=False, names="", open_to_all=True), gate, settings)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.engine.health import TROUBLE_S
+from bedrockjobs.engine.outage import TROUBLE_S
 from tests.conftest import Live, Serve
 from tests.damage import spoil
 from tests.engines import sqlite_only

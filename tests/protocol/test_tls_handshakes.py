@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.protocol import connections, doorway
+from bedrockjobs.protocol import connection, connections
 from bedrockjobs.tls import stream
 from bedrockjobs.tls.contexts import BadCertificate, certificate_name
 from tests.certificates import Authority
@@ -77,7 +77,7 @@ async def test_one_of_too_many_bytes_is_ended(
 async def test_of_too_many_at_once_the_oldest_give_way(
     serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doorway, "HANDSHAKES_MAX", 3)
+    monkeypatch.setattr(connection, "HANDSHAKES_MAX", 3)
     live = await serve(**authority.serving())
     slow = []
     for _ in range(5):
@@ -96,7 +96,7 @@ async def test_of_too_many_at_once_the_oldest_give_way(
 async def test_failures_are_told_some_times_a_minute(
     serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(doorway, "FAILURES_TOLD_MAX", 2)
+    monkeypatch.setattr(connection, "FAILURES_TOLD_MAX", 2)
     live = await serve(**authority.serving())
 
     async def fail(times: int) -> None:

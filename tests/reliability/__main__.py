@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bedrockjobs.base.duration import WORDS, seconds_of
+from bedrockjobs.base.clock import WORDS, seconds_of
 from tests.reliability.faults import FAULTS, OTHERS
 from tests.reliability.shared_night import ROUNDS
 from tests.reliability.shared_night import nightly as shared_night

@@ -87,8 +87,8 @@ def judge_tables(rows_of: Callable[[str], list[tuple[Any, ...]]], effects: list[
     return report
 
 
-def _moment(stamp: str) -> datetime:
-    return datetime.fromisoformat(stamp[:19])
+def _moment(timestamp: str) -> datetime:
+    return datetime.fromisoformat(timestamp[:19])
 
 
 def _ticks(

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from tests.history import Report
 from tests.reliability.accounts import Effect, effects_of, judge_schedules
 from tests.reliability.servers import TOP, Server
@@ -291,7 +291,7 @@ class Crew:
         began = time.monotonic()
         while True:
             rows = await self.select(f"SELECT nextRun FROM jobs WHERE name = '{name}' AND state = 'QUEUED'")
-            if rows and rows[0][0] > stamp_ms(datetime.now(UTC) + timedelta(seconds=REST_S)):
+            if rows and rows[0][0] > timestamp_ms(datetime.now(UTC) + timedelta(seconds=REST_S)):
                 return
             assert time.monotonic() - began < PATIENCE_S, f"{name} is never at rest"
             await asyncio.sleep(LOOK_S)

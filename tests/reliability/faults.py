@@ -11,7 +11,7 @@ from typing import Any
 
 from bedrockjobs.engine.handlers import change, end, failing
 from bedrockjobs.job.rows import Job
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.sqlite_unit import SQLiteUnit
@@ -38,7 +38,7 @@ def answer_before_commit(seed: int) -> None:
     begin, commit = SQLiteEngine.begin, SQLiteEngine.commit
     late: list[SQLiteEngine] = []
 
-    def begin_late(self: SQLiteEngine, plans: Iterable[Plan] = ()) -> SQLiteUnit:
+    def begin_late(self: SQLiteEngine, plans: Iterable[AccessPlan] = ()) -> SQLiteUnit:
         if late:
             commit(late.pop())
         return begin(self, plans)
@@ -194,21 +194,21 @@ def undone_deliveries(seed: int) -> None:
 
 def endless_units(seed: int) -> None:
     """Let PostgreSQL keep a unit open for as long as its server says nothing."""
-    from bedrockjobs.store.postgresql.terms import Terms
+    from bedrockjobs.store.postgresql.session import SessionRequirements
 
-    parameters = Terms.parameters
+    parameters = SessionRequirements.parameters
 
-    def endless(self: Terms, schema: str) -> dict[str, str]:
+    def endless(self: SessionRequirements, schema: str) -> dict[str, str]:
         return parameters(self, schema) | {"idle_in_transaction_session_timeout": "0"}
 
-    Terms.parameters = endless  # type: ignore[method-assign]
+    SessionRequirements.parameters = endless  # type: ignore[method-assign]
 
 
 def endless_patience(seed: int) -> None:
     """Wait for the database for a minute before it ends."""
-    from bedrockjobs.engine import ending, neighbourhood
+    from bedrockjobs.engine import cluster, dispatcher
 
-    ending.UNIT_DRAINED_S = neighbourhood.LEAVE_S_MAX = 60.0
+    dispatcher.UNIT_DRAINED_S = cluster.LEAVE_S_MAX = 60.0
 
 
 FAULTS: dict[str, Callable[[int], None]] = {

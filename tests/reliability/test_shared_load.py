@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.engine.neighbourhood import EXCHANGE_EVERY_S
+from bedrockjobs.engine.cluster import EXCHANGE_EVERY_S
 from tests.history import Report
 from tests.reliability.shared import Shared
 from tests.reliability.shared_stall import stall

@@ -13,8 +13,8 @@ import pytest
 
 from bedrockjobs.base.config import STOP_MORE_S
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.engine.ending import UNIT_DRAINED_S
-from bedrockjobs.engine.neighbourhood import LEAVE_S_MAX
+from bedrockjobs.engine.cluster import LEAVE_S_MAX
+from bedrockjobs.engine.dispatcher import UNIT_DRAINED_S
 from tests.postgresql.cluster import Node, url_of
 from tests.postgresql.proxy import Direction, Proxy
 from tests.reliability.servers import Launcher

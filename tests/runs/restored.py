@@ -6,21 +6,20 @@ import asyncio
 from contextlib import closing
 from datetime import timedelta
 
-from bedrockjobs.base.wire import stamp
-from bedrockjobs.store.holding import held_file, hold
+from bedrockjobs.base.wire import timestamp
+from bedrockjobs.store.schema import held_file, hold
 from tests.runs.rig import Site
 
 
 async def restored(site: Site, down: float = 0) -> None:
     """Stop the server, hold its database as `bedrockjobs restore` does, and start it again."""
     settings = site.server.settings
-    now = stamp(site.clock.now() + timedelta(seconds=down))
+    now = timestamp(site.clock.now() + timedelta(seconds=down))
     await site.server.stop()
     if settings.on_postgresql:
-        from bedrockjobs.store.postgresql.holding import hold_queue
-        from bedrockjobs.store.postgresql.moving import Database
+        from bedrockjobs.store.postgresql.transfer import TransferDatabase, hold_queue
 
-        database = Database(settings.database, settings.database_schema)
+        database = TransferDatabase(settings.database, settings.database_schema)
         await asyncio.to_thread(hold_queue, database, "ann", "restored from a.db", now)
     else:
         with closing(held_file(settings.database_path())) as connection:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.engine.shared_workers import SharedWorkers
+from bedrockjobs.engine.workers import SharedWorkers
 from bedrockjobs.server import Server
 from tests.conftest import START, Live, begin
 from tests.engines import Databases
@@ -36,8 +36,8 @@ class Site(Live):
 
     @property
     def now(self) -> str:
-        """Return the wall clock's time as a stamp."""
-        return stamp(self.clock.now())
+        """Return the wall clock's time as a timestamp."""
+        return timestamp(self.clock.now())
 
     async def rest(self) -> None:
         """Wait until the server has done what time alone asks of it."""
@@ -50,7 +50,7 @@ class Site(Live):
         await self._move(date_s=seconds)
 
     async def until_time(self, text: str) -> None:
-        """Move the wall clock to a stamp."""
+        """Move the wall clock to a timestamp."""
         await self.later((moment(text) - self.clock.now()).total_seconds())
 
     async def silence(self, seconds: float) -> None:
@@ -240,17 +240,17 @@ class Site(Live):
 
 
 def moment(text: str) -> datetime:
-    """Return the moment of a stamp."""
+    """Return the moment of a timestamp."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def stamp(at: datetime) -> str:
+def timestamp(at: datetime) -> str:
     """Return a moment as the wire has it."""
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"
 
 
 def between(text: str, low: float, high: float, since: datetime) -> bool:
-    """Tell whether a stamp is ``low`` to ``high`` seconds after a moment, to a millisecond."""
+    """Tell whether a timestamp is ``low`` to ``high`` seconds after a moment, to a millisecond."""
     return low - 0.001 <= (moment(text) - since).total_seconds() <= high + 0.001
 
 
@@ -263,4 +263,4 @@ async def failed_once_more(site: Site, name: str = "a", **more: object) -> str:
     return str((await site.row(row["jobID"]))["nextRun"])
 
 
-__all__ = ["LONG_MS", "START", "Site", "between", "failed_once_more", "moment", "stamp"]
+__all__ = ["LONG_MS", "START", "Site", "between", "failed_once_more", "moment", "timestamp"]

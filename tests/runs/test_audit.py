@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bedrockjobs.base.name_limits import AUDIT_KEPT_S
+from bedrockjobs.base.config import AUDIT_KEPT_S
 from bedrockjobs.engine.audit import DETAIL_CHARS_MAX
 from bedrockjobs.store.records import CLEANED_MAX
 from tests.conftest import Live

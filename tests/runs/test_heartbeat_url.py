@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from bedrockjobs.observe.heartbeat import CALL_S_MAX, EVERY_S, LOOK_AGAIN_S, Heartbeat
+from bedrockjobs.observe.heartbeat import CALL_S_MAX, EVERY_S, LOOK_AGAIN_S, HeartbeatURL
 from tests.conftest import Serve
 from tests.protocol.talk import DEADLINE_S
 
@@ -70,7 +70,7 @@ async def test_it_is_called_while_all_is_well(caplog: pytest.LogCaptureFixture) 
                 await looks.acquire()
 
     async with Watch().open() as watch:
-        heartbeat = Heartbeat(watch.url, is_well, every_s=0.001)
+        heartbeat = HeartbeatURL(watch.url, is_well, every_s=0.001)
         heartbeat.start()
         await watch.called()
         watch.status = 503
@@ -104,7 +104,7 @@ async def test_a_watch_that_is_gone_is_told_once_without_the_url(caplog: pytest.
         tries.release()
         return True
 
-    heartbeat = Heartbeat(url, is_well, every_s=0.001)
+    heartbeat = HeartbeatURL(url, is_well, every_s=0.001)
     heartbeat.start()
     async with asyncio.timeout(DEADLINE_S):
         for _ in range(4):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.name_limits import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX
-from bedrockjobs.engine.gates import ROOM_S, TOLD_EVERY_S
-from bedrockjobs.engine.handlers import limits as handlers
+from bedrockjobs.base.config import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX
+from bedrockjobs.engine.handlers import rules as handlers
+from bedrockjobs.engine.rate_limits import ROOM_S, TOLD_EVERY_S
 from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 

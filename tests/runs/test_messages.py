@@ -13,8 +13,8 @@ from aiohttp.test_utils import TestServer
 
 from bedrockjobs.engine.events import HoldChanged
 from bedrockjobs.engine.handlers.rules import RULES_MAX
-from bedrockjobs.engine.health import Health
-from bedrockjobs.job.rules import FIRST_PAUSE_S, GIVE_UP_S, LONGEST_PAUSE_S
+from bedrockjobs.engine.outage import Health
+from bedrockjobs.job.delivery import FIRST_PAUSE_S, GIVE_UP_S, LONGEST_PAUSE_S
 from tests.protocol.talk import DEADLINE_S
 from tests.runs.conftest import Open
 from tests.runs.restored import restored

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.event_kinds import CONDITIONS
-from bedrockjobs.commands.deliveries import CONDITIONS_MAX
-from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
-from bedrockjobs.notify.messenger import WATCH_S
+from bedrockjobs.base.vocabulary import CONDITIONS
+from bedrockjobs.commands.rules import CONDITIONS_MAX, OLDER_S_DEFAULT, OVER_DEFAULT
+from bedrockjobs.notify.dispatcher import WATCH_S
 from bedrockjobs.views.room import ROOM_LOW_BYTES
 from tests.runs.rig import Site
 

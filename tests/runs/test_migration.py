@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from bedrockjobs.job.memory import MEMORY_KEYS
+from bedrockjobs.job.rows import MEMORY_KEYS
 from bedrockjobs.store import schema
 from tests.engines import sqlite_only
 from tests.runs.conftest import Open

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from bedrockjobs import pages
-from bedrockjobs.base.caller import roles_held
+from bedrockjobs.base.principal import roles_held
 from bedrockjobs.commands import ALL, Command
-from bedrockjobs.engine.admission import ANYBODYS
+from bedrockjobs.engine.authorization import ANYBODYS
 from bedrockjobs.server import Server
 from tests.conftest import Live
 from tests.protocol.talk import Reply

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.wire import wire_name
+from bedrockjobs.commands.control import PING_OUTPUT_CHARS_MAX
 from bedrockjobs.commands.options import NOT_WITH_PINGS
-from bedrockjobs.commands.pings import PING_OUTPUT_CHARS_MAX
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.handlers.pings import PING_EARLY_S
-from bedrockjobs.job.placement import PING_GRACE_S_DEFAULT
+from bedrockjobs.job.eligibility import PING_GRACE_S_DEFAULT
 from bedrockjobs.server import Server
 from tests.protocol.talk import Reply, Talk
 from tests.runs.bearer import Bearer, admin_of

@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import EVENTS_KEPT_MAX, RUNS_KEPT_MAX, TICK_ROWS_MAX
-from bedrockjobs.base.errors import TimedOut
-from bedrockjobs.base.name_limits import (
+from bedrockjobs.base.config import (
     COUNTED_KEPT_MAX,
+    EVENTS_KEPT_MAX,
     EVENTS_KEPT_S_MIN,
     KEPT_BYTES_MAX,
     LIMITS_MAX,
     RUN_OUTPUT_BYTES_MIN,
+    RUNS_KEPT_MAX,
+    TICK_ROWS_MAX,
 )
-from bedrockjobs.engine.handlers import retention as handlers
-from bedrockjobs.job.retention import Retention, rule_for, rules_of, value_for
+from bedrockjobs.base.errors import TimedOut
+from bedrockjobs.engine.handlers import rules as handlers
+from bedrockjobs.job.limits import Retention, rule_for, rules_of, value_for
 from bedrockjobs.store.records import MEASURED_MAX
 from tests.runs.bearer import admin_of
 from tests.runs.conftest import Open

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.engine.of_run import WORDS
+from bedrockjobs.engine.authorization import WORDS
 from tests.conftest import Live
 from tests.runs.bearer import Bearer, admin_of
 

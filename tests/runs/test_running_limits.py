@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.base.name_limits import RUNNING_LIMIT_MAX
+from bedrockjobs.base.config import RUNNING_LIMIT_MAX
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.running import LOOKED_AGAIN_S
+from bedrockjobs.engine.handlers.families import LOOKED_AGAIN_S
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from tests.engines import sqlite_only
 from tests.protocol.talk import Talk, request

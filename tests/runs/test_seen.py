@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import FINGERPRINT_CHARS_MAX, SEEN_AT_ONCE_MAX, SEEN_MAX
-from bedrockjobs.base.statuses import FAILED_STATUSES
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.store import records
 from bedrockjobs.views.failures import GROUPS_SHOWN
 from tests.runs.rig import Site

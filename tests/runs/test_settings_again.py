@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.settings_again import READ_AGAIN, take_again
+from bedrockjobs.base.settings import READ_AGAIN, Settings, take_again
 from tests.conftest import Serve
 from tests.protocol.talk import Talk
 from tests.runs.bearer import Bearer

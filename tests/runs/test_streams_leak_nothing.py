@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bedrockjobs.base.caller import roles_held
+from bedrockjobs.base.principal import roles_held
 from tests.protocol.talk import DEADLINE_S, Talk
 from tests.runs.bearer import Bearer
 from tests.runs.two_kinds import ROLES, SECRET, Place

@@ -10,7 +10,7 @@ import pytest
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import Unauthenticated
-from bedrockjobs.base.token_text import digest_of, is_whole
+from bedrockjobs.base.principal import digest_of, is_whole
 from bedrockjobs.databases import StartError
 from bedrockjobs.engine.access import WRONG_A_SECOND_MAX
 from bedrockjobs.engine.handlers import access

@@ -13,10 +13,9 @@ from unittest.mock import patch
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine import dispatcher as engine_dispatcher
 from bedrockjobs.engine.access import Access
-from bedrockjobs.engine.commits import Then
+from bedrockjobs.engine.committer import Then
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.engine.events import Listeners
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.protocol.connection import RawConnection

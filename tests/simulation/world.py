@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from tests.history import Ledger, Report, judge
 from tests.history_rules import PENDING, RUNS
 from tests.reliability.load import Load
@@ -291,7 +291,7 @@ class World:
         for job in left:
             if job["state"] in PENDING:
                 kind = "orphaned" if job["state"] == "PAUSED" else "left over"
-                self.report.fault(kind, f"{job} at {stamp_ms(self._clock.now())}")
+                self.report.fault(kind, f"{job} at {timestamp_ms(self._clock.now())}")
 
 
 async def _later(seconds: float, trouble: Callable[[], Awaitable[None] | None]) -> None:

@@ -15,10 +15,10 @@ from cli_fake import FakeServer, fake_server, run
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli import main
 from bedrockjobs.cli.doctor import doctor
-from bedrockjobs.store.lock import DatabaseLock
+from bedrockjobs.store.files import DatabaseLock
 from bedrockjobs.store.sqlite import SQLiteEngine
 
 Found = list[dict[str, str]]
@@ -52,7 +52,7 @@ def well(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
 
 def status(path: Path | str, **more: Any) -> dict[str, Any]:
     """Return what Status answers."""
-    now = stamp(SystemClock().now())
+    now = timestamp(SystemClock().now())
     return {
         "version": "0.1.0", "state": "serving", "durability": "full", "compatibility": "document",
         "database": str(path), "pid": os.getpid(), "started": now, "now": now, "connections": 1, "waiting": 0,
@@ -67,8 +67,8 @@ def overview(*problems: dict[str, Any], workers: int = 1, **more: Any) -> dict[s
 
 
 def ago(seconds: float) -> str:
-    """Return the stamp of a moment in the past."""
-    return stamp(SystemClock().now() - timedelta(seconds=seconds))
+    """Return the timestamp of a moment in the past."""
+    return timestamp(SystemClock().now() - timedelta(seconds=seconds))
 
 
 def findings(*arguments: str, expect: int = 0) -> Found:

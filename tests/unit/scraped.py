@@ -14,13 +14,11 @@ import pytest
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.engine.events import RunEnded
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.events import Notifier, RunEnded
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe import prometheus
-from bedrockjobs.observe.measurements import Measurements
 from bedrockjobs.observe.prometheus import Metrics
-from bedrockjobs.observe.stats import Stats
+from bedrockjobs.observe.stats import Measurements, Stats
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import Views

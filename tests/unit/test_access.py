@@ -15,13 +15,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedrockjobs.base.caller import COMPARED_CHARS_MAX, COMPARED_MAX, NAMES_SEEN_MAX, Grant, Scope, roles_held
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, TooMany, Unauthenticated
-from bedrockjobs.base.glob import glob
-from bedrockjobs.base.overlap import COMMON_MAX, TooManyPatterns, common, common_of_all, lies_within
+from bedrockjobs.base.glob import COMMON_MAX, TooManyPatterns, common_of_all, glob, intersection, lies_within
+from bedrockjobs.base.principal import (
+    COMPARED_CHARS_MAX,
+    COMPARED_MAX,
+    NAMES_SEEN_MAX,
+    TOKEN_CHARS_MAX,
+    Permission,
+    Scope,
+    digest_of,
+    is_whole,
+    new_token,
+    roles_held,
+)
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.token_text import TOKEN_CHARS_MAX, digest_of, is_whole, new_token
 from bedrockjobs.engine import access as module
 from bedrockjobs.engine.access import ADDRESSES_MAX, ADDRESSES_PER_GRANT_MAX, PROXIED_MAX, Access, is_local
 from bedrockjobs.job.rows import TokenRow
@@ -60,7 +69,7 @@ def test_a_token_is_told_from_what_was_copied_in_part() -> None:
 @given(PATTERNS, PATTERNS)
 def test_what_patterns_have_in_common_matches_what_both_match(one: str, other: str) -> None:
     try:
-        found = common(one, other)
+        found = intersection(one, other)
     except TooManyPatterns:
         return
     for name in NAMES:
@@ -80,16 +89,16 @@ def test_what_a_token_sees_of_a_request_is_remembered_up_to_a_limit() -> None:
 
 
 def test_patterns_that_cannot_be_compared_are_told() -> None:
-    assert set(common("*a*", "*b*")) == {"*a*b*", "*b*a*"}
-    assert common("mail/[ab]", "mail/?") == ("mail/[ab]",)
-    assert common("mail/[ab]", "mail/b") == ("mail/b",)
+    assert set(intersection("*a*", "*b*")) == {"*a*b*", "*b*a*"}
+    assert intersection("mail/[ab]", "mail/?") == ("mail/[ab]",)
+    assert intersection("mail/[ab]", "mail/b") == ("mail/b",)
     for one, other in (
         ("[ab]*", "[bc]*"),
         ("*a*b*c*d*e*", "*v*w*x*y*z*"),
         ("a*" + "b" * 200, "*" + "c" * 200),
     ):
         with pytest.raises(TooManyPatterns):
-            common(one, other)
+            intersection(one, other)
     with pytest.raises(TooManyPatterns):
         common_of_all([f"*a{n}*" for n in range(COMMON_MAX)], ["*x*"])
     assert not lies_within("[ab]*", ["[bc]*"])
@@ -222,10 +231,10 @@ def test_what_is_of_this_machine() -> None:
 
 
 def test_whole_grants_are_told_from_narrow_ones() -> None:
-    assert Grant("a", "read").whole
-    assert not Grant("a", "read", ["x"]).whole
-    assert not Grant("a", "read", no_data=True).whole
-    assert json.loads(Access.identity(module.Caller(Grant("a", "read,work"), "")).body)["roles"] == [
+    assert Permission("a", "read").whole
+    assert not Permission("a", "read", ["x"]).whole
+    assert not Permission("a", "read", no_data=True).whole
+    assert json.loads(Access.identity(module.Caller(Permission("a", "read,work"), "")).body)["roles"] == [
         "read",
         "work",
     ]

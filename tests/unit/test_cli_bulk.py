@@ -13,7 +13,7 @@ from cli_fake import FakeServer, run, sent
 from bedrockjobs.base.config import GRACE_S_DEFAULT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import bulk, job
-from bedrockjobs.cli.values import Since, since_stamp
+from bedrockjobs.cli.values import Since, since_timestamp
 from bedrockjobs.client import Answer, ConnectionLost
 
 DONE = Answer(200, "OK")
@@ -152,7 +152,7 @@ def test_more_than_a_page_is_looked_through(fake: FakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "stamp"),
+    ("given", "timestamp"),
     [
         ("2h", "2026-11-23 10:00:00"),
         ("90s ago", "2026-11-23 11:58:30"),
@@ -163,14 +163,14 @@ def test_more_than_a_page_is_looked_through(fake: FakeServer) -> None:
         ("2026-11-22T08:30:00Z", "2026-11-22 08:30:00"),
     ],
 )
-def test_since_is_by_the_clock_of_this_machine(given: str, stamp: str, berlin: None) -> None:
+def test_since_is_by_the_clock_of_this_machine(given: str, timestamp: str, berlin: None) -> None:
     now = datetime(2026, 11, 23, 12, tzinfo=UTC)
-    assert since_stamp(Since().convert(given, None, None), now) == stamp
+    assert since_timestamp(Since().convert(given, None, None), now) == timestamp
 
 
 def test_since_before_all_years_is_refused() -> None:
     with pytest.raises(click.UsageError):
-        since_stamp(timedelta(days=365_000), datetime(5, 1, 1, tzinfo=UTC))
+        since_timestamp(timedelta(days=365_000), datetime(5, 1, 1, tzinfo=UTC))
 
 
 # --- a run that is cancelled ----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import doctor as module
 from bedrockjobs.store import inspection, schema
-from bedrockjobs.store.lock import DatabaseLock
+from bedrockjobs.store.files import DatabaseLock, owner_of
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.damage import spoil
 
@@ -180,19 +180,19 @@ def test_a_lock_file_that_may_not_be_read(
     def refused(_: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(inspection, "owner_of", refused)
+    monkeypatch.setattr("bedrockjobs.cli.doctor.owner_of", refused)
     (found,) = of(findings(), "owner")
     assert (found["level"], found["finding"]) == ("warn", "the lock file: Permission denied")
 
 
 def test_a_look_at_the_lock_leaves_it_free(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    assert inspection.owner_of(path) is None, "there is no lock file"
+    assert owner_of(path) is None, "there is no lock file"
     lock = DatabaseLock(path)
     lock.acquire()
-    assert inspection.owner_of(path) == "another server"
+    assert owner_of(path) == "another server"
     lock.release()
-    assert inspection.owner_of(path) is None
+    assert owner_of(path) is None
     lock.acquire()
     lock.release()
 

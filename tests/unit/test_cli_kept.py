@@ -7,7 +7,7 @@ import json
 import pytest
 from cli_fake import FakeServer, run, sent
 
-from bedrockjobs.base.duration import DAY_S, days_text
+from bedrockjobs.base.clock import DAY_S, days_text
 from bedrockjobs.base.errors import NotFound
 
 ONE = {

@@ -15,7 +15,7 @@ from jobs_file import STAMP, rows_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import bedrock_import, schema, transfer
 from bedrockjobs.store.bedrock_import import COLUMNS
-from bedrockjobs.store.lock import DatabaseLock
+from bedrockjobs.store.files import DatabaseLock
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.transfer import migration_copies
 

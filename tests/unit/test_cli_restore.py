@@ -16,9 +16,9 @@ from jobs_file import add_jobs, rows_of
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import schema
-from bedrockjobs.store.lock import DatabaseLock, Lost
+from bedrockjobs.store.files import DatabaseLock, Lost
+from bedrockjobs.store.schema import tables
 from bedrockjobs.store.sqlite import SQLiteEngine
-from bedrockjobs.store.tables import tables
 
 VERSION_3 = (Path(__file__).parents[1] / "runs" / "schema_3.sql").read_text()
 PAUSES = "SELECT pattern, by, reason FROM pauses"

@@ -50,8 +50,11 @@ def test_the_audit_since_a_time_ago(fake: FakeServer) -> None:
 
 def test_events_since_then_begin_there(fake: FakeServer) -> None:
     """The number of the last event before it is found by halves, as a server knows events by number alone."""
-    stamps = [f"2026-11-23 {8 + at // 6:02}:{at % 6}0:00" for at in range(40)]
-    events = [{"seq": at, "at": stamp, "kind": "paused", "name": "x"} for at, stamp in enumerate(stamps, 1)]
+    timestamps = [f"2026-11-23 {8 + at // 6:02}:{at % 6}0:00" for at in range(40)]
+    events = [
+        {"seq": at, "at": timestamp, "kind": "paused", "name": "x"}
+        for at, timestamp in enumerate(timestamps, 1)
+    ]
 
     def answer(command: Any) -> Answer:
         given = json.loads(command.wire())

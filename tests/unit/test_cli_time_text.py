@@ -10,7 +10,7 @@ import pytest
 
 from bedrockjobs.cli.time_text import (
     countdown_text,
-    is_stamp,
+    is_timestamp,
     local_text,
     moment_text,
     rough_text,
@@ -30,7 +30,7 @@ def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 
 
 @pytest.mark.parametrize(
-    ("zone", "stamp", "text"),
+    ("zone", "timestamp", "text"),
     [
         ("UTC", "2026-11-23 08:00:00", "2026-11-23 08:00 UTC"),
         ("UTC", "2026-11-23 08:00:05.250", "2026-11-23 08:00:05 UTC"),
@@ -42,8 +42,8 @@ def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
     ],
     indirect=["zone"],
 )
-def test_local_time_stands_before_utc(zone: str, stamp: str, text: str) -> None:
-    assert local_text(stamp) == text
+def test_local_time_stands_before_utc(zone: str, timestamp: str, text: str) -> None:
+    assert local_text(timestamp) == text
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_how_long_something_took() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stamp", "whole", "text"),
+    ("timestamp", "whole", "text"),
     [
         ("2026-11-23 11:57:00.250", False, "12:57:00 (2m ago)"),
         ("2026-11-23 11:57:00", True, "2026-11-23 12:57:00 (3m ago)"),
@@ -82,13 +82,13 @@ def test_how_long_something_took() -> None:
         ("9999-12-31 23:59:59", False, "never"),
     ],
 )
-def test_a_moment_in_a_table(stamp: str, whole: bool, text: str, berlin: None) -> None:
+def test_a_moment_in_a_table(timestamp: str, whole: bool, text: str, berlin: None) -> None:
     """The day where it is not today's, the zone where it is not that of now."""
     now = datetime(2026, 11, 23, 12, tzinfo=UTC)
-    assert moment_text(stamp, now, whole=whole) == text
+    assert moment_text(timestamp, now, whole=whole) == text
     assert zone_now(now) == "CET"
 
 
-def test_what_is_no_stamp_is_none() -> None:
-    assert is_stamp("2026-11-23 11:57:00.250")
-    assert not any(map(is_stamp, ("", "2026-11-23", "soon", "2026-11-23T11:57:00Z")))
+def test_what_is_no_timestamp_is_none() -> None:
+    assert is_timestamp("2026-11-23 11:57:00.250")
+    assert not any(map(is_timestamp, ("", "2026-11-23", "soon", "2026-11-23T11:57:00Z")))

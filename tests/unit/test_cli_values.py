@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedrockjobs.base.duration import duration_text, seconds_of
+from bedrockjobs.base.clock import duration_text, seconds_of
 from bedrockjobs.cli import values
 from bedrockjobs.cli.values import Duration, Modifier, Moment, TextOrFile, Words, current_user
 

@@ -13,7 +13,7 @@ import click
 import pytest
 from cli_fake import FakeServer, run, sent
 
-from bedrockjobs.base.statuses import ANY_FAILURE, STATUSES
+from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES
 from bedrockjobs.cli import HELP_WIDTH_MAX, keys, main
 from bedrockjobs.cli.groups import STATES_ALSO, STATUSES_ALSO, SUMMARY_CHARS
 from bedrockjobs.commands.server import State

@@ -20,8 +20,8 @@ from bedrockjobs.base.config import (
     QUICK_COMMITS,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.engine.commits import Commits
-from bedrockjobs.store.plain_file import FILLED_AT_ONCE, fill
+from bedrockjobs.engine.committer import CommitExecutor
+from bedrockjobs.store.files import FILLED_AT_ONCE, fill
 from bedrockjobs.store.sqlite import SQLiteEngine, checkpoint_pages
 
 
@@ -30,7 +30,7 @@ class Disk:
 
     def __init__(self, *, waits_for_disk: bool = True) -> None:
         self.clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
-        self.commits = Commits(asyncio.get_running_loop(), self.clock, waits_for_disk=waits_for_disk)
+        self.commits = CommitExecutor(asyncio.get_running_loop(), self.clock, waits_for_disk=waits_for_disk)
         self.commits.start()
         self.told: list[tuple[float, Exception | None]] = []
 

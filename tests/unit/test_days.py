@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bedrockjobs.base.wire import stamp
+from bedrockjobs.base.wire import timestamp
 from bedrockjobs.pages import days
 from bedrockjobs.pages.days import DAYS_SHOWN, Day, Ledger, bars_of, days_of
 from bedrockjobs.pages.ticking import next_ticks
@@ -79,7 +79,7 @@ def test_a_tick_failed_whose_newest_run_did() -> None:
 def test_very_many_are_spread_and_none_is_lost(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = NOW - timedelta(days=10)
     ticks = [
-        stamp(tick) for tick, _ in zip(next_ticks("CRON */5 * * * *", begin), range(2_500), strict=False)
+        timestamp(tick) for tick, _ in zip(next_ticks("CRON */5 * * * *", begin), range(2_500), strict=False)
     ]
     exact = days_of([row(tick) for tick in ticks], [], "CRON */5 * * * *", ZoneInfo(zone), NOW)
     given = [row(ticks[0], ticks[-1], len(ticks))]

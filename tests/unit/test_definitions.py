@@ -23,9 +23,16 @@ from bedrockjobs.base.settings_file import SettingsFileError, read_table
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import SyncSchedules
 from bedrockjobs.commands.options import JobOptions
-from bedrockjobs.definition_faults import PROBLEMS_SHOWN
-from bedrockjobs.definition_text import parsed
-from bedrockjobs.definitions import BadDefinitions, Format, format_of, read, toml_comment, toml_entry
+from bedrockjobs.definitions import (
+    PROBLEMS_SHOWN,
+    BadDefinitions,
+    Format,
+    format_of,
+    parsed,
+    read,
+    toml_comment,
+    toml_entry,
+)
 
 TOML = """
 source = "reports"

@@ -18,17 +18,16 @@ from bedrockjobs.base.config import NAMES_PER_COMMIT_MAX, PATTERNS_MAX, SLEEP_S_
 from bedrockjobs.base.errors import CommandError, NotFound, ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, CreateJob, CreateJobs, FinishJob, GetJob, GetJobs, JobSpec, QueryJob
-from bedrockjobs.engine import batch, group_commit
+from bedrockjobs.engine import batch, committer
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, RunOpened
 from bedrockjobs.engine.handlers import failing
-from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.registry import HANDLERS
+from bedrockjobs.engine.handlers.context import HANDLERS, Answer
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store import pattern_index, ready_queue
-from bedrockjobs.store.faults import StoreBroken
+from bedrockjobs.store.base import StoreBroken
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.submitting import submit
 
@@ -301,7 +300,7 @@ async def test_takes_of_very_many_names_keep_nobody_else_waiting(bench: Bench) -
 async def test_names_that_wait_for_the_writer_are_limited(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "NAMES_QUEUED_MAX", 10 * PATTERNS_MAX)
+    monkeypatch.setattr(committer, "NAMES_QUEUED_MAX", 10 * PATTERNS_MAX)
     refused = 0
     for number in range(60):
         names = [f"{number}/{at}/*" for at in range(PATTERNS_MAX)]

@@ -10,7 +10,7 @@ import pytest
 
 import bedrockjobs
 from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.event_kinds import EVENT_KINDS, unknown_kind
+from bedrockjobs.base.vocabulary import EVENT_KINDS, unknown_kind
 from bedrockjobs.commands import PutRule
 from bedrockjobs.pages import events
 

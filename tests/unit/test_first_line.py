@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.protocol.first_line import HTTP_METHODS, FirstLine
+from bedrockjobs.protocol.connection import HTTP_METHODS, FirstLine
 from tests.unit.test_pipeline import cut
 
 

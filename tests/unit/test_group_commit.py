@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+from bedrockjobs.base.background import TimeSlices
 from bedrockjobs.base.config import (
     NAMES_PER_COMMIT_MAX,
     NAMES_PER_SHARED_COMMIT_MAX,
     NAMES_QUEUED_MAX,
     PATTERNS_MAX,
 )
-from bedrockjobs.base.turns import Slices
-from bedrockjobs.engine.group_commit import LOOK_S, LOOKS_MAX, TRY_EVERY, GroupCommit, ManyNames
+from bedrockjobs.engine.committer import LOOK_S, LOOKS_MAX, TRY_EVERY, GroupCommitWindow, ManyNames
 from bedrockjobs.engine.submission import Submission
 
 MOST = 100
 
 
-def group_of(most: int = MOST, look_s: float = 0.0) -> GroupCommit:
+def group_of(most: int = MOST, look_s: float = 0.0) -> GroupCommitWindow:
     """Return a group of which each look takes so many seconds."""
-    return GroupCommit(most, count(step=look_s).__next__)
+    return GroupCommitWindow(most, count(step=look_s).__next__)
 
 
-def looks(group: GroupCommit, arrivals: Sequence[int]) -> int:
+def looks(group: GroupCommitWindow, arrivals: Sequence[int]) -> int:
     """Do a transaction of one request, and those that arrive look by look; return the looks it took."""
     taken = 0
 
@@ -77,7 +77,7 @@ def test_a_look_that_takes_long_is_the_last() -> None:
 
 
 def test_it_tells_that_it_looks() -> None:
-    group, slices = group_of(), Slices[int]()
+    group, slices = group_of(), TimeSlices[int]()
     taken = slices.begin(lambda: looks(group, [1]))
     seen = []
     while taken is None:

@@ -11,13 +11,13 @@ from apscheduler.triggers.cron import CronTrigger
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import cronken
-from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable
 from bedrockjobs.schedule import cron
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def only(arguments: dict[str, Any], *, read: dict[str, Any] | None = None, **job: Any) -> Found:
+def only(arguments: dict[str, Any], *, read: dict[str, Any] | None = None, **job: Any) -> ImportedSchedule:
     """Read one job with these cron_args."""
     definition = {"cron_args": arguments, "job_args": {"cmd": "x", "lock": True, "ttl": 10, **job}}
     (found,) = cronken.read(json.dumps({"job": definition}), **(read or {}))

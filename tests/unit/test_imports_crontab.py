@@ -16,12 +16,12 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.imports import crontab
 from bedrockjobs.imports.command_name import NAME_MAX
-from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def only(text: str, **given: object) -> Found:
+def only(text: str, **given: object) -> ImportedSchedule:
     """Read a crontab with one entry."""
     (found,) = crontab.read(text, **given)  # type: ignore[arg-type]
     return found

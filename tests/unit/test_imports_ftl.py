@@ -8,12 +8,12 @@ import pytest
 
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX, SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import ftl
-from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def only(text: str, file: str = "") -> Found:
+def only(text: str, file: str = "") -> ImportedSchedule:
     """Read a file with one directive."""
     (found,) = ftl.read(text, file=file)
     return found

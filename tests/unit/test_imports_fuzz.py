@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from bedrockjobs.cli.import_ import definitions_text
 from bedrockjobs.definitions import BadDefinitions, Format, read
 from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
-from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable
 from tests.effort import examples
 
-Reader = Callable[[str], list[Found]]
+Reader = Callable[[str], list[ImportedSchedule]]
 
 COMMON = [
     "\n",
@@ -190,7 +190,7 @@ def test_a_reader_reads_or_says_why_not(kind: str) -> None:
     check()
 
 
-def _check_written(taken: list[Found], refused: list[Found]) -> None:
+def _check_written(taken: list[ImportedSchedule], refused: list[ImportedSchedule]) -> None:
     try:
         written = definitions_text("a", taken, "src", refused)
     except BadDefinitions:  # as the command says before it writes

@@ -8,7 +8,7 @@ import pytest
 from croniter import croniter
 
 from bedrockjobs.imports import gorhill
-from bedrockjobs.imports.found import Found
+from bedrockjobs.imports.found import ImportedSchedule
 from bedrockjobs.imports.rewrite import same_schedule
 from bedrockjobs.schedule import cron
 
@@ -76,7 +76,7 @@ def test_what_the_libraries_read_otherwise(
 def test_five_fields_are_as_croniter_has_them(said: str) -> None:
     """Either day field is enough."""
     old, expression, _ = gorhill.read(said)
-    found = Found("a", "line 1", said, expression, old=old)
+    found = ImportedSchedule("a", "line 1", said, expression, old=old)
     oracle = croniter(said.replace("5L", "L5"), NOW)  # as croniter spells it
     assert found.old_times(NOW, 5) == found.our_times(NOW, 5) == [oracle.get_next(datetime) for _ in range(5)]
 

@@ -8,12 +8,12 @@ import pytest
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import luci
-from bedrockjobs.imports.found import Found, Unreadable
+from bedrockjobs.imports.found import ImportedSchedule, Unreadable
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def job(fields: str, kind: str = "job") -> Found:
+def job(fields: str, kind: str = "job") -> ImportedSchedule:
     """Read one block."""
     (found,) = luci.read(f'{kind} {{ id: "a" {fields} }}')
     return found

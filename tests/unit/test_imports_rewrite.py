@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.imports.found import Found, distinct
+from bedrockjobs.imports.found import ImportedSchedule, distinct
 from bedrockjobs.imports.rewrite import NoExpression, expression_for, kept_or_rewritten, same_schedule
 from bedrockjobs.schedule import cron
 from tests.effort import examples
@@ -129,4 +129,4 @@ def test_names_are_made_distinct() -> None:
 )
 def test_the_repeat_of_what_was_found(found: dict[str, Any], repeat: str) -> None:
     """As CreateJob takes it."""
-    assert Found("a", "line 1", "", **found).repeat == repeat
+    assert ImportedSchedule("a", "line 1", "", **found).repeat == repeat

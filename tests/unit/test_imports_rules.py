@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import pytest
 
 from bedrockjobs.imports import castle, crontab, ftl, luci
-from bedrockjobs.imports.found import Found
+from bedrockjobs.imports.found import ImportedSchedule
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import next_moment
 from tests.effort import examples
@@ -479,7 +479,9 @@ class Dice:
         return f"{first}-{last}" if roll < 0.85 else f"{first}-{last}/{step}"
 
 
-def judge(expression: str, found: Found, meant: Callable[[], Meaning], counts: Counter[str]) -> None:
+def judge(
+    expression: str, found: ImportedSchedule, meant: Callable[[], Meaning], counts: Counter[str]
+) -> None:
     """Compare what was imported with what the other system does."""
     ticks: list[datetime] | None = None
     with suppress(Refused):

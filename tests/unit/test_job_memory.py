@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedrockjobs.base.config import DECODED_ROWS_MAX
-from bedrockjobs.job.memory import MEMORY_KEYS, NO_MEMORY, BeforeTake, Memory, decode_memory, encode_memory
-from bedrockjobs.job.options import NO_OPTIONS, OPTION_NAMES, decode_options
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import (
+    MEMORY_KEYS,
+    NO_MEMORY,
+    NO_OPTIONS,
+    OPTION_NAMES,
+    BeforeTake,
+    Job,
+    Memory,
+    decode_memory,
+    decode_options,
+    encode_memory,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 STAMP = st.just("2026-01-01 00:00:00.123")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.store.lock import DatabaseLock, Owned, owner_of
+from bedrockjobs.store.files import DatabaseLock, Owned, owner_of
 
 
 def test_a_link_that_came_after_the_path_was_resolved_is_not_followed(tmp_path: Path) -> None:

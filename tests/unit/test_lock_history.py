@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bedrockjobs.base.config import LOCKS_REMEMBERED_MAX
-from bedrockjobs.store.base import Held
-from bedrockjobs.store.lock_history import LockHistory
+from bedrockjobs.store.base import LockPeriod
+from bedrockjobs.store.ready_queue import LockHistory
 
 
 def test_a_lock_is_held_until_it_is_let_go() -> None:
     history = LockHistory()
     assert history.last("db") is None
     history.hold("db", "2026-01-05 10:00:00")
-    assert history.last("db") == Held("2026-01-05 10:00:00")
+    assert history.last("db") == LockPeriod("2026-01-05 10:00:00")
     history.release("db", "2026-01-05 10:05:00.250")
-    assert history.last("db") == Held("2026-01-05 10:00:00", "2026-01-05 10:05:00.250")
+    assert history.last("db") == LockPeriod("2026-01-05 10:00:00", "2026-01-05 10:05:00.250")
     assert history.last("net") is None
 
 
@@ -22,10 +22,10 @@ def test_who_takes_it_at_once_goes_on_with_the_stretch() -> None:
     history.hold("db", "2026-01-05 10:00:00")
     history.release("db", "2026-01-05 10:05:00.250")
     history.hold("db", "2026-01-05 10:05:00")
-    assert history.last("db") == Held("2026-01-05 10:00:00")
+    assert history.last("db") == LockPeriod("2026-01-05 10:00:00")
     history.release("db", "2026-01-05 10:06:00")
     history.hold("db", "2026-01-05 10:06:01")
-    assert history.last("db") == Held("2026-01-05 10:06:01")
+    assert history.last("db") == LockPeriod("2026-01-05 10:06:01")
 
 
 def test_locks_that_were_held_long_ago_are_forgotten() -> None:

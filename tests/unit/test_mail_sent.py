@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 
-from bedrockjobs.job.rules import ERROR_CHARS_KEPT
-from bedrockjobs.notify import ways
+from bedrockjobs.job.delivery import ERROR_CHARS_KEPT
+from bedrockjobs.notify import channels
+from bedrockjobs.notify.channels import Channels, NotSent
 from bedrockjobs.notify.message import message_of
-from bedrockjobs.notify.ways import NotSent, Ways
 from tests.unit.test_messages_sent import sending, told
 
 
@@ -44,7 +44,7 @@ class Box:
 
 
 @pytest.fixture
-def box(unused_tcp_port: int) -> Iterator[tuple[Box, Ways]]:
+def box(unused_tcp_port: int) -> Iterator[tuple[Box, Channels]]:
     """Return a mail server's inbox, and ways that use it."""
     found = Box()
     post = Controller(found, hostname="127.0.0.1", port=unused_tcp_port)
@@ -56,7 +56,7 @@ def box(unused_tcp_port: int) -> Iterator[tuple[Box, Ways]]:
 NAMED = message_of("r", [told(3, name="über\nall")], "https://jobs.example.com")
 
 
-async def test_mail_reaches_everybody(box: tuple[Box, Ways]) -> None:
+async def test_mail_reaches_everybody(box: tuple[Box, Channels]) -> None:
     inbox, mailing = box
     assert await mailing.send(NAMED, "mailto:a@example.com,b@example.com", "", 0) == ""
     (mail,) = inbox.mails
@@ -68,7 +68,7 @@ async def test_mail_reaches_everybody(box: tuple[Box, Ways]) -> None:
         await sending().send(NAMED, "mailto:a@example.com", "", 0)
 
 
-async def test_whom_a_mail_server_refuses_for_good_keeps_no_other_from_it(box: tuple[Box, Ways]) -> None:
+async def test_whom_a_mail_server_refuses_for_good_keeps_no_other_from_it(box: tuple[Box, Channels]) -> None:
     inbox, mailing = box
     missed = await mailing.send(NAMED, "mailto:a@example.com,nobody@example.com", "", 0)
     assert missed == "the mail server refused nobody@example.com (550 there is no such person)"
@@ -78,7 +78,7 @@ async def test_whom_a_mail_server_refuses_for_good_keeps_no_other_from_it(box: t
 
 
 async def test_whoever_has_a_mail_does_not_get_it_again_with_those_refused_for_now(
-    box: tuple[Box, Ways],
+    box: tuple[Box, Channels],
 ) -> None:
     inbox, mailing = box
     to = "mailto:a@example.com,somebody@example.com,nobody@example.com"
@@ -93,7 +93,7 @@ async def test_whoever_has_a_mail_does_not_get_it_again_with_those_refused_for_n
 
 
 async def test_a_mail_has_arrived_once_whoever_was_refused_for_now_is_no_longer_to_have_it(
-    box: tuple[Box, Ways],
+    box: tuple[Box, Channels],
 ) -> None:
     inbox, mailing = box
     with pytest.raises(NotSent, match="refused for now"):
@@ -103,7 +103,7 @@ async def test_a_mail_has_arrived_once_whoever_was_refused_for_now_is_no_longer_
 
 
 @pytest.mark.parametrize("to", ["a@example.com\nBcc: b@example.com", "not an address", "", "a@b,<c d>"])
-async def test_what_is_no_mail_address_is_told(box: tuple[Box, Ways], to: str) -> None:
+async def test_what_is_no_mail_address_is_told(box: tuple[Box, Channels], to: str) -> None:
     """As it may stand in a variable, which nobody has checked."""
     inbox, mailing = box
     with pytest.raises(NotSent, match=r"^to: expected mail addresses"):
@@ -164,7 +164,7 @@ async def test_a_mail_that_was_taken_has_arrived_whatever_is_said_of_its_end(sai
 async def test_a_mail_server_that_misbehaves_is_told_in_one_line(
     said: Said, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "SEND_S", 0.5)
+    monkeypatch.setattr(channels, "SEND_S", 0.5)
     with pytest.raises(NotSent, match=words) as failure:
         await mailed(said, mail_from="jobs@example.com")
     assert str(failure.value).isprintable()

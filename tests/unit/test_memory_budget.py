@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LARGE_BYTES, TRIM_BYTES
-from bedrockjobs.protocol.memory import MemoryBudget
+from bedrockjobs.protocol.connections import MemoryBudget
 
 MIB = 1024 * 1024
 

@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from bedrockjobs.job.rows import RuleRow
-from bedrockjobs.job.rules import (
+from bedrockjobs.job.delivery import (
     CLAIM_S,
     ERROR_CHARS_KEPT,
     FIRST_PAUSE_S,
@@ -22,16 +21,23 @@ from bedrockjobs.job.rules import (
     delivery_of,
     with_delivery,
 )
-from bedrockjobs.notify import messenger, ways
-from bedrockjobs.notify.message import EVENTS_SHOWN, OUTPUT_LINES_SHOWN, Told, message_of, without_output
+from bedrockjobs.job.rows import RuleRow
+from bedrockjobs.notify import channels, dispatcher
+from bedrockjobs.notify.channels import SEND_S, Channels, NotSent, resolved
+from bedrockjobs.notify.message import (
+    EVENTS_SHOWN,
+    OUTPUT_LINES_SHOWN,
+    NotifiedEvent,
+    message_of,
+    without_output,
+)
 from bedrockjobs.notify.rule import quiet_s
-from bedrockjobs.notify.ways import SEND_S, NotSent, Ways, resolved
 from bedrockjobs.views.overview import RULES_READ
 
 NOW = "2026-11-21 10:00:00"
 
 
-def told(seq: int, **given: Any) -> Told:
+def told(seq: int, **given: Any) -> NotifiedEvent:
     """Return an event of a run that failed."""
     event = {
         "seq": seq, "at": "2026-11-21 09:59:58.332", "kind": "failed", "name": "a", "jobID": 1, "runID": 7,
@@ -42,7 +48,7 @@ def told(seq: int, **given: Any) -> Told:
         "runID": 7, "attempt": 4, "status": "fail", "exitCode": 1, "worker": "w", "output": lines,
         "started": "2026-11-21 09:59:00", "ended": "2026-11-21 09:59:58",
     }  # fmt: skip
-    return Told(event, run)
+    return NotifiedEvent(event, run)
 
 
 def test_a_message_says_what_happened_where_to_look_and_what_to_do() -> None:
@@ -104,7 +110,7 @@ def test_each_try_waits_twice_as_long_up_to_a_limit() -> None:
     assert pauses == [FIRST_PAUSE_S * 2**number for number in range(7)] + [LONGEST_PAUSE_S]
     assert len(delivery.last_error) == ERROR_CHARS_KEPT
     assert CLAIM_S >= 2 * SEND_S
-    assert messenger.LOOK_S <= FIRST_PAUSE_S
+    assert dispatcher.LOOK_S <= FIRST_PAUSE_S
 
 
 def test_a_delivery_is_read_as_it_was_written() -> None:
@@ -118,7 +124,7 @@ def test_a_delivery_is_read_as_it_was_written() -> None:
 
 
 def test_limits_of_the_messenger() -> None:
-    assert messenger.EVENTS_READ == messenger.EVENTS_PER_MESSAGE == 1_000
+    assert dispatcher.EVENTS_READ == dispatcher.EVENTS_PER_MESSAGE == 1_000
     assert RULES_READ == 100
 
 
@@ -130,9 +136,9 @@ def test_a_variable_of_the_server_stands_for_a_secret() -> None:
         resolved("${BEDROCKJOBS_NOTIFY_B}", environment)
 
 
-def sending(**given: Any) -> Ways:
+def sending(**given: Any) -> Channels:
     """Return ways with a secret."""
-    return Ways(
+    return Channels(
         **{"smtp": "", "mail_from": "", "url": "", "environment": {"BEDROCKJOBS_NOTIFY_K": "key"}, **given}
     )
 
@@ -181,7 +187,7 @@ async def test_a_receiver_that_does_not_answer_is_left(monkeypatch: pytest.Monke
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(ways, "SEND_S", 0.05)
+    monkeypatch.setattr(channels, "SEND_S", 0.05)
     app = web.Application()
     app.router.add_post("/", silence)
     async with TestServer(app) as server:

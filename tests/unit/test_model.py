@@ -55,8 +55,8 @@ def test_modifiers_move_a_moment_as_sqlite_does(
     start = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     found = model_repeat.moved(start, steps)
     marks = ", ".join("?" for _ in steps)
-    stamp = start.isoformat(sep=" ", timespec="milliseconds")
-    (expected,) = sqlite.execute(f"SELECT datetime(?, {marks})", (stamp, *steps)).fetchone()
+    timestamp = start.isoformat(sep=" ", timespec="milliseconds")
+    (expected,) = sqlite.execute(f"SELECT datetime(?, {marks})", (timestamp, *steps)).fetchone()
     if found is not None:
         assert model_repeat.whole(found) == expected
 
@@ -97,7 +97,7 @@ def test_a_jump_keeps_the_phase_and_leaves_no_slot_out(period: int, behind: int)
     assert found is not None
     gap = model_repeat.moment_of(found) - slot.replace(microsecond=0)
     assert gap.total_seconds() % period == 0
-    # The stamp has no milliseconds, so the slot may lie up to one second before it.
+    # The timestamp has no milliseconds, so the slot may lie up to one second before it.
     assert timedelta(seconds=-1) < model_repeat.moment_of(found) - NOW
     assert model_repeat.moment_of(found) - NOW <= timedelta(seconds=period)
 
@@ -107,7 +107,7 @@ def test_a_jump_keeps_the_phase_and_leaves_no_slot_out(period: int, behind: int)
     [(0, "2026-01-05 10:00:00"), (999, "2026-01-05 10:00:00"), (5_999, "2026-01-05 10:00:00.005")],
 )
 def test_milliseconds_are_written_where_there_are_any(microsecond: int, expected: str) -> None:
-    """A stamp is cut, never rounded up."""
+    """A timestamp is cut, never rounded up."""
     assert model_repeat.exact(NOW.replace(microsecond=microsecond)) == expected
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.engine.neighbourhood import Due, Neighbourhood
-from bedrockjobs.engine.notifier import Notifier
-from bedrockjobs.engine.shared_workers import SharedWorkers
-from bedrockjobs.store.sharing import Heard, ServerRow, Told
+from bedrockjobs.engine.cluster import ClusterMember, Due
+from bedrockjobs.engine.events import Notifier
+from bedrockjobs.engine.workers import SharedWorkers
+from bedrockjobs.store.peers import Heard, ServerRow, WorkerChanges
 
 
 class Line:
@@ -27,7 +27,7 @@ class Line:
     async def open(self, version: str) -> None:
         """Join."""
 
-    async def exchange(self, told: Told) -> Heard:
+    async def exchange(self, told: WorkerChanges) -> Heard:
         """Tell who is there."""
         servers = [ServerRow(name, "", "", "", "") for name in self.there]
         return Heard([], [], [], servers, [], [])
@@ -45,7 +45,7 @@ async def test_a_server_that_is_new_is_told_that_anything_may_be_due() -> None:
     line, clock, heard = Line("a"), SystemClock(), list[Due]()
     neighbours: Any = line
     workers = SharedWorkers(clock, clock)
-    one = Neighbourhood(neighbours, workers, Notifier(), heard.append, lambda: None)
+    one = ClusterMember(neighbours, workers, Notifier(), heard.append, lambda: None)
     async with asyncio.timeout(20):
         await one.open("a", "1")
         line.there.append("b")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.events import Notifier
 
 OUTPUT = ("output", 7)
 LONG_S = 60.0

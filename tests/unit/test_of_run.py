@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.errors import Forbidden
-from bedrockjobs.base.run_token import RunOfToken
+from bedrockjobs.base.principal import RunOfToken
 from bedrockjobs.commands import ALL, COMMANDS
-from bedrockjobs.engine.of_run import check, check_open
+from bedrockjobs.engine.authorization import check, check_open
 
 RUN = RunOfToken(run_id=7, job_id=3)
 

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from bedrockjobs.base.config import PRIORITIES, SEARCHED_PER_S_MAX
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.job.lanes import EVERY_LANE, MOCK_LANE, OPEN_LANE
-from bedrockjobs.job.rows import Job, PauseRow
+from bedrockjobs.job.rows import EVERY_LANE, MOCK_LANE, OPEN_LANE, Job, PauseRow
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store import pattern_index, ready_queue
-from bedrockjobs.store.all_hosts import AllHostsSchedules
 from bedrockjobs.store.base import StillSearching
-from bedrockjobs.store.ready_queue import GROUPS_FREED_MAX
+from bedrockjobs.store.ready_queue import GROUPS_FREED_MAX, AllHostsSchedules
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.effort import examples
 
@@ -39,8 +37,8 @@ PATTERNS = [
     (None, ("*2", "b", "a?")),
 ]
 
-stamps = st.integers(0, 9).map(lambda second: f"2026-01-01 00:00:0{second}")
-jobs = st.tuples(st.sampled_from(NAMES), st.sampled_from(PRIORITIES), stamps, st.booleans())
+timestamps = st.integers(0, 9).map(lambda second: f"2026-01-01 00:00:0{second}")
+jobs = st.tuples(st.sampled_from(NAMES), st.sampled_from(PRIORITIES), timestamps, st.booleans())
 takes = st.tuples(
     st.sampled_from(PATTERNS), st.booleans(), st.sampled_from([None, None, None, *PRIORITIES]), st.booleans()
 )

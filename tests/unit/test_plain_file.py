@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.store import plain_file
-from bedrockjobs.store.by_hand import unit_of
-from bedrockjobs.store.lock import DatabaseLock
-from bedrockjobs.store.plain_file import PlantedFile, check_owner, make_plain, open_plain, remove_plain
+from bedrockjobs.store import files
+from bedrockjobs.store.files import (
+    DatabaseLock,
+    UnsafeFile,
+    check_owner,
+    make_plain,
+    open_plain,
+    remove_plain,
+)
+from bedrockjobs.store.offline import unit_of
 
 
 def _linked(path: Path) -> None:
@@ -48,7 +54,7 @@ def test_what_is_no_plain_file_is_refused(
     place: Path, opens: Callable[[Path], object], plant: Callable[[Path], None]
 ) -> None:
     plant(place)
-    with pytest.raises(PlantedFile, match=f"{place} is a link or no plain file"):
+    with pytest.raises(UnsafeFile, match=f"{place} is a link or no plain file"):
         opens(place)
     assert place.with_name("precious").read_text() == "do not touch"
     assert not place.with_name("nowhere").exists()
@@ -59,7 +65,7 @@ def test_what_is_planted_at_the_last_moment_is_not_written_to(
     place: Path, plant: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at what is there and the new file."""
-    monkeypatch.setattr(plain_file, "remove_plain", plant)
+    monkeypatch.setattr(files, "remove_plain", plant)
     with pytest.raises(FileExistsError):
         make_plain(place)
     assert not place.with_name("nowhere").exists()
@@ -109,20 +115,20 @@ def test_a_database_that_another_user_may_have_planted_is_refused(
     check_owner(database)
     file = Path(f"{database}{suffix}")
     file.chmod(0o602)
-    with pytest.raises(PlantedFile, match=f"everybody may write to {file}: run chmod o-w"):
+    with pytest.raises(UnsafeFile, match=f"everybody may write to {file}: run chmod o-w"):
         check_owner(database)
     file.chmod(0o600)
     as_a_strangers(file, monkeypatch)
     for opens in (lambda: check_owner(database), DatabaseLock(database).acquire):
-        with pytest.raises(PlantedFile, match=r"belongs to the user \d+, who may have put it there"):
+        with pytest.raises(UnsafeFile, match=r"belongs to the user \d+, who may have put it there"):
             opens()
     if suffix:
         file.unlink()
         file.symlink_to(database)
-        with pytest.raises(PlantedFile, match="is a link"):
+        with pytest.raises(UnsafeFile, match="is a link"):
             check_owner(database)
     else:
-        with pytest.raises(PlantedFile), unit_of(database, datetime(2026, 1, 1, tzinfo=UTC)):
+        with pytest.raises(UnsafeFile), unit_of(database, datetime(2026, 1, 1, tzinfo=UTC)):
             pass
 
 
@@ -134,5 +140,5 @@ def test_who_has_the_folder_may_have_the_file(database: Path, monkeypatch: pytes
     database.parent.chmod(0o755)
     check_owner(database)
     database.parent.chmod(0o1777)
-    with pytest.raises(PlantedFile):
+    with pytest.raises(UnsafeFile):
         check_owner(database)

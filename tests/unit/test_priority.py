@@ -12,10 +12,10 @@ from statistics import median
 
 import pytest
 
+from bedrockjobs.base.background import REST_S, STEPS_BETWEEN_RESTS, give_way, rest
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LOOKS_NICE, QUICK_COMMIT_S, TURN_S
-from bedrockjobs.base.priority import REST_S, STEPS_BETWEEN_RESTS, give_way, rest
-from bedrockjobs.store.guarded import Guarded
+from bedrockjobs.store.sandbox import SandboxedConnection
 from tests.cli.live_server import start, stop
 
 
@@ -60,8 +60,8 @@ def test_a_turn_of_a_thread_is_no_longer_than_a_quick_commit() -> None:
 def test_a_long_look_rests_as_often_as_a_quick_commit_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[float] = []
     cpu = SystemClock().thread_cpu()
-    monkeypatch.setattr("bedrockjobs.store.guarded.rest", lambda: spent.append(cpu()))
-    looks = sqlite3.connect(":memory:", factory=Guarded)
+    monkeypatch.setattr("bedrockjobs.store.sandbox.rest", lambda: spent.append(cpu()))
+    looks = sqlite3.connect(":memory:", factory=SandboxedConnection)
     looks.execute("SELECT 1").fetchall()
     assert not spent
     looks.execute(

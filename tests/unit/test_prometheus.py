@@ -15,10 +15,10 @@ from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.events import DrainsChanged, Listeners, RunOpened, TicksEntered
 from bedrockjobs.observe import prometheus as module
-from bedrockjobs.observe.measurements import BATCH, Histogram
 from bedrockjobs.observe.prometheus import OTHER
+from bedrockjobs.observe.stats import BATCH, Histogram
 from bedrockjobs.store import schema, statements
-from bedrockjobs.store.sharing import ServerRow
+from bedrockjobs.store.peers import ServerRow
 from bedrockjobs.views import queues
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bedrockjobs.job.readiness import WORKERS_NAMED_MAX, Drain, Need, Takers, need_of
+from bedrockjobs.job.eligibility import WORKERS_NAMED_MAX, Drain, EligibleWorkers, Requirements, need_of
 
 
 class Worker(NamedTuple):
@@ -22,10 +22,10 @@ BOTH = [Worker("a", ["*"]), Worker("b", ["post", "x*"])]
 
 
 def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
-    takers = Takers(BOTH, {})
-    assert need_of("for b") == Need(worker="b")
-    assert takers.of("post", Need(worker="b")) == {"b"}
-    assert takers.of("post", Need()) == {"a", "b"}
+    takers = EligibleWorkers(BOTH, {})
+    assert need_of("for b") == Requirements(worker="b")
+    assert takers.of("post", Requirements(worker="b")) == {"b"}
+    assert takers.of("post", Requirements()) == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
     ],
 )
 def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: str, words: str) -> None:
-    takers = Takers(BOTH, {"b": Drain("b", "ann", "noon")})
-    assert takers.of(name, Need(worker=worker)) == frozenset()
-    assert takers.why_nobody(name, Need(worker=worker)) == words
+    takers = EligibleWorkers(BOTH, {"b": Drain("b", "ann", "noon")})
+    assert takers.of(name, Requirements(worker=worker)) == frozenset()
+    assert takers.why_nobody(name, Requirements(worker=worker)) == words
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: st
     ],
 )
 def test_a_job_that_nobody_takes_says_why(workers: list[Worker], words: str) -> None:
-    takers = Takers(workers, {})
-    assert takers.of("post", Need("url")) == frozenset()
-    assert not takers.any_of("post", Need("url"))
-    assert takers.why_nobody("post", Need("url")) == words
+    takers = EligibleWorkers(workers, {})
+    assert takers.of("post", Requirements("url")) == frozenset()
+    assert not takers.any_of("post", Requirements("url"))
+    assert takers.why_nobody("post", Requirements("url")) == words
 
 
 def test_some_workers_are_named_and_the_others_counted() -> None:
     workers = [Worker(f"w{number}", ["*"], quiet=True) for number in range(WORKERS_NAMED_MAX + 2)]
-    words = Takers(workers, {}).why_nobody("post", Need())
+    words = EligibleWorkers(workers, {}).why_nobody("post", Requirements())
     assert words.endswith("w2 asks for it but is quiet; and so on for 2 more")

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from bedrockjobs.notify import ways
+from bedrockjobs.notify import channels
+from bedrockjobs.notify.channels import NotSent
 from bedrockjobs.notify.message import message_of
-from bedrockjobs.notify.ways import NotSent
 from tests.protocol.talk import DEADLINE_S
 from tests.unit.test_messages_sent import sending, told
 
@@ -74,7 +74,7 @@ async def post(answer: Answer, path: str = "/") -> int:
 async def test_what_is_no_answer_costs_a_bounded_time_and_room(
     answer: Answer, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "SEND_S", 0.3)
+    monkeypatch.setattr(channels, "SEND_S", 0.3)
     tracemalloc.start()
     try:
         with pytest.raises(NotSent, match=words):

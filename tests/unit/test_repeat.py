@@ -130,7 +130,7 @@ anchors = st.sampled_from(["START OF DAY", "START OF MONTH", "START OF YEAR", "S
     st.lists(st.one_of(offsets, anchors), min_size=1, max_size=6),
 )
 @settings(max_examples=300, deadline=None)
-def test_case_and_blanks_mean_nothing_and_the_result_is_a_stamp(base: str, modifiers: list[str]) -> None:
+def test_case_and_blanks_mean_nothing_and_the_result_is_a_timestamp(base: str, modifiers: list[str]) -> None:
     text = f"{base}, {', '.join(modifiers)}"
     found = after(text)
     assert found == after(text.lower()) == after(text.replace(" ", "  ").replace(",", " ,"))

@@ -9,7 +9,7 @@ from bedrockjobs.base.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.protocol.pipeline import Pipeline
-from bedrockjobs.protocol.request_cache import RequestCache
+from bedrockjobs.protocol.raw import RequestCache
 from tests.effort import examples
 
 LINES = [

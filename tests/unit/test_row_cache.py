@@ -10,8 +10,8 @@ import pytest
 from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
-from bedrockjobs.store.row_cache import RowCache
 from bedrockjobs.store.sqlite import SQLiteEngine
+from bedrockjobs.store.sqlite_unit import RowCache
 from bedrockjobs.store.statements import STATEMENTS
 
 AT = "2026-11-21 03:29:56"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bedrockjobs.base.run_token import (
+from bedrockjobs.base.principal import (
     KEY_BYTES,
-    PREFIX,
+    RUN_PREFIX,
     RUN_TOKEN_CHARS_MAX,
     RunOfToken,
     new_key,
@@ -25,7 +25,7 @@ RUNS = st.builds(RunOfToken, IDS, IDS, NAMES)
 @given(RUNS)
 def test_it_tells_its_run_and_job_and_taker(run: RunOfToken) -> None:
     token = run_token_of(KEY, run)
-    assert token.startswith(f"{PREFIX}{run.run_id}_{run.job_id}_")
+    assert token.startswith(f"{RUN_PREFIX}{run.run_id}_{run.job_id}_")
     assert len(token) <= RUN_TOKEN_CHARS_MAX
     assert run_of_token(KEY, token) == run
     assert run_of_token(new_key(), token) is None
@@ -45,7 +45,7 @@ def test_no_other_character_will_do(run: RunOfToken, data: st.DataObject) -> Non
 @given(st.text(max_size=300))
 def test_any_text_is_answered(text: str) -> None:
     assert run_of_token(KEY, text) is None
-    assert run_of_token(KEY, PREFIX + text) is None
+    assert run_of_token(KEY, RUN_PREFIX + text) is None
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from contextvars import ContextVar
 
 import pytest
 
+from bedrockjobs.base.background import TimeSlices, in_slices, yield_to_loop
 from bedrockjobs.base.config import SLICE
-from bedrockjobs.base.turns import Slices, give_turn, in_turns
 
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
 
@@ -17,10 +17,10 @@ def test_it_stops_after_each_slice_and_goes_on_where_it_was() -> None:
     done: list[int] = []
 
     def walk() -> str:
-        done.extend(in_turns(range(2 * SLICE + 1)))
+        done.extend(in_slices(range(2 * SLICE + 1)))
         return "done"
 
-    slices = Slices[str]()
+    slices = TimeSlices[str]()
     results = [slices.begin(walk), slices.go_on(), slices.go_on()]
     assert results == [None, None, "done"]
     assert done == [*range(2 * SLICE + 1)]
@@ -28,10 +28,10 @@ def test_it_stops_after_each_slice_and_goes_on_where_it_was() -> None:
 
 def test_one_work_follows_another() -> None:
     def stop() -> str:
-        give_turn()
+        yield_to_loop()
         return "two"
 
-    slices = Slices[str]()
+    slices = TimeSlices[str]()
     assert slices.begin(lambda: "one") == "one"
     assert slices.begin(stop) is None
     assert slices.go_on() == "two"
@@ -39,16 +39,16 @@ def test_one_work_follows_another() -> None:
 
 
 def test_outside_of_such_work_nothing_stops() -> None:
-    give_turn()
-    assert list(in_turns(range(2 * SLICE))) == [*range(2 * SLICE)]
+    yield_to_loop()
+    assert list(in_slices(range(2 * SLICE))) == [*range(2 * SLICE)]
 
 
 def test_what_it_raises_comes_to_whoever_goes_on_with_it() -> None:
     def fail() -> str:
-        give_turn()
+        yield_to_loop()
         raise ZeroDivisionError
 
-    slices = Slices[str]()
+    slices = TimeSlices[str]()
     assert slices.begin(fail) is None
     with pytest.raises(ZeroDivisionError):
         slices.go_on()
@@ -58,10 +58,10 @@ def test_what_it_raises_comes_to_whoever_goes_on_with_it() -> None:
 def test_it_sees_the_context_of_who_began_it() -> None:
     def look() -> list[str]:
         seen = [WHO.get()]
-        give_turn()
+        yield_to_loop()
         return [*seen, WHO.get()]
 
-    slices = Slices[list[str]]()
+    slices = TimeSlices[list[str]]()
     assert slices.begin(lambda: [WHO.get()]) == ["nobody"]
     before = WHO.set("me")
     try:
@@ -76,11 +76,11 @@ def test_work_that_waits_goes_on_when_that_is_there() -> None:
     arrived: list[Callable[[], object]] = []
 
     def ask() -> str:
-        give_turn(arrived.append)
-        give_turn()
+        yield_to_loop(arrived.append)
+        yield_to_loop()
         return "done"
 
-    slices = Slices[str]()
+    slices = TimeSlices[str]()
     assert slices.begin(ask) is None
     slices.call_when_ready(lambda: called.append("there"), lambda go_on: called.append("soon"))
     assert called == []

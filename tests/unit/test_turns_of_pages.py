@@ -9,8 +9,8 @@ from itertools import count
 import jinja2
 import pytest
 
+from bedrockjobs.base.background import LEFT_S, LONG_TURN_S, done_in_turns, give_turn_after
 from bedrockjobs.base.config import PAGE_TURN_S, QUICK_COMMIT_S
-from bedrockjobs.base.turns import LEFT_S, LONG_TURN_S, done_in_turns, give_turn_after
 from bedrockjobs.pages.template_code import TemplateCode
 from bedrockjobs.pages.templates import Templates
 

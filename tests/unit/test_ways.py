@@ -11,9 +11,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from bedrockjobs.notify import ways
+from bedrockjobs.notify import channels
+from bedrockjobs.notify.channels import (
+    HANDED_ON,
+    SECRET_BYTES_MAX,
+    WORDS_BYTES_MAX,
+    Channels,
+    NotSent,
+    resolved,
+)
 from bedrockjobs.notify.message import Message, message_of
-from bedrockjobs.notify.ways import HANDED_ON, SECRET_BYTES_MAX, WORDS_BYTES_MAX, NotSent, Ways, resolved
 from tests.unit.test_messages_sent import told
 
 MESSAGE: Message = message_of("r", [told(3)], "")
@@ -29,7 +36,7 @@ def program(folder: Path, name: str, text: str) -> None:
 async def send(to: str, folder: Path | str = "", **environment: str) -> None:
     """Send the message."""
     found = {"PATH": "/usr/bin:/bin", **environment}
-    await Ways(smtp="", mail_from="", url="", commands=str(folder), environment=found).send(
+    await Channels(smtp="", mail_from="", url="", commands=str(folder), environment=found).send(
         MESSAGE, to, "", 0
     )
 
@@ -76,7 +83,7 @@ async def test_without_a_folder_there_are_no_programs(tmp_path: Path) -> None:
 
 
 async def test_a_program_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "SEND_S", 0.2)
+    monkeypatch.setattr(channels, "SEND_S", 0.2)
     program(tmp_path, "sleeps", f"echo $$ > {tmp_path}/pid; exec sleep 600")
     with pytest.raises(NotSent, match="no answer within"):
         await send("command:sleeps", tmp_path)

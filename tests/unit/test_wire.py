@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.base.config import JOB_ID_MAX, WHOLE_MAX
 from bedrockjobs.base.errors import BadArguments, BadJSON, CommandError, InvalidCommand
-from bedrockjobs.base.wire import Escaped, moment_of, stamp, stamp_ms, wire_name
+from bedrockjobs.base.wire import Escaped, moment_of, timestamp, timestamp_ms, wire_name
 from bedrockjobs.commands import ALL, CreateJob, CreateJobs, GetJob, GetJobs, RequeueJobs, RetryJob, UpdateJob
 
 
@@ -43,12 +43,12 @@ def test_every_parameter_can_be_asked_for_in_any_case_on_raw() -> None:
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_stamps_sort_as_their_moments_and_read_back(moment: datetime) -> None:
+def test_timestamps_sort_as_their_moments_and_read_back(moment: datetime) -> None:
     later = moment + timedelta(seconds=1) if moment.year < 9999 else moment
-    assert stamp(moment) <= stamp(later)
-    assert (len(stamp(moment)), len(stamp_ms(moment))) == (19, 23)
-    assert moment_of(stamp(moment)) == moment.replace(microsecond=0)
-    assert abs(moment_of(stamp_ms(moment)) - moment) < timedelta(milliseconds=1)
+    assert timestamp(moment) <= timestamp(later)
+    assert (len(timestamp(moment)), len(timestamp_ms(moment))) == (19, 23)
+    assert moment_of(timestamp(moment)) == moment.replace(microsecond=0)
+    assert abs(moment_of(timestamp_ms(moment)) - moment) < timedelta(milliseconds=1)
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,13 @@ import pytest
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import ASKED_PER_WORKER_MAX, PATTERN_BYTES, PATTERNS_PER_KEY_MAX, WORKER_BYTES
 from bedrockjobs.base.glob import glob
-from bedrockjobs.engine import shared_workers, workers
+from bedrockjobs.engine import workers
 from bedrockjobs.engine.events import RunOpened, WaitLeft, WorkerAsked
-from bedrockjobs.engine.shared_workers import SharedWorkers
-from bedrockjobs.engine.waiting import HEAP_SLACK, Waiter, Waiting
-from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.readiness import AskedNames
+from bedrockjobs.engine.waiters import HEAP_SLACK, Waiter, Waiting
+from bedrockjobs.engine.workers import SharedWorkers, WorkerRegistry
+from bedrockjobs.job.eligibility import AskedNames
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.sharing import Heard, WorkerRow
+from bedrockjobs.store.peers import Heard, WorkerRow
 
 FEW = 10
 KINDS = [WorkerRegistry, SharedWorkers]
@@ -32,7 +31,7 @@ KINDS = [WorkerRegistry, SharedWorkers]
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server remember few workers."""
-    for module in (workers, shared_workers):
+    for module in (workers, workers):
         monkeypatch.setattr(module, "WORKERS_MAX", FEW)
 
 
@@ -126,7 +125,7 @@ def test_no_attribute_takes_more_memory_than_the_budget(
     kind: type[WorkerRegistry], attribute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budget, times = 256 * 1024, 400
-    for module in (workers, shared_workers):
+    for module in (workers, workers):
         monkeypatch.setattr(module, "WORKERS_BYTES_MAX", budget)
     found, _ = registry(kind)
     gc.collect()

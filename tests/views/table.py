@@ -17,7 +17,7 @@ from bedrockjobs.commands import (
     ListRuns,
     Query,
 )
-from bedrockjobs.engine.notifier import Notifier
+from bedrockjobs.engine.events import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.chunks import PrintedLine, chunk_of

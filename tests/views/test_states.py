@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.config import JOBS_COUNTED_MAX
 from bedrockjobs.base.glob import glob
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.views import find, states
 from bedrockjobs.views.families import FamilyCounts

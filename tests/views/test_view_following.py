@@ -108,7 +108,7 @@ async def test_a_wait_lasts_as_long_as_it_may(
         asked.append(timeout_s)
         return False
 
-    monkeypatch.setattr("bedrockjobs.engine.notifier.Subscription.wait", wait)
+    monkeypatch.setattr("bedrockjobs.engine.events.Subscription.wait", wait)
     await table.views.answer(Events(connection="wait", timeout=timeout))
     assert asked == [pytest.approx(expected / 1000, abs=1)]
 

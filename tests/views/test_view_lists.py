@@ -11,7 +11,7 @@ import pytest
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.statuses import FAILED_STATUSES, STATUSES
+from bedrockjobs.base.vocabulary import FAILED_STATUSES, STATUSES
 from bedrockjobs.commands import (
     ALL,
     ListJobs,

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.caller import Scope
 from bedrockjobs.base.errors import Forbidden
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, ListChildren, ListJobs, ListRuns, ListSchedules, OverviewReply
 from bedrockjobs.job.limits import AT_LIMIT

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.caller import Scope
+from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import (
     ListQueues,
     Overview,

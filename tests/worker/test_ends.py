@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from bedrock_worker.pull.then_get import ThenGet
-from bedrock_worker.report.ends import DATA_CHARS_MAX, TOGETHER_MAX, Ends
+from bedrock_worker.report.ends import DATA_CHARS_MAX, TOGETHER_MAX, CompletionBatcher
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.client import AsyncClient, ConnectionLost
@@ -21,7 +21,7 @@ from tests.worker.conftest import options_for
 async def sent(server):
     """Yield what sends some ends at once, and returns what became of each; all runs are open."""
     client = AsyncClient(server.address, tries=1)
-    ends = Ends(client)
+    ends = CompletionBatcher(client)
 
     async def send(reports, *, wanted=lambda: False):
         thens = [ThenGet(options_for(server), lambda: ("Foo*",), wanted) for _ in reports]

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from bedrock_worker.policy.program import FETCH_URL, PRIVATE_TOO
-from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.report.outcome import TIMED_OUT, CompletedCommand, report_of
 from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, is_own, is_public, main, perform
 from pydantic import ValidationError
@@ -353,7 +353,7 @@ def test_unknown_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_time_that_the_worker_set_is_told(
     url: Fetch | None, completed: CompletedCommand, timed_out: bool
 ) -> None:
-    job = Job("", JobReply.model_construct(job_id=1, run_id=101, url=url))
+    job = TakenJob("", JobReply.model_construct(job_id=1, run_id=101, url=url))
     report = report_of(job, completed, None)
     assert isinstance(report, FailJob)
     assert report.timed_out is timed_out

@@ -10,7 +10,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.report.outcome import (
     CompletedCommand,
     could_not_start,
@@ -134,12 +134,12 @@ def test_result_over_the_limit_is_refused(tmp_path):
     ],
 )
 def test_errors_are_cut_to_what_a_job_keeps(report):
-    job = Job("", JobReply.model_construct(job_id=1, run_id=101))
+    job = TakenJob("", JobReply.model_construct(job_id=1, run_id=101))
     assert len(report(job, "x" * 2 * ERROR_CHARS_MAX).error) == ERROR_CHARS_MAX
 
 
 def test_a_delay_is_cut_to_what_a_job_can_have():
-    job = Job("", JobReply.model_construct(job_id=1, run_id=101, backoff=DURATION_S_MAX))
+    job = TakenJob("", JobReply.model_construct(job_id=1, run_id=101, backoff=DURATION_S_MAX))
     assert try_again(job).delay == DELAY_S_MAX < DURATION_S_MAX
 
 

@@ -14,7 +14,7 @@ from bedrock_worker.policy.rules import NO_RULE
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from tests.pace import in_time
 from tests.worker.conftest import options_for, until
 from tests.worker.test_command_line import exit_status, logged, program
@@ -151,7 +151,7 @@ async def test_deadline_is_the_smaller_limit(one, tmp_path, options, given, dead
     before = SystemClock().now().timestamp()
     await one(options, "sh", "-c", 'echo "$BEDROCK_DEADLINE" > "$0"', str(tmp_path / "seen"), **given)
     low, high = (
-        stamp_ms(SystemClock().now().fromtimestamp(moment + deadline_s, tz=SystemClock().now().tzinfo))
+        timestamp_ms(SystemClock().now().fromtimestamp(moment + deadline_s, tz=SystemClock().now().tzinfo))
         for moment in (before, SystemClock().now().timestamp())
     )
     assert low <= (tmp_path / "seen").read_text().strip() <= high

@@ -17,12 +17,12 @@ from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import PythonModule
 from bedrock_worker.pull.file_watch import FileWatch
 from bedrock_worker.pull.heartbeat import Heartbeats
-from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.pull.puller import Puller
 from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
 from bedrock_worker.pull.then_get import ThenGet
 from bedrock_worker.pull.throttle import Throttle
-from bedrock_worker.report.kept import KeptReports
+from bedrock_worker.report.kept import Outbox
 from bedrock_worker.report.outcome import Report, hand_back, try_again
 from bedrock_worker.report.output import LiveOutput
 from bedrock_worker.report.reporter import Reporter
@@ -80,7 +80,7 @@ class Agent:
         # One try each: the loops here go on for as long as the server is away, and say so once.
         self._client = options.client()
         self._server = ServerStatus(lambda: self._client.server)
-        kept = KeptReports(options.spool, options.worker, options.servers)
+        kept = Outbox(options.spool, options.worker, options.servers)
         self._reporter = Reporter(self._client, self._server, kept)
         self._changed = asyncio.Event()
         self._heartbeats = Heartbeats(
@@ -306,7 +306,7 @@ class Agent:
     async def _pause(self, seconds: float | None) -> None:
         await self._until(self._changed.is_set, seconds)
 
-    def _begin(self, job: Job, taken_at: float) -> None:
+    def _begin(self, job: TakenJob, taken_at: float) -> None:
         self._taken += 1
         task = asyncio.get_running_loop().create_task(self._work(job, taken_at))
         self._tasks.add(task)
@@ -316,15 +316,15 @@ class Agent:
         self._tasks.discard(task)
         self._changed.set()
 
-    async def _work(self, job: Job, taken_at: float) -> None:
+    async def _work(self, job: TakenJob, taken_at: float) -> None:
         """Run a job, and then the jobs that come with the reports for the same slot."""
-        following: Job | None = job
+        following: TakenJob | None = job
         while following is not None:
             following = await self._see_through(following, taken_at)
             self._taken += following is not None
             taken_at = asyncio.get_running_loop().time()
 
-    async def _see_through(self, job: Job, taken_at: float) -> Job | None:
+    async def _see_through(self, job: TakenJob, taken_at: float) -> TakenJob | None:
         """Run and report one job; return the job that came with the answer."""
         if self._signals:  # it came with the answer that ended the last wait
             await self._reporter.deliver(hand_back(job))

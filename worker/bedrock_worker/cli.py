@@ -30,10 +30,9 @@ from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import BadModule
 from bedrock_worker.rights import settle
 from bedrock_worker.settings_file import defaults_from_file
-from bedrockjobs.base.command_line import OneCommand, WholeNumber
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.event_loop import runner
+from bedrockjobs.base.programs import OneCommand, WholeNumber, runner
 from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
 from bedrockjobs.base.settings_file import usual_file
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of

@@ -76,9 +76,9 @@ def _whole_seconds(delay: object) -> int:
     """Return a delay in whole seconds, rounded up so that no retry is early."""
     found: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(found, str):
-        from bedrockjobs.base import duration
+        from bedrockjobs.base import clock
 
-        found = duration.seconds_of(found)
+        found = clock.seconds_of(found)
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not (isfinite(found) and found >= 0):
         raise ValueError(f'delay: expected seconds, a timedelta or text like "5m", 0 or more, got {delay!r}')
     return ceil(found)

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
-from bedrockjobs.base.token_text import digest_of, new_token
+from bedrockjobs.base.principal import digest_of, new_token
 from bedrockjobs.base.wire import after_seconds, stamped
 from bedrockjobs.commands import CreateToken, RevokeToken, RotateToken
 from bedrockjobs.engine.events import TokensChanged
-from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.job.rows import LoginRow, TokenRow
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 
 TOKENS_MAX = 1_000
 """Tokens in use: all of them are read whenever one changes, which takes milliseconds."""
@@ -33,7 +32,7 @@ LOGIN_S = 12 * 3_600
 LOGINS_PER_TOKEN_MAX = 20
 """Browsers that are logged in with one token: the oldest is logged out."""
 
-_CONTROL = Plan(control=True)
+_CONTROL = AccessPlan(control=True)
 
 
 def told(context: Context) -> TokensChanged:
@@ -43,7 +42,7 @@ def told(context: Context) -> TokensChanged:
 
 
 def counts(token: TokenRow, now: str) -> bool:
-    """Tell whether a token can be used at a stamp."""
+    """Tell whether a token can be used at a timestamp."""
     return not token.revoked and (not token.expires or token.expires > now)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.config import CRASH_PATTERNS_MAX, DATA_CHARS_PER_COMMAND_MAX, GRACE_S_DEFAULT
 from bedrockjobs.base.errors import BadArguments, Changed, NotFound, TooMany, WrongState
-from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, stamped
 from bedrockjobs.commands import (
     CancelJob,
@@ -17,32 +17,28 @@ from bedrockjobs.commands import (
     UpdateJob,
 )
 from bedrockjobs.engine.handlers import families, runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import (
     changed_options,
     check_amount,
     check_combination,
     check_new_repeat,
     check_options,
-    keep_mark,
 )
 from bedrockjobs.engine.handlers.end import check_run, existing
 from bedrockjobs.engine.handlers.failing import mended, resume_parent
-from bedrockjobs.engine.handlers.next_run import next_run_of
-from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import with_due_before
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
 from bedrockjobs.engine.handlers.trigger import has_due_run, with_repeat
 from bedrockjobs.engine.render import entity_tag, render_kept, render_with_state
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.lanes import OPEN_LANE
-from bedrockjobs.job.placement import placed, placed_if_waiting
-from bedrockjobs.job.rows import Job, RunRow
+from bedrockjobs.job.eligibility import placed, placed_if_waiting
+from bedrockjobs.job.rows import OPEN_LANE, Job, RunRow, keep_mark
 from bedrockjobs.schedule import repeat as repeats
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 
 
-@handles(QueryJob, plan=lambda command: Plan(jobs=(command.job_id,)))
+@handles(QueryJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
 def query_job(context: Context, command: QueryJob) -> Answer:
     """Show a job with its state; one that is gone where it is kept as a run."""
     job = context.unit.job(command.job_id)
@@ -66,7 +62,7 @@ def _check_tag(row: Job, wanted: str | None) -> None:
         raise Changed(detail=f"ifMatch: the job is now {tag}")
 
 
-@handles(UpdateJob, plan=lambda command: Plan(jobs=(command.job_id,)))
+@handles(UpdateJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
 def update_job(context: Context, command: UpdateJob) -> Answer:
     """Change a job in any state."""
     changes = (command.data, command.repeat, command.job_priority, command.next_run, command.progress)
@@ -153,7 +149,7 @@ def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> 
     return changed._replace(next_run=found.next_run)
 
 
-@handles(CancelJob, plan=lambda command: Plan(jobs=(command.job_id,)))
+@handles(CancelJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
 def cancel_job(context: Context, command: CancelJob) -> Answer:
     """Cancel a child that has not run, or stop a run that sends heartbeats; else nothing happens.
 
@@ -193,7 +189,7 @@ def _stop_cancelled(context: Context, row: Job, run: RunRow) -> None:
     context.note("stop", name=row.name, job_id=row.job_id, run_id=run.run_id, detail="TERM for CancelJob")
 
 
-@handles(DeleteJob, plan=lambda command: Plan(jobs=(command.job_id,)))
+@handles(DeleteJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
 def delete_job(context: Context, command: DeleteJob) -> Answer:
     """Remove a job that is neither RUNNING nor PAUSED."""
     row = existing(context, command.job_id)
@@ -214,11 +210,11 @@ def delete_job(context: Context, command: DeleteJob) -> Answer:
     return Answer()
 
 
-@handles(RequeueJobs, plan=lambda command: Plan(jobs=tuple(command.job_ids)))
+@handles(RequeueJobs, plan=lambda command: AccessPlan(jobs=tuple(command.job_ids)))
 def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
     """Queue jobs of any state again, as when they were created; unknown ids are ignored."""
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
-    for job_id in in_turns(dict.fromkeys(command.job_ids)):
+    for job_id in in_slices(dict.fromkeys(command.job_ids)):
         check_amount(context, until)
         row = context.unit.job(job_id)
         if row is None:
@@ -241,7 +237,7 @@ def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
     return Answer()
 
 
-@handles(CrashBedrockJob, plan=lambda _: Plan(control=True))
+@handles(CrashBedrockJob, plan=lambda _: AccessPlan(control=True))
 def crash_bedrock_job(context: Context, command: CrashBedrockJob) -> Answer:
     """Put patterns on the crash list: jobs whose names match are failed instead of handed out."""
     patterns = dict.fromkeys((*context.unit.crash_patterns(), *command.names))
@@ -251,7 +247,7 @@ def crash_bedrock_job(context: Context, command: CrashBedrockJob) -> Answer:
     return Answer()
 
 
-@handles(ClearCrashedBedrockJobs, plan=lambda _: Plan(control=True))
+@handles(ClearCrashedBedrockJobs, plan=lambda _: AccessPlan(control=True))
 def clear_crashed_bedrock_jobs(context: Context, command: ClearCrashedBedrockJobs) -> Answer:
     """Take patterns off the crash list, all of them if none is named."""
     gone = set(command.names) if command.names else None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.next_run import next_run_of
-from bedrockjobs.job.placement import placed
+from bedrockjobs.engine.handlers.ticks import next_run_of
+from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.rows import Job
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError, Forbidden
-from bedrockjobs.base.failure_text import fingerprint_of
+from bedrockjobs.base.fingerprints import fingerprint_of
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.base.wire import SECONDS, stamp_ms
-from bedrockjobs.engine.events import Event, Noted
-from bedrockjobs.engine.gates import Gates
-from bedrockjobs.engine.presence import Presence
+from bedrockjobs.base.wire import SECONDS, timestamp_ms
+from bedrockjobs.commands import Command
+from bedrockjobs.engine.events import Event, EventLogged
+from bedrockjobs.engine.rate_limits import RateLimiter
+from bedrockjobs.engine.workers import WorkerDirectory
 from bedrockjobs.job.lifecycle import GONE
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
-from bedrockjobs.store.base import InMemory, Unit
+from bedrockjobs.store.base import AccessPlan, InMemory, Unit
 
 
 class Waiter(Protocol):
@@ -69,26 +73,26 @@ class Context:
         self,
         unit: Unit,
         compatibility: Compatibility,
-        presence: Presence,
+        presence: WorkerDirectory,
         *,
         moment: datetime | None = None,
         since: str = "",
         seen: str = "",
         parts: Sequence[InMemory] = (),
-        gates: Gates | None = None,
+        gates: RateLimiter | None = None,
         waiters: Waiters | None = None,
     ) -> None:
         """Work in ``unit``; the server runs since ``since``, and its forerunner was ``seen`` last."""
         self.unit = unit
         self.moment = unit.moment if moment is None else moment
-        self.now_ms = stamp_ms(self.moment)
+        self.now_ms = timestamp_ms(self.moment)
         self.now = self.now_ms[:SECONDS]
         self.compatibility = compatibility
         self.presence = presence
         """Who works on what; it hears of events, and is never told from within a transaction."""
         self.since = since
         self.seen = seen
-        self.gates = gates or Gates(SystemClock(), shared=False)
+        self.gates = gates or RateLimiter(SystemClock(), shared=False)
         """What limits of creates have come to."""
         self.parts = parts
         """What a part that is undone changed in memory, beside the events and what the unit itself remembers.
@@ -99,7 +103,7 @@ class Context:
         """Those to whom a new job may be handed off before it is stored; None: it is queued first."""
         self.outcomes: list[tuple[Any, Answer | CommandError]] = []
         """What was asked, with its answer, which follows the commit."""
-        self.caller: Caller | None = None
+        self.caller: Principal | None = None
         """Who asks for what is done now, where that matters."""
         self.by = ""
         """The name of the token that asks for what is done now; empty without one."""
@@ -116,7 +120,7 @@ class Context:
         """Tell what happened to people too: it is written to the table ``events``."""
         if self.caller is not None:
             by = self.caller.name or by
-        event = Noted(kind, name, job_id, run_id, by, detail)
+        event = EventLogged(kind, name, job_id, run_id, by, detail)
         self.unit.records.add_event(self.now_ms, event)
         self.events.append(event)
 
@@ -172,3 +176,48 @@ class Answer:
     """Whether it waits, even if its client does not, as the store has still to find the first job."""
     media: str = "application/json"
     """What the body is; only Query can answer with something else."""
+
+
+# Which function does which command: each says so itself, with ``@handles(TheCommand)``.
+#
+# What a handler is given first depends on where its command runs (``Command.where``): a command of the
+# writer gets the ``Context`` of the open transaction, one of the reader the ``Views``, any other the
+# ``Service``.
+
+
+Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
+
+HANDLERS: dict[type[Command[Any]], Handler] = {}
+"""The handler of each command, once its module is imported."""
+
+PLANS: dict[type[Command[Any]], Callable[[Any], AccessPlan]] = {}
+"""What each command of the writer is going to touch, as far as its parameters tell."""
+
+
+def handles(kind: type[Command[Any]], plan: Callable[[Any], AccessPlan] | None = None) -> Callable[[H], H]:
+    """Make the function below the handler of a command, whose ``plan`` says what it is going to touch.
+
+    Only commands of the writer have a plan. Raises ValueError where the command has a handler already.
+    """
+
+    def register(handler: H) -> H:
+        if kind in HANDLERS:
+            raise ValueError(f"{kind.__name__} is handled by {HANDLERS[kind].__qualname__} already")
+        HANDLERS[kind] = handler
+        if plan is not None:
+            PLANS[kind] = plan
+        return handler
+
+    return register
+
+
+def plan_of(command: Command[Any]) -> AccessPlan:
+    """Return what a command is going to touch; an engine that locks rows reads them together."""
+    return PLANS[type(command)](command)
+
+
+def load(package: ModuleType) -> None:
+    """Import all modules of a package, each of which says itself which commands it does."""
+    for found in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{found.name}")

@@ -23,22 +23,21 @@ from bedrockjobs.commands import (
     TriggerJob,
 )
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, OutputChanged
-from bedrockjobs.engine.handlers import running, runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers import families, runs, ticks
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.end import existing
 from bedrockjobs.engine.handlers.failing import unless_broken
 from bedrockjobs.engine.handlers.plans import plan_by_name
-from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.trigger import pass_over, triggered
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.hold import hold_of, plain_pattern
 from bedrockjobs.job.limits import AT_LIMIT
+from bedrockjobs.job.quarantine import hold_of, plain_pattern
 from bedrockjobs.job.rows import Job, PauseRow
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.chunks import PrintedLine, chunk_of
 
 
-@handles(PauseJobs, plan=lambda _: Plan(control=True))
+@handles(PauseJobs, plan=lambda _: AccessPlan(control=True))
 def pause_jobs(context: Context, command: PauseJobs) -> Answer:
     """Let no job be taken whose name matches."""
     records = context.unit.records
@@ -56,7 +55,7 @@ def pause_jobs(context: Context, command: PauseJobs) -> Answer:
     return Answer()
 
 
-@handles(ResumeJobs, plan=lambda _: Plan(control=True, everything=True))
+@handles(ResumeJobs, plan=lambda _: AccessPlan(control=True, everything=True))
 def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     """End the pause of one pattern, or all pauses; answer their patterns."""
     name = plain_pattern(command.name)
@@ -79,7 +78,7 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
 
 
-@handles(ReleaseHold, plan=lambda _: Plan(control=True, everything=True))
+@handles(ReleaseHold, plan=lambda _: AccessPlan(control=True, everything=True))
 def release_hold(context: Context, command: ReleaseHold) -> Answer:
     """Let a queue go on that was restored."""
     hold = hold_of(context.unit.records.pauses())
@@ -93,7 +92,7 @@ def release_hold(context: Context, command: ReleaseHold) -> Answer:
 def end_pause(context: Context, pause: PauseRow) -> None:
     """End a pause whose time is over."""
     if pause.by == AT_LIMIT:
-        running.look_again(context, pause)
+        families.look_again(context, pause)
     else:
         resume(context, [pause])
 
@@ -196,7 +195,7 @@ def _stop(context: Context, command: TerminateRun | KillRun, signal: str) -> Ans
     return Answer()
 
 
-@handles(DrainWorker, plan=lambda _: Plan(control=True))
+@handles(DrainWorker, plan=lambda _: AccessPlan(control=True))
 def drain_worker(context: Context, command: DrainWorker) -> Answer:
     """Let a worker take no more jobs, or take them again."""
     records = context.unit.records
@@ -213,7 +212,7 @@ def drain_worker(context: Context, command: DrainWorker) -> Answer:
     return Answer()
 
 
-@handles(AppendOutput, plan=lambda command: Plan(runs=(command.run_id,)))
+@handles(AppendOutput, plan=lambda command: AccessPlan(runs=(command.run_id,)))
 def append_output(context: Context, command: AppendOutput) -> Answer:
     """Add lines to a run's output; answers the number of the last line that is kept."""
     records = context.unit.records

@@ -3,27 +3,62 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
-from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.create import UNIQUE_UNTIL
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
-from bedrockjobs.engine.handlers import ticks
-from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers import runs, take, ticks
+from bedrockjobs.engine.handlers.context import Answer, Context, Taken, handles
 from bedrockjobs.engine.handlers.failing import mended
-from bedrockjobs.engine.handlers.hand_off import handed_off
 from bedrockjobs.engine.handlers.plans import merged, plan_create
-from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
 from bedrockjobs.engine.handlers.trigger import with_repeat
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.lanes import MOCK_LANE, OPEN_LANE, OWN_COMMANDS
-from bedrockjobs.job.placement import placed, placed_if_waiting
-from bedrockjobs.job.rows import Job, JobOfKey
+from bedrockjobs.job.eligibility import placed, placed_if_waiting
+from bedrockjobs.job.rows import (
+    MOCK_LANE,
+    OPEN_LANE,
+    OWN_COMMANDS,
+    Job,
+    JobOfKey,
+    is_mock_data,
+    is_plain,
+    keep_mark,
+    mark_mocked,
+)
 from bedrockjobs.schedule import repeat as repeats
+
+# A new job for which somebody waits is stored as taken: it is never queued between.
+#
+# That saves what queueing it costs, two entries of indexes and their removal, and finding it again.
+
+
+def handed_off(context: Context, job: Job) -> bool:
+    """Store a new job as taken by who waits for it; False where it has to be queued first.
+
+    It has to where anything was asked for that a take deals with, and where something may keep it back.
+    """
+    unit, waiters = context.unit, context.waiters
+    if not waiters or not is_plain(job) or job.next_run > context.now_ms:
+        return False
+    if unit.records.pauses() or unit.crash_patterns():
+        return False
+    waiter = waiters.first_for(job, context.now_ms)
+    if waiter is None or (waiter.request.worker and unit.records.limits()):
+        return False
+    request = waiter.request
+    after = lifecycle.after_take(job, context.now, unit.new_run_id() if request.worker else 0)
+    unit.insert(after)
+    if request.worker:
+        runs.open_run(context, after, request, job.data)
+    waiters.remove(waiter)
+    context.outcomes.append((waiter.submission, take.handed_out(context, request, Taken(job, after))))
+    return True
+
 
 _OPTION_FIELDS = frozenset(JobOptions.model_fields)
 _JSON = {True: "true", False: "false"}
@@ -44,7 +79,7 @@ def create_jobs(context: Context, command: CreateJobs) -> Answer:
     """Create all jobs or none; answers their jobIDs in order."""
     merging, found = jsontext.Merging(), []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
-    for spec in in_turns(command.jobs):
+    for spec in in_slices(command.jobs):
         check_amount(context, until)
         found.append(_create(context, spec, merging))
     context.emit(JobsCreated(len(found)))
@@ -381,24 +416,3 @@ def check_combination(context: Context, repeat: str, row: Job) -> None:
         _refuse_repeating_child()
     if row.retry_after and (context.compatibility == "document" or repeats.is_cron(repeat)):
         _refuse_both()
-
-
-def is_mock_data(data: str) -> bool:
-    """Tell whether data carries a mocked job's mark: a member ``mockRequest``, not null and not false."""
-    if '"mockRequest"' not in data:
-        return False
-    return jsontext.members(data).get("mockRequest", "null") not in ("null", "false")
-
-
-def mark_mocked(data: str) -> str:
-    """Return data with the mark of a mocked job."""
-    return data if is_mock_data(data) else jsontext.with_members(data, {"mockRequest": "true"})
-
-
-def keep_mark(data: str, row: Job) -> str:
-    """Return new data for a job with the job's own mark, whatever the new data says."""
-    if row.mocked:
-        return mark_mocked(data)
-    if '"mockRequest"' in data and "mockRequest" in jsontext.members(data):
-        return jsontext.with_members(data, {"mockRequest": None})
-    return data

@@ -5,33 +5,30 @@ from __future__ import annotations
 from typing import Literal
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.config import (
     DATA_CHARS_PER_COMMAND_MAX,
     UNFIT_DELAY_S_MAX,
     UNFIT_MAX,
 )
 from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
-from bedrockjobs.base.failure_text import shortened
+from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.base.jsontext import quoted
-from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import after_seconds, stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, JobsFinished
 from bedrockjobs.engine.handlers import families, runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.create import check_amount, is_mock_data, keep_mark
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
+from bedrockjobs.engine.handlers.create import check_amount
 from bedrockjobs.engine.handlers.failing import after_failure, break_off, resume_parent, stopped
-from bedrockjobs.engine.handlers.next_run import next_run_of
 from bedrockjobs.engine.handlers.plans import plan_ending, plan_finish, plan_finishes
-from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_get_jobs, then_names
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
 from bedrockjobs.engine.handlers.trigger import after_asked_run
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.lifecycle import Event
-from bedrockjobs.job.memory import RETRY_AFTER_KEYS
-from bedrockjobs.job.placement import placed
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.eligibility import placed
+from bedrockjobs.job.lifecycle import Transition
+from bedrockjobs.job.rows import RETRY_AFTER_KEYS, Job, is_mock_data, keep_mark
 from bedrockjobs.schedule import repeat as repeats
 
 RetryEvent = Literal["retry", "revive", "retry mocked"]
@@ -52,7 +49,7 @@ def finish_jobs(context: Context, command: FinishJobs) -> Answer:
     then_names(command)
     results = []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
-    for spec in in_turns(command.jobs):
+    for spec in in_slices(command.jobs):
         code, reason = 200, "OK"
         try:
             check_amount(context, until)
@@ -75,7 +72,7 @@ def _finish(
         return
     job = existing(context, job_id)
     check_run(job, run_id)
-    event: Event = "finish"
+    event: Transition = "finish"
     if not lifecycle.allows(event, job.state):
         if not job.mocked:
             raise _not_running(job)
@@ -136,7 +133,7 @@ def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = 
     return job.remembering(memory)._replace(data=data, expires="")
 
 
-def _pause(context: Context, job: Job, event: Event) -> None:
+def _pause(context: Context, job: Job, event: Transition) -> None:
     """Let the children of a parent run; the parent is queued again when the last one has ended."""
     context.save(placed(lifecycle.move(job, event, "children pending", next_run=job.last_run)))
     families.start_children(context, job)

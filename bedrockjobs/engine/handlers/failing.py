@@ -16,21 +16,21 @@ from bedrockjobs.base.config import (
     TAKE_BACK_S,
 )
 from bedrockjobs.base.errors import DamagedData
-from bedrockjobs.base.failure_text import line_of, shortened
+from bedrockjobs.base.fingerprints import line_of, shortened
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.commands import MarkSeen
 from bedrockjobs.engine.events import JOB_LOST, JOB_RETRIED, RunForgotten
 from bedrockjobs.engine.handlers import families, runs, ticks
-from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.next_run import next_run_of
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.runs import given
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
 from bedrockjobs.engine.handlers.trigger import after_asked_run
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.lifecycle import Event
-from bedrockjobs.job.memory import RETRY_AFTER_KEYS
-from bedrockjobs.job.placement import ping_grace_s, placed
-from bedrockjobs.job.rows import Job
-from bedrockjobs.store.faults import RowDamaged
+from bedrockjobs.job.eligibility import ping_grace_s, placed
+from bedrockjobs.job.lifecycle import Transition
+from bedrockjobs.job.rows import RETRY_AFTER_KEYS, Job
+from bedrockjobs.store.base import AccessPlan, RowDamaged
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def backoff_s(job: Job, count: int) -> float:
     return float(seconds * (1 + JITTER * (crc32(f"{job.job_id} {count}".encode()) % 1_000) / 1_000))
 
 
-def over(context: Context, job: Job, event: Event) -> None:
+def over(context: Context, job: Job, event: Transition) -> None:
     """Write a job that failed for good by ``event``: a schedule goes on, another one is FAILED."""
     failed = job.noting(failed=True)
     try:
@@ -90,7 +90,7 @@ def over(context: Context, job: Job, event: Event) -> None:
     _note(context, "failed", job, job.memory.error or "")
 
 
-def fail_for_good(context: Context, job: Job, event: Event, words: str = "") -> None:
+def fail_for_good(context: Context, job: Job, event: Transition, words: str = "") -> None:
     """Write a job that is FAILED by ``event``, and tell its family; ``words`` say why if its error does not.
 
     One of a schedule on all hosts, or whose schedule was removed, leaves only its run.
@@ -310,3 +310,34 @@ def _takes_too_long(context: Context, job: Job) -> None:
         _note(context, "timeout", job, words)
     status = runs.close(context, job, status, error=words)
     lost(context, job._replace(expires=""), status, words)
+
+
+# MarkSeen: somebody has looked at failures. A job that leaves FAILED is forgotten where it does so.
+
+
+@handles(MarkSeen, plan=lambda command: AccessPlan(jobs=tuple(command.job_ids), runs=tuple(command.run_ids)))
+def mark_seen(context: Context, command: MarkSeen) -> Answer:
+    """Mark failures as seen, or take that back; answers how many."""
+    unit, records = context.unit, context.unit.records
+    jobs = [job for job in map(unit.job, dict.fromkeys(command.job_ids)) if job and job.state == "FAILED"]
+    runs = [
+        run
+        for run in map(records.run, dict.fromkeys(command.run_ids))
+        if run and run.status in FAILED_STATUSES
+    ]
+    of_jobs = filter(None, map(records.last_failed_run, (job.job_id for job in jobs)))
+    for kind, numbers in (
+        ("job", [job.job_id for job in jobs]),
+        (
+            "run",
+            [*(run.run_id for run in runs), *of_jobs],
+        ),  # a job and its run are one failure
+    ):
+        for number in numbers:
+            if command.seen:
+                records.put_seen(kind, number, command.by, context.now)
+            else:
+                records.delete_seen(kind, number)
+        if numbers and command.seen:
+            records.trim_seen(kind)
+    return Answer(jsontext.dump({"jobs": len(jobs), "runs": len(runs)}))

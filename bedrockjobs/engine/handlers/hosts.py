@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.config import HOSTS_PER_CALLER_MAX
-from bedrockjobs.base.turns import in_turns
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import after_asked_run
-from bedrockjobs.engine.presence import PresentWorker
+from bedrockjobs.engine.workers import PresentWorker
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.lanes import parse_lane
-from bedrockjobs.job.memory import Memory, encode_memory
-from bedrockjobs.job.options import OPTION_NAMES
-from bedrockjobs.job.placement import placed
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.eligibility import placed
+from bedrockjobs.job.rows import OPTION_NAMES, Job, Memory, encode_memory, parse_lane
 
 PASSED_ON = OPTION_NAMES - {"hosts", "catchup", "overlap", "maxLate", "jitter", "expireAfter", "source"}
 """The options of a schedule that its jobs have too."""
@@ -72,7 +69,7 @@ def fire(context: Context, job: Job) -> None:
     elif not manual:
         ticks.enter_fired(context, job, 0, caught_up=caught_up)
     busy = frozenset() if job.options.overlap == "queue" else _busy(context, job)
-    for worker in in_turns(workers):
+    for worker in in_slices(workers):
         if worker not in busy:
             context.unit.insert(_job_for(context, job, worker, tick, following, manual=manual))
     ran = job._replace(last_run=context.now, attempt=job.attempt + 1)

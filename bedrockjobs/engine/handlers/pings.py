@@ -14,19 +14,18 @@ from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.commands import AppendOutput, FailJob, FinishJob, GetPingSecret, PingSchedule
 from bedrockjobs.engine.events import JobsTaken
 from bedrockjobs.engine.handlers import runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.control import append_output, one_job
 from bedrockjobs.engine.handlers.end import fail_job, finish_job
 from bedrockjobs.engine.handlers.failing import break_off
 from bedrockjobs.engine.handlers.plans import plan_by_name
-from bedrockjobs.engine.handlers.registry import handles
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
 from bedrockjobs.engine.handlers.trigger import triggered
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.placement import ping_grace_s
+from bedrockjobs.job.eligibility import ping_grace_s
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 
 PING_EARLY_S = 10
 """Seconds before a tick in which a ping stands for it: clocks of two machines differ by as much."""
@@ -35,7 +34,7 @@ WORKER = "ping"
 """What runs that are done elsewhere have as their worker."""
 
 
-def _plan(command: PingSchedule) -> Plan:
+def _plan(command: PingSchedule) -> AccessPlan:
     plan = plan_by_name(command)
     plan.new_runs = 1
     return plan
@@ -107,7 +106,7 @@ def _not_before(context: Context, job: Job) -> Context:
 
 
 def _at(context: Context, moment: str) -> Context:
-    """Return the same open transaction as at another moment, a stamp; what happens is told together."""
+    """Return the same open transaction as at another moment, a timestamp; what happens is told together."""
     other = Context(
         context.unit, context.compatibility, context.presence, moment=moment_of(moment), since=context.since,
         seen=context.seen, parts=context.parts,

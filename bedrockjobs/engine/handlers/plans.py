@@ -21,16 +21,16 @@ from bedrockjobs.commands import (
     TerminateRun,
     TriggerJob,
 )
-from bedrockjobs.commands.jobs import Ending, FinishSpec
+from bedrockjobs.commands.jobs import FinishSpec, RunEnd
 from bedrockjobs.commands.take import TakeOptions
 from bedrockjobs.job.take_request import Names, TakeRequest, anonymous, names_from
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 
 
-def merged(plans: Iterable[Plan]) -> Plan:
+def merged(plans: Iterable[AccessPlan]) -> AccessPlan:
     """Return one plan for all that some plans name."""
     every = list(plans)
-    return Plan(
+    return AccessPlan(
         jobs=tuple(chain.from_iterable(plan.jobs for plan in every)),
         ends=tuple(chain.from_iterable(plan.ends for plan in every)),
         runs=tuple(chain.from_iterable(plan.runs for plan in every)),
@@ -46,9 +46,9 @@ def merged(plans: Iterable[Plan]) -> Plan:
     )
 
 
-def plan_create(spec: JobSpec) -> Plan:
+def plan_create(spec: JobSpec) -> AccessPlan:
     """Return the plan of one job to create."""
-    return Plan(
+    return AccessPlan(
         jobs=(spec.parent_job_id,) if spec.parent_job_id else (),
         names=(spec.name,) if spec.unique else (),
         keys=_keys_of(spec),
@@ -64,17 +64,17 @@ def _keys_of(spec: JobSpec) -> tuple[str, ...]:
     return found if spec.unique_key is None else (*found, spec.held_key)
 
 
-def plan_take(command: GetJob | GetJobs, limit: int) -> Plan:
+def plan_take(command: GetJob | GetJobs, limit: int) -> AccessPlan:
     """Return the plan of a take."""
     names = names_from(command.name, tuple(command.names) if command.names else None)
     if names is None:
-        return Plan()
+        return AccessPlan()
     request = request_of(command, names, command.job_priority, limit, "jobs")
     by_worker = bool(command.worker)
-    return Plan(takes=(request,), own_jobs=by_worker, new_runs=limit if by_worker else 0)
+    return AccessPlan(takes=(request,), own_jobs=by_worker, new_runs=limit if by_worker else 0)
 
 
-def plan_ending(command: Ending, priority: int | None = None) -> Plan:
+def plan_ending(command: RunEnd, priority: int | None = None) -> AccessPlan:
     """Return the plan of the end of a run, and of the take of a ``priority`` that ``thenGet`` adds."""
     plan = _plan_then(command, priority, 1, "then")
     plan.jobs = (command.job_id,)
@@ -82,17 +82,17 @@ def plan_ending(command: Ending, priority: int | None = None) -> Plan:
     return plan
 
 
-def _plan_then(command: Ending | FinishJobs, priority: int | None, limit: int, shape: str) -> Plan:
+def _plan_then(command: RunEnd | FinishJobs, priority: int | None, limit: int, shape: str) -> AccessPlan:
     """Return the plan of what ``thenGet`` asks for; an empty one without it."""
     names = names_from(command.then_get, None) if command.then_get else None
     if names is None:
-        return Plan()
+        return AccessPlan()
     by_worker = bool(command.worker)
     request = request_of(command, names, priority, limit, shape)
-    return Plan(takes=(request,), own_jobs=by_worker, new_runs=limit if by_worker else 0)
+    return AccessPlan(takes=(request,), own_jobs=by_worker, new_runs=limit if by_worker else 0)
 
 
-def plan_finish(command: FinishJob) -> Plan:
+def plan_finish(command: FinishJob) -> AccessPlan:
     """Return the plan of a good end, which removes most jobs."""
     plan = plan_ending(command, command.job_priority)
     if _may_remove(command) and bool(plan.takes) == bool(command.then_get):  # else it is refused
@@ -100,7 +100,7 @@ def plan_finish(command: FinishJob) -> Plan:
     return plan
 
 
-def plan_finishes(command: FinishJobs) -> Plan:
+def plan_finishes(command: FinishJobs) -> AccessPlan:
     """Return the plan of several of them."""
     plan = _plan_then(command, command.job_priority, command.num_results, "then jobs")
     jobs = tuple(spec.job_id for spec in command.jobs)
@@ -129,10 +129,10 @@ def request_of(
 
 def plan_by_name(
     command: TriggerJob | TerminateRun | KillRun | PingSchedule | GetPingSecret,
-) -> Plan:
+) -> AccessPlan:
     """Return the plan of a command that is given a jobID or a name, and perhaps a runID."""
     run_id = getattr(command, "run_id", None)
-    return Plan(
+    return AccessPlan(
         jobs=(command.job_id,) if command.job_id else (),
         runs=(run_id,) if run_id else (),
         names=(command.name,) if command.name else (),

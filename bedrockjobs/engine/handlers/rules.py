@@ -7,31 +7,40 @@ so it arrives at least once, whenever a server ends.
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import days_text
+from bedrockjobs.base.config import LIMITS_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
-from bedrockjobs.base.event_kinds import OVER
+from bedrockjobs.base.vocabulary import OVER
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import (
     ClaimMessage,
+    ListLimits,
     MuteRule,
     PutRule,
+    RemoveLimit,
+    RemoveRetention,
     RemoveRule,
     ReportConditions,
     ReportDelivery,
+    SetLimit,
+    SetRetention,
     SyncRules,
 )
 from bedrockjobs.commands.rules import RuleSpec
 from bedrockjobs.engine.events import RulesChanged
-from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.registry import handles
-from bedrockjobs.engine.handlers.sync_problems import Problems, synced
+from bedrockjobs.engine.handlers import families
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
+from bedrockjobs.engine.handlers.sync import Problems, synced
+from bedrockjobs.engine.rate_limits import RateLimit
+from bedrockjobs.job.delivery import ERROR_CHARS_KEPT, delivery_of, noted_for, source_of, with_delivery
+from bedrockjobs.job.limits import AT_LIMIT, Limit, Retention
 from bedrockjobs.job.rows import RuleRow
-from bedrockjobs.job.rules import ERROR_CHARS_KEPT, delivery_of, noted_for, source_of, with_delivery
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 
 RULES_MAX = 100
 """Rules: each is read whenever one of them sends, and may wait for its receiver at the same time."""
 
-_CONTROL = Plan(control=True)
+_CONTROL = AccessPlan(control=True)
 
 
 @handles(PutRule, plan=lambda _: _CONTROL)
@@ -193,3 +202,109 @@ def _existing(context: Context, name: str) -> RuleRow:
 def _write(context: Context, row: RuleRow) -> None:
     context.unit.records.put_rule(row)
     context.emit(RulesChanged())
+
+
+# SetRetention and RemoveRetention. What they say is obeyed where old rows are forgotten, and by output.
+
+
+@handles(SetRetention, plan=lambda _: AccessPlan(control=True))
+def set_retention(context: Context, command: SetRetention) -> Answer:
+    """Limit how much is kept of a pattern."""
+    records = context.unit.records
+    limits = (
+        command.runs, command.runs_bytes, command.output, command.output_bytes, command.events, command.ticks,
+        command.events_bytes, command.ticks_bytes,
+    )  # fmt: skip
+    if all(limit is None for limit in limits):
+        raise BadArguments(
+            "Missing limit",
+            "expected one of runs, runsBytes, output, outputBytes, events, eventsBytes, ticks, ticksBytes",
+        )
+    others = [row for row in records.retention() if row.pattern != command.name]
+    if len(others) >= LIMITS_MAX:
+        raise TooMany("Too many limits", f"name: expected at most {LIMITS_MAX} patterns in all")
+    row = Retention(command.name, command.by, context.now, *limits)
+    records.set_retention(tuple(sorted([*others, row], key=lambda kept: kept.pattern)))
+    context.note("retention set", name=command.name, by=command.by, detail=_words(row))
+    return Answer()
+
+
+@handles(RemoveRetention, plan=lambda _: AccessPlan(control=True))
+def remove_retention(context: Context, command: RemoveRetention) -> Answer:
+    """Take a limit back."""
+    records = context.unit.records
+    left = tuple(row for row in records.retention() if row.pattern != command.name)
+    if len(left) == len(records.retention()):
+        raise NotFound("No such limit", f"name: the pattern {command.name} has none")
+    records.set_retention(left)
+    context.note("retention removed", name=command.name, by=command.by)
+    return Answer()
+
+
+def _words(row: Retention) -> str:
+    times = {"runs": row.runs, "output": row.output, "events": row.events, "ticks": row.ticks}
+    sizes = {
+        "runs": row.runs_bytes, "output of a run": row.output_bytes,
+        "events": row.events_bytes, "ticks of a schedule": row.ticks_bytes,
+    }  # fmt: skip
+    words = [f"{kind} for {days_text(time)}" for kind, time in times.items() if time is not None]
+    return ", ".join(words + [f"{kind} {size:,} bytes" for kind, size in sizes.items() if size is not None])
+
+
+# SetLimit, RemoveLimit, ListLimits.
+
+
+@handles(SetLimit, plan=lambda _: AccessPlan(control=True))
+def set_limit(context: Context, command: SetLimit) -> Answer:
+    """Limit what may be created and run of a pattern."""
+    if not (command.queued or command.per_second or command.running):
+        raise BadArguments("Missing limit", "queued, perSecond, running: expected one of them above 0")
+    records = context.unit.records
+    others = [limit for limit in records.limits() if limit.pattern != command.name]
+    if len(others) >= LIMITS_MAX:
+        raise TooMany("Too many limits", f"name: expected at most {LIMITS_MAX} patterns in all")
+    limit = Limit(command.name, command.queued, command.per_second, command.running, command.by, context.now)
+    records.set_limits(tuple(sorted([*others, limit])))
+    _look_again(context, command.name)
+    numbers = {"queued": command.queued, "a second": command.per_second, "at once": command.running}
+    words = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
+    context.note("limit set", name=command.name, by=command.by, detail=words)
+    return Answer()
+
+
+@handles(RemoveLimit, plan=lambda _: AccessPlan(control=True))
+def remove_limit(context: Context, command: RemoveLimit) -> Answer:
+    """Take a limit back."""
+    records = context.unit.records
+    kept = tuple(limit for limit in records.limits() if limit.pattern != command.name)
+    if len(kept) == len(records.limits()):
+        raise NotFound("No such limit", f"name: the pattern {command.name} has none")
+    records.set_limits(kept)
+    context.gates.remove(command.name)
+    _look_again(context, command.name)
+    context.note("limit removed", name=command.name, by=command.by)
+    return Answer()
+
+
+def _look_again(context: Context, pattern: str) -> None:
+    """Let jobs be taken that waited for the end of a run, where there is another limit now."""
+    for pause in context.unit.records.pauses():
+        if pause.pattern == pattern and pause.by == AT_LIMIT:
+            families.look_again(context, pause)
+
+
+@handles(ListLimits, plan=lambda _: AccessPlan(control=True))
+def list_limits(context: Context, _: ListLimits) -> Answer:
+    """List the limits, and how often this server refused a job for each."""
+    gates = [context.gates.gate(limit) for limit in context.unit.records.limits()]
+    return Answer(jsontext.dump({"limits": [_shown(context, gate) for gate in gates]}))
+
+
+def _shown(context: Context, gate: RateLimit) -> dict[str, str | int]:
+    limit = gate.limit
+    runs = context.unit.records.running(limit.pattern) if limit.running else 0
+    return {
+        "name": limit.pattern, "queued": limit.queued, "perSecond": limit.per_second,
+        "running": limit.running, "runs": runs,
+        "refused": gate.refused, "lastRefused": gate.last_refused, "by": limit.by, "since": limit.since,
+    }  # fmt: skip

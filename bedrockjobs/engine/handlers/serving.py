@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX
 from bedrockjobs.base.errors import BadArguments, WrongState
+from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamp, stamped
+from bedrockjobs.base.wire import moment_of, stamped, timestamp
 from bedrockjobs.commands import (
     ALL,
     AdvanceClock,
@@ -28,18 +28,20 @@ from bedrockjobs.commands import (
     Status,
     TestRule,
 )
-from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.registry import handles
+from bedrockjobs.commands.base import Command, Empty
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.store.base import AccessPlan
+from bedrockjobs.store.chunks import Chunk
 
 
 class Identifies(Protocol):
     """What knows tokens."""
 
-    def by_bearer(self, token: str, address: str) -> Caller:
+    def by_bearer(self, token: str, address: str) -> Principal:
         """Return whose token this is; raises Unauthenticated and TooMany."""
 
-    def identity(self, caller: Caller) -> Answer:
+    def identity(self, caller: Principal) -> Answer:
         """Return what somebody is told of their token."""
 
 
@@ -145,4 +147,29 @@ async def advance(serving: Serving, command: AdvanceClock) -> Answer:
         await serving.move_clock(target if found is None else min(found, target))
     else:
         await serving.move_clock(target)
-    return Answer(jsontext.dump({"now": stamp(clock.now())}))
+    return Answer(jsontext.dump({"now": timestamp(clock.now())}))
+
+
+# Output that was packed takes the place of what it was made of. No client asks for it: the server does.
+
+
+class PackOutput(Command[Empty]):
+    """Put a packed chunk in the place of those that it was made of, and look for those that come next."""
+
+    abstract = True
+
+    run_id: int
+    chunk: Chunk | None = None
+    """What was packed; None where nothing was."""
+    loose: list[Chunk] = []
+    """Filled when it is done: what is to be packed next."""
+
+
+@handles(PackOutput, plan=lambda command: AccessPlan(runs=(command.run_id,)))
+def pack_output(context: Context, command: PackOutput) -> Answer:
+    """Put a packed chunk in the place of those that it was made of, if they are still there."""
+    records = context.unit.records
+    if command.chunk is not None:
+        records.pack(command.chunk)
+    command.loose[:] = records.loose(command.run_id)
+    return Answer()

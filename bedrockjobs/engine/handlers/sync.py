@@ -2,39 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.config import (
     DECLARE_AGAIN_S,
     DECLARE_AGAIN_S_MAX,
     DECLARERS_SETTLE_S,
     SCHEDULE_GRACE_S,
 )
-from bedrockjobs.base.errors import BadArguments, NotFound, WrongState
-from bedrockjobs.base.turns import in_turns
+from bedrockjobs.base.errors import BadArguments, CommandError, NotFound, WrongState
 from bedrockjobs.base.wire import SECONDS, after_seconds
 from bedrockjobs.commands import JobSpec, SyncSchedules
+from bedrockjobs.commands.schedules import SYNC_PROBLEMS_MAX
 from bedrockjobs.engine.handlers import families, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import check_options, check_repeat, create
 from bedrockjobs.engine.handlers.failing import mended
-from bedrockjobs.engine.handlers.registry import handles
-from bedrockjobs.engine.handlers.sync_problems import Problems, synced
 from bedrockjobs.engine.handlers.trigger import with_repeat
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.declarations import Declarations
-from bedrockjobs.job.placement import placed_if_waiting
+from bedrockjobs.job.eligibility import placed_if_waiting
 from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
+
+# What is wrong with the entries of a sync: all of it told by a dry run, the first of it refused otherwise.
+#
+# It knows no schedule and no rule.
+
+
+class Problems:
+    """Collects the refusals of single entries."""
+
+    def __init__(self, what: str) -> None:
+        """Begin with none; ``what`` is the attribute that lists the entries."""
+        self._what = what
+        self._found: list[tuple[int, str, CommandError]] = []
+        self.warnings: list[dict[str, object]] = []
+        """What is doubtful about entries that are taken, as it is answered."""
+
+    @property
+    def enough(self) -> bool:
+        """Tell whether no more of them are told."""
+        return len(self._found) >= SYNC_PROBLEMS_MAX
+
+    def warner(self, place: int, name: str) -> Callable[[str], None]:
+        """Return a function that notes what is doubtful about the entry of this place and name."""
+
+        def warn(detail: str) -> None:
+            if len(self.warnings) < SYNC_PROBLEMS_MAX:
+                self.warnings.append({"place": place, "name": name, "detail": detail})
+
+        return warn
+
+    @contextmanager
+    def of(self, place: int, name: str) -> Iterator[None]:
+        """Note what is refused inside, of the entry of this place and name."""
+        try:
+            yield
+        except CommandError as error:
+            self._found.append((place, name, error))
+
+    def check(self) -> None:
+        """Raise the first refusal, with the place of its entry, and how many more there are."""
+        if self._found:
+            place, _, first = self._found[0]
+            at = f"{self._what}.{place}"
+            where = f"{at}: " if first.detail.startswith("expected ") else f"{at}."
+            more = f"; dryRun tells {len(self._found) - 1} more" if len(self._found) > 1 else ""
+            raise type(first)(first.reason, f"{where}{first.detail}{more}")
+
+    def told(self) -> list[dict[str, object]]:
+        """Return them as they are answered."""
+        return [
+            {"place": place, "name": name, "reason": error.reason, "detail": error.detail}
+            for place, name, error in self._found
+        ]
+
+
+def synced(
+    added: list[str],
+    changed: list[str],
+    removed: list[str],
+    unchanged: list[str],
+    problems: Problems,
+    **more: object,
+) -> Answer:
+    """Return the answer of a sync; what else there is to say is left out if it is empty."""
+    found = {"added": added, "changed": changed, "removed": removed, "unchanged": unchanged}
+    said = {
+        name: value
+        for name, value in {**more, "problems": problems.told(), "warnings": problems.warnings}.items()
+        if value
+    }
+    return Answer(jsontext.dump({**found, **said}))
+
 
 DIGEST_CHARS = 32
 """Length of what tells versions of a source apart: 128 bits of SHA-256."""
 
 
-@handles(SyncSchedules, plan=lambda _: Plan(everything=True))
+@handles(SyncSchedules, plan=lambda _: AccessPlan(everything=True))
 def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     """Add, change and remove a source's schedules; answers their names."""
     specs: dict[str, JobSpec] = {}
@@ -46,7 +118,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     }
     problems = Problems("schedules")
     restored: set[str] = set()
-    for place, spec in in_turns(enumerate(command.schedules)):
+    for place, spec in in_slices(enumerate(command.schedules)):
         if spec.name not in ours and (scope is None or scope.sees(spec.name)):
             there = _to_take(context, spec.name, take_over=command.take_over)
             if there is not None:
@@ -66,7 +138,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     before = declared.text
     outranked = _declare(context, command, specs, declared) if command.worker else frozenset[str]()
     added = [name for name in specs if name not in ours or name in restored]
-    both = in_turns(name for name in specs if name in ours and name not in restored)
+    both = in_slices(name for name in specs if name in ours and name not in restored)
     differs = [name for name in both if _differs(ours[name], specs[name], command.source)]
     changed = [name for name in differs if name not in outranked]
     kept = [name for name in differs if name in outranked]
@@ -74,14 +146,14 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     known = {*specs, *removed, *undeclared}
     kept += [name for name in ours if name not in known]
     if not command.dry_run:
-        for name in in_turns(added):
+        for name in in_slices(added):
             if name in restored:
                 _change(context, ours[name].noting(removed=False), specs[name], command.source)
             else:
                 create(context, specs[name], jsontext.Merging(), command.source)
-        for name in in_turns(changed):
+        for name in in_slices(changed):
             _change(context, ours[name], specs[name], command.source)
-        for name in in_turns(removed):
+        for name in in_slices(removed):
             _remove(context, ours[name])
         declared.forget((ours.keys() | specs.keys()) - set(removed))
         if declared.text != before:
@@ -141,7 +213,7 @@ def _left_over(
     if not command.dry_run:
         until = after_seconds(context.now_ms, SCHEDULE_GRACE_S)[:SECONDS]
         detail = f"no live worker of {command.source} declares it; it is removed at {until}"
-        for name in in_turns(name for name in later if name in news):
+        for name in in_slices(name for name in later if name in news):
             context.note("undeclared", name=name, by=command.by, detail=detail)
     return removed, later
 

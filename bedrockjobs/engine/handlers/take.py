@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.caller import Caller
 from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     CRASHED_PER_TAKE_MAX,
@@ -15,31 +14,27 @@ from bedrockjobs.base.config import (
     WAIT_MS_MAX,
 )
 from bedrockjobs.base.errors import BadArguments, Forbidden, NotFound
-from bedrockjobs.base.glob import glob
+from bedrockjobs.base.glob import TooManyPatterns, glob
 from bedrockjobs.base.jsontext import quoted
-from bedrockjobs.base.overlap import TooManyPatterns
-from bedrockjobs.base.run_token import RunOfToken
+from bedrockjobs.base.principal import Principal, RunOfToken
 from bedrockjobs.commands import FinishJobs, GetJob, GetJobs
-from bedrockjobs.commands.jobs import Ending
+from bedrockjobs.commands.jobs import RunEnd
 from bedrockjobs.engine.events import JobsTaken, WorkerAsked
-from bedrockjobs.engine.handlers import families, running, runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, Taken
+from bedrockjobs.engine.handlers import families, runs, ticks
+from bedrockjobs.engine.handlers.context import Answer, Context, Taken, handles
 from bedrockjobs.engine.handlers.failing import break_off, fail_for_good, set_aside, stopped
-from bedrockjobs.engine.handlers.next_run import original_next_run
 from bedrockjobs.engine.handlers.plans import plan_take, request_of
-from bedrockjobs.engine.handlers.registry import handles
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate, DueTick
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, DueTick, original_next_run
 from bedrockjobs.engine.render import render, shown_options
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.memory import RETRY_AFTER_KEYS, BeforeTake
-from bedrockjobs.job.placement import placed
-from bedrockjobs.job.rows import DamagedJob, Job
+from bedrockjobs.job.eligibility import placed
+from bedrockjobs.job.rows import RETRY_AFTER_KEYS, BeforeTake, DamagedJob, Job
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from, names_within
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import StillSearching
 
 
-class PassedOver(NotFound):
+class LockedElsewhere(NotFound):
     """There is no job to take at this moment: another server has one that it may put back."""
 
     default_reason = "No job found"
@@ -69,7 +64,7 @@ def _request(context: Context, command: GetJob | GetJobs, limit: int, shape: str
     return request if context.caller is None else _narrowed(request, context.caller)
 
 
-def _narrowed(request: TakeRequest, caller: Caller) -> TakeRequest:
+def _narrowed(request: TakeRequest, caller: Principal) -> TakeRequest:
     """Return a request that asks for no more than its caller sees; raises Forbidden."""
     scope = caller.scope
     try:
@@ -79,7 +74,7 @@ def _narrowed(request: TakeRequest, caller: Caller) -> TakeRequest:
     return request.of_caller(names, scope, caller.name)
 
 
-def then_get(context: Context, command: Ending, priority: int | None) -> Answer:
+def then_get(context: Context, command: RunEnd, priority: int | None) -> Answer:
     """Answer the end of a run: with the next job where ``thenGet`` asks for one."""
     names = then_names(command)
     if names is None:
@@ -96,7 +91,7 @@ def then_get_jobs(context: Context, command: FinishJobs, results: str) -> Answer
     return _take_after_end(context, command, replace(request, results=results))
 
 
-def _take_after_end(context: Context, command: Ending | FinishJobs, asked: TakeRequest) -> Answer:
+def _take_after_end(context: Context, command: RunEnd | FinishJobs, asked: TakeRequest) -> Answer:
     request = asked if context.caller is None else _narrowed(asked, context.caller)
     _meet(context, command, request)
     answer = take(context, request)
@@ -105,7 +100,7 @@ def _take_after_end(context: Context, command: Ending | FinishJobs, asked: TakeR
     return answer
 
 
-def then_names(command: Ending | FinishJobs) -> Names | None:
+def then_names(command: RunEnd | FinishJobs) -> Names | None:
     """Return what ``thenGet`` asks for, None without it; raises BadArguments where it is malformed."""
     if not command.then_get:
         return None
@@ -124,14 +119,14 @@ def _take_or_wait(context: Context, command: GetJob | GetJobs, request: TakeRequ
     if command.waiting:
         return Answer(waits_for=request)
     passed_over = not _drained(context, request) and context.unit.passed_over(request, context.now_ms)
-    return PassedOver() if passed_over else nothing(request)
+    return LockedElsewhere() if passed_over else nothing(request)
 
 
 def _drained(context: Context, request: TakeRequest) -> bool:
     return request.worker is not None and request.worker in context.unit.records.drains()
 
 
-def _meet(context: Context, command: GetJob | GetJobs | Ending | FinishJobs, request: TakeRequest) -> None:
+def _meet(context: Context, command: GetJob | GetJobs | RunEnd | FinishJobs, request: TakeRequest) -> None:
     """Tell that a worker is there."""
     if request.worker is None:
         return
@@ -225,7 +220,7 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
         job = context.unit.first_due(request, context.now_ms)
         if job is None:
             return None
-        if request.worker and limits and running.hold_back(context, job):
+        if request.worker and limits and families.hold_back(context, job):
             continue
         if type(job) is DamagedJob:
             set_aside(context, job)

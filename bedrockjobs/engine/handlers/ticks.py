@@ -1,6 +1,6 @@
 """Schedules: which tick a run stands for, what became of the others, and when the next one is due.
 
-Every tick ends in the ledger: fired, caught up, or skipped with its reason. A tick is a stamp in whole
+Every tick ends in the ledger: fired, caught up, or skipped with its reason. A tick is a timestamp in whole
 seconds; a job's nextRun is its next tick, later by the jitter where it has one. Nothing here sets a state.
 """
 
@@ -11,11 +11,12 @@ from datetime import timedelta
 from functools import lru_cache
 from zlib import crc32
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import CATCHUP_MAX, FORMER_REPEATS_MAX
-from bedrockjobs.base.wire import after_seconds, moment_of, stamp
+from bedrockjobs.base.wire import after_seconds, moment_of, timestamp
 from bedrockjobs.engine.events import TicksEntered
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.job.placement import placed
+from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.rows import Job, TickRow
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.schedule.cron.zones import forget_zones
@@ -231,11 +232,11 @@ def _first_of_all(job: Job, tick: str, latest: str, oldest: str) -> str:
     low, high = moment_of(tick), moment_of(latest)
     while high - low > _SECOND:  # after ``low`` come too many ticks, after ``high`` not
         middle = low + (high - low) // 2
-        if _count(job, stamp(middle), latest) - 1 > CATCHUP_MAX:
+        if _count(job, timestamp(middle), latest) - 1 > CATCHUP_MAX:
             low = middle
         else:
             high = middle
-    return next_after(job, stamp(high))
+    return next_after(job, timestamp(high))
 
 
 def enter_fired(context: Context, job: Job, run_id: int, *, caught_up: bool) -> None:
@@ -405,3 +406,33 @@ def skip_one(context: Context, job: Job, reason: str) -> None:
     tick = tick_of(job)
     skip(context, job, tick, tick, reason)
     context.unit.save(with_tick(job, next_after(job, tick)))
+
+
+# When a job that repeats runs next, after a run or a change of its repeat. Nothing here sets a state.
+
+
+def next_run_of(context: Context, job: Job) -> Job | None:
+    """Return a repeating job whose run is over, planned for its next run; None where there is none.
+
+    Raises CannotEvaluate for a schedule whose repeat can be evaluated no more.
+    """
+    if not job.repeat or job.mocked:
+        return None
+    if is_schedule(job):
+        return after_run(context, job)
+    found = repeats.next_run(
+        job.repeat,
+        scheduled=original_next_run(job.data) or job.next_run,
+        started=job.last_run,
+        finished=context.now_ms,
+        compatibility=context.compatibility,
+    )
+    return None if found is None else placed(job._replace(next_run=found))
+
+
+def original_next_run(data: str) -> str | None:
+    """Return the scheduled time that data remembers while a job may be lost."""
+    if '"originalNextRun"' not in data:
+        return None
+    text = jsontext.members(data).get("originalNextRun", "null")
+    return str(jsontext.parse(text)) if text.startswith('"') else None

@@ -16,10 +16,9 @@ from datetime import datetime
 from functools import lru_cache
 
 from bedrockjobs.schedule.cron.cron_args import parse_cron_args, texts_of
-from bedrockjobs.schedule.cron.expression import instead_of_every, parse_expression
+from bedrockjobs.schedule.cron.describe import words_for
+from bedrockjobs.schedule.cron.expression import AROUND, BadSchedule, instead_of_every, parse_expression
 from bedrockjobs.schedule.cron.plan import Schedule
-from bedrockjobs.schedule.cron.problem import AROUND, BadSchedule
-from bedrockjobs.schedule.cron.words import words_for
 from bedrockjobs.schedule.cron.zones import count_moments, find_zone, next_moment
 
 __all__ = [

@@ -12,11 +12,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
-from bedrockjobs.schedule.cron.days import LAST, DayField, DayRule
-from bedrockjobs.schedule.cron.expression import EXPRESSION_MAX, parse_expression
-from bedrockjobs.schedule.cron.fields import MONTH_NAMES, WEEKDAY_NAMES, Field
-from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MAX, YEAR_MIN, Schedule
-from bedrockjobs.schedule.cron.problem import BadSchedule
+from bedrockjobs.schedule.cron.expression import (
+    EXPRESSION_MAX,
+    MONTH_NAMES,
+    WEEKDAY_NAMES,
+    BadSchedule,
+    Field,
+    parse_expression,
+)
+from bedrockjobs.schedule.cron.plan import EVERY_YEAR, LAST, YEAR_MAX, YEAR_MIN, DayField, DayRule, Schedule
 from bedrockjobs.schedule.cron.zones import find_zone
 
 _MONTHS = {name[:3]: n for n, name in enumerate(MONTH_NAMES, 1)}

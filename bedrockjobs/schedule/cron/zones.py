@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from bedrockjobs.schedule.cron.expression import BadSchedule
 from bedrockjobs.schedule.cron.plan import YEAR_MAX, YEAR_MIN, Schedule
-from bedrockjobs.schedule.cron.problem import BadSchedule
 
 ZONE_CHARS_MAX = 100
 """Characters of a zone's name: three times the longest there is. The search for one goes folder by folder."""

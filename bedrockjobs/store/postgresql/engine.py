@@ -14,16 +14,20 @@ from contextlib import suppress
 
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import OUTCOME_S_MAX, PG_LOOK_S, SESSION_KEPT_S
-from bedrockjobs.base.wire import after_seconds, stamp_ms
-from bedrockjobs.store.base import Plan
-from bedrockjobs.store.faults import StoreAway, StoreBroken, StoreConflict, StoreError
+from bedrockjobs.base.wire import after_seconds, timestamp_ms
+from bedrockjobs.store.base import AccessPlan, StoreAway, StoreBroken, StoreConflict, StoreError
 from bedrockjobs.store.postgresql import schema
-from bedrockjobs.store.postgresql.arrival import Arrival, StandbyAway, Unfit
-from bedrockjobs.store.postgresql.dates import MOVES_MAX, ClockMoved, SharedDate
-from bedrockjobs.store.postgresql.patience import pause
-from bedrockjobs.store.postgresql.session import BEGIN, OutcomeUnknown, Session, fault_of
+from bedrockjobs.store.postgresql.connect_checks import ConnectChecks, StandbyAway, UnfitDatabase
+from bedrockjobs.store.postgresql.peers import MOVES_MAX, ClockMoved, SharedTestClock
+from bedrockjobs.store.postgresql.session import (
+    BEGIN,
+    DatabaseSession,
+    OutcomeUnknown,
+    SessionRequirements,
+    fault_of,
+    pause,
+)
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
-from bedrockjobs.store.postgresql.terms import Terms
 from bedrockjobs.store.postgresql.unit import PostgreSQLUnit
 
 log = logging.getLogger(__name__)
@@ -46,7 +50,12 @@ class PostgreSQLEngine:
     waits_for_disk = True
 
     def __init__(
-        self, url: str, clock: Clock | None = None, *, name: str = SCHEMA, terms: Terms | None = None
+        self,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        name: str = SCHEMA,
+        terms: SessionRequirements | None = None,
     ) -> None:
         """Connect to ``url`` and make the tables in the schema ``name``, unless they are there.
 
@@ -60,12 +69,12 @@ class PostgreSQLEngine:
         self.id = secrets.token_hex(8)
         """What no other server of the database has."""
         self._units = 0
-        terms = terms or Terms()
-        self._arrival = Arrival(terms)
-        self._always = (Plan(everything=True),) if terms.serial else ()
+        terms = terms or SessionRequirements()
+        self._arrival = ConnectChecks(terms)
+        self._always = (AccessPlan(everything=True),) if terms.serial else ()
         """What is planned in each unit: a serial one lets no other be open."""
-        self._date = SharedDate(self._clock)
-        self.session = Session(url, name, terms)
+        self._date = SharedTestClock(self._clock)
+        self.session = DatabaseSession(url, name, terms)
         """The connection that writes."""
         try:
             self._keys = schema.prepare(self.session, name)
@@ -80,7 +89,7 @@ class PostgreSQLEngine:
         """What is open, or was open last."""
 
     def _now(self) -> str:
-        return stamp_ms(self._clock.now())
+        return timestamp_ms(self._clock.now())
 
     # --- the connection ----------------------------------------------------------------------------------
 
@@ -105,11 +114,11 @@ class PostgreSQLEngine:
     def _check_salt(self) -> None:
         """Raise Unfit if locks have other numbers: on a standby, perhaps, that lacks the last upgrade."""
         if schema.salt_of(self.session) != self._salt:
-            raise Unfit("the tables are not those of before; start the server again")
+            raise UnfitDatabase("the tables are not those of before; start the server again")
 
     # --- units -------------------------------------------------------------------------------------------
 
-    def begin(self, plans: Iterable[Plan] = ()) -> PostgreSQLUnit:
+    def begin(self, plans: Iterable[AccessPlan] = ()) -> PostgreSQLUnit:
         """Open a unit, with all rows locked and read that the plans name.
 
         Raises StoreAway where the database cannot be reached, StoreConflict where rows stay locked.
@@ -146,7 +155,7 @@ class PostgreSQLEngine:
         try:
             self.unit.commit(
                 (SQL["lock_alone"], (self._keys.of("events"),)),
-                (SQL["note_unit"], (self._row, self._units, stamp_ms(self.unit.moment))),
+                (SQL["note_unit"], (self._row, self._units, timestamp_ms(self.unit.moment))),
             )
         except StoreAway as error:
             if not self._was_committed(error):
@@ -246,7 +255,7 @@ class PostgreSQLEngine:
         return self._value("get_meta", "seen") or ""
 
     def next_moment(self) -> str | None:
-        """Return the next stamp at which a job's time is over or a pause ends."""
+        """Return the next timestamp at which a job's time is over or a pause ends."""
         ends = [pause.until for pause in self.unit.records.pauses() if pause.until]
         expiry = self._value("next_expiry")
         return min(ends if expiry is None else [*ends, expiry], default=None)

@@ -13,21 +13,91 @@ too many names is wide: it looks through the queue in order, and remembers up to
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Never
 
 from bedrockjobs.base.config import PRIORITIES, SEARCHED_AT_ONCE, SEARCHED_PER_S_MAX
 from bedrockjobs.base.glob import PatternSet, anchored_regex
 from bedrockjobs.base.wire import after_seconds
-from bedrockjobs.job.lanes import found_in, parse_lane
-from bedrockjobs.job.rows import Job, PauseRow
+from bedrockjobs.job.rows import Job, PauseRow, found_in, parse_lane
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import StillSearching
 from bedrockjobs.store.pattern_index import EARLY_MAX, RETRIED_AT_ONCE, UNINDEXED_MAX, Budget
-from bedrockjobs.store.postgresql.candidates import NOWHERE, Order
-from bedrockjobs.store.postgresql.pipeline import Row, Statement
+from bedrockjobs.store.postgresql.session import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
+
+# Low-water marks: for each name and priority, a timestamp before which no job of the open lane is queued.
+#
+# Rows that were taken and ended stay in the index for as long as anybody looks at an old state of the
+# database. A take that began at the index's first entry would walk past all of them.
+
+
+FLOORS_KEPT_MAX = 10_000
+"""Names of which floors are remembered, in some 8 MB; beyond, all are forgotten."""
+
+RAISED_EVERY_S = 1
+"""Time between two reads of where the jobs of a name begin: ended jobs of that time are walked past."""
+
+BEHIND_S = 2
+"""How far floors stay behind the clock. A job that is created is so not missed, also where nobody told of it:
+its nextRun is the moment of its unit, which is younger, or somewhat older where that unit took long."""
+
+ANY = ""
+"""What stands for all names."""
+
+LowWaterMark = tuple[str, ...]
+"""For each priority, highest first, a timestamp before which no job is queued; empty if unknown."""
+
+_NONE: LowWaterMark = ("",) * len(PRIORITIES)
+
+
+class LowWaterMarks(NamedTuple):
+    """What is known of some names, and of all (``ANY``)."""
+
+    known: dict[str, LowWaterMark]
+    read: dict[str, str]
+    """When each was read last, or asked for first."""
+
+    def of(self, name: str) -> LowWaterMark:
+        """Return the floors of a name."""
+        return self.known.get(name, _NONE)
+
+    def to_raise(self, names: Iterable[str], now: str) -> list[str]:
+        """Return the names that are worth a read: they were asked for before, and not read for a while."""
+        old = after_seconds(now, -RAISED_EVERY_S)
+        found = []
+        for name in names:
+            read = self.read.setdefault(name, now)
+            if read <= old or read > now:
+                found.append(name)
+        return found
+
+    def raised(self, firsts: Mapping[str, Sequence[str | None]], now: str) -> None:
+        """Note the nextRun of the first job in each class of some names, None where there is none."""
+        if len(self.read) > FLOORS_KEPT_MAX:
+            self.forget()
+        highest = after_seconds(now, -BEHIND_S)
+        for name, timestamps in firsts.items():
+            self.known[name] = tuple(min(timestamp or highest, highest) for timestamp in timestamps)
+            self.read[name] = now
+
+    def lower(self, name: str, next_run: str, priority: int | None = None) -> None:
+        """Note a job that is queued; without a ``priority``, one of any class."""
+        for key in (name, ANY):
+            floor = self.known.get(key)
+            if floor is not None and next_run < max(floor):
+                self.known[key] = tuple(
+                    min(timestamp, next_run) if priority in (None, one) else timestamp
+                    for timestamp, one in zip(floor, PRIORITIES, strict=True)
+                )
+
+    def forget(self) -> None:
+        """Know nothing."""
+        self.known.clear()
+        self.read.clear()
+
 
 HEADS_KEPT_MAX = 50_000
 """Heads that one server remembers, in some 15 MB. Patterns with more are wide."""
@@ -70,7 +140,7 @@ Head = tuple[int, str, int, str]
 BEGINNING: Head = (*NOWHERE, "")
 """Before the first head there may be."""
 
-Key = tuple[tuple[str, ...], Names]
+HeadKey = tuple[tuple[str, ...], Names]
 """Lanes, and the patterns that are looked for in them."""
 
 Read = Callable[[Statement], list[Row]]
@@ -80,7 +150,7 @@ PauseOf = Callable[[str], PauseRow | None]
 """What returns a pause that covers a name."""
 
 
-class Wanted(NamedTuple):
+class WantedHeads(NamedTuple):
     """Which of the next heads are asked for."""
 
     after: Head
@@ -91,10 +161,10 @@ class Wanted(NamedTuple):
     pause_of: PauseOf = lambda _: None
 
 
-class Heads:
+class MatchingHeads:
     """The heads that match some patterns."""
 
-    def __init__(self, key: Key, found: Iterable[Head] = (), by: str = "") -> None:
+    def __init__(self, key: HeadKey, found: Iterable[Head] = (), by: str = "") -> None:
         """Begin with some heads; ``by`` is the token that asked first, which pays for the walk."""
         self.key = key
         self.by = by
@@ -246,16 +316,16 @@ class Walk:
     def __init__(self, lanes: tuple[str, ...], prefix: str) -> None:
         """Begin with no pattern."""
         self.lanes, self.prefix = lanes, prefix
-        self.patterns: dict[Heads, None] = {}
+        self.patterns: dict[MatchingHeads, None] = {}
         """Those that began with it."""
-        self.next_round: dict[Heads, None] = {}
+        self.next_round: dict[MatchingHeads, None] = {}
         """Those that came while it was under way: they take the next round."""
         self.places: dict[str, tuple[str, int]] = {}
         """The name and class behind which it goes on, in each lane that has not ended."""
         self.looked = 0
         self._crowded = False
         """Whether the names there have many jobs each, so that seeks are faster."""
-        self._matching: PatternSet[Heads] = PatternSet()
+        self._matching: PatternSet[MatchingHeads] = PatternSet()
 
     def begin_round(self) -> None:
         """Begin again for those that came meanwhile."""
@@ -294,24 +364,24 @@ class RememberedHeads:
         self._budget = Budget(monotonic)
         self._whole = whole
         self.now = ""
-        """The stamp of the open unit."""
+        """The timestamp of the open unit."""
         self._rows = ROWS_UNIT_MAX
-        self._places: dict[Heads, dict[int, tuple[str, int]]] = {}
+        self._places: dict[MatchingHeads, dict[int, tuple[str, int]]] = {}
         """Wide patterns that were looked for in the open unit, each with the places before."""
         self._walked: dict[Walk, dict[str, tuple[str, int]]] = {}
         """Walks that went on in the open unit, likewise."""
-        self._ended: list[Heads] = []
+        self._ended: list[MatchingHeads] = []
         """Patterns whose walk ended in it."""
         self._clear()
 
     def _clear(self) -> None:
-        self._known: dict[Key, Heads] = {}
-        self._sets: dict[tuple[str, ...], PatternSet[Heads]] = {}
+        self._known: dict[HeadKey, MatchingHeads] = {}
+        self._sets: dict[tuple[str, ...], PatternSet[MatchingHeads]] = {}
         """Patterns by their lanes."""
         self._walks: dict[tuple[tuple[str, ...], str], Walk] = {}
-        self._pending: dict[Names, Heads] = {}
+        self._pending: dict[Names, MatchingHeads] = {}
         """Names of which a take was put off, each with the heads for which."""
-        self._matching: dict[tuple[str, str], list[Heads]] = {}
+        self._matching: dict[tuple[str, str], list[MatchingHeads]] = {}
         self._globs = self._lowered = 0
 
     # --- one unit ----------------------------------------------------------------------------------------
@@ -340,7 +410,7 @@ class RememberedHeads:
 
     # --- what is known -----------------------------------------------------------------------------------
 
-    def of(self, key: Key) -> Heads | None:
+    def of(self, key: HeadKey) -> MatchingHeads | None:
         """Return the heads of patterns if all are known; None if they are not, or too many."""
         heads = self._known.pop(key, None)
         if heads is None:
@@ -354,7 +424,7 @@ class RememberedHeads:
             heads.since = self.now
         return None if heads.walk is not None or heads.wide else heads
 
-    def _is_old(self, heads: Heads) -> bool:
+    def _is_old(self, heads: MatchingHeads) -> bool:
         kept_s = KEPT_S + heads.looked // LOOKED_PER_S
         return not heads.since <= self.now < after_seconds(heads.since, kept_s)
 
@@ -385,8 +455,8 @@ class RememberedHeads:
         if self._lowered > SEARCHED_AT_ONCE:
             self._make_room(None)
 
-    def _that_match(self, name: str, lane: str | None = None) -> list[Heads]:
-        found: list[Heads] = []
+    def _that_match(self, name: str, lane: str | None = None) -> list[MatchingHeads]:
+        found: list[MatchingHeads] = []
         for lanes, patterns in self._sets.items():
             if lane is None or lane in lanes:
                 found += patterns.matching(name)
@@ -394,7 +464,7 @@ class RememberedHeads:
 
     # --- searches ----------------------------------------------------------------------------------------
 
-    def ready(self, key: Key, by: str, read: Read) -> Heads:
+    def ready(self, key: HeadKey, by: str, read: Read) -> MatchingHeads:
         """Return the heads of patterns, all of them or wide; raises StillSearching."""
         self.of(key)
         heads = self._known.get(key)
@@ -408,12 +478,12 @@ class RememberedHeads:
             self._go_on(walk, read)
         return heads
 
-    def put_off(self, heads: Heads) -> Never:
+    def put_off(self, heads: MatchingHeads) -> Never:
         """Let a take wait until there is more time; raises StillSearching."""
         self._pending[heads.key[1]] = heads
         raise StillSearching
 
-    def next(self, heads: Heads, wanted: Wanted) -> list[Head]:
+    def next(self, heads: MatchingHeads, wanted: WantedHeads) -> list[Head]:
         """Return what ``Heads.next`` does; a take that is put off is asked again."""
         while True:
             try:
@@ -423,7 +493,7 @@ class RememberedHeads:
                     self.put_off(heads)
 
     def look(
-        self, heads: Heads, wanted: Wanted, seen: Collection[str], read: Read
+        self, heads: MatchingHeads, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[list[Head], Order | None]:
         """Return the next due names of a wide pattern but those ``seen``, and up to where these are all.
 
@@ -448,7 +518,7 @@ class RememberedHeads:
         return sorted(found.union(new.values()))[: wanted.limit], None
 
     def _look_in_class(
-        self, heads: Heads, down: int, wanted: Wanted, seen: Collection[str], new: dict[str, Head],
+        self, heads: MatchingHeads, down: int, wanted: WantedHeads, seen: Collection[str], new: dict[str, Head],
         read: Read, room: int,
     ) -> tuple[int, Order | None]:  # fmt: skip
         """Look through the queue for further names in one class, and note up to where none matches.
@@ -484,16 +554,16 @@ class RememberedHeads:
                 self._pass(heads, down, (now, 0) if last else place, now)
         return room, None
 
-    def _pass(self, heads: Heads, down: int, place: tuple[str, int], now: str) -> None:
+    def _pass(self, heads: MatchingHeads, down: int, place: tuple[str, int], now: str) -> None:
         """Note that up to a place no job of a class matches but those that are remembered."""
         place = min(place, (after_seconds(now, -SETTLED_S), 0))
         if place > heads.places.get(down, ("", 0)):
             self._places.setdefault(heads, dict(heads.places))
             heads.places[down] = place
 
-    def _begin(self, key: Key, by: str) -> Heads:
+    def _begin(self, key: HeadKey, by: str) -> MatchingHeads:
         lanes, names = key
-        heads = self._known[key] = Heads(key, by=by)
+        heads = self._known[key] = MatchingHeads(key, by=by)
         self._globs += len(names.patterns)
         patterns = self._sets.setdefault(lanes, PatternSet())
         for text in names.patterns:
@@ -535,7 +605,7 @@ class RememberedHeads:
         else:
             self._walks.pop((walk.lanes, walk.prefix), None)
 
-    def _leave_walk(self, heads: Heads) -> None:
+    def _leave_walk(self, heads: MatchingHeads) -> None:
         walk, heads.walk = heads.walk, None
         if walk is not None:
             walk.patterns.pop(heads, None)
@@ -543,7 +613,7 @@ class RememberedHeads:
             if not walk.patterns:
                 self._end_round(walk)
 
-    def _forget(self, heads: Heads) -> None:
+    def _forget(self, heads: MatchingHeads) -> None:
         if self._known.pop(heads.key, None) is None:
             return
         lanes, names = heads.key
@@ -553,7 +623,7 @@ class RememberedHeads:
         self._leave_walk(heads)
         self._matching.clear()
 
-    def _make_room(self, newest: Heads | None) -> None:
+    def _make_room(self, newest: MatchingHeads | None) -> None:
         """Forget patterns, the least used first, but neither the newest nor those that are searched for.
 
         One with very many names becomes wide instead: to walk for it at each take costs more.

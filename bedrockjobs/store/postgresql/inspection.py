@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import psycopg
 
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
-from bedrockjobs.store.faults import StoreAway
+from bedrockjobs.store.base import StoreAway
 from bedrockjobs.store.postgresql.schema import distributed
-from bedrockjobs.store.postgresql.session import Session, fault_of
+from bedrockjobs.store.postgresql.session import DatabaseSession, fault_of
 
 SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuum")
 """What of PostgreSQL's settings decides about data and speed."""
@@ -25,7 +25,7 @@ HEARD_S = 2.0
 """Time in which a notice comes that comes at all; it takes milliseconds."""
 
 
-class Standby(NamedTuple):
+class StandbyInfo(NamedTuple):
     """A standby that is connected; its states are empty where we may not see them."""
 
     name: str
@@ -69,24 +69,24 @@ class Behind(NamedTuple):
         return f"SELECT setval('{self.sequence}', {self.highest})"
 
 
-def settings_of(session: Session) -> dict[str, str]:
+def settings_of(session: DatabaseSession) -> dict[str, str]:
     """Return the settings named above."""
     sql = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY ($1::text[])"
     return dict(session.run([(sql, (list(SETTINGS),))])[0])
 
 
-def is_standby(session: Session) -> bool:
+def is_standby(session: DatabaseSession) -> bool:
     """Tell whether it only follows another database."""
     return bool(session.run([("SELECT pg_is_in_recovery()", ())])[0][0][0])
 
 
-def standbys_of(session: Session) -> list[Standby]:
+def standbys_of(session: DatabaseSession) -> list[StandbyInfo]:
     """Return the standbys that are connected."""
     sql = (
         "SELECT coalesce(application_name, ''), coalesce(state, ''), coalesce(sync_state, '')"
         " FROM pg_catalog.pg_stat_replication ORDER BY 1"
     )
-    return [Standby._make(row) for row in session.run([(sql, ())])[0]]
+    return [StandbyInfo._make(row) for row in session.run([(sql, ())])[0]]
 
 
 _OLDEST = """
@@ -103,7 +103,7 @@ _OLDEST = """
 """
 
 
-def oldest_of(session: Session) -> Oldest | None:
+def oldest_of(session: DatabaseSession) -> Oldest | None:
     """Return the oldest transaction that has looked at rows or written some; None where there is none.
 
     Those of other users are seen by a member of ``pg_read_all_stats``.
@@ -123,7 +123,7 @@ _RELATIONS = """
 """
 
 
-def tables_of(session: Session, schema: str) -> Tables:
+def tables_of(session: DatabaseSession, schema: str) -> Tables:
     """Compare what is in a schema with what makes a new one."""
     relations = session.run([(_RELATIONS, (schema,))])[0]
     found = {name for name, *_ in relations}
@@ -179,7 +179,7 @@ _STRANGERS = """
 """
 
 
-def strangers(session: Session, schema: str) -> list[str]:
+def strangers(session: DatabaseSession, schema: str) -> list[str]:
     """Return the roles that may connect to the database and have no right to our tables."""
     return [name for (name,) in session.run([(_STRANGERS, (schema,))])[0]]
 
@@ -196,7 +196,7 @@ _SEQUENCES = """
 """
 
 
-def sequences_behind(session: Session) -> list[Behind]:
+def sequences_behind(session: DatabaseSession) -> list[Behind]:
     """Return the sequences that would give a number out again."""
     found = [Behind._make(row) for row in session.run([(_SEQUENCES, ())])[0]]
     return [one for one in found if one.next <= one.highest]

@@ -193,7 +193,7 @@ DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]);
 -- name: take_by_name
 -- The next due jobs without a lock of some names, class by class, locked unless another unit has them. $1: now, $2:
 -- lanes, $3: names, $4: how many of each, $5: the only priority, null for all, $6: jobs to leave out, $7 to $12: of each,
--- for each class, a stamp before which no job of the open lane is queued.
+-- for each class, a timestamp before which no job of the open lane is queued.
 WITH {open_lanes},
 asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$7}) AS names (name, wanted, {floor_names})
@@ -212,7 +212,7 @@ SELECT * FROM next;
 
 -- name: take_in_open_lane
 -- The same as `take_by_name` where nothing is queued in other lanes: less work for each name. $1: now, $2: the only priority,
--- null for all, $3: names, $4: how many of each, $5 to $10: of each, for each class, a stamp before which no job is queued.
+-- null for all, $3: names, $4: how many of each, $5 to $10: of each, for each class, a timestamp before which no job is queued.
 WITH asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$5}) AS names (name, wanted, {floor_names})
 ) {next_in_open_lane};
@@ -245,7 +245,7 @@ SELECT job.* FROM lanes CROSS JOIN (
 
 -- name: take_in_order
 -- The next due jobs of names that match $3, null for all. $4: how many, $7: locks to leave out, $8 to $13: for each class,
--- a stamp before which no job of the open lane is queued; the rest as in `take_by_name`. Where jobs may be passed over, no
+-- a timestamp before which no job of the open lane is queued; the rest as in `take_by_name`. Where jobs may be passed over, no
 -- more than $14 of a class and lane are looked at: a row without a jobID stands where that ended, with the
 -- jobID up to which was looked as its runID.
 WITH lanes AS MATERIALIZED ({lanes:$2})
@@ -373,8 +373,8 @@ SELECT job.*, first.priority, first.nextRun, first.jobID, first.name FROM first 
 
 -- name: floors_of_names
 -- The nextRun of the first job of the open lane in each class, of some names, or, for an empty one, of all. $1: names, $2
--- to $7: of each, for each class, a stamp before which there is none.
-SELECT asked.name, {first_stamps} FROM unnest($1::text[], {floors:$2}) AS asked (name, {floor_names});
+-- to $7: of each, for each class, a timestamp before which there is none.
+SELECT asked.name, {first_timestamps} FROM unnest($1::text[], {floors:$2}) AS asked (name, {floor_names});
 
 -- name: soonest_by_name
 -- When the next job of some names becomes due. $1: now, $2: lanes, $3: names.

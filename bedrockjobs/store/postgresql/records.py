@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from bedrockjobs.base.glob import anchored_regex, literal_prefix
-from bedrockjobs.job.limits import Limit
-from bedrockjobs.job.retention import Retention
+from bedrockjobs.job.limits import Limit, Retention
 from bedrockjobs.job.rows import JobOfKey, PauseRow, RunGiven, RunRow
 from bedrockjobs.store.chunks import PLAIN, Chunk, lines_of
-from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
-from bedrockjobs.store.postgresql.pipeline import Row, Statement, columns
+from bedrockjobs.store.postgresql.locks import AdvisoryKeys
+from bedrockjobs.store.postgresql.session import Row, Statement, columns
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import RECORDS
 from bedrockjobs.store.postgresql.transaction import Transaction

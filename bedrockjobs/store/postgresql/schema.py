@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bedrockjobs.base.config import SERVER_GONE_S
-from bedrockjobs.base.failure_text import fingerprint_of
+from bedrockjobs.base.fingerprints import fingerprint_of
 from bedrockjobs.base.settings import SCHEMA_NAME
-from bedrockjobs.base.statuses import FAILED_STATUSES
-from bedrockjobs.store.faults import StoreBroken, StoreError
-from bedrockjobs.store.postgresql.advisory import SALT, AdvisoryKeys
-from bedrockjobs.store.postgresql.session import Session
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
+from bedrockjobs.store.base import StoreBroken, StoreError
+from bedrockjobs.store.postgresql.locks import SALT, AdvisoryKeys
+from bedrockjobs.store.postgresql.session import DatabaseSession
 from bedrockjobs.store.schema import SchemaError, error_in
 from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
@@ -93,7 +93,7 @@ def check_name(name: str) -> None:
         raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
 
 
-def prepare(session: Session, schema: str) -> AdvisoryKeys:
+def prepare(session: DatabaseSession, schema: str) -> AdvisoryKeys:
     """Make the tables, unless they are there, and return the numbers of their locks.
 
     Raises SchemaError if they cannot be served. Servers that start together wait for each other.
@@ -115,18 +115,18 @@ def prepare(session: Session, schema: str) -> AdvisoryKeys:
     return keys
 
 
-def keys_of(session: Session, schema: str) -> AdvisoryKeys:
+def keys_of(session: DatabaseSession, schema: str) -> AdvisoryKeys:
     """Return the numbers of the locks of a schema, whether its tables are there or not."""
     return AdvisoryKeys(schema, salt_of(session) if exists(session) else "")
 
 
-def salt_of(session: Session) -> str:
+def salt_of(session: DatabaseSession) -> str:
     """Return the secret of the tables; empty before version 6."""
     (found,) = session.run([("SELECT value FROM meta WHERE key = $1", (SALT,))])
     return str(found[0][0]) if found else ""
 
 
-def check_database(session: Session) -> None:
+def check_database(session: DatabaseSession) -> None:
     """Raise SchemaError for a database in which tables of ours cannot be."""
     ((version,),) = session.run([("SELECT version()", ())])[0]
     refuse_foreign(version)
@@ -148,7 +148,7 @@ def refuse_foreign(version: str) -> None:
             raise SchemaError(f"The database is {name}; this server needs PostgreSQL itself, 14 or newer.")
 
 
-def refuse_distributed(session: Session) -> None:
+def refuse_distributed(session: DatabaseSession) -> None:
     """Raise SchemaError where Citus has distributed a table of ours: it does not lock rows everywhere."""
     found = distributed(session)
     if found:
@@ -158,20 +158,20 @@ def refuse_distributed(session: Session) -> None:
         )
 
 
-def distributed(session: Session) -> list[str]:
+def distributed(session: DatabaseSession) -> list[str]:
     """Return the tables of our schema that Citus keeps on several machines."""
     if not session.run([(_CITUS, ())])[0][0][0]:
         return []
     return [name for (name,) in session.run([(_SPREAD, ())])[0]]
 
 
-def exists(session: Session) -> bool:
+def exists(session: DatabaseSession) -> bool:
     """Tell whether the tables are there."""
     ((there,),) = session.run([(_TABLES, ())])[0]
     return bool(there)
 
 
-def ensure(session: Session, schema: str) -> None:
+def ensure(session: DatabaseSession, schema: str) -> None:
     """Make the tables in the open transaction, or bring them to this version; nobody else can meanwhile.
 
     Raises SchemaError where servers live that would not understand them.
@@ -187,7 +187,7 @@ def ensure(session: Session, schema: str) -> None:
         session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
 
 
-def _bring_up(session: Session, keys: AdvisoryKeys) -> None:
+def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
     """Do the steps that are missing, while no unit is open."""
     version = _versions(session).tables
     steps = [step for step in STEPS if step.version > version]
@@ -209,7 +209,7 @@ def _bring_up(session: Session, keys: AdvisoryKeys) -> None:
     log.info("the tables were brought from schema version %d to %d", version, steps[-1].version)
 
 
-def _add_fingerprints(session: Session) -> None:
+def _add_fingerprints(session: DatabaseSession) -> None:
     """Give failed jobs and runs the fingerprint of their error, which versions before 6 did not keep."""
     for failed, note, error_of in (
         (_FAILED_JOBS, _FINGERPRINT_JOBS, error_in),
@@ -233,7 +233,7 @@ class Versions(NamedTuple):
     """Where the queue was moved to; empty where it was not."""
 
 
-def _versions(session: Session) -> Versions:
+def _versions(session: DatabaseSession) -> Versions:
     values, control = session.run(
         [("SELECT key, value FROM meta WHERE key IN ($1, $2)", ("schemaVersion", MOVED_TO)), (_VERSION, ())]
     )
@@ -241,7 +241,7 @@ def _versions(session: Session) -> Versions:
     return Versions(control[0][0], int(noted["schemaVersion"]), str(noted.get(MOVED_TO, "")))
 
 
-def check_tables(session: Session) -> str:
+def check_tables(session: DatabaseSession) -> str:
     """Return where the queue was moved to, empty where it was not; raises SchemaError for another version."""
     found = _versions(session)
     check_needs(found.needs)

@@ -7,44 +7,246 @@ unit of one command waits for them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import islice
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import NamedTuple, TypeVar
 
+from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import SLICE
-from bedrockjobs.base.turns import in_turns
-from bedrockjobs.base.wire import stamp_ms
-from bedrockjobs.job.lanes import workers_of
-from bedrockjobs.job.rows import DamagedJob, Job, job_from
+from bedrockjobs.base.wire import SECONDS, timestamp_ms
+from bedrockjobs.job.rows import EVERY_LANE, DamagedJob, Job, job_from, workers_of
 from bedrockjobs.job.take_request import Names
-from bedrockjobs.store.base import Plan
-from bedrockjobs.store.faults import RowDamaged
-from bedrockjobs.store.postgresql import rows, transaction
-from bedrockjobs.store.postgresql.advisory import AdvisoryKeys
-from bedrockjobs.store.postgresql.all_hosts import AllHosts
-from bedrockjobs.store.postgresql.job_locks import JobLocks
-from bedrockjobs.store.postgresql.numbers import Numbers
-from bedrockjobs.store.postgresql.opening import Opening
-from bedrockjobs.store.postgresql.passed_over import PassedOver
-from bedrockjobs.store.postgresql.pipeline import Statement
+from bedrockjobs.store.base import AccessPlan, RowDamaged
+from bedrockjobs.store.postgresql import transaction
+from bedrockjobs.store.postgresql.locks import AdvisoryKeys, IDAllocator, JobLocks
+from bedrockjobs.store.postgresql.peers import ClockMoved, Timekeeping
 from bedrockjobs.store.postgresql.records import PostgreSQLRecords
-from bedrockjobs.store.postgresql.remembered import Remembered
-from bedrockjobs.store.postgresql.session import Session, fault_of
+from bedrockjobs.store.postgresql.schema import check_needs
+from bedrockjobs.store.postgresql.session import DatabaseSession, Row, Statement, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
-from bedrockjobs.store.postgresql.takes import Takes
-from bedrockjobs.store.postgresql.timekeeping import Timekeeping
+from bedrockjobs.store.postgresql.takes import (
+    BehindHeads,
+    CachedBounds,
+    CandidateQuery,
+    SkippedLocked,
+    Takes,
+    behind_heads,
+    may_claim,
+    planned_looks,
+)
+from bedrockjobs.store.postgresql.transaction import Transaction
+from bedrockjobs.store.ready_queue import AllHostsSchedules
+
+# The round trip that begins a unit: what its plans name, locked in the one order that all units keep.
+#
+# The order is why no two units wait for each other: control, names and keys, jobs without a parent,
+# children, takes. See docs/explanation/postgresql.md.
+
+
+T = TypeVar("T", int, str)
+
+SMALL_OUTPUT_BYTES = 4_096
+"""Output of a run that is read with it: its last lines are wanted where it ends."""
+
+
+class OpeningRound:
+    """The statements that open one unit, and how to read what they find."""
+
+    def __init__(
+        self,
+        plans: Sequence[AccessPlan],
+        now: str,
+        keys: AdvisoryKeys,
+        plain: Collection[int],
+        remembered: CachedBounds,
+        clock: str,
+    ) -> None:
+        """Open for some plans at a timestamp; ``plain`` are jobs whose end seems to be that they are removed.
+
+        ``clock`` is what the test clock of the database is to show; empty: there is none.
+        """
+        self._clock = clock
+        self.now = now
+        self._remembered = remembered
+        self.names = _all(plan.names for plan in plans)
+        """Names of which the first jobs matter."""
+        self.keys = _all(plan.keys for plan in plans)
+        """Idempotency keys and unique keys."""
+        self.job_ids = _all(plan.jobs for plan in plans)
+        """The jobs that are named, to be locked."""
+        self.ended = _all(plan.ends for plan in plans)
+        """The jobs that are removed at once."""
+        self.run_ids = _all(plan.runs for plan in plans)
+        """The runs that are named."""
+        looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
+        self._bounds = remembered.begin(looks, now)
+        self.walks = [look for look in looks if remembered.heads_for(look) is None]
+        """What is looked for at once, and how many of each."""
+        self.asks: list[CandidateQuery] = []
+        """Patterns of which it is remembered which names have the next jobs: these are asked next."""
+        self.behind_heads: list[BehindHeads] = []
+        """The same, asked at once: where no job has a lock, which could be held."""
+        self._lanes = remembered.lanes
+        """Whether names are looked for in all lanes: where jobs were queued in others in the last unit."""
+        self.claimed = now[:SECONDS] if may_claim(looks) else ""
+        """The timestamp at which plain jobs are taken at once; empty where they are only locked."""
+        claimed = "" if self._lanes else self.claimed
+        for look in looks:
+            heads = remembered.heads_for(look)
+            if heads is not None:
+                first = None if remembered.locks else behind_heads(look, heads, now, claimed, remembered)
+                if first is None:
+                    self.asks.append(look)
+                else:
+                    self.behind_heads.append(first)
+        self.new_jobs = sum(plan.new_jobs for plan in plans)
+        self.new_runs = sum(plan.new_runs for plan in plans)
+        self._alone = any(plan.control or plan.everything for plan in plans)
+        if self._alone or self.job_ids or self.names or not all(job_id in plain for job_id in self.ended):
+            self.job_ids, self.ended = _all([tuple(self.job_ids), tuple(self.ended)]), []
+        self.own_jobs = any(plan.own_jobs for plan in plans)
+        """Whether workers are read for which jobs are queued that nobody else may take."""
+        self._locks = remembered.locks
+        """Whether jobs with a lock are looked for, likewise."""
+        self._control = keys.of("control")
+        self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
+
+    def statements(self) -> list[Statement]:
+        """Return the statements in the order of the locks; what is read of runs and keys needs none."""
+        found: list[Statement] = [
+            (SQL["lock_alone" if self._alone else "lock_shared"], (self._control,)),
+            (SQL["epoch"], ()),
+            *self._bounds,
+            *([(SQL["bound_lanes"], ())] if self.own_jobs else []),
+        ]
+        if self._waited:
+            found.append((SQL["lock_each"], (sorted(self._waited),)))
+        if self.ended:
+            found.append((SQL["end_jobs"], (self.ended,)))
+        if self.names:
+            found.append((SQL["lock_jobs_and_firsts"], (self.job_ids, self.names)))
+            found.append((SQL["lock_children_and_firsts"], (self.job_ids, self.names)))
+        elif self.job_ids:
+            found.append((SQL["lock_jobs"], (self.job_ids,)))
+            found.append((SQL["lock_children"], (self.job_ids,)))
+        if self.names:
+            found.append((SQL["firsts"], (self.names,)))
+        if self.job_ids or self.run_ids:
+            found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, SMALL_OUTPUT_BYTES)))
+        if self.keys:
+            found.append((SQL["keys_ahead"], (self.keys,)))
+        floors = self._remembered.floors
+        for look in self.walks:
+            if self._lanes or look.patterns is not None:
+                found.append(look.statement(self.now, floors, claimed=self.claimed))
+            else:
+                found.append(look.in_open_lane(self.now, floors, claimed=self.claimed))
+            if self._looks_for_locks(look):
+                found.append(look.with_lock(self.now))
+        return found + [heads.statement(self.now) for heads in self.behind_heads]
+
+    def _looks_for_locks(self, look: CandidateQuery) -> bool:
+        return self._locks and look.patterns is None
+
+    def epoch(self, found: Iterator[list[Row]]) -> int:
+        """Read the first answers: how often pauses, drains and the crash list were changed, and bounds.
+
+        Raises ClockMoved where the test clock shows another date, TooOld where other servers are needed.
+        """
+        next(found)
+        ((epoch, clock, needs, lanes, locks),) = next(found)
+        check_needs(int(needs))
+        if clock != self._clock:
+            raise ClockMoved(clock)
+        self._remembered.lanes, self._remembered.locks = bool(lanes), bool(locks)
+        self._remembered.read(found, self.now)
+        return int(epoch)
+
+    def bound_lanes(self, found: Iterator[list[Row]]) -> list[str]:
+        """Read the next answer: the lanes of jobs that are queued for one worker each."""
+        lanes = [lane for (lane,) in next(found)] if self.own_jobs else []
+        if self._waited:
+            next(found)
+        return lanes
+
+    def removed(self, found: Iterator[list[Row]]) -> list[Row]:
+        """Read the next answer: the jobs that were removed."""
+        return next(found) if self.ended else []
+
+    def jobs(self, found: Iterator[list[Row]]) -> list[Row]:
+        """Read the next answers: the jobs that are locked."""
+        return [*next(found), *next(found)] if self.job_ids or self.names else []
+
+    def firsts(self, found: Iterator[list[Row]]) -> dict[tuple[str, bool], int | None]:
+        """Read the next answer: the first job of each name, real and mocked."""
+        rows = next(found) if self.names else []
+        firsts = {(name, False): real for name, real, _ in rows}
+        return firsts | {(name, True): mocked for name, _, mocked in rows}
+
+    def runs(self, found: Iterator[list[Row]]) -> list[Row]:
+        """Read the next answer: runs, each with the number of its last line and its last lines."""
+        return next(found) if self.job_ids or self.run_ids else []
+
+    def used_keys(self, found: Iterator[list[Row]]) -> list[Row]:
+        """Read the next answer: what the keys were used for."""
+        return next(found) if self.keys else []
+
+    def looked(
+        self, look: CandidateQuery, found: Iterator[list[Row]]
+    ) -> tuple[list[Row], list[Row] | None, bool]:
+        """Read the next answers: what a look has found without a lock, and with one, None where not asked.
+
+        Last comes whether that is ``complete``.
+        """
+        return next(found), next(found) if self._looks_for_locks(look) else None, self.complete
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether jobs were looked for in all lanes in which anything is queued."""
+        return self._lanes or not self._remembered.lanes
+
+
+def _all(lists: Iterable[tuple[T, ...]]) -> list[T]:
+    return sorted(set(chain.from_iterable(lists)))
+
+
+# The schedules that run on all hosts, as a unit on PostgreSQL finds them.
+
+
+class AllHosts:
+    """They are read each time: another server may have written them."""
+
+    def __init__(
+        self, transaction: Transaction, look: Callable[..., list[Job]], is_paused: Callable[[str], bool]
+    ) -> None:
+        """Read with ``transaction``, or, with locks, by ``look``."""
+        self._transaction = transaction
+        self._look = look
+        self._schedules = AllHostsSchedules(is_paused)
+
+    def due(self, now: str) -> list[Job]:
+        """Return the queued ones that are due and not paused, the oldest first; locked."""
+        self._schedules.load(self._look("queued_in_lane", EVERY_LANE, now))
+        return self._schedules.due(now)
+
+    def next(self) -> str | None:
+        """Return when the next of them is due."""
+        (found,) = self._transaction.read((SQL["next_in_lane"], (EVERY_LANE,)))
+        self._schedules.load([job_from(row) for row in found])
+        return self._schedules.next
+
 
 PLAIN_KEPT_MAX = 100_000
 """Jobs that one server remembers as plain: more than it has handed out at a time, in some 10 MB."""
 
 
-class Mark(NamedTuple):
+class UnitSavepoint(NamedTuple):
     """What ``undo`` needs of each part."""
 
-    transaction: transaction.Mark
-    rows: rows.Mark
+    transaction: transaction.Savepoint
+    rows: transaction.RowsSavepoint
     job_ids: int
     run_ids: int
     ready: int
@@ -55,7 +257,13 @@ class PostgreSQLUnit:
     """The open transaction of one session; opened and ended by its engine."""
 
     def __init__(
-        self, session: Session, keys: AdvisoryKeys, session_id: str, clock: Clock, *, serial: bool = False
+        self,
+        session: DatabaseSession,
+        keys: AdvisoryKeys,
+        session_id: str,
+        clock: Clock,
+        *,
+        serial: bool = False,
     ) -> None:
         """Work over ``session`` of the server that has ``session_id``, whose date ``clock`` has.
 
@@ -64,12 +272,12 @@ class PostgreSQLUnit:
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
-        self._rows = rows.Rows()
+        self._rows = transaction.UnitRows()
         self._transaction = transaction.Transaction(session, self._differences)
         self.records = PostgreSQLRecords(self._transaction, keys)
         """The tables beside jobs."""
         self._locks = JobLocks(self._transaction, self._rows, keys)
-        self.remembered = Remembered(
+        self.remembered = CachedBounds(
             clock.monotonic, lambda: self.records.known_pauses, self.records.pause_of, whole=serial
         )
         """Where queued jobs begin, as this server knows it."""
@@ -79,8 +287,8 @@ class PostgreSQLUnit:
         )  # fmt: skip
         all_hosts = AllHosts(self._transaction, self._look, self._is_paused)
         self.due_on_all_hosts, self.next_on_all_hosts = all_hosts.due, all_hosts.next
-        self._job_ids = Numbers(self._transaction, "draw_jobs")
-        self._run_ids = Numbers(self._transaction, "draw_runs")
+        self._job_ids = IDAllocator(self._transaction, "draw_jobs")
+        self._run_ids = IDAllocator(self._transaction, "draw_runs")
         self._keys = keys
         self._firsts: dict[tuple[str, bool], int | None] = {}
         """The first job of names that the plans name, real or mocked, as long as that is known."""
@@ -93,7 +301,7 @@ class PostgreSQLUnit:
         self._may_wait = True
         """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
         self.first_due, self.due_names = self._takes.first_due, self._takes.due_names
-        self._passed_over = PassedOver(self._takes, clock)
+        self._passed_over = SkippedLocked(self._takes, clock)
         self.passed_over, self.soonest = self._passed_over.tell, self._takes.soonest
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
@@ -107,12 +315,12 @@ class PostgreSQLUnit:
 
     fault = staticmethod(fault_of)
 
-    def open(self, moment: datetime, plans: Sequence[Plan], clock: str = "") -> None:
+    def open(self, moment: datetime, plans: Sequence[AccessPlan], clock: str = "") -> None:
         """Begin at a moment: lock and read what the plans name; raises ClockMoved, see ``Opening``."""
         self.forget()
         self.moment = moment
         self._may_wait = len(plans) <= 1
-        opening = Opening(plans, stamp_ms(moment), self._keys, self._plain, self.remembered, clock)
+        opening = OpeningRound(plans, timestamp_ms(moment), self._keys, self._plain, self.remembered, clock)
         self._plain.difference_update(opening.ended)
         numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
@@ -167,9 +375,9 @@ class PostgreSQLUnit:
     def wipe_log(self) -> None:
         """Do nothing: the log is PostgreSQL's own affair, and VACUUM removes dead rows."""
 
-    def savepoint(self) -> Mark:
+    def savepoint(self) -> UnitSavepoint:
         """Begin a part that can be undone by itself; return its mark."""
-        return Mark(
+        return UnitSavepoint(
             self._transaction.savepoint(), self._rows.mark(), self._job_ids.mark(), self._run_ids.mark(),
             len(self._newly_ready), self._wake_all,
         )  # fmt: skip
@@ -180,7 +388,7 @@ class PostgreSQLUnit:
 
     def undo(self, mark: object) -> None:
         """Undo the part that began at a mark."""
-        assert isinstance(mark, Mark)
+        assert isinstance(mark, UnitSavepoint)
         self._transaction.undo(mark.transaction)
         self._rows.undo(mark.rows)
         self._job_ids.undo(mark.job_ids)
@@ -295,7 +503,7 @@ class PostgreSQLUnit:
             for job in filter(None, (before, after)):
                 self._firsts.pop(_kind_of(job), None)
         if (before is not None and before.lane) or (after is not None and after.lane):
-            let_go = self._locks.note(before, after, stamp_ms(self.moment))
+            let_go = self._locks.note(before, after, timestamp_ms(self.moment))
             if let_go or self._locks.steps_aside(before, after):
                 self._takes.forget()
             self._wake_all |= let_go
@@ -332,7 +540,7 @@ class PostgreSQLUnit:
         job_ids = iter([job_id for (job_id,) in self._transaction.read(asked)[0]])
         while some := list(islice(job_ids, SLICE)):
             self._look("jobs_by_id", some)
-            for job_id in in_turns(some):
+            for job_id in in_slices(some):
                 job = self._rows.now.get(job_id)
                 if job is not None:
                     yield job

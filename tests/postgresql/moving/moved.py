@@ -17,9 +17,9 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.moving import Database
+from bedrockjobs.store.postgresql.transfer import TransferDatabase
+from bedrockjobs.store.schema import Table, tables
 from bedrockjobs.store.sqlite import SQLiteEngine
-from bedrockjobs.store.tables import Table, tables
 from bedrockjobs.store.transfer import MOVED_TO, ROWS_PER_REPORT, MoveOptions
 from tests.conformance.engine import START, PostgreSQLQueue, SQLiteQueue
 from tests.postgresql.cluster import CLUSTER
@@ -44,9 +44,9 @@ ODD_ROWS = len(ODD_TEXTS) * 2
 """Rows of each table: each text meets several numbers."""
 
 
-def database() -> Database:
+def database() -> TransferDatabase:
     """Return where tests move queues to."""
-    return Database(CLUSTER.url, SCHEMA)
+    return TransferDatabase(CLUSTER.url, SCHEMA)
 
 
 def execute(*statements: str) -> None:

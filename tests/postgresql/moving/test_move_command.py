@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.store.postgresql import moving
-from bedrockjobs.store.postgresql.bulk import place_of
-from bedrockjobs.store.tables import tables
+from bedrockjobs.store.postgresql import transfer
+from bedrockjobs.store.postgresql.transfer import place_of
+from bedrockjobs.store.schema import tables
 from tests.postgresql.cluster import CLUSTER, free_port
 from tests.postgresql.moving import moved
 from tests.postgresql.moving.moved import (
@@ -120,7 +120,7 @@ def test_a_backup_is_one_snapshot_while_servers_go_on(
     full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = moved.content_of(full)
-    moving.to_postgresql(full, moved.database(), STRICT)
+    transfer.to_postgresql(full, moved.database(), STRICT)
     server = postgresql_queue()
     created = []
 
@@ -129,7 +129,7 @@ def test_a_backup_is_one_snapshot_while_servers_go_on(
             created.append(do(server, c.CreateJob, name="meanwhile"))
 
     moved.at_once(monkeypatch)
-    copy = moving.copy_to_file(moved.database(), tmp_path / "copy.db", overwrite=False, progress=create)
+    copy = transfer.copy_to_file(moved.database(), tmp_path / "copy.db", overwrite=False, progress=create)
     assert len(created) > 5
     assert (copy.jobs, copy.size) == (moved.ODD_ROWS, (tmp_path / "copy.db").stat().st_size)
     after = moved.content_of(tmp_path / "copy.db")
@@ -141,7 +141,7 @@ def test_a_backup_is_one_snapshot_while_servers_go_on(
 
 
 def test_the_command_makes_a_backup_of_a_url(full: Path, tmp_path: Path) -> None:
-    moving.to_postgresql(full, moved.database(), STRICT)
+    transfer.to_postgresql(full, moved.database(), STRICT)
     copy = tmp_path / "copy.db"
     database = ["--database", CLUSTER.url, "--schema", moved.SCHEMA]
     done = bedrockjobs("backup", str(copy), *database)
@@ -156,9 +156,9 @@ def test_the_command_makes_a_backup_of_a_url(full: Path, tmp_path: Path) -> None
 
 
 def test_a_damaged_job_does_not_prevent_a_backup(full: Path, tmp_path: Path) -> None:
-    moving.to_postgresql(full, moved.database(), STRICT)
+    transfer.to_postgresql(full, moved.database(), STRICT)
     damage_there(full, pytest.MonkeyPatch())
-    copy = moving.copy_to_file(moved.database(), tmp_path / "copy.db", overwrite=False, progress=None)
+    copy = transfer.copy_to_file(moved.database(), tmp_path / "copy.db", overwrite=False, progress=None)
     assert copy.jobs == moved.ODD_ROWS
 
 

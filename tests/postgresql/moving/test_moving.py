@@ -9,10 +9,9 @@ from pathlib import Path
 import psycopg
 
 from bedrockjobs import commands as c
-from bedrockjobs.store.postgresql import moving
+from bedrockjobs.store.postgresql import transfer
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.schema import VERSION
-from bedrockjobs.store.tables import Sum, tables
+from bedrockjobs.store.schema import VERSION, Sum, tables
 from bedrockjobs.store.transfer import COUNTED_ID_MAX
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.moving import moved
@@ -21,23 +20,23 @@ from tests.postgresql.moving.moved import STRICT, do, postgresql_queue, sqlite_q
 
 def test_odd_values_go_there_and_come_back(full: Path, tmp_path: Path) -> None:
     before = moved.content_of(full)
-    there = moving.to_postgresql(full, moved.database(), STRICT)
+    there = transfer.to_postgresql(full, moved.database(), STRICT)
     assert there.rows == len(tables()) * moved.ODD_ROWS
-    back = moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
+    back = transfer.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
     assert back == there
     assert moved.content_of(tmp_path / "back.db") == before
     assert (tmp_path / "back.db").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_empty_queue_goes_there_and_comes_back(path: Path, tmp_path: Path) -> None:
-    moving.to_postgresql(path, moved.database(), STRICT)
-    assert moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT) == (0, 0, 0)
+    transfer.to_postgresql(path, moved.database(), STRICT)
+    assert transfer.to_sqlite(moved.database(), tmp_path / "back.db", STRICT) == (0, 0, 0)
     assert moved.content_of(tmp_path / "back.db") == moved.content_of(path)
 
 
 def test_a_new_file_is_made_as_the_server_makes_one(path: Path, tmp_path: Path) -> None:
-    moving.to_postgresql(path, moved.database(), STRICT)
-    moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
+    transfer.to_postgresql(path, moved.database(), STRICT)
+    transfer.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
     made = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
     with closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(tmp_path / "back.db")) as new:
         assert new.execute(made).fetchall() == old.execute(made).fetchall()
@@ -49,7 +48,7 @@ def test_the_tables_there_are_as_a_server_makes_them(path: Path) -> None:
     PostgreSQLEngine(CLUSTER.url, name=moved.SCHEMA).close()
     with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
         before = connection.execute(made, (moved.SCHEMA,)).fetchall()
-        moving.to_postgresql(path, moved.database(), STRICT)
+        transfer.to_postgresql(path, moved.database(), STRICT)
         assert connection.execute(made, (moved.SCHEMA,)).fetchall() == before
     assert len(before) > 15
 
@@ -70,7 +69,7 @@ def test_workers_keep_their_runs(path: Path) -> None:
     do(before, c.CreateJob, name="mail")
     taken = do(before, c.GetJob, name="mail", worker="w", heartbeat=True)
     before.store.close()
-    moving.to_postgresql(path, moved.database(), STRICT)
+    transfer.to_postgresql(path, moved.database(), STRICT)
     after = postgresql_queue()
     do(after, c.AppendOutput, runID=taken["runID"], seq=1, lines=["sent"])
     do(after, c.FinishJob, jobID=taken["jobID"], runID=taken["runID"])
@@ -86,7 +85,7 @@ def test_what_postgresql_works_out_by_itself_is_there(path: Path) -> None:
     do(before, c.CreateJob, name="held/x")
     do(before, c.PauseJobs, name="held/*")
     before.store.close()
-    moving.to_postgresql(path, moved.database(), STRICT)
+    transfer.to_postgresql(path, moved.database(), STRICT)
     after = postgresql_queue()
     assert after.call(c.GetJob(name="held/x")).code == 404
     rows = after.store.session.run([("SELECT parental FROM jobs ORDER BY jobID", ())])[0]
@@ -103,7 +102,7 @@ def test_numbers_go_on_where_they_were(path: Path, tmp_path: Path) -> None:
     before.store.commit()
     before.store.close()
     events = moved.content_of(path)["events"]
-    moving.to_postgresql(path, moved.database(), STRICT)
+    transfer.to_postgresql(path, moved.database(), STRICT)
     there = postgresql_queue()
     assert do(there, c.CreateJob, name="a")["jobID"] == 4
     assert do(there, c.GetJob, name="a", worker="w")["runID"] == 2
@@ -111,7 +110,7 @@ def test_numbers_go_on_where_they_were(path: Path, tmp_path: Path) -> None:
     seqs = there.store.session.run([("SELECT seq FROM events ORDER BY seq", ())])[0]
     assert seqs == [(number,) for number in range(1, len(events) + 2)]
     there.store.close()
-    moving.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
+    transfer.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
     after = sqlite_queue(tmp_path / "back.db")
     assert do(after, c.CreateJob, name="a")["jobID"] == 5
     assert do(after, c.GetJob, name="a", worker="w")["runID"] == 3
@@ -122,7 +121,7 @@ def test_numbers_are_raised_behind_rows_that_lie_ahead(path: Path) -> None:
     """A jobID of another make may be huge; those are passed over, as the next one would be too large."""
     row = "INSERT INTO jobs (created, jobID, state, name, nextRun) VALUES ('', {}, 'QUEUED', 'a', '')"
     write(path, row.format(41), row.format(COUNTED_ID_MAX), row.format(2**63 - 1))
-    moving.to_postgresql(path, moved.database(), STRICT)
+    transfer.to_postgresql(path, moved.database(), STRICT)
     there = postgresql_queue()
     assert do(there, c.CreateJob, name="b")["jobID"] == 42
     there.store.close()

@@ -12,8 +12,8 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.store import transfer
-from bedrockjobs.store.faults import StoreFull
-from bedrockjobs.store.postgresql import moving
+from bedrockjobs.store.base import StoreFull
+from bedrockjobs.store.postgresql import transfer as moving
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.schema import VERSION as THERE
 from bedrockjobs.store.postgresql.session import StoreAway

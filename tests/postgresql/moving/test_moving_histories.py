@@ -14,7 +14,7 @@ from hypothesis.stateful import rule
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.postgresql import moving
+from bedrockjobs.store.postgresql import transfer
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.transfer import MoveOptions
@@ -80,10 +80,10 @@ class Histories(test_machine.Histories):
         self.moves += 1
         if self.file is None:
             self.file = self.folder / f"{self.moves}.db"
-            moving.to_sqlite(moved.database(), self.file, MoveOptions())
+            transfer.to_sqlite(moved.database(), self.file, MoveOptions())
         else:
             moved.drop()
-            moving.to_postgresql(self.file, moved.database(), MoveOptions())
+            transfer.to_postgresql(self.file, moved.database(), MoveOptions())
             self.file = None
 
     @rule(name=test_machine.NAMES, worker=st.sampled_from(["v", "w"]))

@@ -15,10 +15,11 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import EXIT_CONFIG, StartError
 from bedrockjobs.server import Server as WholeServer
 from bedrockjobs.store import transfer
-from bedrockjobs.store.lock import DatabaseLock
-from bedrockjobs.store.postgresql import moving, schema
-from bedrockjobs.store.postgresql.bulk import BulkSession
+from bedrockjobs.store.files import DatabaseLock
+from bedrockjobs.store.postgresql import schema
+from bedrockjobs.store.postgresql import transfer as moving
 from bedrockjobs.store.postgresql.session import StoreAway
+from bedrockjobs.store.postgresql.transfer import BulkSession
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.transfer import TransferError
 from tests.postgresql.cluster import CLUSTER

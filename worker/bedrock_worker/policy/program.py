@@ -16,7 +16,7 @@ from bedrock_worker.policy.python_module import Function, PythonModule, load
 from bedrock_worker.policy.resource_limits import ResourceLimits
 from bedrock_worker.policy.rules import NO_RULE, Refused, Rule, Rules
 from bedrock_worker.policy.rules_file import read_rules
-from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.job import TakenJob
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import glob
 
@@ -81,7 +81,7 @@ class ProgramSelector:
         if self._options.rules_file is not None:
             self._rules = read_rules(self._options.rules_file)
 
-    def program_for(self, job: Job) -> Program:
+    def program_for(self, job: TakenJob) -> Program:
         """Return the program of a job.
 
         Raises Refused if there never will be one, and ValueError if something is missing here, such as a
@@ -99,7 +99,7 @@ class ProgramSelector:
             return Program(self._options.argv, cwd=self._options.cwd)
         raise Refused(NO_COMMAND if self._rules is None else NO_RULE)
 
-    def _own(self, job: Job) -> Sequence[str] | None:
+    def _own(self, job: TakenJob) -> Sequence[str] | None:
         """Return the command that a job brings, or None; raises Refused."""
         reply, options = job.reply, self._options
         if reply.cmd is not None:
@@ -114,7 +114,7 @@ class ProgramSelector:
         return None
 
     @staticmethod
-    def _check(job: Job, kind: str, patterns: Sequence[str], option: str) -> None:
+    def _check(job: TakenJob, kind: str, patterns: Sequence[str], option: str) -> None:
         if not any(glob(job.reply.name, pattern) for pattern in patterns):
             raise Refused(
                 f"{kind}: expected a name that {option} of this worker allows, got {job.reply.name}"
@@ -133,7 +133,7 @@ class ProgramSelector:
             )
         return found
 
-    def _fill(self, rule: Rule, job: Job) -> Program:
+    def _fill(self, rule: Rule, job: TakenJob) -> Program:
         secrets = rule.read_secrets()
         return Program(
             rule.fill(jsontext.members(job.text)["data"]),

@@ -23,7 +23,7 @@ from bedrock_worker.arguments import Arguments
 from bedrock_worker.enqueuing import Options
 from bedrock_worker.functions import Declared, declared_in, look_in
 from bedrock_worker.policy.importing import import_into_worker
-from bedrockjobs.base import duration
+from bedrockjobs.base import clock
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.glob import glob, is_plain
@@ -200,9 +200,9 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 def _seconds(value: Any) -> float | None:
     if value is None:
         return None
-    found = duration.seconds_of(value) if isinstance(value, str) else value
+    found = clock.seconds_of(value) if isinstance(value, str) else value
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < float("inf"):
-        raise ValueError(f"timeout: expected {duration.WORDS}, more than 0")
+        raise ValueError(f"timeout: expected {clock.WORDS}, more than 0")
     return float(found)
 
 

@@ -15,9 +15,9 @@ from pydantic_core import PydanticCustomError
 
 from bedrock_worker.policy.resource_limits import LIMITS, NICE_MAX, ResourceLimits
 from bedrock_worker.policy.rules import PLACEHOLDER, Rule, Rules, Secret
-from bedrockjobs.base import duration
+from bedrockjobs.base import clock
 from bedrockjobs.base.config import ARGV_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX
-from bedrockjobs.base.json_limits import toml_document
+from bedrockjobs.base.jsontext import toml_document
 
 FILE_BYTES_MAX = 1024 * 1024
 """Max size of a rules file: a thousand times the largest sensible one."""
@@ -102,9 +102,9 @@ def _expected(words: str) -> PydanticCustomError:
 
 
 def _seconds(value: Any) -> float:
-    found = duration.seconds_of(value) if isinstance(value, str) else value
+    found = clock.seconds_of(value) if isinstance(value, str) else value
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < float("inf"):
-        raise _expected(f"{duration.WORDS}, more than 0")
+        raise _expected(f"{clock.WORDS}, more than 0")
     return float(found)
 
 

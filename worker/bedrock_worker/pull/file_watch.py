@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-Mark = tuple[int, int, int]
+FileState = tuple[int, int, int]
 """Inode, size and ctime in ns: a cheap sign that a file may have changed."""
 
 
 class FileWatch:
     """Detects changed content; touching a file or copying the same content is no change."""
 
-    def __init__(self, mark: Callable[[], Mark | None], digest: Callable[[], bytes | None]) -> None:
+    def __init__(self, mark: Callable[[], FileState | None], digest: Callable[[], bytes | None]) -> None:
         """Create a watch from two functions that return None for a missing file.
 
         ``digest`` is called only if ``mark`` changed.
@@ -38,7 +38,7 @@ class FileWatch:
         return self._changed
 
 
-def mark_of(path: Path) -> Mark | None:
+def mark_of(path: Path) -> FileState | None:
     """Return a file's mark, or None if there is no file."""
     try:
         found = path.stat()

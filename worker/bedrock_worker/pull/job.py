@@ -11,7 +11,7 @@ from bedrockjobs.commands import JobReply
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class TakenJob:
     """One job that was taken, and its run."""
 
     text: str
@@ -29,12 +29,12 @@ class Job:
         return self.reply.run_id
 
 
-def jobs_of(body: bytes) -> list[Job]:
+def jobs_of(body: bytes) -> list[TakenJob]:
     """Return the jobs in a reply to GetJobs; raises ValueError."""
     return _jobs_in(body, None, "GetJobs")
 
 
-def jobs_after(body: bytes) -> list[Job]:
+def jobs_after(body: bytes) -> list[TakenJob]:
     """Return the jobs in a reply with ``thenGet`` to several ends; raises ValueError.
 
     An older server sends none.
@@ -42,7 +42,7 @@ def jobs_after(body: bytes) -> list[Job]:
     return _jobs_in(body, "[]", "thenGet")
 
 
-def job_after(body: bytes) -> Job | None:
+def job_after(body: bytes) -> TakenJob | None:
     """Return the job in a reply with ``thenGet``, or None; raises ValueError.
 
     An older server sends no body.
@@ -54,7 +54,7 @@ def job_after(body: bytes) -> Job | None:
         raise ValueError(f"not an answer to thenGet: {error}") from error
 
 
-def _jobs_in(body: bytes, missing: str | None, asked: str) -> list[Job]:
+def _jobs_in(body: bytes, missing: str | None, asked: str) -> list[TakenJob]:
     try:
         members = jsontext.members(body.decode())
         text = members["jobs"] if missing is None else members.get("jobs", missing)
@@ -63,7 +63,9 @@ def _jobs_in(body: bytes, missing: str | None, asked: str) -> list[Job]:
         raise ValueError(f"not an answer to {asked}: {error}") from error
 
 
-def _job_of(text: str) -> Job:
+def _job_of(text: str) -> TakenJob:
     """Return a job; the run token is removed from its text, as the command gets it in a variable."""
     reply = JobReply.model_validate_json(text)
-    return Job(text if reply.run_token is None else jsontext.with_members(text, {"runToken": None}), reply)
+    return TakenJob(
+        text if reply.run_token is None else jsontext.with_members(text, {"runToken": None}), reply
+    )

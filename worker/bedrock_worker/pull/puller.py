@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from bedrock_worker.options import Options
-from bedrock_worker.pull.job import Job, jobs_of
+from bedrock_worker.pull.job import TakenJob, jobs_of
 from bedrock_worker.pull.server_status import ServerStatus
 from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.client import AsyncClient, backoff_s
@@ -34,7 +34,7 @@ class Puller:
         self.failures = 0
         """Requests in a row without a usable answer."""
 
-    async def pull(self, free: int) -> list[Job]:
+    async def pull(self, free: int) -> list[TakenJob]:
         """Request jobs; without jobs or an answer, return an empty list after a suitable pause."""
         loop = asyncio.get_running_loop()
         asked_at = loop.time()

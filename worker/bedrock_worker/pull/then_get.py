@@ -10,12 +10,12 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from bedrock_worker.options import Options
-from bedrock_worker.pull.job import Job, job_after
+from bedrock_worker.pull.job import TakenJob, job_after
 from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX
 from bedrockjobs.base.glob import is_plain
-from bedrockjobs.commands.jobs import Ending
+from bedrockjobs.commands.jobs import RunEnd
 
-E = TypeVar("E", bound=Ending)
+E = TypeVar("E", bound=RunEnd)
 
 
 class ThenGet:
@@ -28,7 +28,7 @@ class ThenGet:
         self._options, self._names, self._wanted = options, names, wanted
         self.asking = False
         """True while an answer with a job may be in flight."""
-        self.job: Job | None = None
+        self.job: TakenJob | None = None
         """The fetched job."""
 
     @property

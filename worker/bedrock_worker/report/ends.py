@@ -40,7 +40,7 @@ class _End:
     """True once the server has accepted it; False if it has to be sent by itself."""
 
 
-class Ends:
+class CompletionBatcher:
     """Batches the ends of one worker's runs."""
 
     def __init__(self, client: AsyncClient) -> None:

@@ -44,7 +44,7 @@ class Kept:
     report: Report
 
 
-class KeptReports:
+class Outbox:
     """Saved reports of this worker, and of earlier workers with at least one server in common."""
 
     def __init__(self, folder: Path | None, worker: str, servers: Sequence[object]) -> None:

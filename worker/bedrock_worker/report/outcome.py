@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.job import TakenJob
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX
-from bedrockjobs.base.failure_text import shortened
+from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 
 FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 75, 100, 101, 102, 103
@@ -78,7 +78,7 @@ class CompletedCommand:
         return shortened("\n".join([self.words, *self.tail]))
 
 
-def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None) -> Report:
+def report_of(job: TakenJob, ended: CompletedCommand, result_file: str | Path | None) -> Report:
     """Return the report of a command; without a ``result_file`` there is no result."""
     if ended.timed_out_s is not None or (ended.status == TIMED_OUT and job.reply.url is not None):
         return _failed(job, ended, ended.error, timed_out=True)
@@ -116,7 +116,7 @@ def report_of(job: Job, ended: CompletedCommand, result_file: str | Path | None)
     return _failed(job, ended, ended.error, result)
 
 
-def try_again(job: Job, data: str | None = None, exit_code: int | None = None) -> RetryJob:
+def try_again(job: TakenJob, data: str | None = None, exit_code: int | None = None) -> RetryJob:
     """Return the report that requeues a job after its ``backoff``, whatever its repeat."""
     delay = TRY_AGAIN_S if job.reply.backoff is None else min(job.reply.backoff, DELAY_S_MAX)
     return RetryJob(
@@ -134,17 +134,17 @@ def failure_of(path: str | Path) -> str | None:
     return f"{error}\n{text}" if text else error
 
 
-def hand_back(job: Job) -> RetryJob:
+def hand_back(job: TakenJob) -> RetryJob:
     """Return the report that returns a job as if it had not been taken."""
     return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
 
 
-def refused(job: Job, error: Exception) -> FailJob:
+def refused(job: TakenJob, error: Exception) -> FailJob:
     """Return the report of a job that this worker never runs."""
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(str(error)), final=True)
 
 
-def could_not_start(job: Job, error: str) -> FailJob:
+def could_not_start(job: TakenJob, error: str) -> FailJob:
     """Return the report of a job whose command does not exist or cannot be given its input."""
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(error))
 
@@ -199,7 +199,7 @@ def _delay_of(result: str | None, status: int) -> int | None:
 
 
 def _failed(
-    job: Job, ended: CompletedCommand, error: str, data: str | None = None, *, timed_out: bool = False
+    job: TakenJob, ended: CompletedCommand, error: str, data: str | None = None, *, timed_out: bool = False
 ) -> FailJob:
     how = {"timed_out": True} if timed_out else {"final": True} if ended.status == FAIL_FOR_GOOD else {}
     return FailJob(

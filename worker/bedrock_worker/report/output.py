@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from bedrock_worker.log import event, printable
-from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
 from bedrock_worker.report.line_splitter import CUT
 from bedrockjobs.base import jsontext
@@ -206,7 +206,7 @@ def _write_all(file: io.FileIO, data: bytes) -> None:
 class LiveOutput:
     """Sends the output and the progress of one run."""
 
-    def __init__(self, client: AsyncClient, server: ServerStatus, job: Job) -> None:
+    def __init__(self, client: AsyncClient, server: ServerStatus, job: TakenJob) -> None:
         """Prepare to send through a client; a job without a run has nowhere to send to."""
         self._client, self._server, self._job = client, server, job
         self._wants_lines = self._wants_progress = job.run_id is not None

@@ -20,8 +20,8 @@ from bedrock_worker.pull.server_status import (
     send_until_answered,
 )
 from bedrock_worker.pull.then_get import ThenGet
-from bedrock_worker.report.ends import Ends
-from bedrock_worker.report.kept import Kept, KeptReports
+from bedrock_worker.report.ends import CompletionBatcher
+from bedrock_worker.report.kept import Kept, Outbox
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base.config import ERROR_CHARS_MAX
 from bedrockjobs.base.errors import CommandError, Forbidden, NotFound, WrongState
@@ -45,10 +45,10 @@ class StillFailing(Exception):
 class Reporter:
     """Delivers reports."""
 
-    def __init__(self, client: AsyncClient, server: ServerStatus, kept: KeptReports) -> None:
+    def __init__(self, client: AsyncClient, server: ServerStatus, kept: Outbox) -> None:
         """Report through a client, and save what is not accepted at once."""
         self._client, self._server, self._kept = client, server, kept
-        self._ends = Ends(client)
+        self._ends = CompletionBatcher(client)
 
     def close(self) -> None:
         """Stop sending."""

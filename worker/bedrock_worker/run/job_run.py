@@ -18,7 +18,7 @@ from bedrock_worker.log import LOG, event, printable
 from bedrock_worker.options import Options
 from bedrock_worker.policy.program import Program, ProgramSelector
 from bedrock_worker.policy.rules import Refused
-from bedrock_worker.pull.job import Job
+from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.report import outcome
 from bedrock_worker.run.guard import DATA_FILE
 from bedrock_worker.run.kernel import NEVER
@@ -30,7 +30,7 @@ from bedrock_worker.run.run_function import ERROR_FILE
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import GRACE_S_DEFAULT
-from bedrockjobs.base.wire import stamp_ms
+from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.client import RUN_TOKEN_VARIABLE
 from bedrockjobs.commands import FailJob, RetryJob
 
@@ -58,7 +58,7 @@ class JobRun:
 
     def __init__(
         self,
-        job: Job,
+        job: TakenJob,
         options: Options,
         selector: ProgramSelector,
         *,
@@ -338,7 +338,7 @@ class JobRun:
         if reply.traceparent is not None:
             own["TRACEPARENT"] = reply.traceparent
         if term_s is not None:
-            own["BEDROCK_DEADLINE"] = stamp_ms(SystemClock().now() + timedelta(seconds=term_s))
+            own["BEDROCK_DEADLINE"] = timestamp_ms(SystemClock().now() + timedelta(seconds=term_s))
         return own
 
     def _handle_line(self, stream: str, line: str) -> None:

@@ -1,0 +1,283 @@
+"""A server among others that share its database: who is there, and hints of what is new.
+
+What goes wrong on the line to them keeps nobody waiting: the exchange is tried again a second later, and what
+went unheard is found by looking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from bedrockjobs.base.wire import moment_of
+from bedrockjobs.engine.events import (
+    EVENTS,
+    EventLogged,
+    LeftReady,
+    Notifier,
+    OutputChanged,
+    RunEnded,
+    RunForgotten,
+    RunStopped,
+    TokensChanged,
+    output_topic,
+)
+from bedrockjobs.engine.workers import SharedWorkers
+from bedrockjobs.store.base import StoreError
+from bedrockjobs.store.peers import PeerLink
+
+log = logging.getLogger(__name__)
+
+EXCHANGE_EVERY_S = 1.0
+"""Time between two exchanges of servers about who is there; a stop of a run is heard of sooner, by a hint."""
+
+HINTS_GATHERED_S = 0.002
+"""Time in which hints to other servers are gathered: one each for many commits costs more than it brings."""
+
+LEAVE_S_MAX = 1.5
+"""Seconds in which a stopping server tells the others what is left to tell; it takes milliseconds."""
+
+HINT_CHARS_MAX = 7_900
+"""Length of a hint, which is ASCII: PostgreSQL passes on less than 8,000 bytes. What is longer becomes an
+empty one: anything may be new."""
+
+Due = Mapping[str, str] | None
+"""Names with the nextRun of a job that was left queued; None: any job may be due."""
+
+
+class ClusterMember:
+    """The life of one server among the others."""
+
+    def __init__(
+        self,
+        neighbours: PeerLink,
+        workers: SharedWorkers,
+        notifier: Notifier,
+        heard: Callable[[Due], object],
+        look: Callable[[], object],
+    ) -> None:
+        """Speak over ``neighbours``; tell ``workers`` and ``notifier`` what is new, ``heard`` what is due.
+
+        ``look`` is called where another server moved the test clock, or changed who may do what.
+        """
+        self._neighbours = neighbours
+        self._workers = workers
+        self._notifier = notifier
+        self._heard, self._look = heard, look
+        self._pulse: asyncio.Task[None] | None = None
+        self._soon = asyncio.Event()
+        self._exchanged: asyncio.Future[None] | None = None
+        self._hinting: asyncio.Task[None] | None = None
+        self._due: dict[str, str] = {}
+        self._anybody = self._events = self._runs = self._clock = self._access = False
+        self._output: set[int] = set()
+        self._left = False
+        neighbours.on_hint = self._hear
+        workers.exchange_soon = self._soon.set
+        workers.learn = self._learn
+
+    async def open(self, name: str, version: str) -> None:
+        """Join the others; raises NameTaken or StoreError."""
+        await self._neighbours.open(version)
+        await self._exchange()
+        self._workers.joined(name)
+        self._pulse = asyncio.ensure_future(self._live())
+
+    def serves_at(self, address: str) -> None:
+        """Tell the others where this server listens."""
+        self._neighbours.address, self._neighbours.state = address, "serving"
+        self._soon.set()
+
+    async def leave(self) -> None:
+        """Tell the others what is left to tell; that the server is gone is told by its last transaction."""
+        if self._left:
+            return
+        self._left = True
+        self._neighbours.state = "stopping"
+        self._soon.set()
+        telling = asyncio.ensure_future(self._tell_the_last())
+        if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:
+            log.warning("the other servers could not be told that this one stops")
+        await self._neighbours.close()
+        if self._exchanged is not None and not self._exchanged.done():
+            self._exchanged.set_result(None)
+
+    async def _tell_the_last(self) -> None:
+        for task in (self._pulse, self._hinting):
+            if task is not None:
+                await task
+        await self._tried()
+
+    # --- exchanges ---------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        while not self._left:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EXCHANGE_EVERY_S):
+                    await self._soon.wait()
+            self._soon.clear()
+            waiting, self._exchanged = self._exchanged, None
+            done = await self._tried()
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+            if not (done or self._left):
+                self._heard(None)  # nobody knows what goes unheard
+                await asyncio.sleep(EXCHANGE_EVERY_S)
+
+    async def _tried(self) -> bool:
+        """Do an exchange; return whether that could be done."""
+        try:
+            await self._exchange()
+        except StoreError as error:
+            log.warning("the other servers cannot be reached: %s", error)
+            return False
+        except Exception:  # whatever it is, this server must not count as gone for it
+            log.exception("an exchange with the other servers failed")
+            return False
+        return True
+
+    async def _exchange(self) -> None:
+        told = self._workers.to_tell()
+        try:
+            heard = await self._neighbours.exchange(told)
+        except Exception:
+            self._workers.tell_again(told)
+            raise
+        known = {server.name for server in self._workers.servers}
+        self._workers.hear(heard)
+        if heard.lost:
+            self._heard(None)  # it may have ended before it told what it left
+        if {server.name for server in heard.servers} - known:
+            self._left_ready(LeftReady([], anybody=True))  # nobody told it anything until now
+
+    async def _learn(self) -> None:
+        """Wait for an exchange that begins after now."""
+        if self._left:
+            return
+        if self._exchanged is None:
+            self._exchanged = asyncio.get_running_loop().create_future()
+        self._soon.set()
+        await asyncio.shield(self._exchanged)
+
+    async def move_clock(self, moment: str) -> str:
+        """Move the test clock of all servers, never back; return what it shows. Raises StoreError."""
+        shown = await self._neighbours.move_clock(moment)
+        self._tell(clock=True)
+        return shown
+
+    # --- hints to others ---------------------------------------------------------------------------------
+
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what it tells the others of each event that it hears of."""
+        return {
+            LeftReady: self._left_ready,
+            EventLogged: lambda _: self._tell(events=True),
+            OutputChanged: self._output_changed,
+            RunEnded: self._run_over,
+            RunForgotten: self._run_over,
+            RunStopped: lambda _: self._tell(runs=True),
+            TokensChanged: self._access_changed,
+        }
+
+    def _left_ready(self, event: LeftReady) -> None:
+        if event.jobs or event.anybody:
+            for name, next_run in event.jobs:
+                self._due[name] = min(next_run, self._due.get(name, next_run))
+            self._anybody = self._anybody or event.anybody
+            self._tell()
+
+    def _output_changed(self, event: OutputChanged) -> None:
+        self._output.add(event.run_id)
+        self._tell()
+
+    def _run_over(self, event: RunEnded | RunForgotten) -> None:
+        self._output.add(event.run_id)
+        self._tell(runs=True)
+
+    def _access_changed(self, event: TokensChanged) -> None:
+        if not event.elsewhere:
+            self._tell(access=True)
+
+    def _tell(
+        self, *, events: bool = False, runs: bool = False, clock: bool = False, access: bool = False
+    ) -> None:
+        """Give a hint soon, unless there is nobody to be given it."""
+        if self._left or len(self._workers.servers) <= 1:
+            self._due, self._anybody, self._output = {}, False, set()
+            return
+        self._events = self._events or events
+        self._runs = self._runs or runs
+        self._clock = self._clock or clock
+        self._access = self._access or access
+        if self._hinting is None or self._hinting.done():
+            self._hinting = asyncio.ensure_future(self._hint())
+
+    async def _hint(self) -> None:
+        while (
+            self._due or self._anybody or self._events or self._runs or self._clock or self._access
+            or self._output
+        ):  # fmt: skip
+            await asyncio.sleep(HINTS_GATHERED_S)
+            text = self._text()
+            try:
+                await self._neighbours.hint(text)
+            except StoreError as error:
+                log.warning("a hint to the other servers was lost: %s", error)
+
+    def _text(self) -> str:
+        """Return what is to be told, and remember it no more."""
+        due, output = None if self._anybody else self._due, sorted(self._output)
+        flags = {
+            "events": self._events, "runs": self._runs, "clock": self._clock, "access": self._access,
+        }  # fmt: skip
+        found = {"due": due, "output": output, **flags}
+        self._due, self._output = {}, set()
+        self._anybody = self._events = self._runs = self._clock = self._access = False
+        text = json.dumps({key: value for key, value in found.items() if value or value is None})
+        return text if len(text) <= HINT_CHARS_MAX else ""
+
+    # --- hints of others ---------------------------------------------------------------------------------
+
+    def _hear(self, text: str) -> None:
+        """Look where another server says that something is new; an empty hint says: anywhere.
+
+        Any role of the database may send hints, so one that makes no sense counts as an empty one.
+        """
+        hint = _hint_in(text)
+        if hint is None:
+            self._heard(None)
+            self._notifier.notify_all()
+            self._soon.set()
+            self._look()
+            return
+        if "due" in hint:
+            self._heard(hint["due"])
+        for run_id in hint.get("output", ()):
+            self._notifier.notify(output_topic(run_id))
+        if hint.get("events"):
+            self._notifier.notify(EVENTS)
+        if hint.get("runs"):
+            self._soon.set()
+        if hint.get("clock") or hint.get("access"):
+            self._look()
+
+
+def _hint_in(text: str) -> dict[str, Any] | None:
+    """Return the hint that a text stands for; None for an empty text, and for one that is no hint."""
+    try:
+        hint = json.loads(text) if text else None
+        if not isinstance(hint, dict):
+            return None
+        due = hint.get("due")
+        if due is not None:
+            for next_run in due.values():
+                moment_of(next_run)
+        if not all(type(run_id) is int for run_id in hint.get("output", ())):
+            return None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return hint

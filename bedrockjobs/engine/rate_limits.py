@@ -1,0 +1,129 @@
+"""Whether a job may be created: the limits by name pattern, as this server counts them.
+
+What is in the queue is counted when it may matter, not followed: a count gives room for so many creates, and
+the next one is done when these are used up. So jobs that end cost nothing, and creates next to nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.errors import TooMany
+from bedrockjobs.base.glob import glob
+from bedrockjobs.base.wire import timestamp
+from bedrockjobs.job.limits import Limit
+
+log = logging.getLogger(__name__)
+
+COUNTING_SHARE = 20
+"""A queue that is full is not counted again before 20 times as long as the count took: 5 % of the time."""
+
+ROOM_S = 5.0
+"""Time that a count is trusted: jobs that are tried again are queued too, and nobody asks here for them."""
+
+SHARED_ROOM = 10
+"""Servers of one database each take a tenth of the limit at the most from one count: others create too."""
+
+TOLD_EVERY_S = 60.0
+"""Time between two events of one limit that is reached."""
+
+
+class Counting(Protocol):
+    """What counts the queue."""
+
+    def count_queued(self, pattern: str, most: int) -> int:
+        """Return how many jobs are queued whose names match, ``most`` if they are as many or more."""
+        ...
+
+
+@dataclass(slots=True)
+class RateLimit:
+    """What is known of one limit."""
+
+    limit: Limit
+    tokens: float
+    filled_at: float
+    room: int = 0
+    counted_at: float = float("-inf")
+    full_until: float = float("-inf")
+    refused: int = 0
+    last_refused: str = ""
+    told_at: float = float("-inf")
+    news: int = 0
+    """Refusals that no event has told yet."""
+
+
+class RateLimiter:
+    """The limits of one server; other servers of the database have their own."""
+
+    def __init__(self, clock: Clock, *, shared: bool) -> None:
+        """Count by ``clock``; ``shared`` says whether other servers create jobs in the same queue."""
+        self._clock = clock
+        self._shared = shared
+        self._gates: dict[str, RateLimit] = {}
+
+    def gate(self, limit: Limit) -> RateLimit:
+        """Return what is known of a limit; one that was changed begins anew."""
+        gate = self._gates.get(limit.pattern)
+        if gate is None or gate.limit != limit:
+            gate = RateLimit(limit, float(limit.per_second), self._clock.monotonic())
+            self._gates[limit.pattern] = gate
+        return gate
+
+    def remove(self, pattern: str) -> None:
+        """Forget a limit."""
+        self._gates.pop(pattern, None)
+
+    def admit(self, name: str, limits: tuple[Limit, ...], counting: Counting) -> None:
+        """Let one job be created; raises TooMany, which names the limit that it would break."""
+        gates = [self.gate(limit) for limit in limits if glob(name, limit.pattern)]
+        now = self._clock.monotonic()
+        for gate in gates:
+            limit = gate.limit
+            if limit.per_second:
+                gate.tokens = min(limit.per_second, gate.tokens + (now - gate.filled_at) * limit.per_second)
+                gate.filled_at = now
+                if gate.tokens < 1:
+                    self._refuse(gate, f"{limit.per_second} created a second")
+            if limit.queued and not self._has_room(gate, counting, now):
+                self._refuse(gate, f"{limit.queued} queued")
+        for gate in gates:
+            gate.tokens -= 1
+            gate.room -= 1
+
+    def _has_room(self, gate: RateLimit, counting: Counting, now: float) -> bool:
+        if now < gate.full_until:
+            return False
+        if gate.room <= 0 or now - gate.counted_at >= ROOM_S:
+            most = gate.limit.queued
+            gate.room = most - counting.count_queued(gate.limit.pattern, most)
+            if self._shared:
+                gate.room = min(gate.room, most // SHARED_ROOM + 1)
+            gate.counted_at = self._clock.monotonic()
+            if gate.room <= 0:
+                gate.full_until = gate.counted_at + (gate.counted_at - now) * COUNTING_SHARE
+        return gate.room > 0
+
+    def _refuse(self, gate: RateLimit, words: str) -> None:
+        gate.refused += 1
+        gate.news += 1
+        gate.last_refused = timestamp(self._clock.now())
+        raise TooMany("Too many jobs", f"name: the limit of {gate.limit.pattern} is reached: {words}")
+
+    def news(self) -> list[tuple[str, str]]:
+        """Return, once a minute each, the patterns whose limit was reached, with the words for an event."""
+        found = []
+        for pattern, gate in self._gates.items():
+            if gate.news and self._clock.monotonic() - gate.told_at >= TOLD_EVERY_S:
+                jobs = "1 job was" if gate.news == 1 else f"{gate.news:,} jobs were"
+                found.append((pattern, f"{jobs} refused: {_limit_words(gate.limit)}"))
+                gate.told_at, gate.news = self._clock.monotonic(), 0
+        return found
+
+
+def _limit_words(limit: Limit) -> str:
+    words = [f"{limit.queued:,} may be queued"] if limit.queued else []
+    return " and ".join(words + ([f"{limit.per_second:,} created a second"] if limit.per_second else []))

@@ -1,0 +1,437 @@
+"""The GetJobs that wait: who can be served by a job, who is next, and when a job becomes due for somebody.
+
+Waiters that ask for the same jobs form a group. Groups are indexed by exact names, by the beginnings of
+patterns like ``text*``, and by the fixed parts of other patterns, so that a job finds its groups without
+looking at the others. This belongs to the event loop, and knows nothing of SQL or sockets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Any, cast
+
+from bedrockjobs.base.glob import PatternSet
+from bedrockjobs.base.principal import Scope
+from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.engine.handlers.context import Context
+from bedrockjobs.job.rows import Job
+from bedrockjobs.job.take_request import Names, TakeRequest
+from bedrockjobs.store.base import AccessPlan
+from bedrockjobs.store.peers import SharedUnit
+
+HEAP_SLACK = 100
+"""Entries of a heap that may be over beyond those that count, before the heap is made anew."""
+
+WAKE_LATE_S = 0.001
+"""How much later than a job's nextRun the dispatcher wakes: timestamps are cut to milliseconds."""
+
+GroupKey = tuple[Names, bool, int | None, tuple[str, ...], Scope | None, bool, str | None]
+"""What a group asks for: names, mocked, priority, accepts, scope, whether it asks once, and the worker if it
+has jobs of its own."""
+
+
+class Waiter:
+    """One GetJob that waits."""
+
+    __slots__ = ("deadline", "group", "once", "request", "seq", "submission")
+
+    def __init__(
+        self, submission: Any, request: TakeRequest, seq: int, deadline: float, *, once: bool = False
+    ) -> None:
+        """Wait for ``request`` until ``deadline`` (monotonic seconds); ``seq`` orders waiters by age.
+
+        One that asks ``once`` waits only until it is known whether there is a job.
+        """
+        self.submission = submission
+        self.request = request
+        self.seq = seq
+        self.deadline = deadline
+        self.once = once
+        self.group: WaiterGroup | None = None
+
+
+class WaiterGroup:
+    """Waiters that ask for the same jobs, the oldest first."""
+
+    __slots__ = ("due", "held", "key", "once", "request", "waiters")
+
+    def __init__(self, key: GroupKey, request: TakeRequest, *, held: bool, once: bool) -> None:
+        """Begin without waiters; those of a group that is ``held`` are not served."""
+        self.key = key
+        self.request = request
+        self.held = held
+        self.once = once
+        self.waiters: dict[int, Waiter] = {}
+        self.due: str | None = None
+        """A timestamp before which no job becomes due for the group; None: none is queued."""
+
+    def oldest(self) -> Waiter:
+        """Return the waiter that is served first."""
+        return next(iter(self.waiters.values()))
+
+
+def oldest_of(groups: Sequence[WaiterGroup]) -> Waiter:
+    """Return who has waited longest in some groups; nearly always there is one."""
+    if len(groups) == 1:
+        return groups[0].oldest()
+    return min([group.oldest() for group in groups], key=lambda waiter: waiter.seq)
+
+
+class Waiting:
+    """All waiters."""
+
+    def __init__(self) -> None:
+        """Begin without waiters."""
+        self._groups: dict[GroupKey, WaiterGroup] = {}
+        self._held: frozenset[str] = frozenset()
+        self._alone: frozenset[str] = frozenset()
+        self._by_name: defaultdict[str, list[WaiterGroup]] = defaultdict(list)
+        self._by_prefix: defaultdict[int, defaultdict[str, list[WaiterGroup]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self._by_glob: PatternSet[WaiterGroup] = PatternSet()
+        self._last_name: str | None = None
+        self._last_found: list[WaiterGroup] = []
+        """What was found for the name that was looked up last: a create asks twice."""
+        self._searching: dict[Names, dict[WaiterGroup, None]] = {}
+        """Groups that are asked again when the store has found the jobs of their names."""
+        self._due: list[tuple[str, int, WaiterGroup]] = []
+        self._deadlines: list[tuple[float, int, Waiter]] = []
+        self._tie = 0
+        self._polled = self._polled_names = 0  # how many had their turn of patterns and of names
+        self.count = 0
+        """How many wait."""
+        self._waits_of: Counter[str] = Counter()
+        self._changes: list[tuple[Waiter, bool]] = []
+        """Who began to wait (True) or was served since the last commit, so that it can be undone."""
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return self.count
+
+    # --- InMemory: see store.base ------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """Return how many changes there were since the last commit."""
+        return len(self._changes)
+
+    def undo(self, mark: int) -> None:
+        """Let those wait again who were served since the mark, and those no longer who began to wait."""
+        again: dict[int, Waiter] = {}
+        for waiter, began in reversed(self._changes[mark:]):
+            if began:
+                again.pop(waiter.seq, None)
+                self._take_out(waiter)
+                waiter.submission.waiter = None
+            else:
+                again[waiter.seq] = waiter
+        del self._changes[mark:]
+        self._put_back(list(again.values()))
+
+    def forget(self) -> None:
+        """Undo all that happened since the last commit: who waits stands in no table."""
+        self.undo(0)
+
+    def committed(self) -> int:
+        """Keep what happened since the last commit; return how many began to wait."""
+        if not self._changes:
+            return 0
+        began = sum(began for _, began in self._changes)
+        self._changes = []
+        return began
+
+    # --- who waits ---------------------------------------------------------------------------------------
+
+    def add(self, waiter: Waiter, unindexed_max: float = inf) -> WaiterGroup | None:
+        """Let a waiter wait; return its group, which may need a new ``due``.
+
+        Returns None, and does not let it wait, if more than ``unindexed_max`` patterns would have to be
+        compared with every job.
+        """
+        before = self._by_glob.unindexed
+        group = self._put_in(waiter)
+        if before < self._by_glob.unindexed > unindexed_max:
+            self._take_out(waiter)
+            return None
+        self._changes.append((waiter, True))
+        return group
+
+    def _put_in(self, waiter: Waiter) -> WaiterGroup:
+        request = waiter.request
+        held, key = request.worker in self._held, self._key(waiter)
+        group = self._groups.get(key)
+        if group is None:
+            shared = request if request.worker == key[-1] else replace(request, worker=None)
+            group = self._groups[key] = WaiterGroup(key, shared, held=held, once=waiter.once)
+            self._file(group)
+        group.waiters[waiter.seq] = waiter
+        waiter.group = group
+        self.count += 1
+        if request.worker is not None:
+            self._waits_of[request.worker] += 1
+        heappush(self._deadlines, (waiter.deadline, waiter.seq, waiter))
+        return group
+
+    def _key(self, waiter: Waiter) -> GroupKey:
+        request = waiter.request
+        alone = request.worker in self._held or request.worker in self._alone
+        worker = request.worker if alone else None
+        return (
+            request.names, request.mocked, request.priority, request.accepts, request.scope, waiter.once,
+            worker,
+        )  # fmt: skip
+
+    def waits_of(self, worker: str) -> int:
+        """Return how many waits a worker has."""
+        return self._waits_of[worker]
+
+    def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
+        """Serve no worker that is ``held`` from now on; one that is ``alone`` has jobs of its own queued."""
+        if held is self._held and alone is self._alone:
+            return
+        changed = (self._held ^ held) | (self._alone ^ alone)
+        if not changed:
+            self._held, self._alone = held, alone
+            return
+        moved = [waiter for waiter in self.everyone() if waiter.request.worker in changed]
+        for waiter in moved:
+            self._take_out(waiter)
+        self._held, self._alone = held, alone
+        self._put_back(moved)
+
+    def _put_back(self, waiters: list[Waiter]) -> None:
+        """Let waiters that were taken out wait again, at their old places."""
+        for group in {id(group): group for group in map(self._put_in, waiters)}.values():
+            group.waiters = dict(sorted(group.waiters.items()))
+            self.note_due(group, "")
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Take a waiter out; return False if it did not wait any more."""
+        if not self._take_out(waiter):
+            return False
+        self._changes.append((waiter, False))
+        self._compact()
+        return True
+
+    def _compact(self) -> None:
+        """Drop what is over from the heaps, once that is most of them: each would be kept until its time."""
+        if len(self._deadlines) > 2 * self.count + HEAP_SLACK:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].group is not None]
+            heapify(self._deadlines)
+        if len(self._due) > 2 * len(self._groups) + HEAP_SLACK:
+            self._due = [entry for entry in self._due if entry[2].due == entry[0] and entry[2].waiters]
+            heapify(self._due)
+
+    def _take_out(self, waiter: Waiter) -> bool:
+        group, waiter.group = waiter.group, None
+        if group is None:
+            return False
+        del group.waiters[waiter.seq]
+        self.count -= 1
+        worker = waiter.request.worker
+        if worker is not None:
+            self._waits_of[worker] -= 1
+            if not self._waits_of[worker]:
+                del self._waits_of[worker]
+        if not group.waiters:
+            del self._groups[group.key]
+            self._unfile(group)
+            self._end_search(group)
+            group.due = None
+        return True
+
+    def _file(self, group: WaiterGroup) -> None:
+        """Let jobs find a group by their names, unless it is held or asks once."""
+        if group.held or group.once:
+            return
+        self._last_name = None
+        names = group.request.names
+        for name in names.exact:
+            self._by_name[name].append(group)
+        for prefix in names.prefixes:
+            self._by_prefix[len(prefix)][prefix].append(group)
+        for pattern in names.globs:
+            self._by_glob.add(pattern, group)
+
+    def _unfile(self, group: WaiterGroup) -> None:
+        if group.held or group.once:
+            return
+        self._last_name = None
+        names = group.request.names
+        for name in names.exact:
+            self._by_name[name].remove(group)
+            if not self._by_name[name]:
+                del self._by_name[name]
+        for prefix in names.prefixes:
+            files = self._by_prefix[len(prefix)]
+            files[prefix].remove(group)
+            if not files[prefix]:
+                del files[prefix]
+            if not files:
+                del self._by_prefix[len(prefix)]
+        for pattern in names.globs:
+            self._by_glob.discard(pattern, group)
+
+    # --- searches ----------------------------------------------------------------------------------------
+
+    def begin_search(self, group: WaiterGroup) -> None:
+        """Serve a group nothing until the store has found the jobs of its names."""
+        self._searching.setdefault(group.request.names, {})[group] = None
+        group.due = ""
+
+    def searched(self) -> Collection[Names]:
+        """Return the names that the store is to search for."""
+        return self._searching.keys()
+
+    def end_search(self, names: Names) -> None:
+        """Note that groups can be asked again."""
+        for group in self._searching.pop(names, ()):
+            group.due = None
+            self.note_due(group, "")
+
+    def _end_search(self, group: WaiterGroup) -> None:
+        groups = self._searching.get(group.request.names)
+        if groups is not None and group in groups:
+            del groups[group]
+            if not groups:
+                del self._searching[group.request.names]
+
+    def groups_for(self, row: Job) -> list[WaiterGroup]:
+        """Return the groups that a job would serve."""
+        return [group for group in self._groups_at(row.name) if group.request.fits(row)]
+
+    def first_for(self, job: Job, now: str) -> Waiter | None:
+        """Return who has waited longest for a job that is due now; None where another may be due for them."""
+        groups = self.groups_for(job)
+        if not groups:
+            return None
+        first = oldest_of(groups)
+        due = None if first.group is None else first.group.due
+        return first if due is None or due > now else None
+
+    def plan(self, names: Iterable[str]) -> AccessPlan:
+        """Return what those are going to take who are served where jobs of some names are created."""
+        takes: list[TakeRequest] = []
+        for name, count in Counter(names).items():
+            left = count
+            asking = dict.fromkeys(self._groups_at(name))
+            for group in sorted(asking, key=lambda group: group.oldest().seq):
+                takes.append(replace(group.oldest().request, limit=min(left, len(group.waiters))))
+                left -= takes[-1].limit
+                if not left:
+                    break
+        new_runs = sum(request.limit for request in takes if request.worker)
+        return AccessPlan(takes=tuple(takes), own_jobs=True, new_runs=new_runs)
+
+    def _groups_at(self, name: str) -> Iterator[WaiterGroup]:
+        """Yield the groups that ask for a name; one that does so in several ways comes several times."""
+        yield from self._by_name.get(name, ())
+        for length, files in self._by_prefix.items():
+            yield from files.get(name[:length], ())
+        if self._by_glob:
+            if name != self._last_name:
+                self._last_name, self._last_found = name, self._by_glob.matching(name)
+            yield from self._last_found
+
+    def note_due(self, group: WaiterGroup, timestamp: str) -> None:
+        """Note that a job may become due for a group at ``timestamp``."""
+        if not group.held and (group.due is None or timestamp < group.due):
+            group.due = timestamp
+            self._tie += 1
+            heappush(self._due, (timestamp, self._tie, group))
+
+    def note_all_due(self) -> None:
+        """Note that a job may be due for anybody."""
+        for group in self._groups.values():
+            self.note_due(group, "")
+
+    def note_some_due(self, count: int) -> None:
+        """Note that a job may be due for some patterns, others each time until all had their turn."""
+        groups = [group for group in self._groups.values() if group.request.names.patterns]
+        for group in groups[self._polled : self._polled + count]:
+            self.note_due(group, "")
+        self._polled = self._polled + count if self._polled + count < len(groups) else 0
+
+    def names_in_turn(self, count: int) -> list[str]:
+        """Return some names that are waited for, others each time until all had their turn."""
+        names = list(self._by_name)
+        found = names[self._polled_names : self._polled_names + count]
+        self._polled_names = self._polled_names + count if self._polled_names + count < len(names) else 0
+        return found
+
+    def groups_of_pattern(self, pattern: str) -> list[WaiterGroup]:
+        """Return the groups that may ask for names that match a pattern; all that do are among them."""
+        found = [group for group in self._groups.values() if not group.held]
+        return [group for group in found if group.request.names.may_match(pattern)]
+
+    def note_name_due(self, name: str, timestamp: str) -> None:
+        """Note that a job of some name, of which nothing else is known, may become due at ``timestamp``."""
+        for group in self._groups_at(name):
+            self.note_due(group, timestamp)
+
+    def due_groups(self, now: str) -> list[WaiterGroup]:
+        """Return the groups for which a job may be due at the timestamp ``now``; each must be noted anew."""
+        found = []
+        while self._due and self._due[0][0] <= now:
+            timestamp, _, group = heappop(self._due)
+            if group.due == timestamp and group.waiters:
+                group.due = None
+                found.append(group)
+        return found
+
+    def next_due(self) -> str | None:
+        """Return the soonest timestamp at which a job may become due for somebody."""
+        while self._due and (self._due[0][2].due != self._due[0][0] or not self._due[0][2].waiters):
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def overdue(self, now: float) -> list[Waiter]:
+        """Return the waiters whose wait has run out at monotonic ``now``; they still have to be removed."""
+        found = []
+        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].group is None):
+            _, _, waiter = heappop(self._deadlines)
+            if waiter.group is not None:
+                found.append(waiter)
+        return found
+
+    def next_deadline(self) -> float | None:
+        """Return when the next wait runs out, in monotonic seconds."""
+        while self._deadlines and self._deadlines[0][2].group is None:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def everyone(self) -> list[Waiter]:
+        """Return all waiters."""
+        return [waiter for group in self._groups.values() for waiter in group.waiters.values()]
+
+
+# A server looks by itself for who waits: what another server made ready may have gone unheard.
+#
+# It asks for many names with one statement, so that it is cheap however many wait. It knows no SQL.
+
+
+POLL_NAMES_AT_ONCE = 500
+"""Names of one look, each half a second: 2,000 have their turn within two. PostgreSQL takes 1.5 ms for as
+many of which nothing is queued, and 15 ms where all have jobs for later."""
+
+PATTERNS_AT_ONCE = 16
+"""Patterns, or lists of them, for which one look has a take: each costs a round trip or two."""
+
+LATELY_S = 5
+"""How long ago a job may have become due that is found whoever waits for it, by a pattern too: as long as the
+unit may take that makes it (``unit_s_max``)."""
+
+
+def poll(context: Context, waiting: Waiting) -> None:
+    """Note for whom a job may be due: some of the names, some patterns, and all whose job came lately."""
+    if not waiting.count:
+        return
+    names = waiting.names_in_turn(POLL_NAMES_AT_ONCE)
+    lately = after_seconds(context.now_ms, -LATELY_S)
+    for name in cast(SharedUnit, context.unit).due_names(names, context.now_ms, lately):
+        waiting.note_name_due(name, "")
+    waiting.note_some_due(PATTERNS_AT_ONCE)

@@ -1,0 +1,354 @@
+"""What stands between a queued job and its run, defined once. Pure: no rows are read, no clock, no SQL.
+
+A queued job is in one of five standings, and the first that fits counts:
+
+- ``mocked``: only a GetJob with ``getMockedJobs`` takes it.
+- ``paused``: a pause covers its name, and nobody asked for this run.
+- ``later``: its nextRun is to come. So is a schedule on all hosts: no worker takes it, the server makes jobs
+  of it at its time.
+- ``blocked``: a running job holds its lock.
+- ``ready``: a worker that asks for it gets it, now or after the jobs before it.
+
+Whether there is such a worker is another question: ``Takers`` answers it. A RUNQUEUED job runs until its
+nextRun and is then queued like any other. The overview, the metrics, ``top``, ``doctor`` and ExplainJob all
+ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from typing import Literal, NamedTuple, Protocol
+
+from bedrockjobs.base.config import PATTERNS_PER_KEY_MAX
+from bedrockjobs.base.glob import PatternSet, glob, is_plain, literal_prefix
+from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.job.rows import (
+    EVERY_LANE,
+    MOCK_LANE,
+    OPEN_LANE,
+    PING_LANE,
+    UNTAKEN,
+    Job,
+    Lane,
+    PauseRow,
+    parse_lane,
+)
+
+Readiness = Literal["ready", "later", "paused", "blocked", "mocked"]
+
+WORKERS_NAMED_MAX = 3
+"""Workers that a sentence names; the others it counts."""
+
+
+class Pauses:
+    """The pauses that hold at one moment; each name is matched once."""
+
+    def __init__(self, rows: Iterable[PauseRow]) -> None:
+        """Hold these, in the order in which they are asked."""
+        self.rows = tuple(rows)
+        self._known: dict[str, PauseRow | None] = {}
+
+    def of(self, name: str, lane: str) -> PauseRow | None:
+        """Return the first that keeps a job from being taken; none keeps one that somebody asked for."""
+        if not self.rows or parse_lane(lane).now:
+            return None
+        if name not in self._known:
+            self._known[name] = next((row for row in self.rows if glob(name, row.pattern)), None)
+        return self._known[name]
+
+
+def lock_holder(lane: str, holders: Mapping[str, int]) -> int | None:
+    """Return the running job that holds the lock of a lane; ``holders`` are jobs by lock."""
+    lock = parse_lane(lane).lock
+    return holders.get(lock) if lock else None
+
+
+def standing(name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, int]) -> Readiness:
+    """Return where a queued job stands."""
+    if lane == MOCK_LANE:
+        return "mocked"
+    if pauses.of(name, lane) is not None:
+        return "paused"
+    if not due or lane in UNTAKEN:
+        return "later"
+    return "ready" if lock_holder(lane, holders) is None else "blocked"
+
+
+class Requirements(NamedTuple):
+    """What a job asks of its worker beside its name."""
+
+    own: str = ""
+    """``cmd``, ``argv`` or ``url``: the command that it brings along, which the worker must accept."""
+    worker: str = ""
+    """The only worker that may take it."""
+
+
+def need_of(lane: str) -> Requirements:
+    """Return what the jobs of a lane ask of their worker; of schedules on all hosts no lane tells it."""
+    parts = parse_lane(lane)
+    return Requirements(parts.own, parts.worker)
+
+
+class Drain(NamedTuple):
+    """A worker that somebody lets take no more jobs."""
+
+    worker: str
+    by: str
+    since: str
+
+
+class WorkerCapabilities(Protocol):
+    """What counts of a live worker."""
+
+    quiet: bool
+
+    @property
+    def name(self) -> str:
+        """Return who it is."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the patterns of the names it asks for."""
+        ...
+
+    @property
+    def accepts(self) -> Sequence[str]:
+        """Return which own commands of jobs it runs."""
+        ...
+
+
+class AskedNames:
+    """Who asks for which names, so that those who ask for one are found without looking at the others.
+
+    Patterns are filed by the plain text at their beginning and at their end, so that a name is matched with
+    few of them. Those with the same ends as many others are filed by other parts of their text.
+    """
+
+    def __init__(self) -> None:
+        """Begin without anybody."""
+        self._names_of: dict[str, tuple[str, ...]] = {}
+        self._plain: dict[str, dict[str, None]] = {}
+        self._globs: dict[str, dict[str, None]] = {}
+        self._files: dict[tuple[int, int], dict[tuple[str, str], dict[str, None]]] = {}
+        self._crowded: PatternSet[str] = PatternSet()
+        """Patterns whose ends are those of many others."""
+
+    def put(self, who: str, names: Sequence[str]) -> None:
+        """Note all the names and patterns that somebody asks for, in place of those noted before."""
+        before, now = self._names_of.get(who, ()), tuple(names)
+        if before == now:
+            return
+        for pattern in set(before) - set(now):
+            self._discard(who, pattern)
+        for pattern in set(now) - set(before):
+            self._add(who, pattern)
+        self._names_of[who] = now
+
+    def remove(self, who: str) -> None:
+        """Forget somebody."""
+        for pattern in self._names_of.pop(who, ()):
+            self._discard(who, pattern)
+
+    def patterns_of(self, name: str) -> tuple[str, ...]:
+        """Return the patterns that match a name."""
+        found = [name] if name in self._plain else []
+        size = len(name)
+        for (before, after), files in self._files.items():
+            if before + after <= size:
+                some = files.get((name[:before], name[size - after :]))
+                if some:
+                    found += [pattern for pattern in some if glob(name, pattern)]
+        return (*found, *self._crowded.matching(name)) if self._crowded else tuple(found)
+
+    def askers(self, pattern: str) -> Mapping[str, None]:
+        """Return who asks for a pattern, or for a name that is none."""
+        return (self._plain if is_plain(pattern) else self._globs).get(pattern, {})
+
+    def _add(self, who: str, pattern: str) -> None:
+        if is_plain(pattern):
+            self._plain.setdefault(pattern, {})[who] = None
+            return
+        if pattern not in self._globs:
+            self._globs[pattern] = {}
+            sizes, ends = _ends_of(pattern)
+            with_ends = self._files.setdefault(sizes, {}).setdefault(ends, {})
+            if len(with_ends) < PATTERNS_PER_KEY_MAX:
+                with_ends[pattern] = None
+            else:
+                self._crowded.add(pattern, pattern)
+        self._globs[pattern][who] = None
+
+    def _discard(self, who: str, pattern: str) -> None:
+        patterns = self._plain if is_plain(pattern) else self._globs
+        askers = patterns[pattern]
+        askers.pop(who, None)
+        if askers:
+            return
+        del patterns[pattern]
+        if patterns is self._globs:
+            sizes, ends = _ends_of(pattern)
+            if pattern in self._crowded:
+                self._crowded.discard(pattern, pattern)
+                return
+            files = self._files[sizes]
+            del files[ends][pattern]
+            if not files[ends]:
+                del files[ends]
+            if not files:
+                del self._files[sizes]
+
+
+def _ends_of(pattern: str) -> tuple[tuple[int, int], tuple[str, str]]:
+    """Return the plain text at both ends of a pattern that is not plain, behind their lengths."""
+    before, after = literal_prefix(pattern), pattern[max(map(pattern.rfind, "*?[]")) + 1 :]
+    return (len(before), len(after)), (before, after)
+
+
+class EligibleWorkers:
+    """Which live workers take the jobs of a name: those that ask for it, accept it, and are not held back.
+
+    The workers may change while it is used: those that are gone by then are left out.
+    """
+
+    def __init__(
+        self,
+        workers: Iterable[WorkerCapabilities] | Mapping[str, WorkerCapabilities],
+        drains: Mapping[str, Drain],
+        asked: AskedNames | None = None,
+    ) -> None:
+        """Look at these workers; ``drains`` are the drained ones, ``asked`` what all of them ask for."""
+        found = workers if isinstance(workers, Mapping) else {worker.name: worker for worker in workers}
+        self._workers: Mapping[str, WorkerCapabilities] = found
+        self._drains = drains
+        if asked is None:
+            asked = AskedNames()
+            for name, worker in found.items():
+                asked.put(name, worker.names)
+        self._asked = asked
+        self._known: dict[tuple[tuple[str, ...], Requirements], frozenset[str]] = {}
+
+    def __contains__(self, worker: str) -> bool:
+        """Tell whether a worker is there."""
+        return worker in self._workers
+
+    def __len__(self) -> int:
+        """Return how many workers are there."""
+        return len(self._workers)
+
+    @property
+    def taking(self) -> int:
+        """Return how many of them are neither drained nor quiet."""
+        return sum(not self.held_back(worker) for worker in self._workers.values())
+
+    def of(self, name: str, need: Requirements) -> frozenset[str]:
+        """Return the names of the workers that take such jobs."""
+        patterns = self._asked.patterns_of(name)
+        found = self._known.get((patterns, need))
+        if found is None:
+            asking = self._asking(patterns, need)
+            found = frozenset(worker.name for worker in asking if not self._why_not(worker, need))
+            self._known[patterns, need] = found
+        return found
+
+    def any_of(self, name: str, need: Requirements) -> bool:
+        """Tell whether any worker takes such jobs; asks no further than the first one that does."""
+        patterns = self._asked.patterns_of(name)
+        return any(not self._why_not(worker, need) for worker in self._asking(patterns, need))
+
+    def asked_for(self, name: str, need: Requirements) -> bool:
+        """Tell whether a worker that is not held back asks for such jobs, even if it does not accept them."""
+        return any(not self.held_back(worker) for worker in self._asking(self._asked.patterns_of(name), need))
+
+    def why_nobody(self, name: str, need: Requirements) -> str:
+        """Return in plain words why nobody takes such jobs."""
+        if not self._workers:
+            return "no worker is there"
+        asking = {worker.name: worker for worker in self._asking(self._asked.patterns_of(name), need)}
+        if need.worker and not asking:
+            there = "does not ask for it" if need.worker in self._workers else "is not there"
+            return f"worker {need.worker}, for which it is, {there}"
+        if not asking:
+            if len(self._workers) == 1:
+                return f"the only worker that is there, {next(iter(self._workers))}, does not ask for it"
+            return f"none of {len(self._workers)} workers that are there asks for it"
+        said = [
+            f"{worker} asks for it but {self._why_not(asking[worker], need)}"
+            for worker in nsmallest(WORKERS_NAMED_MAX, asking)
+        ]
+        if len(asking) > WORKERS_NAMED_MAX:
+            said.append(f"and so on for {len(asking) - WORKERS_NAMED_MAX} more")
+        return "; ".join(said)
+
+    def _asking(self, patterns: tuple[str, ...], need: Requirements) -> Iterator[WorkerCapabilities]:
+        """Yield the workers with one of these patterns that may take such jobs, some of them repeatedly."""
+        for pattern in patterns:
+            askers = self._asked.askers(pattern)
+            for name in askers if not need.worker else (need.worker,) if need.worker in askers else ():
+                worker = self._workers.get(name)
+                if worker is not None:
+                    yield worker
+
+    def held_back(self, worker: WorkerCapabilities) -> str:
+        """Return what keeps a worker from taking any job, who did it and since when; or nothing."""
+        drain = self._drains.get(worker.name)
+        if drain is not None:
+            return f"is drained since {drain.since}" + (f", by {drain.by}" if drain.by else "")
+        return "is quiet" if worker.quiet else ""
+
+    def _why_not(self, worker: WorkerCapabilities, need: Requirements) -> str:
+        """Return why a worker that asks does not take such jobs; empty where it does."""
+        held_back = self.held_back(worker)
+        if not held_back and need.own and need.own not in worker.accepts:
+            return f"does not accept jobs with {need.own}"
+        return held_back
+
+
+# Where a queued job stands: its lane, and when it expires. Both follow from its options and its memory.
+
+
+PING_GRACE_S_DEFAULT = 300
+"""Seconds that a ping from outside may be late: what a nightly line of a crontab usually takes."""
+
+
+def placed(job: Job, now: str = "") -> Job:
+    """Return a job that is or will be queued, with the lane and the time its options ask for.
+
+    It may wait from its nextRun on, or from ``now`` where that is later.
+    """
+    plain = job.options_json == "{}" and job.memory_json == "{}"
+    if plain and not job.expires and job.lane in (OPEN_LANE, MOCK_LANE):
+        return job
+    expires, limit = "", job.options.expire_after
+    if job.options.expect:
+        limit = ping_grace_s(job)
+    if limit is not None and job.memory.trigger is None:
+        expires = after_seconds(max(job.next_run, now), limit)
+    return job._replace(lane=job.lane if job.mocked else lane_of(job), expires=expires)
+
+
+def placed_if_waiting(before: Job, changed: Job) -> Job:
+    """Return a job that somebody changed: one that waits in its new place, one at work until its old time."""
+    there = placed(changed)
+    waits = changed.state in ("QUEUED", "PAUSED")
+    return there if waits else changed._replace(lane=there.lane, expires=before.expires)
+
+
+def lane_of(job: Job) -> str:
+    """Return the lane of a job that is not mocked."""
+    options, memory = job.options, job.memory
+    if options.hosts:
+        return EVERY_LANE
+    if options.expect:
+        return PING_LANE
+    # Another try no longer passes a pause; a job bound to its worker has no trigger, only the cause.
+    now = not memory.cause if memory.trigger is not None else memory.cause == "manual"
+    lock = job.name if options.lock is True else options.lock or ""
+    return str(Lane(now, options.own_command, lock, memory.bound_to))
+
+
+def ping_grace_s(job: Job) -> int:
+    """Return the seconds that a ping may be late, or that what began with a ping may take."""
+    grace = job.options.ping_grace
+    return PING_GRACE_S_DEFAULT if grace is None else grace

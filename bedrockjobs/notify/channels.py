@@ -1,0 +1,303 @@
+"""How a message gets there: posted, as mail, by a program of the operator's own, or by Apprise.
+
+Secrets come from variables of the server, or from files that such variables name.
+
+Each way raises NotSent with a sentence where the message did not arrive, or where nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import re
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from email.message import EmailMessage
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import cast
+from urllib.parse import unquote, urlsplit
+
+import aiosmtplib
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorDNSError,
+    ClientConnectorError,
+    ClientConnectorSSLError,
+    ClientError,
+    ClientResponseError,
+    ClientSession,
+    ClientTimeout,
+    InvalidURL,
+    ServerDisconnectedError,
+)
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.job.delivery import ERROR_CHARS_KEPT
+from bedrockjobs.notify.message import Message
+
+SEND_S = 30.0
+"""Time for one try, half of what is claimed for it: a receiver that is slower is tried again later."""
+
+SECRET_BYTES_MAX = 65_536
+"""Size of a file with a secret: addresses and keys are far shorter."""
+
+WORDS_BYTES_MAX = 2_000
+"""What is read of the words of a program that failed: they are shown in one line."""
+
+HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
+"""Variables that a program gets of the server, beside those for messages: no other secrets."""
+
+_VARIABLE = re.compile(r"\$\{(BEDROCKJOBS_NOTIFY_[A-Z0-9_]+)\}")
+_FOR_MESSAGES = "BEDROCKJOBS_NOTIFY_"
+_ADDRESS = re.compile(r"[^@\s<>]+@[^@\s<>]+")
+_PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+_TROUBLES: dict[type[Exception], str] = {
+    TimeoutError: f"no answer within {SEND_S:.0f} s",
+    InvalidURL: "the address is none that can be posted to",
+    ClientConnectorDNSError: "the name of the receiver's host is not known",
+    ClientConnectorCertificateError: "the receiver's certificate is not trusted",
+    ClientConnectorSSLError: "the receiver does not speak TLS as it should",
+    ClientConnectorError: "nobody answers there",
+    ServerDisconnectedError: "the receiver closed the connection without an answer",
+    ClientResponseError: "what the receiver answered is no HTTP",
+}
+"""Why a message could not be posted, in words without the address; the first that fits."""
+
+
+class NotSent(Exception):
+    """A message did not arrive; the sentence says why, without secrets."""
+
+
+def resolved(text: str, environment: Mapping[str, str]) -> str:
+    """Return a text with the values of its variables; raises NotSent for one that is not set."""
+
+    def value(found: re.Match[str]) -> str:
+        name, file = found[1], environment.get(f"{found[1]}_FILE")
+        if name in environment:
+            return environment[name]
+        if file is None:
+            raise NotSent(f"neither {name} nor {name}_FILE is set where the server runs")
+        try:
+            with Path(file).open(encoding="utf-8") as opened:
+                return opened.read(SECRET_BYTES_MAX).strip()
+        except (OSError, ValueError) as error:
+            raise NotSent(f"the file of {name}_FILE cannot be read: {type(error).__name__}") from None
+
+    return _VARIABLE.sub(value, text)
+
+
+class Channels:
+    """The ways of one server."""
+
+    def __init__(
+        self,
+        *,
+        smtp: str,
+        mail_from: str,
+        url: str,
+        commands: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send mail by the server at ``smtp``, from ``mail_from``; ``url`` says where messages come from.
+
+        The programs that a rule may name are in the folder ``commands``.
+        """
+        self._commands = commands
+        self._smtp = smtp
+        self._mail_from = mail_from
+        self._url = url
+        self._environment = os.environ if environment is None else environment
+        self._had_by: dict[str, dict[str, frozenset[str]]] = {}
+        """Who has the mail that a rule tries again for others, by rule and message."""
+
+    async def send(self, message: Message, to: str, secret: str, sent_at: int) -> str:
+        """Send a message to where a rule says, at a second since 1970; raises NotSent.
+
+        Return who will never get it, and why, where others have; empty where everybody has it.
+        """
+        place = resolved(to, self._environment)
+        try:
+            async with asyncio.timeout(SEND_S):
+                if place.startswith("mailto:") and not place.startswith("mailto://"):
+                    return await self._mail(message, place.removeprefix("mailto:"))
+                if place.startswith("command:"):
+                    await self._run(message, place.removeprefix("command:"))
+                elif place.startswith(("http://", "https://")):
+                    await self._post(message, place, resolved(secret, self._environment), sent_at)
+                else:
+                    await self._apprise(message, place)
+        except TimeoutError:
+            raise NotSent(f"no answer within {SEND_S:.0f} s") from None
+        return ""
+
+    async def _post(self, message: Message, place: str, key: str, sent_at: int) -> None:
+        """Post a message as a CloudEvent; a 2xx says that it arrived."""
+        body = self._cloud_event(message)
+        headers = {
+            "Content-Type": "application/cloudevents+json; charset=utf-8",
+            "Idempotency-Key": message.key,
+            "User-Agent": "bedrockjobs",
+        }
+        if key:
+            signed = hmac.new(key.encode(), b"%d.%b" % (sent_at, body), sha256).hexdigest()
+            headers["Bedrockjobs-Signature"] = f"t={sent_at},v1={signed}"
+        try:
+            async with (
+                ClientSession(timeout=ClientTimeout(total=SEND_S)) as session,
+                session.post(place, data=body, headers=headers, allow_redirects=False) as answer,
+            ):
+                if not 200 <= answer.status <= 299:
+                    raise NotSent(f"answered {answer.status}")
+        except (ClientError, OSError, ValueError) as error:  # its words may hold the address, a secret
+            words = next((words for kind, words in _TROUBLES.items() if isinstance(error, kind)), "")
+            raise NotSent(words or type(error).__name__) from None
+
+    def _cloud_event(self, message: Message) -> bytes:
+        kinds = {event["kind"] for event in message.data["events"]}
+        kind = kinds.pop().replace(" ", "-") if len(kinds) == 1 else "several"
+        return jsontext.dump(
+            {
+                "specversion": "1.0",
+                "id": message.key,
+                "source": self._url or "bedrockjobs",
+                "type": f"bedrockjobs.{kind}",
+                "time": f"{message.at[:10]}T{message.at[11:]}Z",
+                "subject": message.subject,
+                "datacontenttype": "application/json",
+                "data": {**message.data, "text": message.text},
+            }
+        ).encode()
+
+    async def _run(self, message: Message, name: str) -> None:
+        """Run a program with the CloudEvent on stdin; the exit status 0 says that it arrived."""
+        if not self._commands:
+            raise NotSent("notify_commands: no folder of programs is set where the server runs")
+        if not _PROGRAM.fullmatch(name):
+            raise NotSent("command: expected the name of a program in the folder of notify_commands")
+        environment = {
+            key: value
+            for key, value in self._environment.items()
+            if key in HANDED_ON or key.startswith(_FOR_MESSAGES)
+        }
+        with TemporaryFile() as words:  # what it leaves behind may hold a pipe open
+            try:
+                program = await asyncio.create_subprocess_exec(
+                    Path(self._commands) / name,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=words,
+                    env={**environment, "BEDROCKJOBS_SUBJECT": " ".join(message.subject.split())},
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                raise NotSent(f"{name} could not be run: {type(error).__name__}") from None
+            try:
+                await program.communicate(self._cloud_event(message))
+            finally:
+                if program.returncode is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(program.pid, signal.SIGKILL)
+                    await program.wait()
+            if program.returncode:
+                words.seek(0)
+                said = " ".join(words.read(WORDS_BYTES_MAX).decode(errors="replace").split())
+                raise NotSent(f"{name} ended with {program.returncode}: {said}")
+
+    async def _apprise(self, message: Message, place: str) -> None:
+        """Hand a message to Apprise, which knows many services by their addresses."""
+        try:
+            apprise = import_module("apprise")
+        except ImportError:
+            raise NotSent("to: an address of Apprise needs the extra bedrockjobs[notify]") from None
+        known = apprise.Apprise()
+        if not known.add(place):  # its words would hold the address, which is secret
+            raise NotSent("to: expected https://…, mailto:… or an address of Apprise in the variable")
+        if not await known.async_notify(title=message.subject, body=message.text):
+            raise NotSent("Apprise could not send it")
+
+    async def _mail(self, message: Message, people: str) -> str:
+        """Send a message as mail; return for whom the mail server refused it for good, and why.
+
+        Whoever has got it does not get it again when it is tried again for others.
+        """
+        if not self._smtp:
+            raise NotSent("smtp: no mail server is set; see `bedrockjobs serve --smtp`")
+        everybody = [address.strip() for address in people.split(",")]
+        if not all(map(_ADDRESS.fullmatch, everybody)):
+            raise NotSent("to: expected mail addresses such as ops@example.com, with commas between them")
+        had = self._had_by.get(message.rule, {}).get(message.key, frozenset())
+        left = [one for one in everybody if one not in had]
+        try:
+            refused = await self._hand_over(message, people, left) if left else {}
+        except aiosmtplib.SMTPAuthenticationError as error:  # its words may hold what was shown
+            raise NotSent(f"the mail server refused the login: {error.code}") from None
+        except (aiosmtplib.SMTPException, OSError, ValueError) as error:
+            raise NotSent(
+                f"the mail server did not take it: {type(error).__name__}: {_line(str(error))}"
+            ) from None
+        words = ", ".join(
+            f"{_line(one)} ({code} {_line(said)})" for one, (code, said) in sorted(refused.items())
+        )
+        had |= set(everybody) - refused.keys()
+        if not had:
+            raise NotSent(f"the mail server refused {words}")
+        self._had_by.pop(message.rule, None)
+        if any(400 <= code < 500 for code, _ in refused.values()):
+            self._had_by[message.rule] = {message.key: had}
+            raise NotSent(f"the mail server refused for now {words}")
+        return f"the mail server refused {words}" if refused else ""
+
+    async def _hand_over(
+        self, message: Message, people: str, recipients: list[str]
+    ) -> dict[str, tuple[int, str]]:
+        """Let the mail server take a message; return whom it refused, with its code and words."""
+        server = urlsplit(resolved(self._smtp, self._environment))
+        try:
+            port = server.port
+        except ValueError:  # its words hold what stands there, which may be a part of the password
+            raise NotSent(
+                "smtp: expected a port behind the host; in a password / is %2F, ? is %3F, and # is %23"
+            ) from None
+        mail = EmailMessage()
+        mail["From"] = self._mail_from or f"bedrockjobs@{server.hostname}"
+        mail["To"] = people
+        mail["Subject"] = " ".join(message.subject.split())
+        mail["Message-ID"] = f"<{re.sub('[^A-Za-z0-9._-]', '.', message.key)}@{_host(mail['From'])}>"
+        mail["Auto-Submitted"] = "auto-generated"
+        mail.set_content(message.text)
+        client = aiosmtplib.SMTP(
+            hostname=server.hostname,
+            port=port,
+            username=unquote(server.username) if server.username else None,
+            password=unquote(server.password) if server.password else None,
+            use_tls=server.scheme == "smtps",
+            start_tls=True if server.scheme == "smtp+starttls" else None,
+            timeout=SEND_S,
+        )
+        try:
+            await client.connect()
+            refused, _ = await client.send_message(mail, recipients=recipients)
+            if client.transport is not None:  # the mail is taken, whatever is said of the end
+                cast(asyncio.Transport, client.transport).write(b"QUIT\r\n")
+        except aiosmtplib.SMTPRecipientsRefused as error:
+            return {one.recipient: (one.code, one.message) for one in error.recipients}
+        finally:
+            client.close()
+        return {address: (one.code, one.message) for address, one in refused.items()}
+
+
+def _line(text: str) -> str:
+    """Return words of somebody else as one line, without what a terminal would obey."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * ERROR_CHARS_KEPT])
+    return " ".join(shown.split())[:ERROR_CHARS_KEPT]
+
+
+def _host(address: str) -> str:
+    return re.sub("[^A-Za-z0-9.-]", "", address.rpartition("@")[2]) or "bedrockjobs"

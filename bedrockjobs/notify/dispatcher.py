@@ -1,0 +1,331 @@
+"""Sends the messages of all rules, each in order, each at least once; a slow receiver keeps nobody else.
+
+It is a client of the server: it reads events and rules, claims a message, sends it, and reports what became
+of it, all by commands. What it remembers it can read anew. Of several servers on one database one sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.errors import CommandError, NotFound, WrongState
+from bedrockjobs.base.vocabulary import OVER
+from bedrockjobs.base.wire import timestamp
+from bedrockjobs.commands import (
+    ClaimMessage,
+    Command,
+    Events,
+    ListRules,
+    MessageReply,
+    QueryJob,
+    QueryRun,
+    ReportConditions,
+    ReportDelivery,
+    RuleReply,
+    RulesReply,
+)
+from bedrockjobs.engine.events import EventLogged, HoldChanged, RulesChanged
+from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.notify.channels import Channels, NotSent
+from bedrockjobs.notify.message import EVENTS_SHOWN, Message, NotifiedEvent, message_of, without_output
+from bedrockjobs.notify.rule import asks_for_conditions, condition_of, conditions, is_about, is_muted, wait_s
+from bedrockjobs.views.queues import QueueSnapshot
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 10.0
+"""Time between two looks where nothing is heard of: another server may have changed rules, or ended."""
+
+WATCH_S = 60.0
+"""Time between two looks at what is wrong for as long as it lasts: some 20 ms, for those rules that ask."""
+
+EVENTS_READ = 1_000
+"""Events that one read brings."""
+
+EVENTS_PER_MESSAGE = 1_000
+"""Events that one message counts; those behind it are another message."""
+
+
+class Server(Protocol):
+    """What the messenger needs of the server."""
+
+    async def call(self, command: Command[Any]) -> Answer:
+        """Do a command and return its answer; raises CommandError."""
+        ...
+
+    @property
+    def hold(self) -> str:
+        """Return why nothing is to be sent; empty where it is."""
+        ...
+
+    async def look(self) -> QueueSnapshot:
+        """Return a look at what is queued; raises CommandError."""
+        ...
+
+    async def options_of_run(self, run_id: int) -> str:
+        """Return the options that a run was given, as JSON; raises CommandError."""
+        ...
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Return the room on the disk of the database; None where it is not this machine's."""
+        ...
+
+
+class EventBatch(NamedTuple):
+    """Events that one message tells of."""
+
+    events: list[dict[str, Any]]
+    seen: int
+    """All events up to this number were looked at."""
+
+
+class NotificationDispatcher:
+    """Belongs to the event loop."""
+
+    def __init__(
+        self, server: Server, ways: Channels, clock: Clock, *, name: str, url: str, alone: bool
+    ) -> None:
+        """Send as the server ``name``, whose pages are at ``url``; ``alone``: there is no other one."""
+        self._server = server
+        self._ways = ways
+        self._clock = clock
+        self._name = name
+        self._url = url
+        self._alone = alone
+        self._woken = asyncio.Event()
+        self._kinds: frozenset[str] = frozenset()
+        """The kinds that any rule is about."""
+        self._seen: dict[str, int] = {}
+        """Up to where a rule found nothing, by name: what is not told is not written down."""
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._watched = -WATCH_S
+        """When it was looked last what is wrong."""
+        self._asked_again: set[str] = set()
+        """The rules that were to be looked at while they were busy."""
+        self._task: asyncio.Task[None] | None = None
+
+    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+        """Return what is told of each event."""
+        return {
+            EventLogged: self._noted,
+            RulesChanged: lambda _: self.wake(),
+            HoldChanged: lambda _: self.wake(),
+        }
+
+    def _noted(self, event: EventLogged) -> None:
+        if event.kind in self._kinds:
+            self.wake()
+
+    def renew(self, ways: Channels, url: str) -> None:
+        """Send from now on in other ways, with links to another address."""
+        self._ways, self._url = ways, url
+
+    def wake(self) -> None:
+        """Look at the rules again: there may be something to send, or it is another time."""
+        self._woken.set()
+
+    def start(self) -> None:
+        """Begin to look and to send."""
+        self._task = asyncio.ensure_future(self._run())
+
+    async def close(self) -> None:
+        """End; what is being sent is sent again by whoever comes next."""
+        tasks = [*self._busy.values(), *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            pause = LOOK_S
+            try:
+                pause = await self._look()
+            except CommandError as error:
+                log.debug("messages wait: %s", error)
+            except Exception:
+                log.exception("messages could not be looked at")
+            try:
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+            self._woken.clear()
+
+    async def _look(self) -> float:
+        """Let each rule go on; return the seconds until one may have something to do."""
+        rules = await self.rules()
+        if not self._server.hold and self._clock.monotonic() >= self._watched + WATCH_S:
+            self._watched = self._clock.monotonic()
+            await self.watch(rules)
+        self._kinds = frozenset(
+            each for rule in rules for kind in rule.on for each in (kind, f"{kind}{OVER}")
+        )
+        names = {rule.name for rule in rules}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in names}
+        pause = LOOK_S
+        for rule in rules:
+            task = self._busy.get(rule.name)
+            if task is not None and not task.done():
+                self._asked_again.add(rule.name)
+                continue
+            wait = wait_s(rule, self._clock.now()) if not is_muted(rule, self._clock.now()) else 0.0
+            if self._server.hold:
+                continue
+            if wait > 0:
+                pause = min(pause, wait)
+            else:
+                self._busy[rule.name] = asyncio.ensure_future(self._guarded(rule))
+        return pause
+
+    async def _guarded(self, rule: RuleReply) -> None:
+        """Let a rule go on; what it does not get done is seen again."""
+        try:
+            if await self.step(rule):
+                self._asked_again.add(rule.name)  # there may be more of it
+        except CommandError as error:
+            if not isinstance(
+                error, WrongState | NotFound
+            ):  # another server was quicker, or the rule is gone
+                log.warning("messages of the rule %s wait: %s", rule.name, error)
+        except Exception:
+            log.exception("messages of the rule %s wait", rule.name)
+        if rule.name in self._asked_again:
+            self._asked_again.discard(rule.name)
+            self._woken.set()
+
+    async def watch(self, rules: Iterable[RuleReply]) -> None:
+        """Note what is wrong for as long as it lasts, where that has changed. Raises CommandError.
+
+        Each server does so; what another one has noted is not noted again.
+        """
+        asking = [rule for rule in rules if asks_for_conditions(rule)]
+        if not asking:
+            return
+        look, free_bytes = await self._server.look(), self._server.free_bytes
+        for rule in asking:
+            found = conditions(rule, look, free_bytes)
+            if {kind: set(names) for kind, names in found.items()} != {
+                kind: set(names) for kind, names in rule.conditions.items()
+            }:
+                await self._server.call(ReportConditions(name=rule.name, conditions=found))
+
+    async def rules(self) -> list[RuleReply]:
+        """Return all rules."""
+        answer = await self._server.call(ListRules(limit=1_000))
+        return RulesReply.model_validate_json(answer.body).rules
+
+    async def step(self, rule: RuleReply) -> bool:
+        """Send the next message of a rule; return whether one was dealt with. Raises CommandError."""
+        again = rule.up_to if rule.up_to > rule.cursor else 0
+        batch = await self._next(rule, again)
+        if not batch.events and not again:
+            self._seen[rule.name] = batch.seen
+            return False
+        up_to = again or batch.events[-1]["seq"]
+        told = {"name": rule.name, "sender": self._name, "up_to": up_to, "events": len(batch.events)}
+        if is_muted(rule, self._clock.now()) or not batch.events:  # they are not kept any more
+            await self._server.call(ReportDelivery(**told, muted=True))
+            return True
+        await self._server.call(
+            ClaimMessage(name=rule.name, sender=self._name, up_to=up_to, alone=self._alone)
+        )
+        told_events = await self._told(batch.events, data=not rule.no_data)
+        message = message_of(rule.name, told_events, self._url, repeated=bool(again))
+        try:
+            missed = await self._ways.send(message, rule.to, rule.secret, int(self._clock.now().timestamp()))
+        except NotSent as failure:
+            log.warning("the rule %s could not send: %s", rule.name, failure)
+            await self._server.call(ReportDelivery(**told, error=str(failure)))
+            return False
+        if missed:
+            log.warning("a message of the rule %s did not reach everybody: %s", rule.name, missed)
+        await self._server.call(ReportDelivery(**told, error=missed or None, partly=bool(missed)))
+        return True
+
+    async def _next(self, rule: RuleReply, up_to: int) -> EventBatch:
+        """Return the events that a rule tells next, up to a number where they were claimed before."""
+        after = rule.cursor if up_to else max(rule.cursor, self._seen.get(rule.name, 0))
+        found: list[dict[str, Any]] = []
+        while len(found) < EVENTS_PER_MESSAGE:
+            read = await self._events(after)
+            about = [
+                event for event in read if is_about(rule, event) and event["seq"] <= (up_to or event["seq"])
+            ]
+            found += await self._tagged(rule, about) if rule.tags else about
+            after = read[-1]["seq"] if read else after
+            if len(read) < EVENTS_READ or (up_to and after >= up_to):
+                break
+        return EventBatch(found[:EVENTS_PER_MESSAGE], after)
+
+    async def _tagged(self, rule: RuleReply, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the events whose jobs have a tag of the rule, and those of what lasts, which has none."""
+        tags: dict[int, set[str]] = {0: set()}
+        for event in events:
+            if event["jobID"] not in tags:
+                tags[event["jobID"]] = await self._tags(event["jobID"], event["runID"])
+        wanted = set(rule.tags)
+        return [
+            event for event in events if condition_of(event["kind"]) or wanted & tags[event["jobID"]]
+        ]  # fmt: skip
+
+    async def _tags(self, job_id: int, run_id: int) -> set[str]:
+        """Return the tags of a job; of one that is gone, such as one that ended well, those its run had."""
+        try:
+            found = (await self._server.call(QueryJob(job_id=job_id))).body
+        except NotFound:
+            found = await self._server.options_of_run(run_id) if run_id else "{}"
+        return set(jsontext.parse(found).get("tags") or ())
+
+    async def _events(self, after: int) -> list[dict[str, Any]]:
+        answer = await self._server.call(Events(after=after, limit=EVENTS_READ))
+        events: list[dict[str, Any]] = jsontext.parse(answer.body)["events"]
+        return events
+
+    async def _told(self, events: list[dict[str, Any]], *, data: bool) -> list[NotifiedEvent]:
+        """Return events with the runs that they tell of, as far as these are shown; ``data``: with output."""
+        told = []
+        for place, event in enumerate(events):
+            run = None
+            if event["runID"] and place < EVENTS_SHOWN:
+                try:
+                    run = jsontext.parse((await self._server.call(QueryRun(run_id=event["runID"]))).body)
+                except NotFound:  # it is not kept any more
+                    run = None
+            told.append(NotifiedEvent(event, run) if data else without_output(event, run))
+        return told
+
+    async def test(self, name: str, *, send: bool) -> MessageReply:
+        """Return what a rule would send of the newest event that it is about, made up where there is none.
+
+        Raises NotFound, and WrongState where it was to be sent and did not arrive.
+        """
+        rule = next((rule for rule in await self.rules() if rule.name == name), None)
+        if rule is None:
+            raise NotFound("No such rule", f"name: there is no rule {name}")
+        now = timestamp(self._clock.now())
+        name = (rule.names or ["example"])[0].replace("*", "example")
+        made_up = {
+            "seq": 0, "at": now, "kind": rule.on[0], "name": name, "jobID": 0, "runID": 0, "by": "",
+            "detail": "This is what a message looks like.",
+        }  # fmt: skip
+        known = await self._events(max(rule.cursor - EVENTS_READ, 0))
+        newest = [event for event in known if is_about(rule, event)]
+        newest = await self._tagged(rule, newest[-EVENTS_SHOWN:]) if rule.tags else newest
+        told = await self._told(newest[-1:] or [made_up], data=not rule.no_data)
+        message: Message = message_of(rule.name, told, self._url, test=True)
+        if send:
+            try:
+                missed = await self._ways.send(
+                    message, rule.to, rule.secret, int(self._clock.now().timestamp())
+                )
+            except NotSent as failure:
+                raise WrongState("Message was not sent", str(failure)) from None
+            if missed:
+                raise WrongState("Message did not reach everybody", missed)
+        return MessageReply(to=rule.to, subject=message.subject, text=message.text, sent=send)

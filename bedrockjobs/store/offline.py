@@ -1,0 +1,56 @@
+"""Offline administration of a database file, for users who have lost all tokens.
+
+A running server notices the change within a second.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from bedrockjobs.store.files import check_owner
+from bedrockjobs.store.records import Records
+from bedrockjobs.store.schema import VERSION, SchemaError, version_of
+from bedrockjobs.store.transfer import TransferError, open_for_writing
+
+BUSY_S = 5.0
+"""Seconds to wait for a transaction of the server, which takes milliseconds."""
+
+
+class FileUnit:
+    """An open transaction on the tables next to jobs."""
+
+    def __init__(self, connection: sqlite3.Connection, moment: datetime) -> None:
+        """Use a connection, with a timestamp for all changes."""
+        self.moment = moment
+        self.records = Records(connection)
+
+
+@contextmanager
+def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
+    """Open a transaction on an existing database and commit it at the end.
+
+    Raises TransferError, PlantedFile, SchemaError or sqlite3.Error.
+    """
+    if not path.is_file():
+        raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
+    check_owner(path.resolve())
+    with closing(open_for_writing(path)) as connection:
+        connection.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1000)}")
+        found = version_of(connection)
+        if found != VERSION:
+            raise SchemaError(
+                f"The database has schema version {found}, this program knows {VERSION}:"
+                " `bedrockjobs migrate` brings an older one up."
+            )
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield FileUnit(connection, moment)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")

@@ -1,0 +1,158 @@
+"""Cluster membership and notifications between the servers of one database.
+
+``Neighbours`` connects a server to the others. Notifications are only hints, and everything else is in tables
+that all servers read, so nothing is lost with a server or a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from bedrockjobs.store.base import Unit
+
+ServerState = Literal["starting", "serving", "stopping", "silent"]
+"""State of a server; ``silent``: without a recent heartbeat."""
+
+
+class ServerRow(NamedTuple):
+    """A server that is alive."""
+
+    name: str
+    address: str
+    """Where it listens; empty until it does."""
+    started: str
+    pulse: str
+    """Its last heartbeat."""
+    version: str
+    workers: int = 0
+    """Number of connected workers; one that is connected to several servers counts for each."""
+    state: ServerState = "serving"
+
+
+class WorkerRow(NamedTuple):
+    """A live worker, as its server knows it."""
+
+    name: str
+    joined: str
+    heartbeat: str
+    until: str
+    """When it is considered gone."""
+    host: str
+    pid: int
+    version: str
+    asked: list[str]
+    """The requested names."""
+    accepts: list[str]
+    slots: int
+    quiet: bool
+
+
+class OpenRunRow(NamedTuple):
+    """A run in progress, on a worker of any server."""
+
+    run_id: int
+    job_id: int
+    worker: str
+    lease_s: int
+    stop: str
+
+
+class WorkerChanges(NamedTuple):
+    """Changes of a server's workers since the last exchange."""
+
+    workers: list[WorkerRow]
+    left: list[str]
+    """Workers that shut down."""
+    beats: list[int]
+    """Runs whose workers sent a heartbeat."""
+    served: int = 0
+    """Number of connected workers."""
+
+
+class Heard(NamedTuple):
+    """The cluster members after an exchange, and what changed."""
+
+    joined: list[str]
+    """New workers."""
+    left: list[str]
+    """Workers that shut down or timed out."""
+    lost: list[str]
+    """Servers that timed out."""
+    servers: list[ServerRow]
+    workers: list[WorkerRow]
+    runs: list[OpenRunRow]
+
+
+class NameTaken(RuntimeError):
+    """A live server already has the name."""
+
+
+class PeerLink(Protocol):
+    """Connection of one server to the others."""
+
+    on_hint: Callable[[str], object]
+    """Called on the event loop with each notification from another server."""
+    address: str
+    """The address of this server, once it listens."""
+    state: ServerState
+    """The state of this server."""
+
+    async def open(self, version: str) -> None:
+        """Join the cluster; raises NameTaken if a live server has this name, StoreError."""
+        ...
+
+    async def exchange(self, told: WorkerChanges) -> Heard:
+        """Store a heartbeat and the changes of the workers; return the members. Raises StoreError."""
+        ...
+
+    async def move_clock(self, moment: str) -> str:
+        """Advance the test clock of the database; return its time. Raises StoreError."""
+        ...
+
+    async def hint(self, text: str) -> None:
+        """Publish a notification to all other servers; raises StoreError if the database is unreachable."""
+        ...
+
+    async def close(self) -> None:
+        """Stop publishing and listening."""
+        ...
+
+
+class Watch(NamedTuple):
+    """Result of an attempt to become the maintenance leader."""
+
+    mine: bool
+    """Whether this server is the leader."""
+    seen: str
+    """When maintenance ran last; empty for a new database."""
+    away: tuple[str, str]
+    """Start and end of the last outage of all servers; empty if there was none."""
+
+
+class SharedUnit(Unit, Protocol):
+    """A unit on a database that other servers share."""
+
+    def watch(self) -> Watch:
+        """Try to become the maintenance leader until the unit ends."""
+        ...
+
+    def watched(self, now: str) -> None:
+        """Store that maintenance has run."""
+        ...
+
+    def was_away(self, since: str, until: str) -> None:
+        """Store an outage of all servers and renew the lease of each run in progress."""
+        ...
+
+    def leases_over(self, now: str, limit: int) -> list[int]:
+        """Return the runs with an expired lease."""
+        ...
+
+    def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
+        """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
+        ...
+
+    def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
+        """Return name and nextRun of the jobs left queued, and whether all waiters must be checked again."""
+        ...

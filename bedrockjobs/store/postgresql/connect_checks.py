@@ -1,0 +1,204 @@
+"""What keeps a server from starting on a PostgreSQL, in a sentence that says what to do.
+
+PostgreSQL tells in its own language why it lets nobody in, and no code comes with it: where the words are not
+known, they are passed on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from bedrockjobs.base.config import TIMELINE_STEP
+from bedrockjobs.store.base import StoreAway, StoreError, StoreFull
+from bedrockjobs.store.postgresql.session import (
+    BEGIN,
+    BadURL,
+    DatabaseSession,
+    Row,
+    SessionRequirements,
+    Statement,
+    TransactionCheck,
+)
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+from bedrockjobs.store.schema import SchemaError
+
+# What a server looks at when it has connected: where it is, and what is promised there.
+#
+# A standby that was promoted has a higher timeline. It may not know of the last commits of the primary
+# before it, so numbers are left out: none that was told to anybody is given out twice.
+
+
+log = logging.getLogger(__name__)
+
+STRENGTH = ("off", "local", "remote_write", "on", "remote_apply")
+"""The values of ``synchronous_commit``, each of which promises more than the one before."""
+
+
+class UnfitDatabase(StoreAway):
+    """A database answers that must not be used as it is."""
+
+
+class StandbyAway(StoreAway):
+    """There is no synchronous standby."""
+
+    reason = "Standby away"
+    detail = "nothing was done; no synchronous standby is connected, try again"
+
+
+class Timeline(NamedTuple):
+    """A database, and which of its histories this is."""
+
+    system: int
+    timeline: int
+
+
+class ConnectChecks:
+    """What one server knows of where its database is."""
+
+    def __init__(self, terms: SessionRequirements) -> None:
+        """Know of none yet, and demand ``terms``."""
+        self._terms = terms
+        self._seen: Timeline | None = None
+
+    def look(self, session: DatabaseSession) -> None:
+        """Look around on a new connection.
+
+        Raises Unfit or StandbyAway where the database is not to be used, StoreError where it cannot be.
+        """
+        ((read_only, system, timeline, fsync, commits, sees_standbys),) = session.run([(SQL["where"], ())])[0]
+        if read_only:
+            raise UnfitDatabase("the database can only be read: it is a standby, or was made read-only")
+        place = Timeline(system, timeline)
+        if self._seen is not None and place.system != self._seen.system:
+            raise UnfitDatabase(
+                "another database answers than before; start the server anew if that is meant"
+            )
+        if self._seen is not None and place.timeline < self._seen.timeline:
+            raise UnfitDatabase(
+                f"an old primary answers: its timeline is {place.timeline}, that of another was"
+                f" {self._seen.timeline}; it must not be written"
+            )
+        self._demand(session, fsync, commits, sees_standbys=sees_standbys)
+        if session.pooled:
+            session.guards.append(TransactionCheck((SQL["where"], ()), lambda rows: _is_still(place, rows)))
+        if self._terms.durability == "replicated":
+            session.guards.append(TransactionCheck((SQL["standby"], ()), _has_standby))
+            _has_standby(session.run([(SQL["standby"], ())])[0])  # else to note the place would wait for one
+        _note(session, place)
+        self._seen = place
+
+    def _demand(self, session: DatabaseSession, fsync: str, commits: str, *, sees_standbys: bool) -> None:
+        """Refuse a database that does not keep what is to be promised, or let it promise that."""
+        durability = self._terms.durability
+        if durability == "relaxed":
+            return
+        if fsync != "on":
+            raise UnfitDatabase(
+                f"durability {durability}: fsync is off in this PostgreSQL, so it may lose what it has"
+                " confirmed. Set fsync = on, or start with --durability relaxed"
+            )
+        if durability == "replicated" and not sees_standbys:
+            raise UnfitDatabase(
+                "durability replicated: this role may not see the standbys. Let an administrator do:"
+                " GRANT pg_monitor TO the role"
+            )
+        if STRENGTH.index(commits) >= STRENGTH.index("on"):
+            return
+        if session.pooled:
+            session.parameters["synchronous_commit"] = "on"
+        else:
+            session.script("SET synchronous_commit = on")
+
+
+def _note(session: DatabaseSession, place: Timeline) -> None:
+    """Note a place that is new: numbers are left out there, and each run in progress gets a new lease."""
+    (known,) = session.run([(SQL["control"], ())])[0]
+    if not _is_new(place, known):
+        return
+    (known,) = session.run([(BEGIN, ()), (SQL["control_locked"], ())])[1]
+    statements: list[Statement] = [(SQL["commit"], ())]
+    if _is_new(place, known):
+        noted: list[Statement] = [(SQL["note_place"], (str(place.system), place.timeline))]
+        if known[1]:  # not the first time of all
+            log.warning("the database has changed to %s from timeline %s", place, known[1])
+            noted += [(SQL[name], (TIMELINE_STEP,)) for name in ("raise_numbers", "raise_far")]
+            noted.append((SQL["renew_leases"], (None,)))
+        statements[:0] = noted
+    session.commit(statements)
+
+
+def _is_new(place: Timeline, known: Row) -> bool:
+    """Tell whether numbers may be missing here; raises Unfit for a past of what is known."""
+    system, timeline = known
+    if str(place.system) == system and place.timeline < timeline:
+        raise UnfitDatabase(
+            f"the timeline of this database is {place.timeline}, but it was {timeline} before"
+        )
+    return (str(place.system), place.timeline) != (system, timeline)
+
+
+def _is_still(place: Timeline, rows: list[Row]) -> None:
+    if rows[0][1:3] != place:
+        raise StoreAway("the pooler leads to another database than before")
+
+
+def _has_standby(rows: list[Row]) -> None:
+    if not rows[0][0]:
+        raise StandbyAway("no synchronous standby is connected, which durability replicated needs")
+
+
+UNAVAILABLE, CONFIG = 69, 78
+"""Exit statuses: it may be different in a moment; somebody has to change something."""
+
+
+class StartFault(NamedTuple):
+    """Why a server cannot start, and its exit status."""
+
+    sentence: str
+    status: int
+
+
+_LET_IN = (
+    ("too many clients", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
+    ("remaining connection slots", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
+    ("too many connections", "Raise the connection limit of the role or the database.", UNAVAILABLE),
+    ("password authentication failed", "Look at user and password.", CONFIG),
+    ("no password supplied", "Give a password in the URL, in PGPASSWORD or in a password file.", CONFIG),
+    ("pg_hba.conf", "Let an administrator allow this host, user and database in pg_hba.conf.", CONFIG),
+    ('role "', "Make the role, or name another user in the URL.", CONFIG),
+    ('database "', "Make it with CREATE DATABASE, or name another one in the URL.", CONFIG),
+    ("session is read-only", "Only standbys answered: name the primary in the URL too.", UNAVAILABLE),
+    ("starting up", "Try again in a moment.", UNAVAILABLE),
+    ("shutting down", "Try again in a moment.", UNAVAILABLE),
+)
+"""Words of PostgreSQL and libpq, what to do about them, and the exit status."""
+
+_STATES = (
+    ("(42501)", "The role lacks rights: GRANT CREATE ON DATABASE, or let the owner make the schema.", CONFIG),
+    ("(57014)", "A statement took too long: look for who keeps the tables locked.", UNAVAILABLE),
+    ("(55P03)", "Somebody keeps the tables locked: look into pg_locks.", UNAVAILABLE),
+)
+
+
+def start_fault(error: StoreError | SchemaError) -> StartFault:
+    """Return what an error means for a server that starts."""
+    words = str(error).strip()
+    if isinstance(error, SchemaError):
+        return StartFault(f"database: {words}", CONFIG)
+    if isinstance(error, BadURL):
+        return StartFault(
+            f"database: the URL cannot be read: {words}. Expected postgresql://user@host:port/database.",
+            CONFIG,
+        )
+    if isinstance(error, UnfitDatabase):
+        return StartFault(f"database: {words}.", CONFIG)
+    if isinstance(error, StoreFull):
+        return StartFault(f"database: its disk is full: {words}. Make room there.", UNAVAILABLE)
+    known = _LET_IN if isinstance(error, StoreAway) else _STATES
+    for part, advice, status in known:
+        if part in words:
+            return StartFault(f"database: {words} {advice}", status)
+    if isinstance(error, StoreAway):
+        return StartFault(f"database: {words} Look at host and port, and whether it runs.", UNAVAILABLE)
+    return StartFault(f"database: {words}", UNAVAILABLE)

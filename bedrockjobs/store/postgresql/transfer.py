@@ -1,0 +1,484 @@
+"""A connection that reads and writes whole tables, and how a database is named without its password."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from bedrockjobs.base.config import SERVER_GONE_S
+from bedrockjobs.base.glob import anchored_regex
+from bedrockjobs.job.quarantine import HOLD_PATTERN
+from bedrockjobs.store.base import StoreAway, StoreConflict, StoreError
+from bedrockjobs.store.postgresql import schema
+from bedrockjobs.store.postgresql.engine import SCHEMA
+from bedrockjobs.store.postgresql.locks import SALT
+from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements, fault_of
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
+from bedrockjobs.store.schema import ENGINES_OWN, HASTY, Row, Table, calmed, hold_row, tables
+from bedrockjobs.store.transfer import (
+    COUNTED_ID_MAX,
+    MOVED_TO,
+    BadName,
+    Copy,
+    Moved,
+    MoveOptions,
+    NextIDs,
+    Progress,
+    SQLiteRows,
+    TransferError,
+    atomic_file,
+    check_copy,
+    copy_rows,
+    mark_moved,
+    new_queue,
+    open_source,
+    unmark_moved,
+)
+
+INDEXES = (
+    "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index"
+    " JOIN pg_class ON pg_class.oid = indrelid"
+    " WHERE relnamespace = current_schema()::regnamespace AND NOT indisprimary AND NOT indisunique"
+)
+"""The indexes that a table could do without, and the statements that make them."""
+
+PARENTAL = (
+    "UPDATE jobs SET parental = true WHERE jobID IN (SELECT parentJobID FROM jobs WHERE parentJobID <> 0)"
+)
+"""Notes which jobs have children."""
+
+PARAMETERS = {
+    "search_path": "{}",
+    "idle_in_transaction_session_timeout": "0",  # a large job may keep the other side busy
+    "statement_timeout": "0",
+    "enable_seqscan": "off",
+    "enable_sort": "off",  # rows are asked for in the order of an index
+    "maintenance_work_mem": "128MB",  # indexes are made at once
+}
+"""What a transaction needs that reads or writes everything; set in each, as a pooler keeps nothing."""
+
+
+NO_URL = (
+    "the URL is not one of PostgreSQL: expected postgresql://user:password@host:port/database, with %2F for a"
+    " slash in the password, %40 for @, and so on for other marks"
+)
+
+
+def place_of(url: str) -> str:
+    """Return which database a URL names, without its password; raises BadName for no URL.
+
+    libpq's own words are not told: they may hold a part of the password.
+    """
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error:
+        raise BadName(NO_URL) from None
+    user, hosts, ports, name = (str(given.get(key, "")) for key in ("user", "host", "port", "dbname"))
+    path = url.partition("://")[2].partition("/")[2].partition("?")[0]
+    if "@" in path or not re.fullmatch("[0-9,]*", ports):  # it was cut within the password
+        raise BadName(NO_URL)
+    at = [f"[{host}]" if ":" in host else host.replace("/", "%2F") for host in hosts.split(",")]
+    each_port = ports.split(",") if "," in ports else [ports] * len(at)
+    where = (f"{host}:{port}" if port else host for host, port in zip(at, each_port, strict=False))
+    return f"postgresql://{user}{'@' if user else ''}{','.join(where)}/{name}"
+
+
+class BulkSession(DatabaseSession):
+    """All rows of one queue, and the one transaction in which they are read or written."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        """Connect to ``url``, to tables in ``schema``; raises StoreError where that fails."""
+        super().__init__(url, schema, SessionRequirements(answer_s=0))  # which may take as long as it does
+        self._indexes: list[str] = []
+        """How those are made that are put off."""
+
+    @contextmanager
+    def transaction(self, level: str) -> Iterator[None]:
+        """Context a transaction of that level; it is rolled back unless it was committed within."""
+        try:
+            self.script(f"BEGIN ISOLATION LEVEL {level}")
+            for name, value in PARAMETERS.items():
+                self.script(f"SET LOCAL {name} = '{value.format(self._schema)}'")
+            yield
+        finally:
+            if self.alive and self.in_transaction:
+                with suppress(StoreError):  # a connection that is lost has undone it
+                    self.script("ROLLBACK")
+
+    def value(self, sql: str, *parameters: object) -> Any:
+        """Return the one value that a query finds; raises StoreError."""
+        return self.run([(sql, parameters)])[0][0][0]
+
+    # --- Source and Target of store.transfer ---------------------------------------------------------------
+
+    def read(self, table: Table) -> Iterator[Row]:
+        """Yield the rows of a table in the order of their keys; raises StoreError."""
+        with (
+            self._faults(),
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY ({table.select()}) TO STDOUT (FORMAT BINARY)") as copy,
+        ):
+            copy.set_types(_types(table))
+            yield from copy.rows()
+
+    def write(self, table: Table, rows: Iterable[Row]) -> None:
+        """Add rows to a table that has none; raises StoreError."""
+        target = f"{table.name} ({', '.join(table.columns)})"
+        with (
+            self._faults(),
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY {target} FROM STDIN (FORMAT BINARY)") as copy,
+        ):
+            copy.set_types(_types(table))
+            for row in rows:
+                copy.write_row(row)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            if not self.alive:
+                raise StoreAway(str(error).strip()) from error
+            raise fault_of(error) or error from error
+
+    def put_indexes_off(self) -> None:
+        """Drop the indexes that no key needs, until ``finish``: rows are written twice as fast without."""
+        found = self.run([(INDEXES, ())])[0]
+        for name, definition in found:
+            self.script(f"DROP INDEX {name}")
+            self._indexes.append(definition)
+
+    def count(self, table: Table) -> int:
+        """Return how many rows a table has."""
+        return int(self.value(f"SELECT count(*) FROM {table.name}"))  # noqa: S608 - a name of ours
+
+    def meta(self) -> list[tuple[str, str]]:
+        """Return what ``meta`` holds that no engine has for itself alone, by its keys."""
+        (rows,) = self.run([("SELECT key, value FROM meta ORDER BY key", ())])
+        return [(key, value) for key, value in rows if key not in ENGINES_OWN and key != MOVED_TO]
+
+    def numbers(self) -> NextIDs:
+        """Return the numbers that come next, behind all rows that there are."""
+        behind_jobs = self.value(
+            "SELECT coalesce(max(jobID), 0) + 1 FROM jobs WHERE jobID < $1::bigint", COUNTED_ID_MAX
+        )
+        behind_runs = self.value("SELECT coalesce(max(runID), 0) + 1 FROM runs")
+        job, run = (
+            int(self.value(f"SELECT last_value + is_called::int FROM {name}"))  # noqa: S608 - a name of ours
+            for name in ("jobIDs", "runIDs")
+        )
+        return NextIDs(max(job, int(behind_jobs)), max(run, int(behind_runs)))
+
+    def finish(self, meta: list[tuple[str, str]], numbers: NextIDs) -> None:
+        """Write ``meta``, the numbers that come next, and what is worked out from the rows."""
+        event, change = (
+            int(self.value(f"SELECT coalesce(max(seq), 0) + 1 FROM {table}"))  # noqa: S608 - names of ours
+            for table in ("events", "audit")
+        )
+        patterns = self.run([("SELECT pattern FROM pauses", ())])[0]
+        self.run(
+            [
+                ("DELETE FROM meta WHERE key <> ALL ($1::text[])", (["schemaVersion", SALT],)),
+                *((SQL["set_meta"], row) for row in meta),
+                # unlike setval() these are undone with the transaction
+                (f"ALTER SEQUENCE jobIDs RESTART WITH {numbers.job:d}", ()),
+                (f"ALTER SEQUENCE runIDs RESTART WITH {numbers.run:d}", ()),
+                (f"ALTER TABLE events ALTER COLUMN seq RESTART WITH {event:d}", ()),
+                (f"ALTER TABLE audit ALTER COLUMN seq RESTART WITH {change:d}", ()),
+                *((SQL["pause_regex"], (pattern, anchored_regex([pattern]))) for (pattern,) in patterns),
+                (PARENTAL, ()),
+                *((definition, ()) for definition in self._indexes),
+                (SQL["raise_epoch"], ()),
+                *((f"ANALYZE {table.name}", ()) for table in tables()),
+            ]
+        )
+
+
+def _types(table: Table) -> list[str]:
+    kinds = dict.fromkeys(table.texts, "text") | dict.fromkeys(table.blobs, "bytea")
+    return [kinds.get(at, "int8") for at in range(len(table.columns))]
+
+
+# Move a queue between a SQLite file and PostgreSQL, and back up a queue on PostgreSQL while servers run.
+#
+# Everything is copied in one transaction and compared before its commit. The source is marked as moved
+# before servers can use the target, so no failure lets two servers continue with the same jobs.
+
+
+LIVING = (
+    "SELECT name FROM servers WHERE pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'"
+    " - $1::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name"
+)
+"""Names of live servers."""
+
+
+class Undecided(TransferError):
+    """The outcome of a commit is unknown; the source stays marked."""
+
+
+class TransferDatabase(NamedTuple):
+    """A queue on PostgreSQL."""
+
+    url: str
+    schema: str = SCHEMA
+
+    @property
+    def place(self) -> str:
+        """Return the URL without the password; raises BadName for an invalid URL."""
+        return place_of(self.url) + ("" if self.schema == SCHEMA else f", schema {self.schema}")
+
+    def open(self) -> BulkSession:
+        """Connect; raises BadName for an invalid URL, StoreError, SchemaError for an unsuitable database."""
+        place_of(self.url)
+        try:
+            schema.check_name(self.schema)
+        except ValueError as error:
+            raise BadName(str(error)) from None
+        session = BulkSession(self.url, self.schema)
+        try:
+            schema.check_database(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+
+def to_postgresql(
+    source: Path, target: TransferDatabase, options: MoveOptions, progress: Progress | None = None
+) -> Moved:
+    """Move a file, which the caller owns, into a database without a queue or with an empty one.
+
+    Raises TransferError, SchemaError, StoreError, sqlite3.Error or OSError; except for Undecided, both are
+    then unchanged.
+    """
+    with closing(open_source(source)) as connection, closing(target.open()) as session:
+        connection.execute("BEGIN IMMEDIATE")  # blocks changes by hand
+        with session.transaction("READ COMMITTED"):
+            schema.ensure(session, target.schema)
+            schema.check_tables(session)
+            own_queue(session, target)
+            _refuse_nonempty(session, target)
+            session.put_indexes_off()
+            moved = copy_rows(SQLiteRows(connection), session, options, progress)
+            with _marked(connection, target.place):
+                _commit(session, source, target, moved)
+    return moved
+
+
+@contextmanager
+def _marked(connection: sqlite3.Connection, place: str) -> Iterator[None]:
+    """Mark the file as moved before the target is committed; remove the mark if the commit fails."""
+    mark_moved(connection, place)
+    connection.execute("COMMIT")
+    try:
+        yield
+    except Undecided:
+        raise
+    except BaseException:
+        unmark_moved(connection)
+        raise
+
+
+def _commit(session: BulkSession, source: Path, target: TransferDatabase, moved: Moved) -> None:
+    """Commit the copy; raises StoreError if it failed, Undecided if the outcome cannot be determined."""
+    try:
+        session.commit([("COMMIT", ())])
+    except StoreAway as error:
+        try:
+            arrived = _arrived(session, target, moved)
+        except StoreError as second:
+            raise Undecided(
+                f"The connection broke at the commit ({error}), and the database cannot be asked whether it"
+                f" was done ({second}). Check if the jobs are at {target.place}: if so, serve them there;"
+                f" if not, `bedrockjobs move --undo --from {source}` lets the old server start again"
+            ) from error
+        if not arrived:
+            raise
+
+
+def _arrived(session: BulkSession, target: TransferDatabase, moved: Moved) -> bool:
+    """Return whether the copied queue was committed; waits for a commit that is still in progress."""
+    session.connect_again()
+    with session.transaction("READ COMMITTED"):
+        session.run([(SQL["lock_alone"], (schema.keys_of(session, target.schema).of("schema"),))])
+        if not schema.exists(session):
+            return False
+        return moved.rows == 0 or any(session.value(_ANY.format(table.name)) for table in tables())
+
+
+_ANY = "SELECT EXISTS (SELECT 1 FROM {})"
+
+
+def to_sqlite(
+    source: TransferDatabase, target: Path, options: MoveOptions, progress: Progress | None = None
+) -> Moved:
+    """Move a queue whose servers are all stopped into a new file; raises the same as ``to_postgresql``."""
+    if target.exists():
+        raise TransferError(f"{target} exists; a queue is moved into a new file")
+    with closing(source.open()) as session:
+        committing = False
+        try:
+            with atomic_file(target, overwrite=False) as draft, session.transaction("READ COMMITTED"):
+                refuse_none(session, source)
+                own_queue(session, source)
+                _refuse_moved(schema.check_tables(session), source)
+                moved = _write_file(session, draft, options, progress)
+                check_copy(draft)
+                mark = (SQL["set_meta"], (MOVED_TO, str(target.resolve())))
+                session.run([mark, (SQL["raise_epoch"], ())])
+                committing = True
+                session.commit([("COMMIT", ())])
+        except BaseException as error:
+            if committing:
+                _unmark(session, source, error)
+            raise
+    return moved
+
+
+def _unmark(session: BulkSession, source: TransferDatabase, error: BaseException) -> None:
+    """Remove the mark, which may or may not have been committed; raises Undecided."""
+    try:
+        if not session.alive:
+            session.connect_again()
+        with session.transaction("READ COMMITTED"):
+            session.script(_UNMARK)
+            session.commit([("COMMIT", ())])
+    except StoreError as second:
+        raise Undecided(
+            f"{error}; then {second}. No file was made. The queue at {source.place} may be marked as moved:"
+            " `bedrockjobs move --undo` reverts that"
+        ) from error
+
+
+_UNMARK = f"DELETE FROM meta WHERE key = '{MOVED_TO}'"  # noqa: S608 - a constant
+
+
+def copy_to_file(
+    source: TransferDatabase, target: Path, *, overwrite: bool, progress: Progress | None
+) -> Copy:
+    """Back up a snapshot of a queue to ``target`` while servers run; raises the same as ``to_sqlite``.
+
+    Damaged jobs are copied unchanged.
+    """
+    with closing(source.open()) as session:
+        level = "REPEATABLE READ, READ ONLY"
+        with atomic_file(target, overwrite=overwrite) as draft, session.transaction(level):
+            refuse_none(session, source)
+            schema.check_tables(session)
+            _write_file(session, draft, MoveOptions(keep_damaged=True), progress)
+            return check_copy(draft)
+
+
+def _write_file(session: BulkSession, draft: Path, options: MoveOptions, progress: Progress | None) -> Moved:
+    try:
+        with new_queue(draft) as connection:
+            return copy_rows(session, SQLiteRows(connection), options, progress)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise TransferError(
+                f"the disk of {draft.parent} or that of temporary files is full; nothing was done"
+            ) from None
+        raise
+
+
+# --- checks ----------------------------------------------------------------------------------------------
+
+
+def own_queue(session: BulkSession, database: TransferDatabase) -> None:
+    """Block writers until the transaction ends; raises TransferError if a server uses the queue."""
+    names = [*(table.name for table in tables()), "meta", "control", "servers"]
+    try:
+        session.run([(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE", ())])
+    except StoreConflict:
+        raise TransferError(f"the queue at {database.place} is in use. Stop all its servers first") from None
+    if not session.value(SQL["try_lock"], schema.keys_of(session, database.schema).of("control")):
+        raise TransferError(f"a server uses the queue at {database.place}. Stop all its servers first")
+    living = [name for (name,) in session.run([(LIVING, (SERVER_GONE_S,))])[0]]
+    if living:
+        raise TransferError(
+            f"servers use the queue at {database.place}: {', '.join(living)}. Stop them first"
+        )
+
+
+def _refuse_nonempty(session: BulkSession, target: TransferDatabase) -> None:
+    found = [table.name for table in tables() if session.value(_ANY.format(table.name))]
+    if found:
+        raise TransferError(
+            f"{target.place} holds a queue already: {', '.join(found)} have rows. Name another schema by"
+            f" --schema, or, if nobody needs it: DROP SCHEMA {target.schema} CASCADE"
+        )
+
+
+def refuse_none(session: BulkSession, source: TransferDatabase) -> None:
+    """Raise TransferError if there is no queue."""
+    if not schema.exists(session):
+        raise TransferError(f"there is no queue at {source.place}, in the schema {source.schema}")
+
+
+def _refuse_moved(place: str, source: TransferDatabase) -> None:
+    if place:
+        raise TransferError(
+            f"the queue at {source.place} was moved to {place}. `bedrockjobs move --undo` reverts that"
+        )
+
+
+# --- the mark ----------------------------------------------------------------------------------------------
+
+
+def undo_move(source: TransferDatabase) -> str:
+    """Allow servers on a moved queue again; return where it was moved to, or an empty string.
+
+    Raises the same as a move.
+    """
+    with closing(source.open()) as session, session.transaction("READ COMMITTED"):
+        refuse_none(session, source)
+        own_queue(session, source)
+        place = schema.check_tables(session)
+        session.run([(SQL["raise_epoch"], ())])
+        session.script(_UNMARK)
+        session.commit([("COMMIT", ())])
+    return place
+
+
+# Holds a queue on PostgreSQL that was restored, before a server may see it.
+
+
+_PAUSE = (
+    'INSERT INTO pauses (pattern, "by", reason, since, "until", regex) VALUES ($1, $2, $3, $4, $5, $6)'
+    ' ON CONFLICT (pattern) DO UPDATE SET "by" = $2, reason = $3, since = $4'
+)
+_EVENT = "INSERT INTO events (at, kind, name, \"by\", detail) VALUES ($1, 'held', '*', $2, $3)"
+_CALM = "UPDATE jobs SET nextRun = $1, expires = $2, lane = $3, memory = $4 WHERE jobID = $5::bigint"
+
+
+def hold_queue(database: TransferDatabase, by: str, reason: str, now: str) -> None:
+    """Hold everything in a queue without live servers, in one transaction.
+
+    Raises TransferError if there is no queue or servers use it, SchemaError for another version, StoreError.
+    """
+    with closing(database.open()) as session, session.transaction("READ COMMITTED"):
+        refuse_none(session, database)
+        own_queue(session, database)
+        schema.check_tables(session)
+        (rows,) = session.run([(HASTY, ())])
+        row = hold_row(by, reason, now)
+        session.run(
+            [
+                (_PAUSE, (*row, anchored_regex([HOLD_PATTERN]))),
+                (_EVENT, (now, by, reason)),
+                *(
+                    (_CALM, (job.next_run, job.expires, job.lane, job.memory_json, job.job_id))
+                    for job in calmed(rows)
+                ),
+                (SQL["raise_epoch"], ()),
+            ]
+        )
+        session.commit([("COMMIT", ())])

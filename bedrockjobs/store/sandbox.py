@@ -1,0 +1,113 @@
+"""A sandboxed read-only connection with a deadline, and the translation of its errors.
+
+An authorizer allows only SELECT, and time and size are limited. It imports only the lowest layer, so that
+Query processes start quickly.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import islice
+from typing import Any
+
+from bedrockjobs.base.background import STEPS_BETWEEN_RESTS, rest
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, TimedOut, Unavailable
+
+monotonic = SystemClock().monotonic
+"""The clock of deadlines."""
+
+_VALUE_BYTES_MAX = 32 * 1024 * 1024
+"""Max size of a value in SQL: above that of the largest data, or of a few of them joined."""
+
+_WORDS_MAX = 500
+"""Max length of an error message of SQLite, which may quote a name as long as the whole query."""
+
+_ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
+_FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
+
+_ABOUT_THE_DISK = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_PROTOCOL")
+"""Prefixes of error names that are not caused by the query."""
+
+
+class _Measured(sqlite3.Cursor):
+    """A cursor that stops fetching when the rows are large."""
+
+    connection: SandboxedConnection
+
+    def fetchmany(self, size: int | None = 1) -> list[Any]:
+        rows: list[Any] = []
+        left = self.connection.bytes_max
+        for row in islice(self, size):
+            rows.append(row)
+            left -= sum(len(value) for value in row if isinstance(value, (str, bytes)))
+            if left < 0:
+                self.connection.cut = True
+                break
+        return rows
+
+
+class SandboxedConnection(sqlite3.Connection):
+    """A read-only connection with a deadline."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Open with the arguments of ``sqlite3.connect``."""
+        super().__init__(*args, **kwargs)
+        self.deadline = float("inf")
+        """When a statement is interrupted, in monotonic seconds."""
+        self.bytes_max = 0
+        """Size after which no more rows are fetched."""
+        self.cut = False
+        """Whether rows were omitted because of their size."""
+        self.execute("PRAGMA query_only = ON")
+        self.execute("PRAGMA temp_store = MEMORY")
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES_MAX)
+        self.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        self.execute("SELECT 1 FROM json_each('[]')").close()  # its first use writes to the schema
+        self.set_authorizer(_authorize)
+        self.set_progress_handler(self._late, STEPS_BETWEEN_RESTS)
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        """Execute a statement; its cursor stops fetching when the rows are large."""
+        return self.cursor(_Measured).execute(sql, parameters)
+
+    def limit(self, seconds: float, bytes_max: int) -> None:
+        """Limit time and size of the next statement."""
+        self.deadline = monotonic() + seconds
+        self.bytes_max = bytes_max
+        self.cut = False
+
+    def _late(self) -> int:
+        rest()
+        return int(monotonic() > self.deadline)
+
+
+def _authorize(action: int, one: str | None, two: str | None, *_: Any) -> int:
+    if action == sqlite3.SQLITE_FUNCTION:
+        return sqlite3.SQLITE_DENY if two in _FORBIDDEN_FUNCTIONS else sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def is_damage(error: Exception) -> bool:
+    """Return whether an error means that the file is damaged or not a database.
+
+    Errors of virtual tables do not count, since a query can cause them.
+    """
+    name = getattr(error, "sqlite_errorname", "")
+    return name == "SQLITE_NOTADB" or (name.startswith("SQLITE_CORRUPT") and name != "SQLITE_CORRUPT_VTAB")
+
+
+def refusal(error: Exception) -> CommandError:
+    """Return the error reply for a failed statement."""
+    name = getattr(error, "sqlite_errorname", "")
+    text = " ".join(str(error).split())
+    text = text if len(text) <= _WORDS_MAX else f"{text[:_WORDS_MAX]}…"
+    if name == "SQLITE_INTERRUPT":
+        return TimedOut("Timeout", "query: it took too long")
+    if is_damage(error) or name.startswith(_ABOUT_THE_DISK):
+        return Unavailable("Disk error", f"the database cannot be read: {text} ({name})")
+    if isinstance(error, MemoryError):
+        return BadQuery("Query aborted", "query: expected a SELECT that takes less memory")
+    if name in ("SQLITE_AUTH", "SQLITE_READONLY", "SQLITE_TOOBIG", "SQLITE_NOMEM") or "prohibited" in text:
+        return BadQuery("Query aborted", f"query: expected a SELECT within the limits: {text}")
+    return BadArguments("Bad query", text)
