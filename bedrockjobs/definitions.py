@@ -14,11 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import ValidationError
 
-from bedrockjobs.base.config import (
-    JSON_DEPTH_MAX,
-    SCHEDULE_FILE_CHARS_MAX,
-    TOML_KEY_PARTS_MAX,
-)
+from bedrockjobs.base.config import JSON_DEPTH_MAX, SCHEDULE_FILE_CHARS_MAX, TOML_KEY_PARTS_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.jsontext import toml_document
 from bedrockjobs.base.wire import command_errors, wire_name
@@ -235,9 +231,10 @@ def rules_of(given: Any, places: list[Position], faults: Faults) -> tuple[list[d
     for number, rule in enumerate(given, 1):
         label = rule.get("name") if isinstance(rule, dict) else None
         entry = Entry(
-            faults, f"rule {label if isinstance(label, str) and label else number}",
+            faults,
+            f"rule {label if isinstance(label, str) and label else number}",
             places[number - 1] if told else None,
-        )  # fmt: skip
+        )
         if not isinstance(rule, dict):
             entry.wrong("expected its keys and values")
             continue
@@ -271,9 +268,18 @@ def _rule_of(given: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
 
 
 __all__ = [
-    "FORMATS", "BadDefinitions", "Definition", "Definitions", "Format", "definition_of", "format_of", "read",
-    "toml_comment", "toml_entry", "toml_text",
-]  # fmt: skip
+    "FORMATS",
+    "BadDefinitions",
+    "Definition",
+    "Definitions",
+    "Format",
+    "definition_of",
+    "format_of",
+    "read",
+    "toml_comment",
+    "toml_entry",
+    "toml_text",
+]
 
 SUFFIXES: dict[str, Format] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 

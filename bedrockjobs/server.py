@@ -164,13 +164,7 @@ class Server:
         service, self._is_wired = self.service, True
         listeners.add(service.messenger)
         look = metrics.Metrics(
-            self._reader,
-            views,
-            self.dispatcher,
-            workers,
-            measurements,
-            stats.since_start,
-            self.settings,
+            self._reader, views, self.dispatcher, workers, measurements, stats.since_start, self.settings
         )
         watched = metrics.routes(
             look, lambda: service.connections, lambda request: caller_of(request, service.access).scope

@@ -22,16 +22,7 @@ from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, 
 from bedrockjobs.base.principal import Principal, Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp
-from bedrockjobs.commands import (
-    ALL,
-    Command,
-    CreateJob,
-    CreateJobs,
-    Heartbeat,
-    RequeueJobs,
-    RetryJob,
-    Status,
-)
+from bedrockjobs.commands import ALL, Command, CreateJob, CreateJobs, Heartbeat, RequeueJobs, RetryJob, Status
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.audit import ending_repeats, is_kept
 from bedrockjobs.engine.authorization import admit

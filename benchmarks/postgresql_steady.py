@@ -60,9 +60,16 @@ def report(minutes: Sequence[Part], clients: int) -> str:
     """Return the table and the bars."""
     first, before, last = minutes[0], minutes[-2], minutes[-1]
     head = (
-        "minute", "lifecycles/s", "our CPU µs each", "PostgreSQL's CPU µs each", "p99 ms of a request",
-        "table of jobs, MB", "its indexes, MB", "ended rows", "vacuumed",
-    )  # fmt: skip
+        "minute",
+        "lifecycles/s",
+        "our CPU µs each",
+        "PostgreSQL's CPU µs each",
+        "p99 ms of a request",
+        "table of jobs, MB",
+        "its indexes, MB",
+        "ended rows",
+        "vacuumed",
+    )
     spelled = ("{:,.0f}", "{:.0f}", "{:.0f}", "{:.1f}", "{:.0f}", "{:.0f}", "{:,.0f}", "{:.0f}")
     rows = [
         (str(number), *(how.format(figure) for how, figure in zip(spelled, each, strict=True)))

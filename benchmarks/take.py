@@ -223,8 +223,12 @@ def report(lines: Iterable[tuple[Line, Line, dict[str, float]]], kinds: Iterable
     """Return the section."""
     times, firsts, medians = zip(*lines, strict=True)
     head = ("rows: backlog", "by jobID", *kinds, "worst to by jobID")
-    above = [f"{line[0]}, {kind}" for line, found in zip(times, medians, strict=True)
-             for kind, us in found.items() if us > BAR_US]  # fmt: skip
+    above = [
+        f"{line[0]}, {kind}"
+        for line, found in zip(times, medians, strict=True)
+        for kind, us in found.items()
+        if us > BAR_US
+    ]
     worst = max(us for found in medians for us in found.values())
     parts = [
         "### Statement time of one take in µs, median / p99",

@@ -140,11 +140,7 @@ def basics(bench: Bench, counts: list[int]) -> str:
                         verdict(f"{protocol} lifecycles of a third of Ping at {count}", share, bar, unit=" %")
                     )
     head = ("protocol", "connections", "Ping/s", "lifecycles/s", "of a third of Ping", "request p50 / p99 ms")
-    more = (
-        "commands a commit",
-        "server CPU µs a request, Ping / lifecycle",
-        "load CPU, Ping / lifecycle",
-    )
+    more = ("commands a commit", "server CPU µs a request, Ping / lifecycle", "load CPU, Ping / lifecycle")
     text = "### Lifecycles (CreateJob, GetJob, FinishJob: three requests)\n\n" + table(head + more, rows)
     return text + "\n\n" + "\n".join(verdicts)
 

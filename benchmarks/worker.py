@@ -65,13 +65,11 @@ POOLED = ("--module", "benchmarked", "--start-method", "fork", "--max-jobs-per-p
 WAYS = (
     Way("`bedrock-worker -- true`", ("--name", "Foo", "--", "true"), 2_000),
     Way("function, a new interpreter each", ("--module", "benchmarked"), 200),
-    Way(
-        "function, a fork each", ("--module", "benchmarked", "--start-method", "fork"), 2_000
-    ),
+    Way("function, a fork each", ("--module", "benchmarked", "--start-method", "fork"), 2_000),
     Way("function, 1,000 jobs a process", POOLED, 10_000),
     # So many that each slot's process is replaced once: it is no rate of the first processes alone.
     Way(f"function, 1,000 jobs a process, {MANY_SLOTS} slots", POOLED, 30_000, MANY_SLOTS),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,7 @@ _STEP = {
 }
 _SHORT = timedelta(hours=4)
 _CANNED = {
-    "document": {
-        "HOURLY": "FINISHED, +1 HOUR",
-        "DAILY": "FINISHED, +1 DAY",
-        "WEEKLY": "FINISHED, +7 DAYS",
-    },
+    "document": {"HOURLY": "FINISHED, +1 HOUR", "DAILY": "FINISHED, +1 DAY", "WEEKLY": "FINISHED, +7 DAYS"},
     "current": {
         "HOURLY": "FINISHED, +1 HOUR, START OF HOUR",
         "DAILY": "FINISHED, +1 DAY, START OF DAY",

@@ -256,9 +256,23 @@ class NoResult(BedrockjobsError):
 
 
 ERRORS: tuple[type[CommandError], ...] = (
-    BadRequest, BadJSON, BadArguments, Forbidden, NotFound, WrongState, Changed, TooLarge, TooMany,
-    UnknownCommand, ServerFault, DamagedData, MockMismatch, BadQuery, Unavailable, TimedOut,
-)  # fmt: skip
+    BadRequest,
+    BadJSON,
+    BadArguments,
+    Forbidden,
+    NotFound,
+    WrongState,
+    Changed,
+    TooLarge,
+    TooMany,
+    UnknownCommand,
+    ServerFault,
+    DamagedData,
+    MockMismatch,
+    BadQuery,
+    Unavailable,
+    TimedOut,
+)
 
 BY_REASON: dict[tuple[int, str], type[CommandError]] = {
     (DamagedData.code, DamagedData.default_reason): DamagedData,

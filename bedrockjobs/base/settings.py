@@ -42,13 +42,28 @@ OF_A_FILE = {
 
 
 FORMS = {
-    "host": "ADDRESS", "unix": "FILE", "tls_cert": "FILE", "tls_key": "FILE", "tls_client_ca": "FILE",
-    "unix_role": "ROLE[,ROLE]", "trusted_proxies": "ADDRESS[,ADDRESS]", "proxy_user_header": "HEADER",
-    "proxy_role": "ROLE[,ROLE]", "root_path": "PATH", "public_hosts": "HOST[,HOST]",
-    "database": "FILE|URL", "database_schema": "NAME", "database_read": "URL", "database_direct": "URL",
-    "server_name": "NAME", "heartbeat_url": "URL", "public_url": "URL", "smtp": "URL",
-    "mail_from": "ADDRESS", "notify_commands": "DIR",
-}  # fmt: skip
+    "host": "ADDRESS",
+    "unix": "FILE",
+    "tls_cert": "FILE",
+    "tls_key": "FILE",
+    "tls_client_ca": "FILE",
+    "unix_role": "ROLE[,ROLE]",
+    "trusted_proxies": "ADDRESS[,ADDRESS]",
+    "proxy_user_header": "HEADER",
+    "proxy_role": "ROLE[,ROLE]",
+    "root_path": "PATH",
+    "public_hosts": "HOST[,HOST]",
+    "database": "FILE|URL",
+    "database_schema": "NAME",
+    "database_read": "URL",
+    "database_direct": "URL",
+    "server_name": "NAME",
+    "heartbeat_url": "URL",
+    "public_url": "URL",
+    "smtp": "URL",
+    "mail_from": "ADDRESS",
+    "notify_commands": "DIR",
+}
 """What a text among the settings looks like, as a help says it."""
 
 
@@ -226,9 +241,7 @@ class Settings(BaseSettings):
         " or smtp+starttls://...; ${BEDROCKJOBS_NOTIFY_...} in it stands for a variable.",
     )
     mail_from: str = Field(
-        "",
-        pattern=r"^([^\r\n]*[^@\s<>]+@[^@\s<>]+>?)?$",
-        description="The address that mail comes from.",
+        "", pattern=r"^([^\r\n]*[^@\s<>]+@[^@\s<>]+>?)?$", description="The address that mail comes from."
     )
     notify_commands: str = Field(
         "",
@@ -346,9 +359,7 @@ class Settings(BaseSettings):
         " that is short of connections or memory.",
     )
     command_s: float = Field(
-        10.0,
-        gt=0,
-        description="Time a command waits for a PostgreSQL that is away; then it gets a 503.",
+        10.0, gt=0, description="Time a command waits for a PostgreSQL that is away; then it gets a 503."
     )
     unit_s_max: float = Field(
         5.0,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Final, Literal, get_args
 
-RunStatus = Literal["running", "success", "fail", "timeout", "frozen", "terminated", "killed", "returned",
-                    "snoozed"]  # fmt: skip
+RunStatus = Literal[
+    "running", "success", "fail", "timeout", "frozen", "terminated", "killed", "returned", "snoozed"
+]
 
 STATUSES: Final = get_args(RunStatus)
 """The statuses, in the order in which a person is offered them."""

@@ -69,9 +69,11 @@ def _common(one: str, other: str) -> int:
 
 
 _BOUNDS = {
-    "greater than or equal to": "at least", "less than or equal to": "at most",
-    "greater than": "more than", "less than": "less than",
-}  # fmt: skip
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "more than",
+    "less than": "less than",
+}
 
 
 def bound_in_words(message: str) -> str:
@@ -393,10 +395,7 @@ Name = Annotated[
     Shape(json_schemas.name, "Name"),
 ]
 Key = Annotated[
-    str,
-    Field(min_length=1, max_length=KEY_CHARS_MAX),
-    BeforeValidator(one_line),
-    Shape(json_schemas.key),
+    str, Field(min_length=1, max_length=KEY_CHARS_MAX), BeforeValidator(one_line), Shape(json_schemas.key)
 ]
 OneLine = Annotated[str, Field(pattern=LINE)]
 """A text like a name: of a worker, a host, a source, a person."""

@@ -128,9 +128,7 @@ def _write_new(session: Session, record: Record) -> None:
     ListAudit,
     typed("who", "--by", "who", metavar="TOKEN"),
     typed(
-        "command",
-        metavar="COMMAND",
-        help="Only by this command: DeleteJob, SyncSchedules, CreateToken, ...",
+        "command", metavar="COMMAND", help="Only by this command: DeleteJob, SyncSchedules, CreateToken, ..."
     ),
     "name",
 )

@@ -16,15 +16,7 @@ from bedrockjobs.cli.session import REFUSED, Session, built, interactive, pass_s
 from bedrockjobs.cli.values import read_source
 from bedrockjobs.cli.verbs import takes
 from bedrockjobs.commands import ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
-from bedrockjobs.definitions import (
-    FORMATS,
-    BadDefinitions,
-    Definition,
-    Definitions,
-    Format,
-    format_of,
-    read,
-)
+from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Definitions, Format, format_of, read
 
 DATA_CHANGES = "data: as the definition has it from now on"
 """What changes where no attribute shows it: runs may have given the job other data than its definition."""

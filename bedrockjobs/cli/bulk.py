@@ -95,8 +95,13 @@ def choice_of(given: dict[str, Any], one: object) -> Choice | None:
 
     Raises click.UsageError where neither or both are given.
     """
-    keys = {"name": "only_name", "state": "only_state", "since": "only_since", "tags": "only_tags",
-            "text": "only_text"}  # fmt: skip
+    keys = {
+        "name": "only_name",
+        "state": "only_state",
+        "since": "only_since",
+        "tags": "only_tags",
+        "text": "only_text",
+    }
     choice = Choice(**{field: given.pop(key) for field, key in keys.items()})
     if one:
         if choice != Choice():

@@ -57,11 +57,7 @@ show = answers(
         "show",
         callback=pass_session(_show),
         help=_show.__doc__,
-        params=[
-            config_option,
-            click.Option(["--origin"], is_flag=True, help="Say who set it."),
-            *SETTINGS,
-        ],
+        params=[config_option, click.Option(["--origin"], is_flag=True, help="Say who set it."), *SETTINGS],
     )
 )
 config.add_command(show)

@@ -47,9 +47,11 @@ COMPLAINTS_SHOWN_MAX = 50
 def _database_option(form: str) -> Callable[[F], F]:
     """Return --database, which takes ``form``: a file alone, or a URL of PostgreSQL as well."""
     return click.option(
-        "--database", metavar=form, allow_from_autoenv=False,
+        "--database",
+        metavar=form,
+        allow_from_autoenv=False,
         help=f"The database.  [BEDROCKJOBS_DATABASE; default: {Settings.model_fields['database'].default}]",
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -150,16 +152,20 @@ def _copy_of(source: TransferDatabase, file: Path, force: bool) -> Copy:
 @click.command()
 @_database_option("FILE")
 @click.option(
-    "--from-bedrock", "old", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--from-bedrock",
+    "old",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
     help="Copy the jobs of an original Bedrock database into ours, with their jobIDs.",
-)  # fmt: skip
+)
 @click.option(
     "--skip-bad", is_flag=True, help="With --from-bedrock: leave out rows that cannot be jobs of ours."
 )
 @click.option(
-    "--migration-backup/--no-migration-backup", default=True,
+    "--migration-backup/--no-migration-backup",
+    default=True,
     help="Copy the file beside itself first; the last two such copies are kept.",
-)  # fmt: skip
+)
 @answers
 @pass_session
 def migrate(
@@ -189,9 +195,11 @@ def _migrate(session: Session, path: Path, *, keep: bool) -> None:
                 copy = copy_before_migration(path, SystemClock().now(), progress)
         with closing(open_for_writing(path)) as connection:
             before, after, told = schema.apply(connection)
-    did = f"{path} is at schema version {after} already." if before == after else (
-        " ".join((f"Brought {path} from schema version {before} to {after}.", *told))
-    )  # fmt: skip
+    did = (
+        f"{path} is at schema version {after} already."
+        if before == after
+        else (" ".join((f"Brought {path} from schema version {before} to {after}.", *told)))
+    )
     if copy is not None:
         did += f" What it was before is {copy}."
     write_one(

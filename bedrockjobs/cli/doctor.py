@@ -407,9 +407,12 @@ def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[
         yield Finding("fail", "database", words, "name the file by --database")
     elif path.exists():
         checks: list[Callable[[Path], Iterator[Finding]]] = [
-            check_schema, check_disk, check_wal, partial(check_owner, server=server),
+            check_schema,
+            check_disk,
+            check_wal,
+            partial(check_owner, server=server),
             *([check_damage] if scrub else []),
-        ]  # fmt: skip
+        ]
         for check in checks:
             yield from check(path)
     else:
@@ -419,9 +422,11 @@ def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[
 
 @click.command()
 @click.option(
-    "--database", metavar="FILE|URL", allow_from_autoenv=False,
+    "--database",
+    metavar="FILE|URL",
+    allow_from_autoenv=False,
     help="The database.  [BEDROCKJOBS_DATABASE; default: what the server says]",
-)  # fmt: skip
+)
 @click.option("--scrub", is_flag=True, help="Read all of the database for damage: minutes, if it is large.")
 @talks
 @pass_session

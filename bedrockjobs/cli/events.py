@@ -43,13 +43,7 @@ KIND_WIDTH, NAME_WIDTH = 14, 24
 @talks
 @pass_session
 def events(
-    session: Session,
-    /,
-    follow: bool,
-    after: str | None,
-    since: Given | None,
-    limit: int,
-    **asked: str | None,
+    session: Session, /, follow: bool, after: str | None, since: Given | None, limit: int, **asked: str | None
 ) -> None:
     """Tell what happened: the last events, in the order in which they happened."""
     if follow and session.form == "json":
@@ -62,8 +56,11 @@ def events(
     if not follow:
         write_many(
             [_row(record) for record in found] if session.form == "table" else found,
-            session.form, COLUMNS, none="" if found else _none(session, asked["kind"]), identity="seq",
-        )  # fmt: skip
+            session.form,
+            COLUMNS,
+            none="" if found else _none(session, asked["kind"]),
+            identity="seq",
+        )
         return
     _write(found, session.form)
     pace = Pace()

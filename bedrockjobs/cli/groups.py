@@ -122,13 +122,21 @@ class WordChoice(click.Choice[str]):
 
 
 STATUSES_ALSO = {
-    "failure": ANY_FAILURE, "failures": ANY_FAILURE, "succeeded": "success", "ok": "success",
-    "timed out": "timeout", "timedout": "timeout",
-}  # fmt: skip
+    "failure": ANY_FAILURE,
+    "failures": ANY_FAILURE,
+    "succeeded": "success",
+    "ok": "success",
+    "timed out": "timeout",
+    "timedout": "timeout",
+}
 """Words for the statuses of runs that people try, and the status that is meant."""
 
 STATES_ALSO = {
-    "fail": "FAILED", "queue": "QUEUED", "ready": "QUEUED", "waiting": "PAUSED",
-    "done": "FINISHED", "canceled": "CANCELLED",
-}  # fmt: skip
+    "fail": "FAILED",
+    "queue": "QUEUED",
+    "ready": "QUEUED",
+    "waiting": "PAUSED",
+    "done": "FINISHED",
+    "canceled": "CANCELLED",
+}
 """The same for states of jobs."""

@@ -96,9 +96,13 @@ def _zone(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 _zone_option = click.option(
-    "--zone", default="UTC", show_default=True, callback=_zone, metavar="ZONE",
+    "--zone",
+    default="UTC",
+    show_default=True,
+    callback=_zone,
+    metavar="ZONE",
     help="Time zone of the machine that ran it, by whose clock it went.",
-)  # fmt: skip
+)
 
 
 def _reader(command: F) -> F:
@@ -106,21 +110,36 @@ def _reader(command: F) -> F:
     found: Any = command
     for option in (
         click.argument("file", metavar="FILE"),
-        click.option("--to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-                     help="Write definitions (TOML) to this file, for `bedrockjobs apply`."),
+        click.option(
+            "--to",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write definitions (TOML) to this file, for `bedrockjobs apply`.",
+        ),
         click.option("--force", is_flag=True, help="Replace the file if it exists."),
         click.option("--apply", is_flag=True, help="Make them the server's schedules, as `apply` does."),
         click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask."),
         click.option("--source", default="", metavar="NAME", help="Whose schedules these are; FILE's name."),
         click.option("--skip-bad", is_flag=True, help="Leave out what cannot be a schedule here."),
-        click.option("--times", type=WholeNumber(0, TIMES_MAX), default=TIMES_DEFAULT, show_default=True,
-                     metavar="NUMBER", help="How many next times are shown."),
-        click.option("--after", type=Moment(), callback=_moment, metavar="TIME",
-                     help="Show times after this one; now if left out."),
+        click.option(
+            "--times",
+            type=WholeNumber(0, TIMES_MAX),
+            default=TIMES_DEFAULT,
+            show_default=True,
+            metavar="NUMBER",
+            help="How many next times are shown.",
+        ),
+        click.option(
+            "--after",
+            type=Moment(),
+            callback=_moment,
+            metavar="TIME",
+            help="Show times after this one; now if left out.",
+        ),
         takes(SyncSchedules, "by"),
         talks,
         pass_session,
-    )[::-1]:  # fmt: skip
+    )[::-1]:
         found = option(found)
     return cast("F", found)
 
@@ -132,16 +151,23 @@ def _reader(command: F) -> F:
     help="Whether each line has a user, as in /etc/crontab; told by path and names if left out.",
 )
 @click.option(
-    "--cron", type=click.Choice(get_args(crontab.Cron)),
+    "--cron",
+    type=click.Choice(get_args(crontab.Cron)),
     help="Which cron ran it; if left out, a line is taken that Debian's cron and cronie read alike.",
-)  # fmt: skip
+)
 @click.option("--prefix", default="", metavar="TEXT", help="Put this before each name: 'web1/'.")
 @_zone_option
 @_reader
 def import_crontab(
-    session: Session, /, file: str, system: bool | None, cron: crontab.Cron | None, prefix: str, zone: str,
+    session: Session,
+    /,
+    file: str,
+    system: bool | None,
+    cron: crontab.Cron | None,
+    prefix: str,
+    zone: str,
     **wanted: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Read a crontab of Debian's cron, cronie or supercronic.
 
     Names come from the commands: `cd /srv && ./backup.sh` is backup, `restic backup /srv` restic-backup.
@@ -162,9 +188,12 @@ def import_crontab(
 
 @import_.command("cronken")
 @click.option(
-    "--weekday-0", type=click.Choice(["sunday", "monday"]), default="sunday", show_default=True,
+    "--weekday-0",
+    type=click.Choice(["sunday", "monday"]),
+    default="sunday",
+    show_default=True,
     help="How a cronstring is read: as crontab(5), or as Cronken ran it (0 is Monday, both day fields hold).",
-)  # fmt: skip
+)
 @_zone_option
 @_reader
 def import_cronken(

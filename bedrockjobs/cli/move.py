@@ -22,9 +22,10 @@ from bedrockjobs.store.transfer import Moved, MoveOptions, Progress, TransferErr
 @schema_option
 @click.option("--keep-damaged", is_flag=True, help="Take jobs along whose data is not what was stored.")
 @click.option(
-    "--replace-zeros", is_flag=True,
+    "--replace-zeros",
+    is_flag=True,
     help="Replace the character 0 in output and errors, as PostgreSQL cannot store it.",
-)  # fmt: skip
+)
 @click.option("--undo", is_flag=True, help="Let the queue at --from be served again after it was moved.")
 @answers
 @pass_session

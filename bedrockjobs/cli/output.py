@@ -60,28 +60,89 @@ ELLIPSIS = "…"
 
 NAMES = frozenset(
     {"name", "worker", "host", "address", "to", "schedule", "by", "seen by", "seenBy", "source"}
-)  # fmt: skip
+)
 """Keys of long columns that are cut in the middle: names often differ at their ends."""
 
 TEXTS = frozenset(
-    {"error", "detail", "reason", "lastError", "what was wrong", "progress", "paused by", "paused", "repeat",
-     "names", "on", "roles"}
-)  # fmt: skip
+    {
+        "error",
+        "detail",
+        "reason",
+        "lastError",
+        "what was wrong",
+        "progress",
+        "paused by",
+        "paused",
+        "repeat",
+        "names",
+        "on",
+        "roles",
+    }
+)
 """Keys of long columns that are cut at the end; of several lines one is shown that says what was wrong."""
 
 LEFT_OUT = (
-    "version", "fingerprint", "pid", "blocked", "later", "address", "exitCode", "cause", "attempt", "late",
-    "host", "sent", "tries", "priority", "perSecond", "by", "seen by", "seenBy", "until", "roles", "slots",
-    "runID", "jobID", "lastRun", "lastSent", "lastRefused", "oldest of all", "worker", "repeat", "used",
-    "lastUsed", "most", "names",
-)  # fmt: skip
+    "version",
+    "fingerprint",
+    "pid",
+    "blocked",
+    "later",
+    "address",
+    "exitCode",
+    "cause",
+    "attempt",
+    "late",
+    "host",
+    "sent",
+    "tries",
+    "priority",
+    "perSecond",
+    "by",
+    "seen by",
+    "seenBy",
+    "until",
+    "roles",
+    "slots",
+    "runID",
+    "jobID",
+    "lastRun",
+    "lastSent",
+    "lastRefused",
+    "oldest of all",
+    "worker",
+    "repeat",
+    "used",
+    "lastUsed",
+    "most",
+    "names",
+)
 """Keys of columns that a narrow terminal leaves out, the first ones first; never the first column."""
 
 TIMES = frozenset(
-    {"created", "nextRun", "lastRun", "started", "ended", "scheduledFor", "expires", "now", "at", "joined",
-     "heartbeat", "tick", "until", "lastUsed", "lastSent", "mutedUntil", "lastRefused", "revoked", "pulse",
-     "next run", "oldest of all"}
-)  # fmt: skip
+    {
+        "created",
+        "nextRun",
+        "lastRun",
+        "started",
+        "ended",
+        "scheduledFor",
+        "expires",
+        "now",
+        "at",
+        "joined",
+        "heartbeat",
+        "tick",
+        "until",
+        "lastUsed",
+        "lastSent",
+        "mutedUntil",
+        "lastRefused",
+        "revoked",
+        "pulse",
+        "next run",
+        "oldest of all",
+    }
+)
 """Keys whose values are moments. A fitted table shows how far away they are, others also the local time."""
 
 EXACT = frozenset({"tick", "until"})

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 URLS = ("postgresql://", "postgres://")
 
 schema_option = click.option(
-    "--schema", metavar="NAME", allow_from_autoenv=False,
+    "--schema",
+    metavar="NAME",
+    allow_from_autoenv=False,
     help="PostgreSQL's schema in which the tables are.  [BEDROCKJOBS_DATABASE_SCHEMA; default: bedrockjobs]",
-)  # fmt: skip
+)
 
 
 def is_url(text: str) -> bool:

@@ -32,9 +32,11 @@ PREFER_OWN_TOOLS = (
 @click.command()
 @click.argument("backup", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
-    "--database", metavar="FILE|URL", allow_from_autoenv=False,
+    "--database",
+    metavar="FILE|URL",
+    allow_from_autoenv=False,
     help="The database.  [BEDROCKJOBS_DATABASE; default: jobs.db]",
-)  # fmt: skip
+)
 @schema_option
 @click.option("--force", is_flag=True, help="Put a database aside that is there, and restore in its place.")
 @click.option("--no-hold", is_flag=True, help="Let jobs and schedules run as soon as a server starts.")
@@ -86,13 +88,18 @@ def _restore(session: Session, backup: Path, target: Path, *, force: bool, held:
         done = put_in_place(backup, target, held=why, force=force, now=_now(), progress=progress)
     write_one(
         {
-            "database": str(target), "backup": str(backup), "jobs": sum(done.states.values()),
-            "states": done.states, "schedules": done.schedules, "seen": done.seen, "held": held,
+            "database": str(target),
+            "backup": str(backup),
+            "jobs": sum(done.states.values()),
+            "states": done.states,
+            "schedules": done.schedules,
+            "seen": done.seen,
+            "held": held,
             "aside": str(done.aside) if done.aside else "",
         },
         session.form,
         _words(backup, target, done, held=held),
-    )  # fmt: skip
+    )
 
 
 def _words(backup: Path, target: Path, done: Restored, *, held: bool) -> str:

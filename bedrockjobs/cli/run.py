@@ -45,8 +45,18 @@ from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOu
 from bedrockjobs.commands.runs import StopRun
 
 LIST_COLUMNS = (
-    "runID", "status", "name", "jobID", "attempt", "cause", "started", "took", "worker", "exitCode", "error",
-)  # fmt: skip
+    "runID",
+    "status",
+    "name",
+    "jobID",
+    "attempt",
+    "cause",
+    "started",
+    "took",
+    "worker",
+    "exitCode",
+    "error",
+)
 
 RUN_COLUMNS = ("runID", "status", "cause", "attempt", "started", "took", "worker", "exitCode", "error")
 
@@ -54,11 +64,7 @@ RUN_COLUMNS = ("runID", "status", "cause", "attempt", "started", "took", "worker
 def run_row(run: Record) -> Record:
     """Return a run as a row of a table, with the line of its error that says what was wrong."""
     started = text_of(run, "started")
-    return {
-        **run,
-        "took": took_text(started, text_of(run, "ended")),
-        "error": line_of(text_of(run, "error")),
-    }
+    return {**run, "took": took_text(started, text_of(run, "ended")), "error": line_of(text_of(run, "error"))}
 
 
 SUCCESS, RETURNED = "success", "returned"
@@ -148,9 +154,10 @@ def _unrepeated(error: str, tail: list[str]) -> str:
 @click.option("--since-seq", "after", metavar="NUMBER", default="0", help="Only lines after this number.")
 @click.option("-t", "--timestamps", is_flag=True, help="Begin each line with its time (UTC).")
 @click.option(
-    "--exit-status", is_flag=True,
+    "--exit-status",
+    is_flag=True,
     help="Exit with 1 if the run has ended, but not with success, or was handed back.",
-)  # fmt: skip
+)
 @talks
 @pass_session
 def logs(

@@ -65,10 +65,13 @@ class Setting(FieldOption):
 
 
 config_option = click.Option(
-    ["--config", "config"], type=click.Path(path_type=Path), metavar="FILE", envvar=VARIABLE,
+    ["--config", "config"],
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar=VARIABLE,
     help="Settings file (TOML): its table [server] sets what neither an option nor a variable does."
     f"  [{VARIABLE}]",
-)  # fmt: skip
+)
 """The option that names the settings file."""
 
 SETTINGS = [Setting(field, info) for field, info in Settings.model_fields.items()]
@@ -102,9 +105,4 @@ def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
     ctx.exit(run(settings, read_again))
 
 
-serve = SectionedCommand(
-    "serve",
-    callback=_serve,
-    help=_serve.__doc__,
-    params=[config_option, *SETTINGS],
-)
+serve = SectionedCommand("serve", callback=_serve, help=_serve.__doc__, params=[config_option, *SETTINGS])

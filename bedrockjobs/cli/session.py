@@ -48,9 +48,17 @@ NO_TOKEN = "no token was sent: name its file by --token-file, or set BEDROCKJOBS
 """What is said beside a refusal where there was no token."""
 
 EXIT_BY_CODE = {
-    400: USAGE, 401: USAGE, 402: USAGE, 403: FORBIDDEN, 404: NOT_FOUND, 405: REFUSED, 413: USAGE,
-    429: UNAVAILABLE, 503: UNAVAILABLE, 555: TIMED_OUT,
-}  # fmt: skip
+    400: USAGE,
+    401: USAGE,
+    402: USAGE,
+    403: FORBIDDEN,
+    404: NOT_FOUND,
+    405: REFUSED,
+    413: USAGE,
+    429: UNAVAILABLE,
+    503: UNAVAILABLE,
+    555: TIMED_OUT,
+}
 
 IN_COMMANDS = {
     "see ListWorkers": "`bedrockjobs worker list` shows them",
@@ -263,27 +271,43 @@ def _file_options(command: F, *, of_program: bool) -> F:
             {"envvar": f"BEDROCKJOBS_{name.upper()}", "show_envvar": True} if of_program else {}
         )
         command = click.option(
-            f"--{name.replace('_', '-')}", name, metavar="FILE", type=click.Path(path_type=Path), help=words,
-            expose_value=False, callback=_note_file, allow_from_autoenv=False, hidden=not of_program,
+            f"--{name.replace('_', '-')}",
+            name,
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help=words,
+            expose_value=False,
+            callback=_note_file,
+            allow_from_autoenv=False,
+            hidden=not of_program,
             **variable,
-        )(command)  # fmt: skip
+        )(command)
     return command
 
 
 def _form_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-o", "--output", type=WordChoice((*FORMS, WIDE)), expose_value=False, callback=_set_form,
+        "-o",
+        "--output",
+        type=WordChoice((*FORMS, WIDE)),
+        expose_value=False,
+        callback=_set_form,
         help="How results are written; a table that fits the terminal if left out; wide shows all of it.",
         **attributes,
-    )  # fmt: skip
+    )
 
 
 def _server_option(**attributes: Any) -> Callable[[F], F]:
     return click.option(
-        "-s", "--server", metavar="ADDRESS[,ADDRESS]", expose_value=False, callback=_set_server,
+        "-s",
+        "--server",
+        metavar="ADDRESS[,ADDRESS]",
+        expose_value=False,
+        callback=_set_server,
         help="Server to talk to: host:port or unix:/path, or several: the next one is used where one does"
-        f" not answer. {DEFAULT_SERVER} if left out.", **attributes,
-    )  # fmt: skip
+        f" not answer. {DEFAULT_SERVER} if left out.",
+        **attributes,
+    )
 
 
 def global_options(command: F) -> F:

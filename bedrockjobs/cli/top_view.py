@@ -41,9 +41,16 @@ NAMES_SHOWN = 8
 """Names that a frame shows, those with the most ready jobs."""
 
 COUNTS = (
-    ("ready", "cyan"), ("later", ""), ("running", "green"), ("paused", "yellow"), ("blocked", "yellow"),
-    ("mocked", ""), ("untaken", "red"), ("failed", "red"), ("children", ""),
-)  # fmt: skip
+    ("ready", "cyan"),
+    ("later", ""),
+    ("running", "green"),
+    ("paused", "yellow"),
+    ("blocked", "yellow"),
+    ("mocked", ""),
+    ("untaken", "red"),
+    ("failed", "red"),
+    ("children", ""),
+)
 """The counts of Overview that are shown, and their colours."""
 
 SELDOM = frozenset({"blocked", "mocked", "untaken", "children"})
@@ -137,10 +144,13 @@ def _failure_rows(picture: Picture) -> list[list[str]]:
         ago = seconds_between(text_of(run, "ended"), picture.now)
         rows.append(
             [
-                text_of(run, "runID"), text_of(run, "name"), called(text_of(run, "status")),
-                "" if ago is None else away_text(-ago), line_of(text_of(run, "error")),
+                text_of(run, "runID"),
+                text_of(run, "name"),
+                called(text_of(run, "status")),
+                "" if ago is None else away_text(-ago),
+                line_of(text_of(run, "error")),
             ]
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -152,12 +162,13 @@ def _name_rows(picture: Picture) -> list[list[str]]:
     piled = sorted((row for row in picture.names if any(jobs(row))), key=jobs, reverse=True)[:NAMES_SHOWN]
     return [
         [
-            text_of(row, "name"), *(f"{int(text_of(row, key)):,}" for key in ("ready", "running", "failed")),
+            text_of(row, "name"),
+            *(f"{int(text_of(row, key)):,}" for key in ("ready", "running", "failed")),
             rough_text(float(text_of(row, "age"))) if text_of(row, "oldestReady") else "",
             text_of(row, "pausedBy"),
         ]
         for row in piled
-    ]  # fmt: skip
+    ]
 
 
 def _head(picture: Picture) -> Text:
@@ -166,9 +177,11 @@ def _head(picture: Picture) -> Text:
     started = text_of(picture.status, "started")
     up = seconds_between(started, picture.now)
     words = [
-        f"bedrockjobs {text_of(picture.status, 'version')}", picture.server,
-        f"up {rough_text(up)}" if up is not None else "", local_text(picture.now[:19]),
-    ]  # fmt: skip
+        f"bedrockjobs {text_of(picture.status, 'version')}",
+        picture.server,
+        f"up {rough_text(up)}" if up is not None else "",
+        local_text(picture.now[:19]),
+    ]
     return Text(printable("  ".join(word for word in words if word)), style="bold")
 
 
@@ -198,10 +211,13 @@ def _run_rows(picture: Picture) -> list[list[str]]:
         where = "@".join(part for part in (text_of(run, "worker"), text_of(run, "host")) if part)
         rows.append(
             [
-                text_of(run, "runID"), text_of(run, "name"), rough_text(max(spent or 0, 0)),
-                progress_text(run), where,
+                text_of(run, "runID"),
+                text_of(run, "name"),
+                rough_text(max(spent or 0, 0)),
+                progress_text(run),
+                where,
             ]
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -224,21 +240,27 @@ def progress_text(run: Record) -> str:
 def _schedule_rows(picture: Picture) -> list[list[str]]:
     return [
         [
-            text_of(row, "name"), countdown_text(picture.now, text_of(row, "nextRun")),
-            local_text(text_of(row, "nextRun")), text_of(row, "paused"),
+            text_of(row, "name"),
+            countdown_text(picture.now, text_of(row, "nextRun")),
+            local_text(text_of(row, "nextRun")),
+            text_of(row, "paused"),
         ]
         for row in picture.schedules
-    ]  # fmt: skip
+    ]
 
 
 def _worker_rows(picture: Picture) -> list[list[str]]:
     return [
         [
-            text_of(row, "name"), text_of(row, "status"), str(run_count(row)), text_of(row, "slots"),
-            text_of(row, "host"), " ".join(jsontext.parse(row.get("names") or "[]")),
+            text_of(row, "name"),
+            text_of(row, "status"),
+            str(run_count(row)),
+            text_of(row, "slots"),
+            text_of(row, "host"),
+            " ".join(jsontext.parse(row.get("names") or "[]")),
         ]
         for row in picture.workers
-    ]  # fmt: skip
+    ]
 
 
 def _table(
@@ -252,9 +274,12 @@ def _table(
     if width is not None:
         grid, _ = fitted(grid, width)
     table = drawn(
-        grid, title=Text(f"\n{title}", style="bold"), title_justify="left",
-        caption=f"and {more} more" if more else None, caption_justify="left",
-    )  # fmt: skip
+        grid,
+        title=Text(f"\n{title}", style="bold"),
+        title_justify="left",
+        caption=f"and {more} more" if more else None,
+        caption_justify="left",
+    )
     if not rows:
         table.add_row(Text("none", style="bright_black"))
     return table

@@ -84,13 +84,7 @@ def list_workers(session: Session) -> None:
     found = workers(session)
     if session.form == "table":
         found = [worker_row(record) for record in found]
-    write_many(
-        found,
-        session.form,
-        LIST_COLUMNS,
-        none=NONE,
-        identity="name",
-    )
+    write_many(found, session.form, LIST_COLUMNS, none=NONE, identity="name")
 
 
 @worker.command()

@@ -89,10 +89,17 @@ class TokensReply(Reply):
 
 
 _TOKEN = {
-    "name": "deploy", "roles": ["operate"], "names": ["report/*"], "noData": False, "by": "ada",
-    "created": "2026-11-21 03:29:56", "expires": "", "lastUsed": "2026-11-21 09:14:00", "revoked": "",
+    "name": "deploy",
+    "roles": ["operate"],
+    "names": ["report/*"],
+    "noData": False,
+    "by": "ada",
+    "created": "2026-11-21 03:29:56",
+    "expires": "",
+    "lastUsed": "2026-11-21 09:14:00",
+    "revoked": "",
     "addresses": ["10.0.0.7"],
-}  # fmt: skip
+}
 _NEW = {
     **_TOKEN,
     "lastUsed": "",
@@ -247,14 +254,20 @@ class ListAudit(Command[AuditReply]):
         {
             "entries": [
                 {
-                    "seq": 7, "at": "2026-11-21 03:29:56", "by": "ada", "address": "127.0.0.1",
-                    "command": "PauseJobs", "name": "mail/*", "jobID": 0,
-                    "detail": {"name": "mail/*", "reason": "the mail server is down"}, "before": None,
+                    "seq": 7,
+                    "at": "2026-11-21 03:29:56",
+                    "by": "ada",
+                    "address": "127.0.0.1",
+                    "command": "PauseJobs",
+                    "name": "mail/*",
+                    "jobID": 0,
+                    "detail": {"name": "mail/*", "reason": "the mail server is down"},
+                    "before": None,
                     "after": None,
                 }
             ]
         },
-    )  # fmt: skip
+    )
     refusals = [SLOW, BUSY]
 
     who: OneLine | None = Field(

@@ -7,12 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from bedrockjobs.base import json_schemas
-from bedrockjobs.base.config import (
-    DURATION_S_MAX,
-    NAME_CHARS_MAX,
-    REASON_CHARS_MAX,
-    WORKER_CHARS_MAX,
-)
+from bedrockjobs.base.config import DURATION_S_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.json_schemas import Shape
 from bedrockjobs.base.wire import LINE, Boolean, JobID, Name, OneLine, Paragraphs, Printed, Timestamp, Whole
 from bedrockjobs.commands.base import (
@@ -183,12 +178,18 @@ class Events(Command[EventsReply]):
         {
             "events": [
                 {
-                    "seq": 1, "at": "2026-11-21 03:29:56.332", "kind": "pause", "name": "mail/*", "jobID": 0,
-                    "runID": 0, "by": "ada", "detail": "the mail server is down",
+                    "seq": 1,
+                    "at": "2026-11-21 03:29:56.332",
+                    "kind": "pause",
+                    "name": "mail/*",
+                    "jobID": 0,
+                    "runID": 0,
+                    "by": "ada",
+                    "detail": "the mail server is down",
                 }
             ]
         },
-    )  # fmt: skip
+    )
     refusals = [SLOW, BUSY]
 
     after: Whole = Field(

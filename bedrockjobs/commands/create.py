@@ -8,12 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from bedrockjobs.base import json_schemas
-from bedrockjobs.base.config import (
-    IF_MATCH_CHARS_MAX,
-    JOBS_PER_CREATE_MAX,
-    PRIORITIES,
-    PRIORITY_DEFAULT,
-)
+from bedrockjobs.base.config import IF_MATCH_CHARS_MAX, JOBS_PER_CREATE_MAX, PRIORITIES, PRIORITY_DEFAULT
 from bedrockjobs.base.json_schemas import Shape
 from bedrockjobs.base.wire import (
     Boolean,
@@ -78,9 +73,13 @@ def _rules(schema: dict[str, Any]) -> None:
 def _kinds() -> list[dict[str, Any]]:
     """Return what each kind of job leaves out; a reader tries each, so they are as few as can be."""
     empty: dict[str, tuple[Any, ...]] = {
-        "repeat": ("",), "retryAfter": ("",), "parentJobID": (0,), "lock": ("", False), "hosts": ("",),
+        "repeat": ("",),
+        "retryAfter": ("",),
+        "parentJobID": (0,),
+        "lock": ("", False),
+        "hosts": ("",),
         "expect": ("",),
-    }  # fmt: skip
+    }
 
     def without(*names: str) -> dict[str, Any]:
         return {name: {"enum": [None, *empty.get(name, ())]} for name in names}
@@ -296,9 +295,7 @@ class CreateJobs(Command[JobIDsReply]):
         list[JobSpec],
         Spliced(),
         Field(
-            min_length=1,
-            max_length=JOBS_PER_CREATE_MAX,
-            description="Parameters of CreateJob for each job.",
+            min_length=1, max_length=JOBS_PER_CREATE_MAX, description="Parameters of CreateJob for each job."
         ),
         BeforeValidator(_specs),
     ]

@@ -7,13 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bedrockjobs.base import json_schemas
-from bedrockjobs.base.config import (
-    DELAY_S_MAX,
-    ERROR_CHARS_MAX,
-    JOBS_PER_CREATE_MAX,
-    RETRIES_MAX,
-    UNFIT_MAX,
-)
+from bedrockjobs.base.config import DELAY_S_MAX, ERROR_CHARS_MAX, JOBS_PER_CREATE_MAX, RETRIES_MAX, UNFIT_MAX
 from bedrockjobs.base.json_schemas import Shape
 from bedrockjobs.base.wire import (
     Boolean,
@@ -86,12 +80,7 @@ class RunEnd(TakeOptions, Command[ThenReply]):
     abstract = True
     role = "work"
     example = Example({"jobID": 1})
-    refusals = [
-        NO_JOB,
-        RUN_OVER,
-        BAD_DATA,
-        BAD_THEN_GET,
-    ]
+    refusals = [NO_JOB, RUN_OVER, BAD_DATA, BAD_THEN_GET]
 
     job_id: JobID = Field(description="Job whose run ends.")
     data: JSONObject | None = Field(

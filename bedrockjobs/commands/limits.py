@@ -52,17 +52,23 @@ class SetLimit(Command[Empty]):
 
     name: PausePattern = Field(description="GLOB pattern of the names, which share the limit.")
     queued: Whole = Field(
-        default=0, ge=0, le=QUEUED_LIMIT_MAX,
+        default=0,
+        ge=0,
+        le=QUEUED_LIMIT_MAX,
         description="Jobs that may be queued, those for later included; 0: any number.",
-    )  # fmt: skip
+    )
     per_second: Whole = Field(
-        default=0, ge=0, le=PER_SECOND_MAX,
+        default=0,
+        ge=0,
+        le=PER_SECOND_MAX,
         description="Jobs that may be created a second, in one go as many; 0: any number.",
-    )  # fmt: skip
+    )
     running: Whole = Field(
-        default=0, ge=0, le=RUNNING_LIMIT_MAX,
+        default=0,
+        ge=0,
+        le=RUNNING_LIMIT_MAX,
         description="Runs that may be in progress at once, of workers that say their name; 0: any number.",
-    )  # fmt: skip
+    )
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
@@ -110,21 +116,25 @@ class ListLimits(Command[LimitsReply]):
         {
             "limits": [
                 {
-                    "name": "mail/*", "queued": 10_000, "perSecond": 200, "running": 0, "runs": 0,
-                    "refused": 12, "lastRefused": "2026-11-21 03:29:56", "by": "ada",
+                    "name": "mail/*",
+                    "queued": 10_000,
+                    "perSecond": 200,
+                    "running": 0,
+                    "runs": 0,
+                    "refused": 12,
+                    "lastRefused": "2026-11-21 03:29:56",
+                    "by": "ada",
                     "since": "2026-11-20 10:00:00",
                 }
             ]
         },
-    )  # fmt: skip
+    )
 
 
 # The commands on what is kept: runs, output, events and ticks, by name pattern.
 
 
-_LIMITS = (
-    "runs", "runsBytes", "output", "outputBytes", "events", "eventsBytes", "ticks", "ticksBytes",
-)  # fmt: skip
+_LIMITS = ("runs", "runsBytes", "output", "outputBytes", "events", "eventsBytes", "ticks", "ticksBytes")
 
 
 class SetRetention(Command[Empty]):
@@ -148,32 +158,40 @@ class SetRetention(Command[Empty]):
     name: PausePattern = Field(description="GLOB pattern of the names; * is for all that no other names.")
     runs: Duration | None = Field(default=None, description="Time after its end in which a run is kept.")
     runs_bytes: Whole | None = Field(
-        default=None, ge=0, le=KEPT_BYTES_MAX,
+        default=None,
+        ge=0,
+        le=KEPT_BYTES_MAX,
         description="Room for the ended runs of all these names with their output, also of those kept for a "
         "time; the newest stay.",
-    )  # fmt: skip
+    )
     output: Duration | None = Field(
         default=None, description="Time after the end of a run in which its output is kept."
     )
     output_bytes: Whole | None = Field(
-        default=None, ge=RUN_OUTPUT_BYTES_MIN, le=KEPT_BYTES_MAX,
+        default=None,
+        ge=RUN_OUTPUT_BYTES_MIN,
+        le=KEPT_BYTES_MAX,
         description="Output kept of one run, half from its beginning and half from its end.",
-    )  # fmt: skip
+    )
     events: Duration | None = Field(
         default=None,
         description="Time in which events are kept, never less than a day: messages are made of them.",
     )
     events_bytes: Whole | None = Field(
-        default=None, ge=0, le=KEPT_BYTES_MAX,
+        default=None,
+        ge=0,
+        le=KEPT_BYTES_MAX,
         description="Room for the events of all these names; the newest are kept, and those of the last day.",
-    )  # fmt: skip
+    )
     ticks: Duration | None = Field(
         default=None, description="Time in which the history of schedules is kept, but for its newest entry."
     )
     ticks_bytes: Whole | None = Field(
-        default=None, ge=0, le=KEPT_BYTES_MAX,
+        default=None,
+        ge=0,
+        le=KEPT_BYTES_MAX,
         description="Room for the history of each schedule; its newest entries are kept, one at least.",
-    )  # fmt: skip
+    )
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
 
 
@@ -225,11 +243,19 @@ class ListRetention(Command[KeptsReply]):
         {
             "kept": [
                 {
-                    "name": "mail/*", "kind": "runs", "seconds": 2_592_000, "bytes": 1_000_000_000,
-                    "most": None, "count": 1_234, "used": 400_123, "more": False,
-                    "oldest": "2026-10-23 03:00:00.120", "by": "ada", "since": "2026-11-20 10:00:00",
+                    "name": "mail/*",
+                    "kind": "runs",
+                    "seconds": 2_592_000,
+                    "bytes": 1_000_000_000,
+                    "most": None,
+                    "count": 1_234,
+                    "used": 400_123,
+                    "more": False,
+                    "oldest": "2026-10-23 03:00:00.120",
+                    "by": "ada",
+                    "since": "2026-11-20 10:00:00",
                 }
             ]
         },
-    )  # fmt: skip
+    )
     refusals = [BUSY]

@@ -9,14 +9,7 @@ from datetime import timedelta
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    WithJsonSchema,
-    field_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema, field_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from bedrockjobs.base import clock, json_schemas, jsontext
@@ -177,9 +170,18 @@ class URLShape:
 
 
 NOT_WITH_PINGS = (
-    "cmd", "argv", "url", "hosts", "lock", "retries", "expire_after", "max_late", "jitter", "overlap",
+    "cmd",
+    "argv",
+    "url",
+    "hosts",
+    "lock",
+    "retries",
+    "expire_after",
+    "max_late",
+    "jitter",
+    "overlap",
     "catchup",
-)  # fmt: skip
+)
 """Options that mean nothing for a schedule with ``expect``, whose work is done elsewhere."""
 
 
@@ -223,9 +225,7 @@ class JobOptions(Parameters):
         ),
     ] = None
     url: Annotated[
-        Fetch | None,
-        BeforeValidator(lambda value: None if value is None else _url(value)),
-        URLShape(),
+        Fetch | None, BeforeValidator(lambda value: None if value is None else _url(value)), URLShape()
     ] = Field(default=None, description="HTTP request that a worker is to make.")
     run_timeout: Duration | None = Field(
         default=None, description="Time a run may take; then its worker is told to stop."
@@ -314,10 +314,28 @@ class JobOptions(Parameters):
         __init__.__pydantic_base_init__ = True  # what is read from a request does not come by here
 
     @field_validator(
-        "argv", "url", "run_timeout", "grace", "lease", "on_lost", "on_child_failure", "retries",
-        "backoff", "max_backoff", "expire_after", "catchup", "overlap", "ping_grace", "max_late",
-        "jitter", "keep_success", "keep_fail", "keep", "output_lines", mode="before",
-    )  # fmt: skip
+        "argv",
+        "url",
+        "run_timeout",
+        "grace",
+        "lease",
+        "on_lost",
+        "on_child_failure",
+        "retries",
+        "backoff",
+        "max_backoff",
+        "expire_after",
+        "catchup",
+        "overlap",
+        "ping_grace",
+        "max_late",
+        "jitter",
+        "keep_success",
+        "keep_fail",
+        "keep",
+        "output_lines",
+        mode="before",
+    )
     @classmethod
     def _emptied(cls, value: Any) -> Any:
         """Let an empty text stand for None: JSON's null and Python's None are left out before."""

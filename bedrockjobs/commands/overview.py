@@ -15,9 +15,18 @@ from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
 TROUBLES = (
-    "held", "disk low", "no worker", "own command", "late", "blocked", "failed", "last run failed",
-    "messages", "paused", "drained",
-)  # fmt: skip
+    "held",
+    "disk low",
+    "no worker",
+    "own command",
+    "late",
+    "blocked",
+    "failed",
+    "last run failed",
+    "messages",
+    "paused",
+    "drained",
+)
 """The kinds of what a person should know, in the order in which they are told."""
 
 
@@ -77,22 +86,37 @@ class Overview(Command[OverviewReply]):
     example = Example(
         {},
         {
-            "now": "2026-11-21 10:00:00", "ready": 500, "later": 3, "running": 2, "paused": 500, "blocked": 0,
-            "mocked": 0, "failed": 1, "unseen": 1, "children": 0,
-            "untaken": 0, "repeating": 4, "pauses": 1, "workers": 2,
-            "taking": 2, "oldestReady": "2026-11-21 09:59:58", "more": [], "countedAge": 0,
+            "now": "2026-11-21 10:00:00",
+            "ready": 500,
+            "later": 3,
+            "running": 2,
+            "paused": 500,
+            "blocked": 0,
+            "mocked": 0,
+            "failed": 1,
+            "unseen": 1,
+            "children": 0,
+            "untaken": 0,
+            "repeating": 4,
+            "pauses": 1,
+            "workers": 2,
+            "taking": 2,
+            "oldestReady": "2026-11-21 09:59:58",
+            "more": [],
+            "countedAge": 0,
             "problems": [
                 {
-                    "kind": "paused", "name": "mail/*", "count": 500, "since": "2026-11-21 09:00:00",
+                    "kind": "paused",
+                    "name": "mail/*",
+                    "count": 500,
+                    "since": "2026-11-21 09:00:00",
                     "detail": "mail/* is paused by ann since 2026-11-21 09:00:00: 500 jobs wait",
                 }
             ],
-            "next": [
-                {"jobID": 3, "name": "report/day", "nextRun": "2026-11-22 06:00:00", "paused": ""}
-            ],
+            "next": [{"jobID": 3, "name": "report/day", "nextRun": "2026-11-22 06:00:00", "paused": ""}],
             "newestEvent": 17,
         },
-    )  # fmt: skip
+    )
     refusals = [SLOW, BUSY]
 
 
@@ -134,13 +158,25 @@ class ListQueues(Command[QueuesReply]):
         {
             "queues": [
                 {
-                    "name": "mail/welcome", "ready": 12, "later": 0, "running": 2, "paused": 0, "blocked": 0,
-                    "mocked": 0, "failed": 1, "untaken": 0, "oldestReady": "2026-11-21 09:59:58", "age": 2,
-                    "pausedBy": "", "workers": 2, "more": False, "countedAge": 0,
+                    "name": "mail/welcome",
+                    "ready": 12,
+                    "later": 0,
+                    "running": 2,
+                    "paused": 0,
+                    "blocked": 0,
+                    "mocked": 0,
+                    "failed": 1,
+                    "untaken": 0,
+                    "oldestReady": "2026-11-21 09:59:58",
+                    "age": 2,
+                    "pausedBy": "",
+                    "workers": 2,
+                    "more": False,
+                    "countedAge": 0,
                 }
             ]
         },
-    )  # fmt: skip
+    )
     refusals = [SLOW, BUSY]
 
     name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
@@ -182,12 +218,15 @@ class ListPauses(Command[PausesReply]):
         {
             "pauses": [
                 {
-                    "pattern": "mail/*", "by": "ann", "reason": "the mail server is down",
-                    "since": "2026-11-21 09:00:00", "until": "",
+                    "pattern": "mail/*",
+                    "by": "ann",
+                    "reason": "the mail server is down",
+                    "since": "2026-11-21 09:00:00",
+                    "until": "",
                 }
             ]
         },
-    )  # fmt: skip
+    )
     refusals = [BUSY]
 
 
@@ -256,21 +295,35 @@ class ListFailures(Command[FailuresReply]):
         {
             "jobs": [
                 {
-                    "fingerprint": "8f3c2f0c1b7a9d10", "state": "FAILED", "name": "report/day", "names": 1,
-                    "line": "no space left on device", "count": 1, "unseen": 1,
-                    "first": "2026-11-21 03:00:00", "last": "2026-11-21 03:00:00",
+                    "fingerprint": "8f3c2f0c1b7a9d10",
+                    "state": "FAILED",
+                    "name": "report/day",
+                    "names": 1,
+                    "line": "no space left on device",
+                    "count": 1,
+                    "unseen": 1,
+                    "first": "2026-11-21 03:00:00",
+                    "last": "2026-11-21 03:00:00",
                     "failures": [
                         {
-                            "id": 7, "name": "report/day", "at": "2026-11-21 03:00:00",
-                            "line": "no space left on device", "error": "no space left on device",
-                            "worker": "", "started": "", "seen": "", "seenBy": "",
+                            "id": 7,
+                            "name": "report/day",
+                            "at": "2026-11-21 03:00:00",
+                            "line": "no space left on device",
+                            "error": "no space left on device",
+                            "worker": "",
+                            "started": "",
+                            "seen": "",
+                            "seenBy": "",
                         }
                     ],
                 }
             ],
-            "runs": [], "before": None, "runsBefore": None,
+            "runs": [],
+            "before": None,
+            "runsBefore": None,
         },
-    )  # fmt: skip
+    )
     refusals = [SLOW, BUSY]
 
     name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")

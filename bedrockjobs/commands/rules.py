@@ -166,13 +166,35 @@ class RulesReply(Reply):
 
 
 _RULE = {
-    "name": "nightly", "source": "", "on": ["failed", "recovered"], "names": ["backup/*"], "tags": [],
-    "to": "mailto:ops@example.com", "secret": "",
-    "groupFor": 300, "quiet": "", "by": "ada", "created": "2026-11-21 03:29:56", "cursor": 812,
-    "upTo": 0, "sender": "", "senderUntil": "", "tries": 0, "since": "", "nextTry": "",
-    "lastSent": "2026-11-22 03:10:04", "lastError": "", "missed": "", "sent": 3, "dropped": 0, "lost": 0,
-    "mutedUntil": "", "over": 1000, "older": 300, "conditions": {},
-}  # fmt: skip
+    "name": "nightly",
+    "source": "",
+    "on": ["failed", "recovered"],
+    "names": ["backup/*"],
+    "tags": [],
+    "to": "mailto:ops@example.com",
+    "secret": "",
+    "groupFor": 300,
+    "quiet": "",
+    "by": "ada",
+    "created": "2026-11-21 03:29:56",
+    "cursor": 812,
+    "upTo": 0,
+    "sender": "",
+    "senderUntil": "",
+    "tries": 0,
+    "since": "",
+    "nextTry": "",
+    "lastSent": "2026-11-22 03:10:04",
+    "lastError": "",
+    "missed": "",
+    "sent": 3,
+    "dropped": 0,
+    "lost": 0,
+    "mutedUntil": "",
+    "over": 1000,
+    "older": 300,
+    "conditions": {},
+}
 
 
 TOO_MANY = Refusal(429, "Too many rules", "There are 100 rules.")
@@ -238,8 +260,14 @@ class PutRule(RuleSpec, Command[Empty]):
     group = "messages"
     role = "admin"
     repeatable = True
-    example = Example({"name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"],
-                       "to": "mailto:ops@example.com"})  # fmt: skip
+    example = Example(
+        {
+            "name": "nightly",
+            "on": ["failed", "recovered"],
+            "names": ["backup/*"],
+            "to": "mailto:ops@example.com",
+        }
+    )
     refusals = [TOO_MANY]
 
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")

@@ -50,11 +50,23 @@ from bedrockjobs.commands.take import Pattern, Patterns
 Limit = Annotated[Whole, Field(ge=1, le=LIST_MAX)]
 
 RUN = {
-    "runID": 1, "jobID": 1, "name": "mail/welcome", "attempt": 1, "cause": "schedule",
-    "scheduledFor": "2026-11-21 03:29:56", "started": "2026-11-21 03:29:56.332",
-    "ended": "2026-11-21 03:29:57.100", "worker": "worker-1", "host": "box", "pid": 4711, "status": "fail",
-    "exitCode": 1, "error": "no such mailbox", "output": ["first line", "second line"], "stop": "",
-}  # fmt: skip
+    "runID": 1,
+    "jobID": 1,
+    "name": "mail/welcome",
+    "attempt": 1,
+    "cause": "schedule",
+    "scheduledFor": "2026-11-21 03:29:56",
+    "started": "2026-11-21 03:29:56.332",
+    "ended": "2026-11-21 03:29:57.100",
+    "worker": "worker-1",
+    "host": "box",
+    "pid": 4711,
+    "status": "fail",
+    "exitCode": 1,
+    "error": "no such mailbox",
+    "output": ["first line", "second line"],
+    "stop": "",
+}
 """A run as examples show it."""
 
 
@@ -146,9 +158,7 @@ class AppendOutput(Command[AppendReply]):
         NO_RUN,
         Refusal(405, "Run is over", "The run has ended."),
         Refusal(
-            405,
-            "Gap in output",
-            "Lines before `seq` are missing; the detail says which number is expected.",
+            405, "Gap in output", "Lines before `seq` are missing; the detail says which number is expected."
         ),
     ]
 
@@ -251,8 +261,7 @@ class ListRuns(Command[RunsReply]):
     )
     job_id: JobID | None = Field(default=None, description="Only of this job.")
     status: AskedStatus | None = Field(
-        default=None,
-        description="Only with this status; `failed` is each of fail, timeout and frozen.",
+        default=None, description="Only with this status; `failed` is each of fail, timeout and frozen."
     )
     worker: OneLine | None = Field(
         default=None, max_length=WORKER_CHARS_MAX, description="Only by this worker."
@@ -349,7 +358,10 @@ class DeleteRuns(Command[DeletedRunsReply]):
         {
             "runs": [
                 {
-                    "runID": 1, "jobID": 1, "name": "mail/welcome", "status": "fail",
+                    "runID": 1,
+                    "jobID": 1,
+                    "name": "mail/welcome",
+                    "status": "fail",
                     "ended": "2026-11-21 03:29:57.100",
                 }
             ],
@@ -357,7 +369,7 @@ class DeleteRuns(Command[DeletedRunsReply]):
             "events": 1,
             "before": None,
         },
-    )  # fmt: skip
+    )
     refusals = [
         Refusal(402, "Missing runIDs", "None of `runIDs`, `name`, `text` and `endedBefore` is given."),
         Refusal(405, "Run is running", "One of `runIDs` has not ended; nothing is deleted."),
@@ -421,18 +433,25 @@ class ListWorkers(Command[WorkersReply]):
         {
             "workers": [
                 {
-                    "name": "worker-1", "host": "box", "pid": 4711, "version": "1.0.0", "names": ["mail/*"],
-                    "accepts": [], "slots": 4, "joined": "2026-11-21 03:00:00",
-                    "heartbeat": "2026-11-21 03:29:56", "status": "active", "runIDs": [1],
+                    "name": "worker-1",
+                    "host": "box",
+                    "pid": 4711,
+                    "version": "1.0.0",
+                    "names": ["mail/*"],
+                    "accepts": [],
+                    "slots": 4,
+                    "joined": "2026-11-21 03:00:00",
+                    "heartbeat": "2026-11-21 03:29:56",
+                    "status": "active",
+                    "runIDs": [1],
                 }
             ]
         },
-    )  # fmt: skip
+    )
 
     name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
     after: Annotated[OneLine, Field(max_length=WORKER_CHARS_MAX)] = Field(
-        default="",
-        description="Only names behind this one: the last one of the page before.",
+        default="", description="Only names behind this one: the last one of the page before."
     )
     limit: Limit = Field(default=LIST_MAX, description="How many at the most.")
 

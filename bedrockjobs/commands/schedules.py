@@ -104,14 +104,21 @@ class ListSchedules(Command[SchedulesReply]):
         {
             "schedules": [
                 {
-                    "jobID": 3, "name": "report/day", "state": "QUEUED", "repeat": "CRON 0 6 * * *",
-                    "words": "at 06:00 every day", "nextRun": "2026-11-22 06:00:00",
-                    "lastRun": "2026-11-21 06:00:00", "lastStatus": "success", "runID": 7, "paused": "",
+                    "jobID": 3,
+                    "name": "report/day",
+                    "state": "QUEUED",
+                    "repeat": "CRON 0 6 * * *",
+                    "words": "at 06:00 every day",
+                    "nextRun": "2026-11-22 06:00:00",
+                    "lastRun": "2026-11-21 06:00:00",
+                    "lastStatus": "success",
+                    "runID": 7,
+                    "paused": "",
                     "source": "reports",
                 }
             ]
         },
-    )  # fmt: skip
+    )
     refusals = [SLOW, BUSY]
 
     name: Pattern | None = Field(default=None, description="Only jobs whose name matches this GLOB pattern.")
@@ -170,12 +177,18 @@ class ListTicks(Command[TicksReply]):
         {
             "ticks": [
                 {
-                    "tick": "2026-11-21 06:00:00", "until": "2026-11-21 06:00:00", "count": 1,
-                    "outcome": "fired", "reason": "", "late": 0, "runID": 7, "status": "success",
+                    "tick": "2026-11-21 06:00:00",
+                    "until": "2026-11-21 06:00:00",
+                    "count": 1,
+                    "outcome": "fired",
+                    "reason": "",
+                    "late": 0,
+                    "runID": 7,
+                    "status": "success",
                 }
             ]
         },
-    )  # fmt: skip
+    )
     refusals = [NO_JOB, BUSY]
 
     job_id: JobID = Field(description="Schedule to show.")
@@ -312,8 +325,7 @@ class SyncSchedules(Command[SyncReply]):
         SchedulesShape(),
     ]
     prune: Boolean = Field(
-        default=True,
-        description="Remove the source's schedules that are not among these.",
+        default=True, description="Remove the source's schedules that are not among these."
     )
     dry_run: Boolean = Field(default=False, description=DRY_RUN)
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")

@@ -49,11 +49,20 @@ class Status(Command[StatusReply]):
     example = Example(
         {},
         {
-            "version": "1.0.0", "state": "serving", "durability": "full", "compatibility": "current",
-            "database": "jobs.db", "pid": 4711, "started": "2026-11-21 03:00:00",
-            "now": "2026-11-21 03:29:56", "connections": 1, "waiting": 0, "commits": 12, "commands": 34,
+            "version": "1.0.0",
+            "state": "serving",
+            "durability": "full",
+            "compatibility": "current",
+            "database": "jobs.db",
+            "pid": 4711,
+            "started": "2026-11-21 03:00:00",
+            "now": "2026-11-21 03:29:56",
+            "connections": 1,
+            "waiting": 0,
+            "commits": 12,
+            "commands": 34,
         },
-    )  # fmt: skip
+    )
 
 
 class ServerReply(Reply):
@@ -84,12 +93,17 @@ class ListServers(Command[ServersReply]):
         {
             "servers": [
                 {
-                    "name": "box-4711", "address": "127.0.0.1:4000", "started": "2026-11-21 03:00:00.000",
-                    "pulse": "2026-11-21 03:29:56.000", "version": "1.0.0", "workers": 3, "state": "serving",
+                    "name": "box-4711",
+                    "address": "127.0.0.1:4000",
+                    "started": "2026-11-21 03:00:00.000",
+                    "pulse": "2026-11-21 03:29:56.000",
+                    "version": "1.0.0",
+                    "workers": 3,
+                    "state": "serving",
                 }
             ]
         },
-    )  # fmt: skip
+    )
 
 
 class HelpReply(Reply):

@@ -238,9 +238,16 @@ class JobsReply(Reply):
 
 
 JOB = {
-    "created": "2026-11-21 03:29:56", "data": {"to": "ada@example.org"}, "jobID": 1, "lastRun": "",
-    "name": "mail/welcome", "nextRun": "2026-11-21 03:29:56", "priority": 500, "repeat": "", "retryAfter": "",
-}  # fmt: skip
+    "created": "2026-11-21 03:29:56",
+    "data": {"to": "ada@example.org"},
+    "jobID": 1,
+    "lastRun": "",
+    "name": "mail/welcome",
+    "nextRun": "2026-11-21 03:29:56",
+    "priority": 500,
+    "repeat": "",
+    "retryAfter": "",
+}
 """A job as examples show it."""
 
 

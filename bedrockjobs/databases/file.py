@@ -15,14 +15,7 @@ from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
-from bedrockjobs.databases import (
-    EXIT_DISK,
-    EXIT_FAILURE,
-    EXIT_UNAVAILABLE,
-    EXIT_USAGE,
-    Opened,
-    StartError,
-)
+from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_UNAVAILABLE, EXIT_USAGE, Opened, StartError
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.workers import WorkerRegistry

@@ -32,10 +32,20 @@ DETAIL_CHARS_MAX = 4_000
 
 NOT_KEPT = frozenset(
     {
-        "data", "progress", "schedules", "jobs", "token", "connection", "timeout", "by", "query",
-        "idempotencyKey", "uniqueKey", "text",
+        "data",
+        "progress",
+        "schedules",
+        "jobs",
+        "token",
+        "connection",
+        "timeout",
+        "by",
+        "query",
+        "idempotencyKey",
+        "uniqueKey",
+        "text",
     }
-)  # fmt: skip
+)
 """Parameters whose values are not kept: data of jobs, secrets (also one to be removed), what says nothing."""
 
 _LOOKED_AT_MAX = 1
@@ -85,10 +95,17 @@ def _with_ended(
             detail = '{"data":{"delete":true}}'
             context.unit.records.add_audit(
                 AuditRow(
-                    context.now, caller.name, caller.address, type(command).__name__, job.name, job.job_id,
-                    detail, _shown(job), "",
+                    context.now,
+                    caller.name,
+                    caller.address,
+                    type(command).__name__,
+                    job.name,
+                    job.job_id,
+                    detail,
+                    _shown(job),
+                    "",
                 )
-            )  # fmt: skip
+            )
     return outcome
 
 
@@ -154,9 +171,12 @@ def _shown(job: Job | None) -> str:
     if job is None or not is_schedule(job):
         return ""
     shown: dict[str, Any] = {
-        "name": job.name, "state": job.state, "repeat": job.repeat, "nextRun": job.next_run,
+        "name": job.name,
+        "state": job.state,
+        "repeat": job.repeat,
+        "nextRun": job.next_run,
         "priority": job.priority,
-    }  # fmt: skip
+    }
     options = "" if job.options_json == "{}" else job.options_json
     text = jsontext.dump(shown)
     if options and len(options) <= DETAIL_CHARS_MAX:

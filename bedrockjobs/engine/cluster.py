@@ -218,9 +218,14 @@ class ClusterMember:
 
     async def _hint(self) -> None:
         while (
-            self._due or self._anybody or self._events or self._runs or self._clock or self._access
+            self._due
+            or self._anybody
+            or self._events
+            or self._runs
+            or self._clock
+            or self._access
             or self._output
-        ):  # fmt: skip
+        ):
             await asyncio.sleep(HINTS_GATHERED_S)
             text = self._text()
             try:
@@ -231,9 +236,7 @@ class ClusterMember:
     def _text(self) -> str:
         """Return what is to be told, and remember it no more."""
         due, output = None if self._anybody else self._due, sorted(self._output)
-        flags = {
-            "events": self._events, "runs": self._runs, "clock": self._clock, "access": self._access,
-        }  # fmt: skip
+        flags = {"events": self._events, "runs": self._runs, "clock": self._clock, "access": self._access}
         found = {"due": due, "output": output, **flags}
         self._due, self._output = {}, set()
         self._anybody = self._events = self._runs = self._clock = self._access = False

@@ -160,9 +160,15 @@ class Dispatcher:
         self.health = Health(engine, clock)  # whether the database can be written
         listeners.add(self.health)
         self._absence = Outage(
-            engine, clock, settings.command_s, gathered=self._gathered, health=self.health,
-            refuse=self._refuse, tick=self._answer_overdue, over=self._wake,
-        )  # fmt: skip
+            engine,
+            clock,
+            settings.command_s,
+            gathered=self._gathered,
+            health=self.health,
+            refuse=self._refuse,
+            tick=self._answer_overdue,
+            over=self._wake,
+        )
         self.pending = 0  # commands that were not yet answered, without those that wait for a job
         self.cut_off = False  # whether it has stopped, and some commands never get an answer
         self.commands = self.commits = 0  # done since the start, the latter of transactions with commands

@@ -198,11 +198,30 @@ class LeftReady(NamedTuple):
 
 
 Event = (
-    EventLogged | JobsCreated | JobsTaken | JobsFinished | JobFailed | JobRetried | JobLost | RunOpened
-    | RunRestored | RunEnded | RunForgotten | RunStopped | OutputChanged | TicksEntered | WorkerAsked
-    | WaitLeft | DrainsChanged | TokensChanged | HoldChanged | RunKeyKnown | RulesChanged | RoomForRuns
+    EventLogged
+    | JobsCreated
+    | JobsTaken
+    | JobsFinished
+    | JobFailed
+    | JobRetried
+    | JobLost
+    | RunOpened
+    | RunRestored
+    | RunEnded
+    | RunForgotten
+    | RunStopped
+    | OutputChanged
+    | TicksEntered
+    | WorkerAsked
+    | WaitLeft
+    | DrainsChanged
+    | TokensChanged
+    | HoldChanged
+    | RunKeyKnown
+    | RulesChanged
+    | RoomForRuns
     | LeftReady
-)  # fmt: skip
+)
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)
 JOB_FAILED, JOB_RETRIED, JOB_LOST = JobFailed(), JobRetried(), JobLost()

@@ -301,9 +301,11 @@ class Maintenance:
                 log.exception("what time asked for could not be done: %s", key)
                 what, number = key if isinstance(key, tuple) else (key, 0)
                 context.note(
-                    "maintenance failed", job_id=0 if what == "run" else int(number),
-                    run_id=int(number) if what == "run" else 0, detail=f"{what}: {error}",
-                )  # fmt: skip
+                    "maintenance failed",
+                    job_id=0 if what == "run" else int(number),
+                    run_id=int(number) if what == "run" else 0,
+                    detail=f"{what}: {error}",
+                )
             later(delay_s)
         else:
             self._failures.pop(key, None)

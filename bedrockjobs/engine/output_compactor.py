@@ -14,13 +14,7 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.events import OutputChanged, RunEnded
 from bedrockjobs.engine.handlers.serving import PackOutput
 from bedrockjobs.engine.submission import Outcome, Submission
-from bedrockjobs.store.chunks import (
-    OUTPUT_CHUNK_BYTES,
-    OUTPUT_PACKED_BYTES_MIN,
-    Chunk,
-    joined,
-    neighbours,
-)
+from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, OUTPUT_PACKED_BYTES_MIN, Chunk, joined, neighbours
 
 log = logging.getLogger(__name__)
 

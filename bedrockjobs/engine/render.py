@@ -48,9 +48,15 @@ def shown_options(row: Job) -> dict[str, str]:
 
 
 _DATA = {
-    "data": "{}", "parentData": None, "finishedChildJobs": None, "cancelledChildJobs": None, "url": None,
-    "result": None, "progress": None, "output": "[]",
-}  # fmt: skip
+    "data": "{}",
+    "parentData": None,
+    "finishedChildJobs": None,
+    "cancelledChildJobs": None,
+    "url": None,
+    "result": None,
+    "progress": None,
+    "output": "[]",
+}
 """Members of a job or a run that count as data, and what stands there instead; None: they are left out."""
 
 
@@ -134,13 +140,23 @@ def render_with_state(row: Job) -> str:
 def render_kept(run: RunRow, given: RunGiven) -> str:
     """Return a job that has ended, and that is kept as a run, as QueryJob shows it."""
     row = Job(
-        run.created, run.job_id, KEPT, run.name, run.scheduled_for, run.started, data=given.data or "{}",
-        priority=given.priority, options_json=given.options_json,
-    )  # fmt: skip
+        run.created,
+        run.job_id,
+        KEPT,
+        run.name,
+        run.scheduled_for,
+        run.started,
+        data=given.data or "{}",
+        priority=given.priority,
+        options_json=given.options_json,
+    )
     more = {
-        **shown_options(row), "state": f'"{KEPT}"', "attempt": str(run.attempt), "runID": str(run.run_id),
+        **shown_options(row),
+        "state": f'"{KEPT}"',
+        "attempt": str(run.attempt),
+        "runID": str(run.run_id),
         "finished": f'"{run.ended}"',
-    }  # fmt: skip
+    }
     if run.result:
         more["result"] = run.result
     if run.exit_code is not None:

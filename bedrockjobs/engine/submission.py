@@ -38,11 +38,7 @@ class Submission:
     __slots__ = ("by", "caller", "command", "deliver", "gone", "looks", "many", "waiter")
 
     def __init__(
-        self,
-        command: Command[Any] | None,
-        deliver: Deliver,
-        caller: Principal | None = None,
-        by: str = "",
+        self, command: Command[Any] | None, deliver: Deliver, caller: Principal | None = None, by: str = ""
     ) -> None:
         """Hold a command; ``deliver`` gets the outcome.
 

@@ -181,9 +181,14 @@ class Waiting:
         alone = request.worker in self._held or request.worker in self._alone
         worker = request.worker if alone else None
         return (
-            request.names, request.mocked, request.priority, request.accepts, request.scope, waiter.once,
+            request.names,
+            request.mocked,
+            request.priority,
+            request.accepts,
+            request.scope,
+            waiter.once,
             worker,
-        )  # fmt: skip
+        )
 
     def waits_of(self, worker: str) -> int:
         """Return how many waits a worker has."""

@@ -464,10 +464,18 @@ class WorkerRegistry:
         if worker is None:
             return self._joined(
                 Worker(
-                    name, now, now, until, host, pid, version, accepts=tuple(accepts), by=by,
+                    name,
+                    now,
+                    now,
+                    until,
+                    host,
+                    pid,
+                    version,
+                    accepts=tuple(accepts),
+                    by=by,
                     asked={asked: until} if (asked := tuple(names)) else {},
                 )
-            )  # fmt: skip
+            )
         worker.heartbeat, worker.until = now, max(until, worker.until)
         worker.pid = pid or worker.pid
         worker.accepts = tuple(accepts) or worker.accepts
@@ -584,8 +592,11 @@ class WorkerRegistry:
         if now - self._forgotten_told >= NEWS_S:
             log.warning(
                 "%d worker(s) forgotten, the last of token %r: a server remembers %d in %d MiB",
-                self._forgotten, worker.by, WORKERS_MAX, WORKERS_BYTES_MAX // 2**20,
-            )  # fmt: skip
+                self._forgotten,
+                worker.by,
+                WORKERS_MAX,
+                WORKERS_BYTES_MAX // 2**20,
+            )
             self._forgotten, self._forgotten_told = 0, now
 
     def _wait_left(self, event: WaitLeft) -> None:
@@ -910,9 +921,18 @@ class SharedWorkers(WorkerRegistry):
         there_s = self._own.get(worker.name, -inf) - self._leases.monotonic()
         until = after_seconds(timestamp_ms(self._leases.now()), max(there_s, 0.0))
         return WorkerRow(
-            worker.name, worker.joined, worker.heartbeat, until, worker.host, worker.pid, worker.version,
-            worker.names, list(worker.accepts), worker.slots, worker.quiet,
-        )  # fmt: skip
+            worker.name,
+            worker.joined,
+            worker.heartbeat,
+            until,
+            worker.host,
+            worker.pid,
+            worker.version,
+            worker.names,
+            list(worker.accepts),
+            worker.slots,
+            worker.quiet,
+        )
 
     def hear(self, heard: Heard) -> None:
         """Know what all servers know; the exchange is over."""

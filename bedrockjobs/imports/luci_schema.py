@@ -71,16 +71,10 @@ _POLICY = FieldKind(
 _NOOP = FieldKind(fields={"sleep_ms": INT64, "triggers_count": INT64})
 _FETCH = FieldKind(fields={"method": TEXT, "url": TEXT, "timeout_sec": INT32})
 _BUILD = FieldKind(
-    fields={"server": TEXT, "bucket": TEXT, "builder": TEXT, "properties": TEXTS, "tags": TEXTS},
+    fields={"server": TEXT, "bucket": TEXT, "builder": TEXT, "properties": TEXTS, "tags": TEXTS}
 )
 _GITILES = FieldKind(
-    fields={
-        "repo": TEXT,
-        "refs": TEXTS,
-        "path_regexps": TEXTS,
-        "path_regexps_exclude": TEXTS,
-        "paths": TEXTS,
-    }
+    fields={"repo": TEXT, "refs": TEXTS, "path_regexps": TEXTS, "path_regexps_exclude": TEXTS, "paths": TEXTS}
 )
 _BOTH = {
     "id": TEXT,

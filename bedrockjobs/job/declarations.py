@@ -44,8 +44,9 @@ class Declarations:
         """Return all of it as JSON."""
         return json.dumps(
             [[it.digest, sorted(it.names), list(it.workers), it.gone] for it in self._versions],
-            ensure_ascii=False, separators=(",", ":"),
-        )  # fmt: skip
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
 
     def look(self, is_live: Callable[[str], bool], now: str) -> None:
         """Forget workers that are gone, and note which versions lost their last one."""

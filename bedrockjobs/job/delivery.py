@@ -103,11 +103,21 @@ def noted_for(rule: str) -> str:
 
 
 _RULE_KEYS = {
-    "up_to": "upTo", "sender": "sender", "sender_until": "senderUntil", "tries": "tries", "since": "since",
-    "next_try": "nextTry", "last_sent": "lastSent", "last_error": "lastError", "missed": "missed",
-    "sent": "sent", "dropped": "dropped", "lost": "lost", "muted_until": "mutedUntil",
+    "up_to": "upTo",
+    "sender": "sender",
+    "sender_until": "senderUntil",
+    "tries": "tries",
+    "since": "since",
+    "next_try": "nextTry",
+    "last_sent": "lastSent",
+    "last_error": "lastError",
+    "missed": "missed",
+    "sent": "sent",
+    "dropped": "dropped",
+    "lost": "lost",
+    "muted_until": "mutedUntil",
     "conditions": "conditions",
-}  # fmt: skip
+}
 NEW = Delivery()
 
 

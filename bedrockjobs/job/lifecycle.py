@@ -30,13 +30,41 @@ ENDED = frozenset({"FINISHED", "CANCELLED"})
 """Children in these are reported to the parent and deleted at its next Finish or Retry."""
 
 Transition = Literal[
-    "create", "take", "return", "finish", "finish mocked", "retry", "retry mocked", "revive", "mend", "fail",
-    "lose", "crash", "break", "expire", "cancel", "stop", "delete", "remove", "requeue", "parent pauses",
-    "parent ends", "children end", "child failed", "report",
-]  # fmt: skip
+    "create",
+    "take",
+    "return",
+    "finish",
+    "finish mocked",
+    "retry",
+    "retry mocked",
+    "revive",
+    "mend",
+    "fail",
+    "lose",
+    "crash",
+    "break",
+    "expire",
+    "cancel",
+    "stop",
+    "delete",
+    "remove",
+    "requeue",
+    "parent pauses",
+    "parent ends",
+    "children end",
+    "child failed",
+    "report",
+]
 
-Fact = Literal["parent works", "has retryAfter", "was lost", "children pending", "runs again", "has parent",
-               "leaves only its run"]  # fmt: skip
+Fact = Literal[
+    "parent works",
+    "has retryAfter",
+    "was lost",
+    "children pending",
+    "runs again",
+    "has parent",
+    "leaves only its run",
+]
 """What may be true of a job when something happens, and decides where it goes."""
 
 
@@ -49,9 +77,11 @@ class Arrow(NamedTuple):
 
 _FAILS = (Arrow("QUEUED", "runs again"), Arrow(GONE, "leaves only its run"), Arrow("FAILED"))
 _FINISHES = (
-    Arrow("PAUSED", "children pending"), Arrow("QUEUED", "runs again"), Arrow("FINISHED", "has parent"),
+    Arrow("PAUSED", "children pending"),
+    Arrow("QUEUED", "runs again"),
+    Arrow("FINISHED", "has parent"),
     Arrow(GONE),
-)  # fmt: skip
+)
 _CRASHES = (Arrow(GONE, "leaves only its run"), Arrow("FAILED"))
 _STOPS = (Arrow("QUEUED", "runs again"), Arrow("CANCELLED", "has parent"), Arrow(GONE))
 _QUEUED, _GONE, _CANCELLED = (Arrow("QUEUED"),), (Arrow(GONE),), (Arrow("CANCELLED"),)
@@ -152,10 +182,24 @@ def after_take(job: Job, now: str, run_id: int) -> Job:
     """
     state = target("take", job.state, "has retryAfter") if job.retry_after else "RUNNING"
     return Job(
-        job.created, job.job_id, state, job.name, job.next_run, now, job.repeat, job.data, job.priority,
-        job.parent_job_id, job.retry_after, job.attempt + 1, run_id, job.expires, job.lane, job.options_json,
+        job.created,
+        job.job_id,
+        state,
+        job.name,
+        job.next_run,
+        now,
+        job.repeat,
+        job.data,
+        job.priority,
+        job.parent_job_id,
+        job.retry_after,
+        job.attempt + 1,
+        run_id,
+        job.expires,
+        job.lane,
+        job.options_json,
         job.memory_json,
-    )  # fmt: skip
+    )
 
 
 def arrows() -> set[tuple[Transition, str, str]]:

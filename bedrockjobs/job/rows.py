@@ -171,12 +171,26 @@ class Memory(NamedTuple):
 NO_MEMORY = Memory()
 
 _KEYS = {
-    "error": "error", "exit_code": "exitCode", "failures": "failures", "losses": "losses", "cause": "cause",
-    "overtime": "overtime", "before": "before", "tick": "tick", "trigger": "trigger", "pending": "pending",
-    "bound_to": "boundTo", "removed": "removed", "defined": "defined", "broken": "broken",
-    "cancelled": "cancelled", "failed": "failed", "offset": "offset",
-    "formers": "formers", "unfit": "unfit",
-}  # fmt: skip
+    "error": "error",
+    "exit_code": "exitCode",
+    "failures": "failures",
+    "losses": "losses",
+    "cause": "cause",
+    "overtime": "overtime",
+    "before": "before",
+    "tick": "tick",
+    "trigger": "trigger",
+    "pending": "pending",
+    "bound_to": "boundTo",
+    "removed": "removed",
+    "defined": "defined",
+    "broken": "broken",
+    "cancelled": "cancelled",
+    "failed": "failed",
+    "offset": "offset",
+    "formers": "formers",
+    "unfit": "unfit",
+}
 MEMORY_KEYS = frozenset(_KEYS.values())
 """All keys, as they are spelled in the column."""
 
@@ -223,10 +237,23 @@ def decode_memory(text: str) -> Memory:
 
 
 _TYPES: dict[str, type] = {
-    "error": str, "exit_code": int, "failures": int, "losses": int, "cause": str, "overtime": int,
-    "tick": str, "trigger": str, "pending": bool, "bound_to": str, "removed": bool, "broken": bool,
-    "cancelled": bool, "failed": bool, "unfit": int, "offset": int,
-}  # fmt: skip
+    "error": str,
+    "exit_code": int,
+    "failures": int,
+    "losses": int,
+    "cause": str,
+    "overtime": int,
+    "tick": str,
+    "trigger": str,
+    "pending": bool,
+    "bound_to": str,
+    "removed": bool,
+    "broken": bool,
+    "cancelled": bool,
+    "failed": bool,
+    "unfit": int,
+    "offset": int,
+}
 
 
 def _before(text: str) -> BeforeTake:

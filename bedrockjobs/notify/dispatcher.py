@@ -270,9 +270,7 @@ class NotificationDispatcher:
             if event["jobID"] not in tags:
                 tags[event["jobID"]] = await self._tags(event["jobID"], event["runID"])
         wanted = set(rule.tags)
-        return [
-            event for event in events if condition_of(event["kind"]) or wanted & tags[event["jobID"]]
-        ]  # fmt: skip
+        return [event for event in events if condition_of(event["kind"]) or wanted & tags[event["jobID"]]]
 
     async def _tags(self, job_id: int, run_id: int) -> set[str]:
         """Return the tags of a job; of one that is gone, such as one that ended well, those its run had."""
@@ -311,9 +309,15 @@ class NotificationDispatcher:
         now = timestamp(self._clock.now())
         name = (rule.names or ["example"])[0].replace("*", "example")
         made_up = {
-            "seq": 0, "at": now, "kind": rule.on[0], "name": name, "jobID": 0, "runID": 0, "by": "",
+            "seq": 0,
+            "at": now,
+            "kind": rule.on[0],
+            "name": name,
+            "jobID": 0,
+            "runID": 0,
+            "by": "",
             "detail": "This is what a message looks like.",
-        }  # fmt: skip
+        }
         known = await self._events(max(rule.cursor - EVENTS_READ, 0))
         newest = [event for event in known if is_about(rule, event)]
         newest = await self._tagged(rule, newest[-EVENTS_SHOWN:]) if rule.tags else newest

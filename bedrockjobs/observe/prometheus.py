@@ -409,7 +409,4 @@ def routes(
         headers = {"Cache-Control": "no-store", "Server": "bedrockjobs"}
         return web.json_response(body, status=200 if well else 503, headers=headers, dumps=jsontext.dump)
 
-    return [
-        web.get("/metrics", scrape, allow_head=False),
-        web.get("/healthz", healthz, allow_head=False),
-    ]
+    return [web.get("/metrics", scrape, allow_head=False), web.get("/healthz", healthz, allow_head=False)]

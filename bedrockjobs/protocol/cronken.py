@@ -58,10 +58,7 @@ def operation(refusals: Schema) -> Schema:
         ],
         "requestBody": {"required": True, "content": {"application/json": {"schema": _CRONKEN_EVENT}}},
         "responses": {
-            "200": {
-                "description": "Done.",
-                "content": {"application/json": {"schema": {"type": "object"}}},
-            },
+            "200": {"description": "Done.", "content": {"application/json": {"schema": {"type": "object"}}}},
             **refusals,
         },
     }

@@ -56,9 +56,21 @@ def compress(request: web.Request, response: web.StreamResponse) -> None:
 
 
 HTTP_STATUS = {
-    400: 400, 401: 400, 402: 400, 403: 403, 404: 404, 405: 409, 412: 412, 413: 413, 429: 429, 430: 404,
-    500: 500, 502: 400, 503: 503, 555: 504,
-}  # fmt: skip
+    400: 400,
+    401: 400,
+    402: 400,
+    403: 403,
+    404: 404,
+    405: 409,
+    412: 412,
+    413: 413,
+    429: 429,
+    430: 404,
+    500: 500,
+    502: 400,
+    503: 503,
+    555: 504,
+}
 """The HTTP status of each Bedrock code."""
 
 JSON = "application/json"

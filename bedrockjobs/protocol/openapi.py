@@ -75,10 +75,7 @@ def _described(version: str, root_path: str, commands: tuple[tuple[str, type[Com
         },
         "servers": [{"url": root_path or "/"}],
         "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
-        "paths": {
-            **{f"/{verb}": _operations(verb, kind) for verb, kind in commands},
-            **_other_paths(),
-        },
+        "paths": {**{f"/{verb}": _operations(verb, kind) for verb, kind in commands}, **_other_paths()},
         "components": {"schemas": _schemas(), "responses": {f"Problem{n}": r for n, r in responses.items()}},
     }
 
@@ -258,20 +255,21 @@ def _other_paths() -> Schema:
         "/events": {"get": _followed("events", "Events", "EventsReply", "Events")},
         "/runs/{runID}/output": {"get": _followed("output", "ReadOutput", "OutputReply", "Lines of a run")},
         "/cronken/events": {"post": cronken.operation(_refusals())},
-        "/openapi.json": {"get": {
-                **_page("openapi", "This description.", "application/json", _ANY),
-                "parameters": [_LAX],
-            }},
+        "/openapi.json": {
+            "get": {**_page("openapi", "This description.", "application/json", _ANY), "parameters": [_LAX]}
+        },
         "/docs": {"get": _page("docs", "This description for people.", "text/html")},
         "/livez": {
             "get": _probe(
-                "livez", "Answer as long as the process runs.",
+                "livez",
+                "Answer as long as the process runs.",
                 {"200": {"description": "Always.", "content": _TEXT}},
             )
         },
         "/readyz": {
             "get": _probe(
-                "readyz", "Answer 200 while commands are taken.",
+                "readyz",
+                "Answer 200 while commands are taken.",
                 {
                     "200": {"description": "Ready.", "content": _TEXT},
                     "503": {"description": "Stopping.", "content": _TEXT},
@@ -280,14 +278,15 @@ def _other_paths() -> Schema:
         },
         "/status/handlingCommands": {
             "get": _probe(
-                "handlingCommands", "Answer a load balancer as Bedrock does.",
+                "handlingCommands",
+                "Answer a load balancer as Bedrock does.",
                 {
                     "200": {"description": "LEADING: commands are taken."},
                     "503": {"description": "STANDINGDOWN: the server stops."},
                 },
             )
         },
-    }  # fmt: skip
+    }
 
 
 def _probe(name: str, summary: str, answers: Schema) -> Schema:

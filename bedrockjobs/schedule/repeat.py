@@ -35,11 +35,7 @@ _OFFSET = re.compile(r"([+-]) ?(\d{1,8} SECONDS?|\d{1,3} (?:MINUTE|HOUR|DAY|MONT
 _ANCHOR = re.compile(r"START OF (?:DAY|MONTH|YEAR)|WEEKDAY [0-6]")
 
 _CANNED: dict[Compatibility, dict[str, str]] = {
-    "document": {
-        "HOURLY": "FINISHED, +1 HOUR",
-        "DAILY": "FINISHED, +1 DAY",
-        "WEEKLY": "FINISHED, +7 DAYS",
-    },
+    "document": {"HOURLY": "FINISHED, +1 HOUR", "DAILY": "FINISHED, +1 DAY", "WEEKLY": "FINISHED, +7 DAYS"},
     "current": {
         "HOURLY": "FINISHED, +1 HOUR, START OF HOUR",
         "DAILY": "FINISHED, +1 DAY, START OF DAY",

@@ -128,10 +128,7 @@ class _ReadConnection:
 
     async def open(self) -> None:
         self._connection = await aiosqlite.connect(
-            f"{self._path.absolute().as_uri()}?mode=ro",
-            uri=True,
-            factory=self._connect,
-            isolation_level=None,
+            f"{self._path.absolute().as_uri()}?mode=ro", uri=True, factory=self._connect, isolation_level=None
         )
 
     def _connect(self, *args: Any, **kwargs: Any) -> sqlite3.Connection:
@@ -209,10 +206,7 @@ class SQLiteReader(NamedReads[_ReadConnection, Queries]):
     """The reads of one server; the SQL of Query runs in separate processes."""
 
     def __init__(
-        self,
-        path: Path,
-        settings: Settings,
-        on_damage: Callable[[Exception], object] = lambda error: None,
+        self, path: Path, settings: Settings, on_damage: Callable[[Exception], object] = lambda error: None
     ) -> None:
         """Read the database at ``path``; call ``open`` before use.
 

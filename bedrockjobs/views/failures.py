@@ -68,12 +68,7 @@ class _Listed(FailureReply):
 
 
 async def _failures(
-    views: Views,
-    kind: FailureKind,
-    pattern: str | None,
-    fingerprints: list[str],
-    before: int,
-    members: int,
+    views: Views, kind: FailureKind, pattern: str | None, fingerprints: list[str], before: int, members: int
 ) -> tuple[dict[str, list[_Listed]], bool]:
     """Return the newest failures of each group, and whether the first group has more."""
     if not fingerprints:

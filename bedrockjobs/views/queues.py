@@ -498,12 +498,7 @@ class Queues:
 def aside_of(scope: Scope) -> dict[str, Any]:
     """Return the parameters of statements that count failed and waiting jobs within a scope."""
     prefix = prefix_of_all(None, scope)
-    return {
-        "low": prefix,
-        "high": prefix + HIGHEST,
-        "looked": ASIDE_LOOKED_AT,
-        "visible": filter_of(scope),
-    }
+    return {"low": prefix, "high": prefix + HIGHEST, "looked": ASIDE_LOOKED_AT, "visible": filter_of(scope)}
 
 
 def prefix_of(name: str) -> str:

@@ -35,8 +35,11 @@ def start(database: Path, *arguments: str, stderr: int | None = None) -> Running
     """Start a server on a free port and wait until it listens."""
     process = subprocess.Popen(
         [*BEDROCKJOBS, "serve", "--port", "0", "--database", str(database), *arguments],
-        stdout=subprocess.PIPE, stderr=stderr, text=True, env=clean_environment(),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env=clean_environment(),
+    )
     assert process.stdout is not None
     guard = threading.Timer(DEADLINE_S, process.kill)
     guard.start()

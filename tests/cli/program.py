@@ -25,8 +25,12 @@ def process_of(*arguments: str, **environment: str) -> Completed:
     """Run `bedrockjobs` as a process of its own."""
     done = subprocess.run(
         [*BEDROCKJOBS, *arguments],
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=clean_environment(**environment),
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env=clean_environment(**environment),
+    )
     return Completed(done.returncode, done.stdout, done.stderr)
 
 

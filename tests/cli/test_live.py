@@ -97,8 +97,10 @@ def test_a_wait_ends_with_a_job_or_with_124(server: Running, bedrockjobs: Progra
 
     waiting = subprocess.Popen(
         [*BEDROCKJOBS, "job", "get", "awaited", "--wait", "-s", server.address, "-o", "name"],
-        stdout=subprocess.PIPE, text=True, env=clean_environment(),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
     until_waiting(bedrockjobs)
     job_id = made(bedrockjobs, "awaited")
     out, _ = waiting.communicate(timeout=DEADLINE_S)
@@ -108,8 +110,11 @@ def test_a_wait_ends_with_a_job_or_with_124(server: Running, bedrockjobs: Progra
 def test_an_interrupted_wait_takes_nothing(server: Running, bedrockjobs: Program) -> None:
     waiting = subprocess.Popen(
         [*BEDROCKJOBS, "job", "get", "interrupted", "--wait", "-s", server.address],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
     until_waiting(bedrockjobs)
     waiting.send_signal(signal.SIGINT)
     out, err = waiting.communicate(timeout=DEADLINE_S)
@@ -203,8 +208,9 @@ def test_output_on_a_terminal_has_its_colours_and_steers_nothing(
     environment.pop("NO_COLOR", None)
     arguments = ["run", "logs", run_id, "-s", server.address]
     assert on_terminal(arguments, environment).splitlines() == [
-        "\x1b[32mgreen\\u001b[2J\\u000dx\x1b[0m", "\x1b[31mplain\x1b[0m",
-    ]  # fmt: skip
+        "\x1b[32mgreen\\u001b[2J\\u000dx\x1b[0m",
+        "\x1b[31mplain\x1b[0m",
+    ]
     plain = on_terminal(arguments, {**environment, "NO_COLOR": "1"}).splitlines()
     assert plain == ["green\\u001b[2J\\u000dx", "plain"]
     assert bedrockjobs("run", "logs", run_id).stdout == "\x1b[32mgreen\x1b[2J\rx\nplain\n", "a pipe"
@@ -233,8 +239,11 @@ def test_a_reader_that_leaves_early_is_no_failure(server: Running, bedrockjobs: 
     made(bedrockjobs, "pipe")
     process = subprocess.Popen(
         [*BEDROCKJOBS, "job", "list", "-s", server.address],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None

@@ -115,8 +115,10 @@ def test_a_run_is_followed_and_stopped(server: Running, bedrockjobs: Program) ->
     asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=1", 'lines=["one","two"]')
     following = subprocess.Popen(
         [*BEDROCKJOBS, "run", "logs", run_id, "-f", "--exit-status", "-s", server.address],
-        stdout=subprocess.PIPE, text=True, env=clean_environment(),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
     assert following.stdout is not None
     assert following.stdout.readline() == "one\n"
     asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=3", 'lines=["three"]')
@@ -144,8 +146,11 @@ def test_a_run_is_followed_until_it_is_handed_back(server: Running, bedrockjobs:
     asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=1", 'lines=["one"]')
     following = subprocess.Popen(
         [*BEDROCKJOBS, "run", "logs", run_id, "-f", "-s", server.address],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    )
     guard = threading.Timer(DEADLINE_S, following.kill)
     guard.start()
     assert following.stdout is not None
@@ -191,8 +196,12 @@ def test_a_file_is_applied_and_pruned(bedrockjobs: Program, tmp_path: Path) -> N
     def defined(**schedules: Any) -> None:
         file.write_text(json.dumps({"source": "live", "schedules": schedules}), encoding="utf-8")
 
-    defined(**{"live/a": {"schedule": "@daily", "retries": 1, "data": {"x": 1}, "paused": True},
-               "live/b": {"schedule": "5m", "url": "https://example.org/"}})  # fmt: skip
+    defined(
+        **{
+            "live/a": {"schedule": "@daily", "retries": 1, "data": {"x": 1}, "paused": True},
+            "live/b": {"schedule": "5m", "url": "https://example.org/"},
+        }
+    )
     applied = "Schedules of live: 2 added, 0 changed, 0 removed, 0 unchanged.\n"
     assert bedrockjobs("apply", str(file), "--yes").stdout == applied
     assert bedrockjobs("apply", str(file)).stdout == "Nothing to change: 2 schedules unchanged.\n"

@@ -51,9 +51,14 @@ def without_output(server: Running, how: str, *arguments: str) -> tuple[int, str
         if stdout is None:
             command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
         done = subprocess.run(
-            command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=False,
+            command,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
             env=clean_environment(BEDROCKJOBS_SERVER=server.address),
-        )  # fmt: skip
+        )
     return done.returncode, done.stderr
 
 

@@ -94,8 +94,11 @@ def test_a_job_that_prints_much(settings: list[str], most_mb: float, tmp_path: P
                 *(sys.executable, "-m", "bedrock_worker", "--name", "much", "--max-jobs", "1", "--as-root"),
                 *("--server", server.address, "--", "sh", "-c", script),
             ],
-            env=environment, capture_output=True, timeout=DEADLINE_S, check=True,
-        )  # fmt: skip
+            env=environment,
+            capture_output=True,
+            timeout=DEADLINE_S,
+            check=True,
+        )
         log = worker.stdout + worker.stderr
         end = time.monotonic() + DEADLINE_S
         while loose(server.database):  # what is left is packed after the end of the run

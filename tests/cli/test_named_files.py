@@ -17,21 +17,24 @@ CERTIFIED = f'tls_cert = "{OURS}/server.pem"\ntls_key = "{OURS}/server.key"'
 OF_SERVER: dict[str, tuple[str, int, str]] = {
     "no certificate": ('tls_cert = "{folder}/none.pem"', 2, "tls_cert: {folder}/none.pem: cannot be read:"),
     "a key of another": (
-        f'tls_cert = "{OURS}/server.pem"\ntls_key = "{OURS}/client.key"', 3,
+        f'tls_cert = "{OURS}/server.pem"\ntls_key = "{OURS}/client.key"',
+        3,
         f"tls_key: {OURS}/client.key: expected the key of the certificate",
     ),
     "a key alone": (f'tls_key = "{OURS}/server.key"', 2, "tls_cert: expected the server's certificate"),
     "no signers": (
-        f'{CERTIFIED}\ntls_client_ca = "{{folder}}/text"', 4,
+        f'{CERTIFIED}\ntls_client_ca = "{{folder}}/text"',
+        4,
         "tls_client_ca: {folder}/text: expected a certificate in PEM",
     ),
     "no folder": ('database = "{folder}/none/jobs.db"', 2, "database: there is no folder {folder}/none"),
     "a folder": ('database = "{folder}"', 2, "database: {folder} is a folder: expected a file in it"),
     "no folder of a socket": (
-        'database = "{folder}/jobs.db"\nunix = "{folder}/none/socket"', 3,
+        'database = "{folder}/jobs.db"\nunix = "{folder}/none/socket"',
+        3,
         "cannot listen: unix: {folder}/none/socket: there is no folder {folder}/none",
     ),
-}  # fmt: skip
+}
 """What stands in ``[server]``, the line that names a bad file, and what is said of it."""
 
 OF_WORKER: dict[str, tuple[str, int, str]] = {
@@ -39,12 +42,13 @@ OF_WORKER: dict[str, tuple[str, int, str]] = {
     "two tokens": ('token_file = "{folder}/text"', 2, "token file {folder}/text: expected one token"),
     "no signers": ('ca = "{folder}/text"', 2, "ca: {folder}/text: expected a certificate in PEM"),
     "no key": (
-        f'cert = "{OURS}/client.pem"\nkey = "{{folder}}/none.key"', 3,
+        f'cert = "{OURS}/client.pem"\nkey = "{{folder}}/none.key"',
+        3,
         "key: {folder}/none.key: cannot be read: No such file or directory",
     ),
     "no rules": ('rules = "{folder}/none.toml"', 2, "{folder}/none.toml: cannot be read: No such file"),
     "bad rules": ('rules = "{folder}/text"', 2, "{folder}/text: expected TOML"),
-}  # fmt: skip
+}
 """The same for ``[worker]``."""
 
 

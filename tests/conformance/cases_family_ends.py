@@ -242,11 +242,7 @@ SCENARIOS = [
         finish(3),
         show(1, state="FAILED", error="Child job 2 (K1) failed: no disk", onChildFailure="fail"),
         retry(1, revive=True),
-        get("P")
-        .after(1)
-        .shows(
-            failedChildJobs=[{"jobID": 2, "data": {"name": "K1"}, "error": "no disk"}],
-        ),
+        get("P").after(1).shows(failedChildJobs=[{"jobID": 2, "data": {"name": "K1"}, "error": "no disk"}]),
     ),
     scenario(
         "and names one of several",

@@ -16,17 +16,40 @@ from tests.conformance.scenario import (
 )
 
 BAD = (
-    "every minute", "FINISHED", "FINISHED,", "BOGUS, +1 MINUTE", "FINISHED, +1 FORTNIGHT",
-    "FINISHED, 1 MINUTE", "FINISHED, WEEKDAY 7", "FINISHED, +1.5 HOURS",
-    "FINISHED, +1 WEEK", "FINISHED, UTC", "FINISHED, +01:00",
-    "FINISHED, START OF WEEK", "FINISHED, +1000 HOURS", "FINISHED, +123456789 SECONDS", "+1 HOUR", "MONTHLY",
-    "FINISHED, +1 HOUR START OF DAY", "FINISHED, NOW", "FINISHED, +1 HOUR; DROP",
-)  # fmt: skip
+    "every minute",
+    "FINISHED",
+    "FINISHED,",
+    "BOGUS, +1 MINUTE",
+    "FINISHED, +1 FORTNIGHT",
+    "FINISHED, 1 MINUTE",
+    "FINISHED, WEEKDAY 7",
+    "FINISHED, +1.5 HOURS",
+    "FINISHED, +1 WEEK",
+    "FINISHED, UTC",
+    "FINISHED, +01:00",
+    "FINISHED, START OF WEEK",
+    "FINISHED, +1000 HOURS",
+    "FINISHED, +123456789 SECONDS",
+    "+1 HOUR",
+    "MONTHLY",
+    "FINISHED, +1 HOUR START OF DAY",
+    "FINISHED, NOW",
+    "FINISHED, +1 HOUR; DROP",
+)
 GOOD = (
-    "SCHEDULED, +1 HOUR, START OF DAY", "HOURLY", "daily", "Weekly", "finished, +1 minutes, start of hour",
-    "FINISHED, WEEKDAY 1, START OF DAY, +6 HOURS", "FINISHED, +30 SECONDS", "FINISHED, +12345678 SECONDS",
-    "STARTED, -1 HOUR", "FINISHED, + 1 HOUR", "FINISHED, +001 DAY", "SCHEDULED, -999 YEARS",
-)  # fmt: skip
+    "SCHEDULED, +1 HOUR, START OF DAY",
+    "HOURLY",
+    "daily",
+    "Weekly",
+    "finished, +1 minutes, start of hour",
+    "FINISHED, WEEKDAY 1, START OF DAY, +6 HOURS",
+    "FINISHED, +30 SECONDS",
+    "FINISHED, +12345678 SECONDS",
+    "STARTED, -1 HOUR",
+    "FINISHED, + 1 HOUR",
+    "FINISHED, +001 DAY",
+    "SCHEDULED, -999 YEARS",
+)
 
 
 def once(repeat: str, next_run: str, *, first_run: str = "", mode: str = "") -> Scenario:

@@ -115,10 +115,14 @@ class Bench:
         self.engine.begin()
         found, now = self.engine.unit, "2026-01-05 11:00:00"
         exact: list[Any] = [
-            found.records.pauses(), found.records.drains(), found.records.tokens(), found.crash_patterns(),
+            found.records.pauses(),
+            found.records.drains(),
+            found.records.tokens(),
+            found.crash_patterns(),
             [job.job_id for job in found.due_on_all_hosts(now)],
-            found.has_children(1), [found.job(job_id) for job_id in range(1, 12)],
-        ]  # fmt: skip
+            found.has_children(1),
+            [found.job(job_id) for job_id in range(1, 12)],
+        ]
         early: list[Any] = [found.next_expiry()]
         own = found.workers_with_own_jobs()
         for name, several in PATTERNS:
@@ -173,7 +177,7 @@ def acts(dice: random.Random) -> Iterator[tuple[str, Act]]:
             (c.TriggerJob, {"jobID": job_id}),
             (c.CrashBedrockJob, {"names": ["zz"]}),
             (c.SyncSchedules, {"source": "o", "schedules": [{"name": "o/1", "repeat": "CRON @daily"}]}),
-        ]  # fmt: skip
+        ]
         times: list[tuple[str, Act]] = [
             ("lease over", lambda context, run=job_id: failing.lease_over(context, run)),
             (

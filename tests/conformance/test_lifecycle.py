@@ -296,8 +296,11 @@ def _mocked_in(context: Context, state: str, way: str, queue: Queue) -> None:
     job = Job(context.now, context.unit.new_job_id(), state, "m", context.now, lane="mock")
     context.unit.insert(job)
     facts: dict[str, tuple[Any, ...]] = {
-        "alone": (), "parent": ("children pending",), "child": ("has parent",), "again": ("runs again",),
-    }  # fmt: skip
+        "alone": (),
+        "parent": ("children pending",),
+        "child": ("has parent",),
+        "again": ("runs again",),
+    }
     if allows("retry mocked", state):
         context.save(move(job, "retry mocked"))
         context.save(job)
@@ -308,9 +311,19 @@ def _mocked_in(context: Context, state: str, way: str, queue: Queue) -> None:
 
 
 STORIES = [
-    plain, lost_deliveries, crash_list, families, a_child_that_finishes_late, parents_that_end, time,
-    schedules, broken_schedules, sources_that_remove, mocked, cancelled_runs,
-]  # fmt: skip
+    plain,
+    lost_deliveries,
+    crash_list,
+    families,
+    a_child_that_finishes_late,
+    parents_that_end,
+    time,
+    schedules,
+    broken_schedules,
+    sources_that_remove,
+    mocked,
+    cancelled_runs,
+]
 """Each tells of some arrows; the insertion of rows in any state is theirs alone."""
 
 DIRECT = {sources_that_remove, mocked, cancelled_runs}
@@ -391,11 +404,15 @@ def test_a_quick_way_ends_in_the_row_of_the_long_way() -> None:
             queue.act(
                 lambda context: context.unit.insert(
                     Job(
-                        context.now, context.unit.new_job_id(), target("create", GONE), "a", context.now_ms,
+                        context.now,
+                        context.unit.new_job_id(),
+                        target("create", GONE),
+                        "a",
+                        context.now_ms,
                         memory_json='{"pending":false}',
                     )
                 )
-            )  # fmt: skip
+            )
         else:
             queue.do(c.CreateJob, name="a")
         created = queue.job(1)

@@ -24,14 +24,36 @@ STEPS = int(os.environ.get("BEDROCKJOBS_TEST_STEPS", "50"))
 NAMES = st.sampled_from(["a", "b", "ab", "manual/x", "[c]"])
 PATTERNS = st.sampled_from(["*", "a", "a*", "?", "*b*", "a,b", "b, manual/x", "[[]c]", "manual/*", "zz"])
 DATA = st.sampled_from(
-    ["{}", '{"k":1}', '{"k":null,"m":{"n":2.50}}', '{"delete":true}', '{"mockRequest":true}',
-     '{"mockRequest":false}', '{"retryAfterCount":9}', '{"retryAfterCount":10,"x":[]}']
-)  # fmt: skip
+    [
+        "{}",
+        '{"k":1}',
+        '{"k":null,"m":{"n":2.50}}',
+        '{"delete":true}',
+        '{"mockRequest":true}',
+        '{"mockRequest":false}',
+        '{"retryAfterCount":9}',
+        '{"retryAfterCount":10,"x":[]}',
+    ]
+)
 REPEATS = st.sampled_from(
-    ["", "", "FINISHED, +1 HOUR", "SCHEDULED, +1 DAY", "scheduled, +1 minute", "STARTED, +5 MINUTES",
-     "HOURLY", "DAILY", "bogus", "SCHEDULED, +1 HOUR, START OF HOUR", "FINISHED, +999 YEARS",
-     "CRON */5 * * * *", "cron TZ=Europe/Berlin 30 2 * * *", "CRON 61 * * * *", "CRON @never"]
-)  # fmt: skip
+    [
+        "",
+        "",
+        "FINISHED, +1 HOUR",
+        "SCHEDULED, +1 DAY",
+        "scheduled, +1 minute",
+        "STARTED, +5 MINUTES",
+        "HOURLY",
+        "DAILY",
+        "bogus",
+        "SCHEDULED, +1 HOUR, START OF HOUR",
+        "FINISHED, +999 YEARS",
+        "CRON */5 * * * *",
+        "cron TZ=Europe/Berlin 30 2 * * *",
+        "CRON 61 * * * *",
+        "CRON @never",
+    ]
+)
 RETRY_AFTER = st.sampled_from(["", "", "", "+1 MINUTE", "+0 SECONDS", "+2 HOURS", "5 minutes"])
 STAMPS = st.sampled_from(
     [None, None, None, "2026-01-05 10:00:00", "2026-01-05 10:01:00", "2026-01-06", "2020-01-01 00:00:07"]
@@ -94,9 +116,17 @@ class Histories(RuleBasedStateMachine):
     def create(self, name, data, repeat, retry, first, priority, parent, mock, failing):
         """Create a job."""
         self.both(
-            c.CreateJob, name=name, data=data, repeat=repeat, retryAfter=retry, firstRun=first,
-            jobPriority=priority, parentJobID=parent, mockRequest=mock, onChildFailure=failing,
-        )  # fmt: skip
+            c.CreateJob,
+            name=name,
+            data=data,
+            repeat=repeat,
+            retryAfter=retry,
+            firstRun=first,
+            jobPriority=priority,
+            parentJobID=parent,
+            mockRequest=mock,
+            onChildFailure=failing,
+        )
 
     @rule(
         name=NAMES,
@@ -109,9 +139,15 @@ class Histories(RuleBasedStateMachine):
     def create_unique(self, name, data, repeat, priority, overwrite, parent):
         """Create a job unless there is one."""
         self.both(
-            c.CreateJob, name=name, data=data, repeat=repeat, jobPriority=priority, unique=True,
-            overwrite=overwrite, parentJobID=parent,
-        )  # fmt: skip
+            c.CreateJob,
+            name=name,
+            data=data,
+            repeat=repeat,
+            jobPriority=priority,
+            unique=True,
+            overwrite=overwrite,
+            parentJobID=parent,
+        )
 
     @rule(
         name=st.sampled_from(["a", "b"]),
@@ -128,9 +164,16 @@ class Histories(RuleBasedStateMachine):
     def create_keyed(self, name, key, until, conflict, data, repeat, retry, first, parent, several):
         """Create a job unless another one holds its key."""
         spec = given(
-            name=name, uniqueKey=key, uniqueFor=until, onConflict=conflict, data=data, repeat=repeat,
-            retryAfter=retry, firstRun=first, parentJobID=parent,
-        )  # fmt: skip
+            name=name,
+            uniqueKey=key,
+            uniqueFor=until,
+            onConflict=conflict,
+            data=data,
+            repeat=repeat,
+            retryAfter=retry,
+            firstRun=first,
+            parentJobID=parent,
+        )
         if several:
             self.both(c.CreateJobs, jobs=[spec, {"name": name}, spec])
         else:
@@ -195,9 +238,19 @@ class Histories(RuleBasedStateMachine):
     def retry(self, job, delay, at, name, data, priority, ignore, returned, revive, snoozed, run):
         """Queue again."""
         self.both(
-            c.RetryJob, jobID=job, delay=delay, nextRun=at, name=name, data=data, jobPriority=priority,
-            ignoreRepeat=ignore, returned=returned, revive=revive, snoozed=snoozed, runID=run,
-        )  # fmt: skip
+            c.RetryJob,
+            jobID=job,
+            delay=delay,
+            nextRun=at,
+            name=name,
+            data=data,
+            jobPriority=priority,
+            ignoreRepeat=ignore,
+            returned=returned,
+            revive=revive,
+            snoozed=snoozed,
+            runID=run,
+        )
 
     @rule(
         job=IDS,
@@ -214,9 +267,14 @@ class Histories(RuleBasedStateMachine):
     def update(self, job, data, repeat, priority, at, clear):
         """Change a job."""
         self.both(
-            c.UpdateJob, jobID=job, data=data, repeat=repeat or None, jobPriority=priority, nextRun=at,
+            c.UpdateJob,
+            jobID=job,
+            data=data,
+            repeat=repeat or None,
+            jobPriority=priority,
+            nextRun=at,
             shouldClearRepeat=clear,
-        )  # fmt: skip
+        )
 
     @rule(job=IDS)
     def cancel(self, job):

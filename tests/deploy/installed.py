@@ -68,9 +68,15 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> str:
     """Run a line of a shell and return what it prints; raises with its output where it fails."""
     print(f"+ {command}", flush=True)
     done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=dict(environment), timeout=STEP_S,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
+        ["bash", "-c", command],
+        cwd=folder,
+        env=dict(environment),
+        timeout=STEP_S,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout}"
     return done.stdout
 
@@ -81,9 +87,13 @@ def serve(
     """Start a server, ask whether it is well as ``health`` does, and stop it."""
     print(f"+ {shlex.join(command)}", flush=True)
     process = subprocess.Popen(
-        command, cwd=folder, env=dict(environment), stdout=subprocess.PIPE, text=True,
+        command,
+        cwd=folder,
+        env=dict(environment),
+        stdout=subprocess.PIPE,
+        text=True,
         executable=shutil.which(command[0], path=environment["PATH"]),
-    )  # fmt: skip
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -103,10 +113,15 @@ def tools(folder: Path) -> None:
     run(f"{sys.executable} -m venv tools && tools/bin/pip install -q pipx uv", folder, clean_environment())
     environment = clean_environment(
         PATH=f"{folder}/bin{os.pathsep}{folder}/tools/bin{os.pathsep}{os.environ['PATH']}",
-        HOME=str(folder), PIPX_HOME=f"{folder}/pipx", PIPX_BIN_DIR=f"{folder}/bin",
-        UV_CACHE_DIR=f"{folder}/uv", UV_TOOL_DIR=f"{folder}/uv-tools", UV_PYTHON=sys.executable,
-        UV_PYTHON_DOWNLOADS="never", **pip_index(),
-    )  # fmt: skip
+        HOME=str(folder),
+        PIPX_HOME=f"{folder}/pipx",
+        PIPX_BIN_DIR=f"{folder}/bin",
+        UV_CACHE_DIR=f"{folder}/uv",
+        UV_TOOL_DIR=f"{folder}/uv-tools",
+        UV_PYTHON=sys.executable,
+        UV_PYTHON_DOWNLOADS="never",
+        **pip_index(),
+    )
     for line in readme_lines():
         install, _, served = line.rpartition("bedrockjobs serve")
         ready = install.strip().removesuffix("&&").strip()

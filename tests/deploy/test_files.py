@@ -28,13 +28,24 @@ PAGES = {"/livez", "/readyz", "/metrics", "/healthz"}
 
 def test_every_file_is_judged_here() -> None:
     assert set(FILES) == {
-        "container/Containerfile", "container/compose.postgresql.yaml", "container/compose.yaml",
-        "container/pgbouncer.ini", "grafana/bedrockjobs.json", "kubernetes/bedrockjobs.yaml",
-        "kubernetes/postgresql.yaml", "litestream/litestream.yml", "patroni/patroni.yml",
-        "prometheus/alerts.yaml", "prometheus/scrape.yaml", "systemd/bedrock-worker@.service",
-        "systemd/bedrockjobs.service", "systemd/bedrockjobs.socket", "systemd/config.toml",
-        "systemd/litestream-bedrockjobs.service", "systemd/mail.env",
-    }  # fmt: skip
+        "container/Containerfile",
+        "container/compose.postgresql.yaml",
+        "container/compose.yaml",
+        "container/pgbouncer.ini",
+        "grafana/bedrockjobs.json",
+        "kubernetes/bedrockjobs.yaml",
+        "kubernetes/postgresql.yaml",
+        "litestream/litestream.yml",
+        "patroni/patroni.yml",
+        "prometheus/alerts.yaml",
+        "prometheus/scrape.yaml",
+        "systemd/bedrock-worker@.service",
+        "systemd/bedrockjobs.service",
+        "systemd/bedrockjobs.socket",
+        "systemd/config.toml",
+        "systemd/litestream-bedrockjobs.service",
+        "systemd/mail.env",
+    }
 
 
 # --- systemd ---------------------------------------------------------------------------------------------

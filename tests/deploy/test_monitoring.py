@@ -81,13 +81,7 @@ async def known() -> dict[str, set[str]]:
     presence = WorkerRegistry()
     presence.servers = [ServerRow("a", "localhost:4000", STARTED, STARTED, "1.0")]
     metrics = Metrics(
-        views,
-        views,
-        _Work(),
-        presence,
-        measurements,
-        lambda: {"created": 1},
-        Settings(database="jobs.db"),
+        views, views, _Work(), presence, measurements, lambda: {"created": 1}, Settings(database="jobs.db")
     )
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -107,8 +101,9 @@ def series(expression: str) -> Iterator[tuple[str, set[str]]]:
 
 def test_series_are_found_in_an_expression() -> None:
     assert list(series('sum by (x) (rate(bedrockjobs_a_total{s=~"b|{c}", t!="d"}[5m])) > process_b')) == [
-        ("bedrockjobs_a_total", {"s", "t"}), ("process_b", set()),
-    ]  # fmt: skip
+        ("bedrockjobs_a_total", {"s", "t"}),
+        ("process_b", set()),
+    ]
 
 
 def judge(expression: str, known: dict[str, set[str]]) -> None:
@@ -139,9 +134,7 @@ def test_no_panel_of_the_board_hides_another() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in board["panels"]:
         place = panel["gridPos"]
-        cells = {
-            (place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])
-        }  # fmt: skip
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
         assert not cells & taken, panel["title"]
         assert max(x for x, _ in cells) < 24, panel["title"]
         taken |= cells

@@ -70,12 +70,18 @@ def service(folder: Path, *arguments: str, host: str = "127.0.0.1") -> Iterator[
         *arguments,
     ]
     environment = _environment() | {
-        "LISTEN_FDS": "1", "NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "600000",
-    }  # fmt: skip
+        "LISTEN_FDS": "1",
+        "NOTIFY_SOCKET": str(folder / "notify"),
+        "WATCHDOG_USEC": "600000",
+    }
     process = subprocess.Popen(
-        ["bash", "-c", script, "-", *command], env=environment, pass_fds=[listener.fileno()],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        ["bash", "-c", script, "-", *command],
+        env=environment,
+        pass_fds=[listener.fileno()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     with manager, listener:
         try:
             yield Service(process, manager, listener.getsockname()[1])
@@ -118,8 +124,11 @@ def test_a_server_that_cannot_start_says_so_in_the_form_of_its_log(form: str, tm
             command = [sys.executable, "-m", "bedrockjobs", "serve", "--port=0", f"--database={database}"]
             done = subprocess.run(
                 [*command, "--log-format", form, *arguments],
-                env={**_environment(), **environment}, capture_output=True, text=True, timeout=DEADLINE_S,
-            )  # fmt: skip
+                env={**_environment(), **environment},
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+            )
             assert (done.returncode, done.stdout) == (status, "")
             if form == "text":
                 assert words in done.stderr

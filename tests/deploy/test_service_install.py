@@ -117,8 +117,12 @@ def test_systemd_reads_what_is_written(user: bool, tmp_path: Path) -> None:
         runtime = {"XDG_RUNTIME_DIR": short, "HOME": str(tmp_path)}
         done = subprocess.run(
             [analyze, "verify", "--man=no", *(["--user"] if user else []), *names],
-            env={**os.environ, **runtime}, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-        )  # fmt: skip
+            env={**os.environ, **runtime},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
     ours = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "bedrock" in line]
     assert (done.returncode, ours) == (0, []), done.stderr
 

@@ -61,10 +61,14 @@ def test_nobody_is_told_where_nobody_listens(monkeypatch: pytest.MonkeyPatch, ad
 @pytest.mark.parametrize(
     ("limit", "pid", "seconds"),
     [
-        ("30000000", None, 30.0), ("30000000", "own", 30.0), ("30000000", "1", None),
-        ("0", None, None), ("soon", None, None), (None, None, None),
+        ("30000000", None, 30.0),
+        ("30000000", "own", 30.0),
+        ("30000000", "1", None),
+        ("0", None, None),
+        ("soon", None, None),
+        (None, None, None),
     ],
-)  # fmt: skip
+)
 def test_the_limit_is_this_processes_own(
     monkeypatch: pytest.MonkeyPatch, limit: str | None, pid: str | None, seconds: float | None
 ) -> None:
@@ -129,9 +133,13 @@ def adopt(whose: str, *files: socket.socket, names: str = "") -> str:
     redirections = " ".join(f"{systemd.FIRST_FD + at}<&{each.fileno()}" for at, each in enumerate(files))
     done = subprocess.run(
         ["bash", "-c", f'exec "$@" {redirections}', "-", sys.executable, "-c", ADOPT, whose],
-        env=environment, pass_fds=[each.fileno() for each in files], capture_output=True, text=True,
-        timeout=DEADLINE_S, check=True,
-    )  # fmt: skip
+        env=environment,
+        pass_fds=[each.fileno() for each in files],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
     return done.stdout.strip()
 
 

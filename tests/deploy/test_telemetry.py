@@ -122,8 +122,7 @@ async def test_a_collector_that_is_not_there_holds_nothing_up(
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_TRACES_EXPORTER": "none"}],
+    "environment", [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_TRACES_EXPORTER": "none"}]
 )
 def test_nothing_is_sent_where_nobody_asked(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -136,9 +136,15 @@ class Player:
 
     def _run(self, command: str) -> str:
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self._folder, env=self._environment, timeout=DEADLINE_S,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        )  # fmt: skip
+            ["bash", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            timeout=DEADLINE_S,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
         return done.stdout
 
     def _run_python(self, program: str) -> str:

@@ -46,9 +46,15 @@ def test_a_failed_backup_is_one_mail_and_its_recovery_another(
     mailbox: Mailbox, unused_tcp_port: int, tmp_path: Path
 ) -> None:
     server = live_server.start(
-        tmp_path / "backup.db", "--test-clock", "--smtp", f"smtp://127.0.0.1:{unused_tcp_port}",
-        "--mail-from", "jobs@example.com", "--public-url", "https://jobs.example.com",
-    )  # fmt: skip
+        tmp_path / "backup.db",
+        "--test-clock",
+        "--smtp",
+        f"smtp://127.0.0.1:{unused_tcp_port}",
+        "--mail-from",
+        "jobs@example.com",
+        "--public-url",
+        "https://jobs.example.com",
+    )
     try:
         folder = tmp_path / "folder"
         folder.mkdir()

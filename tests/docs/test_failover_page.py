@@ -89,9 +89,13 @@ class Rehearsal:
     def _begin(self, command: str) -> None:
         with (self._folder / f"log{len(self._processes)}").open("wb") as log:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {self._placed(command)}"], cwd=self._folder, env=self._environment,
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                ["bash", "-c", f"exec {self._placed(command)}"],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
         self._processes.append(process)
 
     def _compare(self, command: str, printed: str) -> bool:
@@ -100,9 +104,13 @@ class Rehearsal:
             self._environment[name.removeprefix("export ")] = self._placed(value)
             return False
         done = subprocess.run(
-            ["timeout", str(self._command_s), "bash", "-c", self._placed(command)], cwd=self._folder,
-            env=self._environment, check=False, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            ["timeout", str(self._command_s), "bash", "-c", self._placed(command)],
+            cwd=self._folder,
+            env=self._environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert alike(done.stdout) == alike(printed), f"{self.logs()}\n{command}\n{done.stdout}"
         return True
 

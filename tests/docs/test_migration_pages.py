@@ -21,8 +21,13 @@ from bedrockjobs.definitions import format_of, read
 from tests.docs.sessions import steps
 
 FOLDER = Path(__file__).parents[2] / "docs/how-to"
-PAGES = ["schedules-as-code", "migrate-from-cronken", "migrate-from-castle-cron", "migrate-from-ftl",
-         "migrate-from-luci"]  # fmt: skip
+PAGES = [
+    "schedules-as-code",
+    "migrate-from-cronken",
+    "migrate-from-castle-cron",
+    "migrate-from-ftl",
+    "migrate-from-luci",
+]
 
 _PART = re.compile(
     r"^(?:<!-- (?P<key>file|answers): (?P<value>(?:(?!-->).)*) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$",

@@ -23,8 +23,12 @@ def worker(player: Player, folder: Path, module: str) -> Iterator[None]:
     with (folder / "worker.log").open("w") as log:
         process = subprocess.Popen(
             [*command, "--start-method", "fork"],
-            cwd=folder, env=player.environment, stdout=log, stderr=log, text=True,
-        )  # fmt: skip
+            cwd=folder,
+            env=player.environment,
+            stdout=log,
+            stderr=log,
+            text=True,
+        )
         try:
             yield
         finally:
@@ -35,9 +39,14 @@ def run(player: Player, folder: Path, program: str) -> list[object]:
     """Run a program in the folder; return what each of its lines says, as JSON."""
     (folder / "asks.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "asks.py"], cwd=folder, env=player.environment, timeout=DEADLINE_S,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "asks.py"],
+        cwd=folder,
+        env=player.environment,
+        timeout=DEADLINE_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     log = folder / "worker.log"
     assert done.returncode == 0, done.stderr + (log.read_text() if log.exists() else "")
     return [json.loads(line) for line in done.stdout.splitlines()]

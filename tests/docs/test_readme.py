@@ -27,8 +27,7 @@ def test_the_tutorial(player: Player) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"),
-    [("schedules", 10), ("runs-and-retries", 15), ("mend-a-failed-night-by-commands", 15)],
+    ("page", "count"), [("schedules", 10), ("runs-and-retries", 15), ("mend-a-failed-night-by-commands", 15)]
 )
 def test_the_pages_on_runs(player: Player, page: str, count: int) -> None:
     """And what the pages on schedules and on runs show."""

@@ -13,9 +13,14 @@ from tests.protocol.talk import Talk, post
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 
 PARTS_MS = 15_000

@@ -35,10 +35,7 @@ STEPS_MAX = 5_000
 """Moments at which something became due: more than a month has."""
 
 SCHEDULES: dict[str, tuple[str, dict[str, Any]]] = {
-    "backup/nightly": (
-        "TZ=Europe/Berlin 30 2 * * *",
-        {"retries": 1, "note": "To the other site."},
-    ),
+    "backup/nightly": ("TZ=Europe/Berlin 30 2 * * *", {"retries": 1, "note": "To the other site."}),
     "report/sales": ("TZ=Europe/Berlin 0 9 * * 1-5", {"tags": ["reports"]}),
     "clean/sessions": ("0 */2 * * *", {"catchup": "skip"}),
     "invoice/monthly": ("TZ=Europe/Berlin 0 6 1 * *", {"tags": ["money"]}),

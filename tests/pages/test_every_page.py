@@ -73,13 +73,35 @@ async def fill(site: Site) -> dict[str, int]:
 
 
 PAGES = (
-    "ui/", "ui/queues", "ui/queues?under=mail/", "ui/queues?name=*", "ui/jobs", "ui/jobs?state=QUEUED",
-    "ui/jobs?state=RUNNING", "ui/jobs?state=PAUSED", "ui/jobs?state=FAILED", "ui/jobs?state=FINISHED",
-    "ui/jobs/{failed}", "ui/jobs/{parent}", "ui/jobs/{queued}", "ui/jobs/new", "ui/jobs/{queued}/edit",
-    "ui/jobs/new?like={failed}", "ui/runs", "ui/runs?status=failed", "ui/runs/{run}", "ui/schedules",
-    "ui/schedules/{nightly}", "ui/schedules/new", "ui/schedules/{nightly}/edit", "ui/upcoming", "ui/workers",
-    "ui/failures", "ui/events", "ui/kept",
-)  # fmt: skip
+    "ui/",
+    "ui/queues",
+    "ui/queues?under=mail/",
+    "ui/queues?name=*",
+    "ui/jobs",
+    "ui/jobs?state=QUEUED",
+    "ui/jobs?state=RUNNING",
+    "ui/jobs?state=PAUSED",
+    "ui/jobs?state=FAILED",
+    "ui/jobs?state=FINISHED",
+    "ui/jobs/{failed}",
+    "ui/jobs/{parent}",
+    "ui/jobs/{queued}",
+    "ui/jobs/new",
+    "ui/jobs/{queued}/edit",
+    "ui/jobs/new?like={failed}",
+    "ui/runs",
+    "ui/runs?status=failed",
+    "ui/runs/{run}",
+    "ui/schedules",
+    "ui/schedules/{nightly}",
+    "ui/schedules/new",
+    "ui/schedules/{nightly}/edit",
+    "ui/upcoming",
+    "ui/workers",
+    "ui/failures",
+    "ui/events",
+    "ui/kept",
+)
 ELSEWHERE = ("docs", "ui/jobs/999", "ui/login")
 """Pages without a stream."""
 

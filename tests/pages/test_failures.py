@@ -63,10 +63,7 @@ async def test_what_failed_alike_stands_together(site: Site, page: Page) -> None
         ("exit status 3", "exit status 3"),
         ("SMTP 550: no mailbox\nat line 3", "SMTP 550: no mailbox"),
         ("", ""),
-        (
-            "Traceback (most recent call last):\n  f()\nValueError: a\nb",
-            "ValueError: a",
-        ),
+        ("Traceback (most recent call last):\n  f()\nValueError: a\nb", "ValueError: a"),
         ("exit status 1\nTraceback (most recent call last):\n  f()\nKeyError: 1\nbye", "KeyError: 1"),
         ("ValueError: a\nTraceback (most recent call last):\n  f()\nValueError: a", "ValueError: a"),
         (
@@ -225,8 +222,10 @@ async def test_errors_of_several_lines_stand_as_they_were_written(site: Site, pa
     for width in (1280, 390):
         await page.set_viewport_size({"width": width, "height": 800})
         for path, place in (
-            (f"ui/jobs/{job}", "div.problem pre"), (f"ui/runs/{run}", "dd pre"), ("ui/failures", "td.error"),
-        ):  # fmt: skip
+            (f"ui/jobs/{job}", "div.problem pre"),
+            (f"ui/runs/{run}", "dd pre"),
+            ("ui/failures", "td.error"),
+        ):
             await site.open(page, path)
             found = page.locator(place).first
             assert error.rstrip() in str(await found.text_content()), (path, place)

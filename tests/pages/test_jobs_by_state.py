@@ -58,9 +58,14 @@ async def test_tabs_say_how_many_and_lead_to_them(site: Site, page: Page) -> Non
     current = page.get_by_role("navigation", name="Jobs by state").locator("[aria-current=page]")
     await expect(current).to_have_text("Waiting for children 1")
     assert await tabs(page) == {
-        "All": "5", "Queued": "2", "Running": "0", "Waiting for children": "1", "Failed": "1",
-        "Finished": "1", "Cancelled": "0",
-    }  # fmt: skip
+        "All": "5",
+        "Queued": "2",
+        "Running": "0",
+        "Waiting for children": "1",
+        "Failed": "1",
+        "Finished": "1",
+        "Cancelled": "0",
+    }
     await page.get_by_label("Name, such as").fill("mail/*")
     await page.get_by_role("button", name="Filter", exact=True).click()
     await page.wait_for_url("**name=mail**")

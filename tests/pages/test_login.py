@@ -166,10 +166,17 @@ async def test_buttons_of_what_one_may_not_do_are_not_shown(live: Live) -> None:
 
 @pytest.mark.parametrize(
     ("given", "page"),
-    [("/ui/jobs?name=a", "/ui/jobs?name=a"), ("", "/ui/"), ("//evil.example", "/ui/"), ("/ui/\\evil", "/ui/"),
-     ("https://evil.example/ui/", "/ui/"), ("/ui/login", "/ui/"), ("/ui/\r\nX: y", "/ui/"),
-     ("/ui/" + "a" * 2_000, "/ui/")],
-)  # fmt: skip
+    [
+        ("/ui/jobs?name=a", "/ui/jobs?name=a"),
+        ("", "/ui/"),
+        ("//evil.example", "/ui/"),
+        ("/ui/\\evil", "/ui/"),
+        ("https://evil.example/ui/", "/ui/"),
+        ("/ui/login", "/ui/"),
+        ("/ui/\r\nX: y", "/ui/"),
+        ("/ui/" + "a" * 2_000, "/ui/"),
+    ],
+)
 def test_only_pages_of_ours_are_led_to(given: str, page: str) -> None:
     assert _wanted(given) == page
 

@@ -73,10 +73,7 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
 
 @pytest.mark.parametrize(
     ("count", "sentence"),
-    [
-        (1, "The last run of s1 failed."),
-        (4, "The last runs of s1, s2, s3 and 1 more schedule failed."),
-    ],
+    [(1, "The last run of s1 failed."), (4, "The last runs of s1, s2, s3 and 1 more schedule failed.")],
 )
 async def test_schedules_that_failed_are_named(site: Site, page: Page, count: int, sentence: str) -> None:
     for number in range(1, count + 1):

@@ -23,10 +23,12 @@ def steps() -> list[list[tuple[str, str]]]:
     """Return what is pressed and seen in each step, in the order of the text."""
     numbered = re.split(r"^\d+\. ", PAGE.read_text(), flags=re.MULTILINE)[1:]
     return [
-        [("press", found["press"]) if found["press"] else ("see", found["see"])
-         for found in _TOKEN.finditer(step.partition("\n\n")[0])]
+        [
+            ("press", found["press"]) if found["press"] else ("see", found["see"])
+            for found in _TOKEN.finditer(step.partition("\n\n")[0])
+        ]
         for step in numbered
-    ]  # fmt: skip
+    ]
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -47,13 +47,29 @@ async def fill(site: Site) -> list[str]:
     told = {"host": "h" * NAME_CHARS_MAX, "version": "v" * 100, "names": [LONG], "slots": 4, "pid": 1}
     await site.ask("Heartbeat", **worker, runIDs=[run], **told)
     return [
-        "ui/", "ui/?range=7d", "ui/queues", "ui/queues?name=*", "ui/runs",
-        "ui/jobs", f"ui/jobs?name={LONG}", f"ui/jobs/{schedule}", f"ui/jobs/{failed}",
-        f"ui/jobs/{running}", "ui/schedules", f"ui/schedules/{schedule}", f"ui/schedules/{failing}",
-        "ui/upcoming", f"ui/runs/{taken['runID']}", f"ui/runs/{taken['runID']}?find={'o' * 200}",
-        f"ui/runs/{run}", "ui/workers", "ui/failures", "ui/jobs?state=FAILED",
-        "ui/events", f"ui/events?name={LONG}",
-    ]  # fmt: skip
+        "ui/",
+        "ui/?range=7d",
+        "ui/queues",
+        "ui/queues?name=*",
+        "ui/runs",
+        "ui/jobs",
+        f"ui/jobs?name={LONG}",
+        f"ui/jobs/{schedule}",
+        f"ui/jobs/{failed}",
+        f"ui/jobs/{running}",
+        "ui/schedules",
+        f"ui/schedules/{schedule}",
+        f"ui/schedules/{failing}",
+        "ui/upcoming",
+        f"ui/runs/{taken['runID']}",
+        f"ui/runs/{taken['runID']}?find={'o' * 200}",
+        f"ui/runs/{run}",
+        "ui/workers",
+        "ui/failures",
+        "ui/jobs?state=FAILED",
+        "ui/events",
+        f"ui/events?name={LONG}",
+    ]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -78,10 +94,15 @@ async def test_no_page_is_wider_than_its_window(site: Site, page: Page, width: i
 @pytest.mark.parametrize(
     ("path", "lines"),
     [
-        ("ui/jobs", 4), ("ui/jobs?state=QUEUED", 5), ("ui/jobs?state=FAILED", 4), ("ui/runs", 3),
-        ("ui/events", 3), ("ui/schedules", 7), ("ui/queues", 7),
+        ("ui/jobs", 4),
+        ("ui/jobs?state=QUEUED", 5),
+        ("ui/jobs?state=FAILED", 4),
+        ("ui/runs", 3),
+        ("ui/events", 3),
+        ("ui/schedules", 7),
+        ("ui/queues", 7),
     ],
-)  # fmt: skip
+)
 async def test_a_card_is_a_few_lines_in_which_nothing_overlaps(
     site: Site, page: Page, path: str, lines: int
 ) -> None:

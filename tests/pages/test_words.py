@@ -20,7 +20,7 @@ from bedrockjobs.pages import words
         ("until 2026-11-22", []),
         ("", []),
     ],
-)  # fmt: skip
+)
 def test_the_servers_timestamps_are_found_in_its_sentences(sentence: str, moments: list[str]) -> None:
     parts = words.moments(sentence)
     assert "".join(parts) == sentence

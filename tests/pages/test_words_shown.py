@@ -42,9 +42,18 @@ async def test_nothing_is_called_as_on_the_wire(site: Site, page: Page) -> None:
     await site.ask("FinishJob", jobID=parent)
     told = ""
     for path in (
-        "ui/", "ui/jobs", "ui/jobs?state=PAUSED", f"ui/jobs/{parent}", f"ui/jobs/{schedule}", "ui/runs",
-        f"ui/runs/{run}", "ui/schedules", f"ui/schedules/{schedule}", "ui/failures", "ui/events",
-    ):  # fmt: skip
+        "ui/",
+        "ui/jobs",
+        "ui/jobs?state=PAUSED",
+        f"ui/jobs/{parent}",
+        f"ui/jobs/{schedule}",
+        "ui/runs",
+        f"ui/runs/{run}",
+        "ui/schedules",
+        f"ui/schedules/{schedule}",
+        "ui/failures",
+        "ui/events",
+    ):
         await site.open(page, path)
         said = await page.evaluate(SAID)
         assert not re.search(r"\b(frozen|fired|PAUSED|ledger|Look)\b", said), (path, said)

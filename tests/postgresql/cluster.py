@@ -228,15 +228,18 @@ TABLES = (
 def emptied(schema: str) -> str:
     """Return what makes the tables of a schema as they are when they are new."""
     return "; ".join(
-        [f"SET search_path = {schema}", *(f"DELETE FROM {table}" for table in TABLES),
-         "DELETE FROM meta WHERE key IN ('seen', 'away', 'limits', 'retention')",
-         "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
-         "DELETE FROM sessions",
-         "UPDATE control SET epoch = epoch + 1, clock = ''",
-         "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false),"
-         " setval(pg_get_serial_sequence('events', 'seq'), 1, false),"
-         " setval(pg_get_serial_sequence('audit', 'seq'), 1, false)"]
-    )  # fmt: skip
+        [
+            f"SET search_path = {schema}",
+            *(f"DELETE FROM {table}" for table in TABLES),
+            "DELETE FROM meta WHERE key IN ('seen', 'away', 'limits', 'retention')",
+            "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
+            "DELETE FROM sessions",
+            "UPDATE control SET epoch = epoch + 1, clock = ''",
+            "SELECT setval('jobIDs', 1, false), setval('runIDs', 1, false),"
+            " setval(pg_get_serial_sequence('events', 'seq'), 1, false),"
+            " setval(pg_get_serial_sequence('audit', 'seq'), 1, false)",
+        ]
+    )
 
 
 def as_user(folder: Path) -> list[str]:

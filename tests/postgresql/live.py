@@ -30,9 +30,14 @@ class Live:
         clock = SystemClock()
         workers, stats = WorkerRegistry(clock, clock), Stats()
         self.dispatcher = Dispatcher(
-            engine, clock, Settings(busy_s=0.1, **settings), self.failed.append, workers=workers,
-            minutes=stats, listeners=Listeners([workers, stats]),
-        )  # fmt: skip
+            engine,
+            clock,
+            Settings(busy_s=0.1, **settings),
+            self.failed.append,
+            workers=workers,
+            minutes=stats,
+            listeners=Listeners([workers, stats]),
+        )
         self.dispatcher.start()
 
     def send(self, command: c.Command[Any]) -> asyncio.Future[Outcome]:

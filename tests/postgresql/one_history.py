@@ -25,9 +25,21 @@ LOCKS = (*[""] * 8, "db", "disk x")
 REPEATS = ("CRON 5m", "cron 0 3 * * *", " \tCRON @hourly", "FINISHED, +1 HOUR", "CRON */7 * * * *")
 
 TABLES = (
-    "jobs", "runs", "output", "ticks", "keys", "pauses", "drains", "events", "stats", "tokens", "logins",
-    "audit", "rules", "seen",
-)  # fmt: skip
+    "jobs",
+    "runs",
+    "output",
+    "ticks",
+    "keys",
+    "pauses",
+    "drains",
+    "events",
+    "stats",
+    "tokens",
+    "logins",
+    "audit",
+    "rules",
+    "seen",
+)
 
 
 class History:

@@ -37,9 +37,27 @@ TEXTS = {
 }
 
 FREE = {
-    "cmd", "argv", "note", "reason", "error", "unfit", "output", "lines", "data", "progress", "body", "query",
-    "text", "jobs", "schedules", "rules", "token", "conditions", "connection", "repeat",
-}  # fmt: skip
+    "cmd",
+    "argv",
+    "note",
+    "reason",
+    "error",
+    "unfit",
+    "output",
+    "lines",
+    "data",
+    "progress",
+    "body",
+    "query",
+    "text",
+    "jobs",
+    "schedules",
+    "rules",
+    "token",
+    "conditions",
+    "connection",
+    "repeat",
+}
 """Attributes that are no names: programs, and texts of people and programs."""
 
 

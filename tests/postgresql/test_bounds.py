@@ -307,8 +307,17 @@ def test_heads_are_in_the_order_of_takes() -> None:
     begin = (-1001, "", 0, "")
     due = known.next(begin, timestamps[1], None, 100)
     assert [f"{name}{-down}" for down, *_, name in due] == [
-        "d1000", "d850", "d750", "d500", "c500", "b500", "a500", "d250", "c250", "d0",
-    ]  # fmt: skip
+        "d1000",
+        "d850",
+        "d750",
+        "d500",
+        "c500",
+        "b500",
+        "a500",
+        "d250",
+        "c250",
+        "d0",
+    ]
     assert known.next(begin, NOW, None, 100) == [*due[:5], *due[7:]]
     assert known.next(begin, NOW, 250, 1) == [due[7]]
     assert known.next(due[5], timestamps[9], None, 2) == due[6:8]

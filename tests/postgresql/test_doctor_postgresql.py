@@ -20,10 +20,7 @@ from bedrockjobs.store.postgresql.schema import VERSION
 from bedrockjobs.store.postgresql.session import DatabaseSession
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 
-WELL = {
-    "fsync": "on", "full_page_writes": "on", "synchronous_standby_names": "",
-    "autovacuum": "on",
-}  # fmt: skip
+WELL = {"fsync": "on", "full_page_writes": "on", "synchronous_standby_names": "", "autovacuum": "on"}
 OURS = Tables(str(VERSION), [], [], [], [], [])
 ADD_RUN = (
     "INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker)"
@@ -65,9 +62,13 @@ def wrong(found: Iterator[Finding]) -> list[tuple[str, str, str]]:
 def test_a_database_that_is_well_gets_ok_from_every_check(settings: Settings) -> None:
     found = list(doctor.findings(settings, None))
     assert [(one.level, one.check) for one in found] == [
-        ("ok", "database"), ("ok", "schema"), ("ok", "standbys"), ("ok", "vacuum"),
-        ("ok", "connect"), ("ok", "listen"),
-    ]  # fmt: skip
+        ("ok", "database"),
+        ("ok", "schema"),
+        ("ok", "standbys"),
+        ("ok", "vacuum"),
+        ("ok", "connect"),
+        ("ok", "listen"),
+    ]
     assert "UTF8" in found[0].words
     assert found[1].words == f"version {VERSION} in {SCHEMA}, as it should be"
 
@@ -100,7 +101,8 @@ FORGET = "DROP TABLE pg_dist_partition"
 
 BY_HAND = {
     "jobsholding is missing; old is not ours": (
-        "ALTER INDEX jobsHolding RENAME TO old", "ALTER INDEX old RENAME TO jobsHolding",
+        "ALTER INDEX jobsHolding RENAME TO old",
+        "ALTER INDEX old RENAME TO jobsHolding",
     ),
     "mine is not ours": ("CREATE TABLE mine (x int PRIMARY KEY)", "DROP TABLE mine"),
     f"version 99; this program knows {VERSION}": (
@@ -115,14 +117,15 @@ BY_HAND = {
     "pg_dist_partition is not ours; runs is distributed": (known_to_citus("runs", "n", "t", 2), FORGET),
     "pg_dist_partition is not ours": (known_to_citus("jobs", "n", "s", 0), FORGET),
     "jobIDs is at 7, but 7 is taken": (
-        f"SELECT setval('jobIDs', 7, false), setval('runIDs', 9); {ADD_RUN.format(1, 7)}", "DELETE FROM runs",
+        f"SELECT setval('jobIDs', 7, false), setval('runIDs', 9); {ADD_RUN.format(1, 7)}",
+        "DELETE FROM runs",
     ),
     "runIDs is at 1, but 4 is taken": (ADD_RUN.format(4, 0), "DELETE FROM runs"),
     "events_seq_seq is at 1, but 3 is taken": (
         "SELECT setval('events_seq_seq', 1, false); INSERT INTO events (seq, at, kind) VALUES (3, '', '')",
         "DELETE FROM events",
     ),
-}  # fmt: skip
+}
 """What is found, what somebody did by hand, and what undoes it."""
 
 

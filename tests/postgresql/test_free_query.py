@@ -80,7 +80,7 @@ async def test_columns_have_their_usual_names(reader: PostgreSQLReader) -> None:
         ("SELECT 1 AS a, 2 AS a", [1, 2]),
         ("SELECT row(1, 'x'), interval '1 day', '10.0.0.1'::inet", ["(1,x)", "1 day", "10.0.0.1"]),
     ],
-)  # fmt: skip
+)
 async def test_values_are_numbers_text_or_nothing(reader: PostgreSQLReader, sql: str, row: list[Any]) -> None:
     assert await asked(reader, sql) == [row]
 
@@ -308,15 +308,7 @@ async def test_a_table_that_is_added_can_be_read(reader: PostgreSQLReader) -> No
 # --- how it begins ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        "/**/" * 20_000,
-        "--\n" * 20_000,
-        "(" * 50_000,
-        "/*" * 40_000,
-    ],
-)
+@pytest.mark.parametrize("before", ["/**/" * 20_000, "--\n" * 20_000, "(" * 50_000, "/*" * 40_000])
 async def test_what_stands_before_a_text_takes_no_time(reader: PostgreSQLReader, before: str) -> None:
     began = thread_time()
     with pytest.raises(CommandError):

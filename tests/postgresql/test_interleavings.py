@@ -19,10 +19,14 @@ KEYED = c.CreateJob(name="a", unique_key="k")
 KEYED_TOO = c.CreateJob(name="b", unique_key="k")
 REPLACE = c.CreateJob(name="a", unique_key="k", on_conflict="replace", data='{"by":"x"}')
 FAMILY = (
-    c.CreateJob(name="p"), c.GetJob(name="p"),
-    c.CreateJob(name="c", parent_job_id=1), c.CreateJob(name="d", parent_job_id=1),
-    c.FinishJob(job_id=1), c.GetJob(name="c"), c.GetJob(name="d"),
-)  # fmt: skip
+    c.CreateJob(name="p"),
+    c.GetJob(name="p"),
+    c.CreateJob(name="c", parent_job_id=1),
+    c.CreateJob(name="d", parent_job_id=1),
+    c.FinishJob(job_id=1),
+    c.GetJob(name="c"),
+    c.GetJob(name="d"),
+)
 """A parent, which is done and waits, and two children at work."""
 
 
@@ -72,11 +76,15 @@ ROUND = Story(
 ACROSS = Story(
     "children and each other's parents",
     [
-        c.CreateJob(name="p"), c.CreateJob(name="q"), c.GetJob(name="p"), c.GetJob(name="q"),
-        c.CreateJob(name="c", parent_job_id=1), c.CreateJob(name="d", parent_job_id=2),
+        c.CreateJob(name="p"),
+        c.CreateJob(name="q"),
+        c.GetJob(name="p"),
+        c.GetJob(name="q"),
+        c.CreateJob(name="c", parent_job_id=1),
+        c.CreateJob(name="d", parent_job_id=2),
     ],
     [[update(3, "x"), update(2, "x")], [update(4, "y"), update(1, "y")]],
-)  # fmt: skip
+)
 THREE = [
     Story("three takes of two jobs", [A, A], [[TAKE_A]] * 3, passes_over=True),
     Story(

@@ -13,13 +13,7 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, ManualClock
-from bedrockjobs.base.config import (
-    AWAY_S,
-    LEASE_S_DEFAULT,
-    SERVER_GONE_S,
-    WATCH_EVERY_S,
-    WATCHED_EVERY_S,
-)
+from bedrockjobs.base.config import AWAY_S, LEASE_S_DEFAULT, SERVER_GONE_S, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine import batch, cluster, maintenance
@@ -64,9 +58,14 @@ class Peer:
         listeners = Listeners([self.workers, stats, self.notifier])
         self.failed: list[Exception] = []
         self.dispatcher = Dispatcher(
-            self.engine, clock, Settings(), self.failed.append, workers=self.workers, minutes=stats,
+            self.engine,
+            clock,
+            Settings(),
+            self.failed.append,
+            workers=self.workers,
+            minutes=stats,
             listeners=listeners,
-        )  # fmt: skip
+        )
         self.line = PostgreSQLNeighbours(CLUSTER.url, SCHEMA, name, self.engine.id, clock)
         self.neighbourhood = ClusterMember(
             self.line, self.workers, self.notifier, self.dispatcher.heard, self.dispatcher.poke
@@ -310,9 +309,17 @@ async def test_a_worker_that_the_database_refuses_holds_up_nobody(
 
 
 BAD_HINTS = (
-    "{", "5", "[]", '{"due": 5}', '{"due": {"x": "when"}}', '{"due": {"x": 5}}', '{"output": 5}',
-    '{"output": ["x"]}', "[" * HINT_CHARS_MAX, "9" * HINT_CHARS_MAX,
-)  # fmt: skip
+    "{",
+    "5",
+    "[]",
+    '{"due": 5}',
+    '{"due": {"x": "when"}}',
+    '{"due": {"x": 5}}',
+    '{"output": 5}',
+    '{"output": ["x"]}',
+    "[" * HINT_CHARS_MAX,
+    "9" * HINT_CHARS_MAX,
+)
 
 
 async def test_a_hint_that_makes_no_sense_counts_as_an_empty_one(

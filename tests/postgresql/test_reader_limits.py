@@ -118,11 +118,27 @@ async def test_rows_behind_the_one_that_is_too_much_are_not_fetched(opened: Open
 async def test_what_may_be_large_comes_row_by_row() -> None:
     large = {name for name, view in VIEWS.items() if view.large}
     assert large == {
-        "children", "failed_children", "find_any", "find_aside", "find_children", "find_few", "find_named",
-        "find_queued", "find_running", "job", "jobs",
-        "output_of_run", "run", "runs", "runs_in_progress", "runs_of_job", "runs_of_name", "runs_of_names",
-        "use_of_output", "use_of_runs",
-    }  # fmt: skip
+        "children",
+        "failed_children",
+        "find_any",
+        "find_aside",
+        "find_children",
+        "find_few",
+        "find_named",
+        "find_queued",
+        "find_running",
+        "job",
+        "jobs",
+        "output_of_run",
+        "run",
+        "runs",
+        "runs_in_progress",
+        "runs_of_job",
+        "runs_of_name",
+        "runs_of_names",
+        "use_of_output",
+        "use_of_runs",
+    }
 
 
 JOBS, NAMES = 12_000, 3_000
@@ -133,18 +149,30 @@ LARGEST: dict[str, dict[str, Any]] = {
     "count_groups": {"groups": '[["", "a/2"], ["argv", "a/3"]]', "now": "2027", "most": 10},
     "lanes_at_once": {"lanes": '["", "argv"]', "now": "2027", "most": 10},
     "jobs_ahead": {
-        "lane": "argv", "name": "a/1", "now": "2027", "priority": 0, "nextRun": "2027", "jobID": 9, "most": 10
+        "lane": "argv",
+        "name": "a/1",
+        "now": "2027",
+        "priority": 0,
+        "nextRun": "2027",
+        "jobID": 9,
+        "most": 10,
     },
     "schedules_on_all_hosts": {},
     "lanes_held": {},
     "find_any": {
-        "before": JOBS, "state": None, "moment": "last", "since": "2026", "until": "2027", "text": None,
-        "stretch": 50, "pattern": "a*",
+        "before": JOBS,
+        "state": None,
+        "moment": "last",
+        "since": "2026",
+        "until": "2027",
+        "text": None,
+        "stretch": 50,
+        "pattern": "a*",
     },
     "find_events": {"before": JOBS, "pattern": "b*", "kind": None, "stretch": 50},
     "names": {"low": "", "high": "b"},
     "pending_children": {"jobID": 1, "most": 10},
-}  # fmt: skip
+}
 """Statements that look at few rows of a long queue, whatever is asked, and parameters that tempt to more."""
 
 PASSED_MAX = 300

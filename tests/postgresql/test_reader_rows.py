@@ -65,8 +65,17 @@ RUN_FOUND: Axis = [
     for since, until in ((None, None), ("2026-01-05 10:30:00", "2026-01-05 11:00:00"))
 ]
 LANES = [
-    "", "argv", "every", "for w1", "lock db", "lock disk x", "mock", "now", "now lock disk x", "argv lock db"
-]  # fmt: skip
+    "",
+    "argv",
+    "every",
+    "for w1",
+    "lock db",
+    "lock disk x",
+    "mock",
+    "now",
+    "now lock disk x",
+    "argv lock db",
+]
 FINGERPRINTS = [fingerprint_of("no"), fingerprint_of("")]
 KINDS = each("kind", None, "triggered", "paused")
 SEARCH = [BEFORE, STATE, MOMENT, TEXT, each("stretch", 1_000, 30)]
@@ -82,7 +91,11 @@ GIVEN: dict[str, list[Axis]] = {
     "runs_of_name": [NAME, BEFORE, FILTERS, VISIBLE],
     "runs_of_names": [*RUNS, STRETCH],
     "schedules": [
-        AFTER, NOW, STRETCH, each("pattern", None, "cron/*", "hosts/*"), each("source", None, "here"),
+        AFTER,
+        NOW,
+        STRETCH,
+        each("pattern", None, "cron/*", "hosts/*"),
+        each("source", None, "here"),
         VISIBLE,
     ],
     "ticks": [each("jobID", *range(1, 200)), each("before", HIGHEST, "2026-01-05 11:00:00")],
@@ -92,7 +105,10 @@ GIVEN: dict[str, list[Axis]] = {
     "logins": [],
     "run_key": [],
     "audit": [
-        BEFORE, each("who", None, "ada"), each("command", None, "PauseJobs"), PATTERN,
+        BEFORE,
+        each("who", None, "ada"),
+        each("command", None, "PauseJobs"),
+        PATTERN,
         each("since", None, "2026-01-05 10:04:00"),
     ],
     "rules": [each("after", "", "a")],
@@ -133,14 +149,16 @@ GIVEN: dict[str, list[Axis]] = {
     },
     "tries_of_schedule": [JOBS],
     **{
-        f"failed_{one}s_alike": [
-            each("low", "", "f1"), each("high", "~"), BEFORE, PATTERN, VISIBLE,
-        ]
+        f"failed_{one}s_alike": [each("low", "", "f1"), each("high", "~"), BEFORE, PATTERN, VISIBLE]
         for one in ("job", "run")
     },
     **{
         f"newest_failed_{one}s": [
-            each("groups", jsontext.dump(FINGERPRINTS)), each("members", 50, 1), BEFORE, PATTERN, VISIBLE,
+            each("groups", jsontext.dump(FINGERPRINTS)),
+            each("members", 50, 1),
+            BEFORE,
+            PATTERN,
+            VISIBLE,
         ]
         for one in ("job", "run")
     },
@@ -158,7 +176,8 @@ GIVEN: dict[str, list[Axis]] = {
     ],
     "count_groups": [
         each("groups", jsontext.dump([[lane, name] for lane in LANES for name in one_history.NAMES])),
-        NOW, MOST,
+        NOW,
+        MOST,
     ],
     "count_all_groups": [NOW, each("lane", ""), each("name", "")],
     "count_rests": [
@@ -166,7 +185,8 @@ GIVEN: dict[str, list[Axis]] = {
             "rests",
             jsontext.dump([[lane, name, f"{name[:3]}~"] for lane in LANES for name in one_history.NAMES]),
         ),
-        NOW, each("most", 10_000),
+        NOW,
+        each("most", 10_000),
     ],
     "lanes_at_once": [each("lanes", jsontext.dump(LANES), '["lock db", "mock"]', "[]"), NOW, MOST],
     "pauses_held": [NOW],
@@ -184,10 +204,15 @@ GIVEN: dict[str, list[Axis]] = {
     "job": [each("jobID", *range(200))],
     "pending_children": [JOBS, each("most", 1, 100)],
     "jobs_ahead": [
-        each("lane", *LANES), each("name", *one_history.NAMES[:4]), NOW, each("priority", 0, 500),
-        each("nextRun", "2026-01-05 10:30:00", "2027"), each("jobID", 90), MOST,
+        each("lane", *LANES),
+        each("name", *one_history.NAMES[:4]),
+        NOW,
+        each("priority", 0, 500),
+        each("nextRun", "2026-01-05 10:30:00", "2027"),
+        each("jobID", 90),
+        MOST,
     ],
-}  # fmt: skip
+}
 """Parameters of every statement but ``limit``: all combinations of each axis."""
 
 UNORDERED = {
@@ -283,8 +308,10 @@ async def pages_of(name: str, readers: Readers) -> AsyncIterator[tuple[dict[str,
                     page._replace(rows=[row for row in page.rows if "lock " in row[0]]) for page in pages
                 ]
             if name == "count_rests":
-                pages = [page._replace(rows=[(key, jsontext.parse(counts)) for key, counts in page.rows])
-                         for page in pages]  # fmt: skip
+                pages = [
+                    page._replace(rows=[(key, jsontext.parse(counts)) for key, counts in page.rows])
+                    for page in pages
+                ]
             yield given, pages[0], pages[1]
 
 

@@ -22,12 +22,22 @@ Servers = Callable[[int], list[Server]]
 @pytest.mark.parametrize(
     ("value", "found"),
     [
-        ("", b""), ("\ud800", "\ufffd".encode()),
-        ("ä\0", "ä\ufffd".encode()), (-5, b"-5"), (True, b"t"), (False, b"f"), (None, None),
-        ([], b"{}"), ([1, 2], b"{1,2}"), ([None, 1], b"{NULL,1}"), ([True, False], b"{t,f}"),
-        (["a,b", ""], b'{"a,b",""}'), (['"\\'], b'{"\\"\\\\"}'), ([None, "x"], b'{NULL,"x"}'),
+        ("", b""),
+        ("\ud800", "\ufffd".encode()),
+        ("ä\0", "ä\ufffd".encode()),
+        (-5, b"-5"),
+        (True, b"t"),
+        (False, b"f"),
+        (None, None),
+        ([], b"{}"),
+        ([1, 2], b"{1,2}"),
+        ([None, 1], b"{NULL,1}"),
+        ([True, False], b"{t,f}"),
+        (["a,b", ""], b'{"a,b",""}'),
+        (['"\\'], b'{"\\"\\\\"}'),
+        ([None, "x"], b'{NULL,"x"}'),
     ],
-)  # fmt: skip
+)
 def test_a_parameter_is_spelled_as_postgresql_reads_it(value: Any, found: bytes | None) -> None:
     assert encoded(value) == found
 
@@ -61,11 +71,7 @@ def test_columns_are_those_of_the_rows() -> None:
 def test_after_a_failure_all_statements_can_be_sent_again(servers: Servers) -> None:
     (one,) = servers(1)
     session = one.store.session
-    some: list[Statement] = [
-        ("SELECT 1", ()),
-        ("SELECT $1::bigint", (7,)),
-        ("SELECT 3", ()),
-    ]
+    some: list[Statement] = [("SELECT 1", ()), ("SELECT $1::bigint", (7,)), ("SELECT 3", ())]
     for _ in range(2):
         with pytest.raises(StoreError, match="division by zero"):
             session.run([some[0], ("SELECT 1 / $1::bigint", (0,)), *some[1:]])

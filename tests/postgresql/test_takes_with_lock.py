@@ -142,9 +142,13 @@ def test_jobs_with_a_lock_are_asked_for_only_where_some_are_queued(servers: Serv
 
 @pytest.mark.parametrize(
     "step",
-    [c.DeleteJob(jobID=2), c.UpdateJob(jobID=2, data={}, nextRun="2100-01-01 00:00:00"),
-     c.UpdateJob(jobID=2, data={}, lock="K"), c.UpdateJob(jobID=2, data={}, jobPriority=250)],
-)  # fmt: skip
+    [
+        c.DeleteJob(jobID=2),
+        c.UpdateJob(jobID=2, data={}, nextRun="2100-01-01 00:00:00"),
+        c.UpdateJob(jobID=2, data={}, lock="K"),
+        c.UpdateJob(jobID=2, data={}, jobPriority=250),
+    ],
+)
 def test_where_the_first_job_of_a_lock_steps_aside_the_next_one_is_found(
     step: c.Command[Any], servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ RECURSION = [
     " SELECT y + 1 FROM b) SELECT count(*) FROM a, b WHERE x = y;",
     "WITH RECURSIVE f(a, b) AS (SELECT 0, 1 UNION ALL SELECT b, a + b FROM f) SELECT b FROM f;",
     "WITH RECURSIVE c(z) AS (SELECT zeroblob(1000000) UNION ALL SELECT z FROM c) SELECT z FROM c ORDER BY z;",
-]  # fmt: skip
+]
 
 BLOBS = [
     "SELECT zeroblob(1000000000);",
@@ -208,7 +208,7 @@ JSON = [
     "SELECT '{\"a\":' || '1e999999' || '}' AS data;",
     "SELECT replace(hex(zeroblob(400)), '00', '{\"a\":') || '1'"
     " || replace(hex(zeroblob(400)), '00', '}') AS data;",
-]  # fmt: skip
+]
 
 DEEP = [
     f"SELECT {'(' * 900}1{')' * 900};",
@@ -252,13 +252,15 @@ TERMS = [
     _filled("SELECT * FROM jobs", " NATURAL JOIN jobs", ";"),
     f"SELECT * FROM jobs AS j0 {' '.join(f'LEFT JOIN jobs AS j{n} USING (jobID)' for n in range(1, 63))};",
     "SELECT 1 FROM jobs AS j0 "
-    + " ".join(f"JOIN jobs AS j{n} ON j{n}.jobID > j{n - 1}.jobID" for n in range(1, 40)) + ";",
-    "WITH " + ", ".join(f"t{n} AS (SELECT * FROM t{n - 1}, t{n - 1} AS o)" for n in range(1, 60))
+    + " ".join(f"JOIN jobs AS j{n} ON j{n}.jobID > j{n - 1}.jobID" for n in range(1, 40))
+    + ";",
+    "WITH "
+    + ", ".join(f"t{n} AS (SELECT * FROM t{n - 1}, t{n - 1} AS o)" for n in range(1, 60))
     + ", t0 AS (SELECT 1) SELECT count(*) FROM t59;",
-    "WITH t0 AS (SELECT 1 AS x), " + ", ".join(
-        f"t{n} AS (SELECT a.x FROM t{n - 1} AS a, t{n - 1} AS b)" for n in range(1, 12)
-    ) + " SELECT count(*) FROM t11;",
-]  # fmt: skip
+    "WITH t0 AS (SELECT 1 AS x), "
+    + ", ".join(f"t{n} AS (SELECT a.x FROM t{n - 1} AS a, t{n - 1} AS b)" for n in range(1, 12))
+    + " SELECT count(*) FROM t11;",
+]
 
 CROSS_JOINS = [
     f"SELECT count(*) FROM {MANY_JOBS};",

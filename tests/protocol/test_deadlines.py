@@ -100,10 +100,7 @@ HTTP_CHUNKED = (
 GET_LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 KINDS: dict[str, dict[str, Doing]] = {
-    "first_byte_s": {
-        "silent": sends(""),
-        "blank lines only": sends("\r\n"),
-    },
+    "first_byte_s": {"silent": sends(""), "blank lines only": sends("\r\n")},
     "head_s": {
         "a letter": sends("C"),
         "a letter of HTTP": sends("G"),

@@ -272,7 +272,7 @@ async def test_a_closed_http_body_is_no_fault(live: Live) -> None:
         (GET_LARGE, GET_LARGE * 1_000),
     ],
     ids=range(16),
-)  # fmt: skip
+)
 async def test_a_flood_costs_no_memory(serve: Serve, start: bytes, again: bytes) -> None:
     """A client that sends without end and reads nothing."""
     live = await serve(body_bytes_max=MIB, write_s=60)

@@ -167,8 +167,11 @@ async def test_memory_is_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     assert reply.headers["error"] == "query: expected a SELECT that takes less memory"
     assert (await live.ask("Query", query="SELECT 1;")).json == [[1]]
     for pid in await replaced(live, set()):
-        (limit,) = [line.split() for line in Path(f"/proc/{pid}/limits").read_text().splitlines()
-                    if line.startswith("Max address space")]  # fmt: skip
+        (limit,) = [
+            line.split()
+            for line in Path(f"/proc/{pid}/limits").read_text().splitlines()
+            if line.startswith("Max address space")
+        ]
         assert int(limit[3]) < 2 * 32 * 1024 * 1024
 
 
@@ -213,8 +216,9 @@ async def test_without_processes_there_is_no_query_and_all_else_goes_on(
     live = await serve()
     reply = await live.ask("Query", query="SELECT 1;")
     assert (reply.status, reply.headers["error"]) == (
-        "503 No process for Query", "none can be started: exit status 1"
-    )  # fmt: skip
+        "503 No process for Query",
+        "none can be started: exit status 1",
+    )
     assert (await live.ask("CreateJob", name="a")).json == {"jobID": 1}
     assert len((await live.ask("ListJobs")).json["jobs"]) == 1
     monkeypatch.undo()

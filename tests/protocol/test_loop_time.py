@@ -307,10 +307,7 @@ async def test_a_merge_of_deep_data_is_refused_soon(server: Spender, inner: str)
     assert spent_s < LOOP_S_MAX
 
 
-@pytest.mark.parametrize(
-    ("overwrite", "code"),
-    [("true", 400), ("false", 503)],
-)
+@pytest.mark.parametrize(("overwrite", "code"), [("true", 400), ("false", 503)])
 async def test_one_job_of_much_data_is_not_read_again_and_again(
     server: Spender, overwrite: str, code: int
 ) -> None:
@@ -327,16 +324,30 @@ async def test_one_job_of_much_data_is_not_read_again_and_again(
     ("request_", "code"),
     [
         (body("CreateJob", "&".join(["name=a", *["tags="] * (FORM_FIELDS_MAX - 1)]), FORM), 200),
-        (b"CreateJob\r\nname: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * (CHUNKS_MAX - 1)
-         + b"0\r\n\r\n", 200),
+        (
+            b"CreateJob\r\nname: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\n \r\n" * (CHUNKS_MAX - 1)
+            + b"0\r\n\r\n",
+            200,
+        ),
         (header("Ping", "x", '\\"' * ESCAPES_MAX), 200),
         (header("Ping", "x", "\\n" * OTHER_ESCAPES_MAX), 200),
         (post("CreateJob", data(array("{}", JSON_CONTAINERS_MAX - 2))), 200),
         (post("CreateJob", data(array("1e307", JSON_HUGE_NUMBERS_MAX))), 200),
-        (post("SyncSchedules", {"source": "s", "schedules": [
-            {"name": f"s/{n}", "repeat": "CRON @daily"} for n in range(SCHEDULES_PER_SYNC_MAX)]}), 200),
+        (
+            post(
+                "SyncSchedules",
+                {
+                    "source": "s",
+                    "schedules": [
+                        {"name": f"s/{n}", "repeat": "CRON @daily"} for n in range(SCHEDULES_PER_SYNC_MAX)
+                    ],
+                },
+            ),
+            200,
+        ),
     ],
-)  # fmt: skip
+)
 async def test_as_much_as_is_allowed_is_taken(server: Spender, request_: bytes, code: int) -> None:
     reply, _ = await server.ask(request_)
     assert reply.code == code, reply

@@ -41,8 +41,9 @@ LARGE = {"a": "x" * 4_000_000}
 HEAD = b"CreateJob\r\nname: x\r\ndata: " + b"a" * (15 * MIB)
 BODY = b"CreateJob\r\nname: x\r\nContent-Length: %d\r\n\r\n%b" % (16 * MIB, b"a" * (15 * MIB))
 HTTP_BODY = b"POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (
-    16 * MIB, b"a" * (15 * MIB),
-)  # fmt: skip
+    16 * MIB,
+    b"a" * (15 * MIB),
+)
 CHUNKED = (
     b"POST /CreateJob HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nf00000\r\n"
     + b"a" * (14 * MIB)
@@ -127,10 +128,7 @@ async def output(server: Spender) -> None:
             assert (await talk.reply(ANSWERED_S)).code == 200
 
 
-FOLLOWED = {
-    "events": (follow("/events"), fail),
-    "output": (follow("/runs/1/output"), output),
-}
+FOLLOWED = {"events": (follow("/events"), fail), "output": (follow("/runs/1/output"), output)}
 PAGES = {
     "events": (look("/events?after=0&limit=1000"), fail),
     "output": (look("/runs/1/output?limit=1000"), output),

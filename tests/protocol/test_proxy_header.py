@@ -121,10 +121,7 @@ async def test_names_are_forgotten_when_there_are_too_many(
             {"proxy_user_header": "X-User"},
             "proxy_user_header: expected the proxy's address in trusted_proxies",
         ),
-        (
-            {"trusted_proxies": "10.0.0.1/8"},
-            "networks or unix: 10.0.0.1/8 has host bits set",
-        ),
+        ({"trusted_proxies": "10.0.0.1/8"}, "networks or unix: 10.0.0.1/8 has host bits set"),
     ],
 )
 async def test_what_cannot_be_meant_is_told_at_the_start(

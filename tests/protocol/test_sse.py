@@ -122,9 +122,15 @@ async def test_events_are_streamed_by_kind_and_number(site: Site) -> None:
     (first,) = await stream.blocks(1)
     assert (first["id"], first["event"]) == ("1", "server started")
     assert first.data == {
-        "seq": 1, "at": AT, "kind": "server started", "name": "", "jobID": 0, "runID": 0, "by": "",
+        "seq": 1,
+        "at": AT,
+        "kind": "server started",
+        "name": "",
+        "jobID": 0,
+        "runID": 0,
+        "by": "",
         "detail": "",
-    }  # fmt: skip
+    }
     await site.listeners(1)
     site.event(2, "paused", "a*")
     (second,) = await stream.blocks(1)

@@ -264,9 +264,12 @@ async def output_of(program: str, *arguments: str, given: bytes = b"") -> bytes:
     if shutil.which(program) is None:
         pytest.skip(f"there is no {program}")
     process = await asyncio.create_subprocess_exec(
-        program, *arguments,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        program,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     out, errors = await asyncio.wait_for(process.communicate(given), DEADLINE_S)
     assert out, errors
     return out

@@ -24,10 +24,15 @@ MAY = 405
 
 XFF = "X-Forwarded-For"
 FORWARDED = {
-    "no header": None, "a stranger": "203.0.113.9", "with a port": "203.0.113.9:443",
-    "brackets": "[2001:db8::1]:443", "unknown": "unknown", "nothing": "", "this machine": "127.0.0.1",
+    "no header": None,
+    "a stranger": "203.0.113.9",
+    "with a port": "203.0.113.9:443",
+    "brackets": "[2001:db8::1]:443",
+    "unknown": "unknown",
+    "nothing": "",
+    "this machine": "127.0.0.1",
     "the proxy": "127.0.0.1, 127.0.0.1",
-}  # fmt: skip
+}
 """What a proxy on this machine may say of whom it asks for."""
 
 RAW = ("raw", "raw over unix")

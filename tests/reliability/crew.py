@@ -205,9 +205,15 @@ class Crew:
     async def schedule(self, name: str, lease_s: int) -> None:
         """Create a schedule of every second that makes up for each tick."""
         await self.ask(
-            "CreateJob", name=name, repeat=EVERY_SECOND, catchup="all", overlap="queue",
-            lease=lease_s, keepSuccess=10_000, keepFail=10_000,
-        )  # fmt: skip
+            "CreateJob",
+            name=name,
+            repeat=EVERY_SECOND,
+            catchup="all",
+            overlap="queue",
+            lease=lease_s,
+            keepSuccess=10_000,
+            keepFail=10_000,
+        )
 
     # --- workers -----------------------------------------------------------------------------------------
 
@@ -216,12 +222,28 @@ class Crew:
         wanted = [word for name in names for word in ("--name", name)]
         with (self.folder / "workers.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "bedrock_worker", *wanted, "--as-root",
-                "--spool", str(self.folder / "spool"),
-                "--server", f"127.0.0.1:{self.port}", "--concurrency", str(slots),
-                "--env", f"EFFECTS={self.folder}", "--", shutil.which("sh") or "/bin/sh", "-c", COMMAND,
-                cwd=TOP, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                "bedrock_worker",
+                *wanted,
+                "--as-root",
+                "--spool",
+                str(self.folder / "spool"),
+                "--server",
+                f"127.0.0.1:{self.port}",
+                "--concurrency",
+                str(slots),
+                "--env",
+                f"EFFECTS={self.folder}",
+                "--",
+                shutil.which("sh") or "/bin/sh",
+                "-c",
+                COMMAND,
+                cwd=TOP,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         worker = Worker(process, names[0])
         self._workers.append(worker)
         return worker

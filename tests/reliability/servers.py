@@ -28,17 +28,28 @@ class Server:
     def __init__(self, database: Path | str, *options: str, **environment: str) -> None:
         """Prepare `bedrockjobs serve` on a free port."""
         self._command = [
-            sys.executable, "-m", self.module, "serve",
-            "--port", "0", "--database", str(database), *options,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            self.module,
+            "serve",
+            "--port",
+            "0",
+            "--database",
+            str(database),
+            *options,
+        ]
         self._environment = _environment(environment)
 
     async def __aenter__(self) -> Self:
         """Start the process; it may not listen yet, or never."""
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, cwd=TOP, env=self._environment, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            *self._command,
+            cwd=TOP,
+            env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
         assert self._process.stderr is not None
         self._said: list[str] = []
         self._news = asyncio.Event()
@@ -115,9 +126,15 @@ class Launcher:
         """Start the launching process."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", self.module, cwd=TOP, env=self._environment,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                self.module,
+                cwd=TOP,
+                env=self._environment,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
         self._reading = asyncio.create_task(self._read())
         return self
 

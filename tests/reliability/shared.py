@@ -35,9 +35,11 @@ class Shared:
         self.node = Node(settings=NODE_SETTINGS)
         self._launcher = Launcher(folder / "servers.log")
         self._settings = {
-            "database": self.node.url, "database_schema": SCHEMA, "database_direct": self.node.url,
+            "database": self.node.url,
+            "database_schema": SCHEMA,
+            "database_direct": self.node.url,
             **(settings or {}),
-        }  # fmt: skip
+        }
         self._dice = random.Random(seed)
         self._places: list[tuple[int, int]] = []
         """Process and port of each server; those of a dead one stay until another has its place."""

@@ -61,9 +61,17 @@ class TickStorm:
             await shared.start(self.servers, fault=self.fault)
             for number in range(self.schedules):
                 await _ask(
-                    shared, "CreateJob", name=f"tick/{number}", repeat=EVERY_SECOND, catchup="all",
-                    overlap="queue", lease=LEASE_S, keepSuccess=10_000, keepFail=10_000, unique=True,
-                )  # fmt: skip
+                    shared,
+                    "CreateJob",
+                    name=f"tick/{number}",
+                    repeat=EVERY_SECOND,
+                    catchup="all",
+                    overlap="queue",
+                    lease=LEASE_S,
+                    keepSuccess=10_000,
+                    keepFail=10_000,
+                    unique=True,
+                )
             workers = [asyncio.create_task(self._work(shared, f"w{number}")) for number in range(WORKERS)]
             began, kills = time.monotonic(), 0
             while time.monotonic() - began < self.ticks / self.schedules:
@@ -95,9 +103,13 @@ class TickStorm:
     async def _work(self, shared: Shared, worker: str) -> None:
         """Take runs at any server, write what they would have done, and bring their ends home."""
         wish = {
-            "name": "tick/*", "worker": worker, "heartbeat": True, "numResults": TAKEN_MAX,
-            "connection": "wait", "timeout": 200,
-        }  # fmt: skip
+            "name": "tick/*",
+            "worker": worker,
+            "heartbeat": True,
+            "numResults": TAKEN_MAX,
+            "connection": "wait",
+            "timeout": 200,
+        }
         while not self._over:
             with suppress(Cut, OSError):
                 wire = await shared.connect()

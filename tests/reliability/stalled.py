@@ -27,8 +27,10 @@ class StallingDisk:
         self._path = folder / "writes"
         os.mkfifo(self._path)
         self.environment = {
-            "LD_PRELOAD": str(built()), "SHIM_DATABASE": str(database), "SHIM_RECORD": str(self._path)
-        }  # fmt: skip
+            "LD_PRELOAD": str(built()),
+            "SHIM_DATABASE": str(database),
+            "SHIM_RECORD": str(self._path),
+        }
         self._pipe = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 

@@ -53,9 +53,14 @@ def rows_in(file: Path, query: str) -> list[list[Any]]:
 async def run(*arguments: str) -> None:
     """Run ``bedrockjobs``, which must end well."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bedrockjobs", *arguments,
-        cwd=TOP, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "bedrockjobs",
+        *arguments,
+        cwd=TOP,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
     _, said = await process.communicate()
     assert process.returncode == 0, said.decode()
 

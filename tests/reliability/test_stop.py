@@ -107,9 +107,14 @@ def test_the_default_is_within_the_bound() -> None:
 
 async def test_a_stop_that_hangs_is_cut_short_and_says_where(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HANGS, str(tmp_path / "jobs.db"),
-        cwd=TOP, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-c",
+        HANGS,
+        str(tmp_path / "jobs.db"),
+        cwd=TOP,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     assert process.stdout is not None
     assert b"listens on" in await process.stdout.readline()
     began = time.monotonic()

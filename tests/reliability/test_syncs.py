@@ -118,10 +118,15 @@ class Served:
         schedule = await self.ask("CreateJob", name="schedule", repeat="CRON @daily")
         pinged = await self.ask("CreateJob", name="pinged", repeat="CRON @daily", expect="ping")
         return {
-            JOB: run["jobID"], RUN: run["runID"], PLAIN: plain, CHILD: child["jobID"],
-            QUEUED: queued["jobID"], SCHEDULE: schedule["jobID"], PINGED: pinged["jobID"],
+            JOB: run["jobID"],
+            RUN: run["runID"],
+            PLAIN: plain,
+            CHILD: child["jobID"],
+            QUEUED: queued["jobID"],
+            SCHEDULE: schedule["jobID"],
+            PINGED: pinged["jobID"],
             FAILED: failed,
-        }  # fmt: skip
+        }
 
 
 @asynccontextmanager

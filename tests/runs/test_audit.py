@@ -34,10 +34,14 @@ async def test_what_operators_change_is_told_and_the_work_of_others_is_not(live:
     assert (await operator.http("ListAudit")).code == 403
     told = [(one["by"], one["command"], one["name"], one["jobID"]) for one in await entries(root)]
     assert told == [
-        ("", "CreateToken", "root", 0), ("root", "CreateToken", "ann", 0), ("root", "CreateToken", "w", 0),
-        ("ann", "PauseJobs", "a*", 0), ("ann", "UpdateJob", "a", job), ("ann", "RetryJob", "a", job),
+        ("", "CreateToken", "root", 0),
+        ("root", "CreateToken", "ann", 0),
+        ("root", "CreateToken", "w", 0),
+        ("ann", "PauseJobs", "a*", 0),
+        ("ann", "UpdateJob", "a", job),
+        ("ann", "RetryJob", "a", job),
         ("ann", "DeleteJob", "a", job),
-    ]  # fmt: skip
+    ]
     changes = await entries(root, who="ann")
     assert changes[0]["detail"] == {"name": "a*", "reason": "why"}
     assert changes[1]["detail"] == {"jobID": job, "jobPriority": 1000}, "data is not kept"

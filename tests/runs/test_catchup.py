@@ -168,7 +168,4 @@ async def test_a_server_that_was_up_and_idle_was_not_down(site: Site) -> None:
     await site.until_time("2026-11-21 03:32:30")
     await site.restart(down=60)
     await site.take("s")
-    assert await site.ticks(1) == [
-        row(30, 32, "skipped", "no worker"),
-        row(33, 33, "caught up"),
-    ]
+    assert await site.ticks(1) == [row(30, 32, "skipped", "no worker"), row(33, 33, "caught up")]

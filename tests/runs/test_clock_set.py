@@ -46,8 +46,9 @@ async def test_a_year_forward_and_back_leaves_no_schedule_silent(
     assert await site.due(5) <= "2026-11-21 04:31:00"
     told = [event["detail"] for event in await site.events("clock set")]
     assert told == [
-        "from 2026-11-21 03:29:56 to 2027-11-21 03:29:56", "from 2027-11-21 03:30:36 to 2026-11-21 03:30:36",
-    ]  # fmt: skip
+        "from 2026-11-21 03:29:56 to 2027-11-21 03:29:56",
+        "from 2027-11-21 03:30:36 to 2026-11-21 03:30:36",
+    ]
     assert f"the system's clock was set {told[1]}" in caplog.messages
     await site.both(60)
     await ran(site, "minutely")

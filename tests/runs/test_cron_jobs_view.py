@@ -28,10 +28,15 @@ async def test_a_schedule_has_the_columns_of_ftl(site: Site) -> None:
     found = await row(site)
     assert list(found) == COLUMNS
     assert found == {
-        "id": 1, "deployment_id": "echo", "verb": "ping", "schedule": "0 * * * *",
-        "start_time": "2026-11-21 03:29:56", "next_execution": "2026-11-21 04:00:00", "state": "idle",
+        "id": 1,
+        "deployment_id": "echo",
+        "verb": "ping",
+        "schedule": "0 * * * *",
+        "start_time": "2026-11-21 03:29:56",
+        "next_execution": "2026-11-21 04:00:00",
+        "state": "idle",
         "module_name": "echo",
-    }  # fmt: skip
+    }
 
 
 async def test_what_has_no_module_no_source_and_a_zone(site: Site) -> None:

@@ -25,10 +25,13 @@ async def refused(site: Site, command: str, **body: object) -> Reply:
 @pytest.mark.parametrize(
     ("command", "body"),
     [
-        ("QueryJob", {}), ("UpdateJob", {"jobPriority": 750}), ("FinishJob", {"data": {"b": 2}}),
-        ("RetryJob", {}), ("FailJob", {}),
+        ("QueryJob", {}),
+        ("UpdateJob", {"jobPriority": 750}),
+        ("FinishJob", {"data": {"b": 2}}),
+        ("RetryJob", {}),
+        ("FailJob", {}),
     ],
-)  # fmt: skip
+)
 async def test_a_command_that_needs_the_row_is_refused_by_name(
     site: Site, command: str, body: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,7 +135,7 @@ async def test_bytes_that_are_no_text_are_damage(site: Site) -> None:
     await site.create("a")
     site.change(
         "UPDATE jobs SET data = CAST(x'7b226b223a22ff62636465662227d' || '' AS TEXT), checksum = 5"
-        " WHERE jobID = 1".replace("27d", "7d"),
+        " WHERE jobID = 1".replace("27d", "7d")
     )
     (job, _) = (await site.ok("ListJobs"))["jobs"]
     assert "damagedData" in job["data"]

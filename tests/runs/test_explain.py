@@ -26,8 +26,11 @@ async def test_a_due_job_for_which_there_is_a_worker_waits_for_nothing(site: Sit
     await site.beat(names=["a*"], slots=2)
     await site.create("a")
     assert await site.ok("ExplainJob", jobID=1) == {
-        "jobID": 1, "state": "QUEUED", "name": "a", "waitsFor": [],
-    }  # fmt: skip
+        "jobID": 1,
+        "state": "QUEUED",
+        "name": "a",
+        "waitsFor": [],
+    }
 
 
 async def test_an_unknown_job(site: Site) -> None:
@@ -217,10 +220,17 @@ async def test_only_cron_repeats_are_listed(site: Site) -> None:
     await site.create("s", repeat="CRON 0 9 * * 1-5")
     (found,) = await schedules(site)
     expected = {
-        "jobID": 3, "name": "s", "state": "QUEUED", "repeat": "CRON 0 9 * * 1-5",
-        "nextRun": "2026-11-23 09:00:00", "lastRun": "", "lastStatus": "", "runID": 0, "paused": "",
+        "jobID": 3,
+        "name": "s",
+        "state": "QUEUED",
+        "repeat": "CRON 0 9 * * 1-5",
+        "nextRun": "2026-11-23 09:00:00",
+        "lastRun": "",
+        "lastStatus": "",
+        "runID": 0,
+        "paused": "",
         "source": "",
-    }  # fmt: skip
+    }
     assert {name: found[name] for name in expected} == expected
     assert found["words"]
 

@@ -97,8 +97,9 @@ async def test_a_parent_that_fails_with_its_child_is_told(site: Site) -> None:
     await site.fail(await site.take("c"), error="no disk")
     words = "Child job 2 (c) failed: no disk"
     assert [(event["jobID"], event["detail"]) for event in await site.events("failed")] == [
-        (2, "no disk"), (1, words),
-    ]  # fmt: skip
+        (2, "no disk"),
+        (1, words),
+    ]
     assert await site.state(1) == "FAILED"
 
 
@@ -144,8 +145,13 @@ async def test_attempts_count_anew_with_each_tick_and_each_trigger(site: Site) -
     await site.until_time("2026-11-21 03:40:00")
     await site.finish(await site.take("s"))
     assert await attempts(site) == [
-        ("schedule", 1), ("retry", 2), ("schedule", 1), ("manual", 1), ("manual", 1), ("schedule", 1),
-    ]  # fmt: skip
+        ("schedule", 1),
+        ("retry", 2),
+        ("schedule", 1),
+        ("manual", 1),
+        ("manual", 1),
+        ("schedule", 1),
+    ]
 
 
 async def test_the_rest_of_a_tick_after_its_children_counts_on(site: Site) -> None:

@@ -29,9 +29,15 @@ async def test_a_take_fires_the_tick(site: Site) -> None:
     job = await site.take("s")
     (tick,) = (await site.ok("ListTicks", jobID=1))["ticks"]
     assert tick == {
-        "tick": at(30), "until": at(30), "count": 1, "outcome": "fired", "reason": "", "late": 7,
-        "runID": job["runID"], "status": "running",
-    }  # fmt: skip
+        "tick": at(30),
+        "until": at(30),
+        "count": 1,
+        "outcome": "fired",
+        "reason": "",
+        "late": 7,
+        "runID": job["runID"],
+        "status": "running",
+    }
     assert (await site.run(job["runID"]))["scheduledFor"] == at(30)
 
 
@@ -112,8 +118,11 @@ async def test_all_every_missed_tick_gets_its_run(site: Site) -> None:
     assert await site.due(1) == at(34)
     rows = (await site.ok("ListTicks", jobID=1))["ticks"]
     assert [(r["tick"], r["count"], r["late"]) for r in rows] == [
-        (at(33), 1, 9), (at(32), 1, 69), (at(31), 1, 129), (at(30), 1, 189),
-    ]  # fmt: skip
+        (at(33), 1, 9),
+        (at(32), 1, 69),
+        (at(31), 1, 129),
+        (at(30), 1, 189),
+    ]
     assert {r["outcome"] for r in rows[1:]} == {"caught up"}
 
 

@@ -171,8 +171,12 @@ async def test_jobs_of_version_2_go_on(second: Path, open_site: Open) -> None:
     assert [one["jobID"] for one in parent["finishedChildJobs"]] == [7, 8]
     assert (await site.ok("QueryJob", jobID=9))["exitCode"] == 4
     same = {
-        "name": "ops/clean", "repeat": "CRON @hourly", "argv": ["true"], "jitter": 60, "data": {"days": 7},
-    }  # fmt: skip
+        "name": "ops/clean",
+        "repeat": "CRON @hourly",
+        "argv": ["true"],
+        "jitter": 60,
+        "data": {"days": 7},
+    }
     synced = await site.ok("SyncSchedules", source="ops", schedules=[same])
     assert synced["unchanged"] == ["ops/clean"]
     assert await site.create("next") == 22
@@ -203,8 +207,9 @@ async def test_version_3_equals_a_new_one_with_checksums_and_a_view(
     caplog.set_level("INFO")
     site = await open_site(database=str(third))
     assert [(await site.row(job_id))["checksum"] for job_id in (1, 2)] == [
-        crc32('{"n":1,"text":"größer"}'.encode()), crc32(b"{}"),
-    ]  # fmt: skip
+        crc32('{"n":1,"text":"größer"}'.encode()),
+        crc32(b"{}"),
+    ]
     assert (await site.ok("QueryJob", jobID=2))["error"] == "no disk"
     assert (await site.options(3)) == {"catchup": "skip"}
     assert (await site.take("plain", None))["data"] == {"n": 1, "text": "größer"}

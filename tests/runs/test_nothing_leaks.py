@@ -23,11 +23,29 @@ from tests.runs.bearer import admin_of
 from tests.runs.two_kinds import ROLES, SECRET, Place
 
 NOT_NARROWED = {
-    "ListWorkers", "ListServers", "DrainWorker", "AdvanceClock", "Query", "CreateToken",
-    "ListTokens", "RevokeToken", "RotateToken", "ListAudit", "ReleaseHold", "ListLimits", "PutRule",
-    "ListRules", "RemoveRule", "MuteRule", "ClaimMessage", "ReportDelivery", "ReportConditions",
-    "SyncRules", "TestRule", "ListRetention",
-}  # fmt: skip
+    "ListWorkers",
+    "ListServers",
+    "DrainWorker",
+    "AdvanceClock",
+    "Query",
+    "CreateToken",
+    "ListTokens",
+    "RevokeToken",
+    "RotateToken",
+    "ListAudit",
+    "ReleaseHold",
+    "ListLimits",
+    "PutRule",
+    "ListRules",
+    "RemoveRule",
+    "MuteRule",
+    "ClaimMessage",
+    "ReportDelivery",
+    "ReportConditions",
+    "SyncRules",
+    "TestRule",
+    "ListRetention",
+}
 """Commands that are refused to a token with names, whatever its role."""
 
 
@@ -142,8 +160,10 @@ async def test_lists_events_and_takes_show_what_is_seen(place: Place) -> None:
     mine = [place.mine[key] for key in ("queued", "running", "failed", "parent", "child", "schedule")]
     assert pages[:-1] == sorted(mine), "page by page the same, and what was synced behind"
     assert {run["name"] for run in (await asker.ok("ListRuns"))["runs"]} == {
-        "mine/running", "mine/failed", "mine/parent",
-    }  # fmt: skip
+        "mine/running",
+        "mine/failed",
+        "mine/parent",
+    }
     assert (await asker.ok("QueryRun", runID=place.mine["run"]))["name"] == "mine/running"
     kinds = {event["kind"] for event in (await asker.ok("Events"))["events"]}
     assert {"paused", "failed"} <= kinds
@@ -180,9 +200,20 @@ async def test_no_route_or_page_tells_of_other_names(place: Place, role: str, na
 
 
 SEEN_BY_NAME = (
-    "/ui/", "/ui/jobs", "/ui/runs", "/ui/schedules", "/ui/upcoming", "/ui/failures", "/ui/queues",
-    "/ui/events", "/ui/jobs/names", "/ui/jobs/matching", "/metrics", "/healthz", "/events",
-)  # fmt: skip
+    "/ui/",
+    "/ui/jobs",
+    "/ui/runs",
+    "/ui/schedules",
+    "/ui/upcoming",
+    "/ui/failures",
+    "/ui/queues",
+    "/ui/events",
+    "/ui/jobs/names",
+    "/ui/jobs/matching",
+    "/metrics",
+    "/healthz",
+    "/events",
+)
 """What everybody gets who may read, with no more in it than they see."""
 
 
@@ -284,11 +315,15 @@ async def test_failures_are_listed_and_marked_by_those_who_see_them(place: Place
     assert await asker.ok("MarkSeen", jobIDs=jobs, runIDs=runs) == {"jobs": 1, "runs": 1}
     (every,) = (await root.ok("ListFailures", name="*alike"))["jobs"]
     assert {one["name"]: bool(one["seen"]) for one in every["failures"]} == {
-        "mine/alike": True, "theirs/alike": False,
-    }  # fmt: skip
+        "mine/alike": True,
+        "theirs/alike": False,
+    }
     assert (await asker.ok("ListFailures", name="theirs/*")) == {
-        "jobs": [], "runs": [], "before": None, "runsBefore": None,
-    }  # fmt: skip
+        "jobs": [],
+        "runs": [],
+        "before": None,
+        "runsBefore": None,
+    }
 
 
 DATA = f'"word":"{SECRET}"'

@@ -326,8 +326,10 @@ async def test_current_compatibility_overwrites_what_bedrock_does_not_know(open_
     await site.ok("CreateJob", **again, repeat="CRON * * * * *", retries=3)
     row = await site.row(1)
     assert (row["repeat"], row["options"], row["nextRun"]) == (
-        "CRON * * * * *", {"retries": 3}, "2026-11-21 03:30:00",
-    )  # fmt: skip
+        "CRON * * * * *",
+        {"retries": 3},
+        "2026-11-21 03:30:00",
+    )
 
 
 async def test_unique_with_overwrite_keeps_what_is_not_given(site: Site) -> None:

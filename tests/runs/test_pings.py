@@ -53,8 +53,11 @@ async def test_a_ping_ends_its_tick(site: Site) -> None:
     assert reply.code == 200, reply
     run = await site.run(reply.json["runID"])
     assert (run["status"], run["scheduledFor"], run["worker"], run["host"]) == (
-        "success", TICK, "ping", "127.0.0.1",
-    )  # fmt: skip
+        "success",
+        TICK,
+        "ping",
+        "127.0.0.1",
+    )
     assert run["output"] == ["copied 3 files", "all well"]
     assert await site.due(1) == NEXT
     assert await site.ticks(1) == [(TICK, TICK, 1, "fired", "")]
@@ -161,9 +164,18 @@ async def test_long_output_keeps_its_end(site: Site) -> None:
 
 async def test_it_goes_with_no_option_of_runs(site: Site) -> None:
     given: dict[str, Any] = {
-        "cmd": "ls", "argv": ["ls"], "url": "http://a", "hosts": "all", "lock": True, "retries": 1,
-        "expireAfter": 5, "maxLate": 5, "jitter": 5, "overlap": "queue", "catchup": "all",
-    }  # fmt: skip
+        "cmd": "ls",
+        "argv": ["ls"],
+        "url": "http://a",
+        "hosts": "all",
+        "lock": True,
+        "retries": 1,
+        "expireAfter": 5,
+        "maxLate": 5,
+        "jitter": 5,
+        "overlap": "queue",
+        "catchup": "all",
+    }
     assert set(given) == set(map(wire_name, NOT_WITH_PINGS))
     for option, value in given.items():
         wanted = {"name": "a", "repeat": "CRON 0 * * * *", "expect": "ping", option: value}

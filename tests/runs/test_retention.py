@@ -61,8 +61,13 @@ async def test_the_servers_own_limits_are_listed_with_what_is_there(site: Site) 
     await ran(site, "a", ["one", "two"])
     found = await kept(site)
     assert {kind for name, kind in found if name == "*"} == {
-        "runs", "output", "events", "ticks", "audit", "keys"
-    }  # fmt: skip
+        "runs",
+        "output",
+        "events",
+        "ticks",
+        "audit",
+        "keys",
+    }
     runs, output = found["*", "runs"], found["*", "output"]
     assert (runs["most"], runs["seconds"], runs["count"], runs["more"]) == (RUNS_KEPT_MAX, None, 1, False)
     assert (runs["used"] > 500, runs["oldest"][:19]) == (True, "2026-11-21 03:29:56")
@@ -284,7 +289,8 @@ async def test_a_narrow_token_limits_its_own_names_and_lists_nothing(site: Site)
     mail = await admin.token_for("mail", "operate", "mail/*")
     await mail.ok("SetRetention", name="mail/a*", runs="1d")
     codes = [
-        (await mail.http("SetRetention", name="*", runs="1d")).code, (await mail.http("ListRetention")).code
-    ]  # fmt: skip
+        (await mail.http("SetRetention", name="*", runs="1d")).code,
+        (await mail.http("ListRetention")).code,
+    ]
     assert codes == [404, 403]
     assert {row["by"] for row in (await admin.ok("ListRetention"))["kept"]} == {"", "mail"}

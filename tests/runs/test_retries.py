@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.base.config import (
-    BACKOFF_S_DEFAULT,
-    BACKOFF_S_MAX_DEFAULT,
-    UNFIT_DELAY_S_MAX,
-    UNFIT_MAX,
-)
+from bedrockjobs.base.config import BACKOFF_S_DEFAULT, BACKOFF_S_MAX_DEFAULT, UNFIT_DELAY_S_MAX, UNFIT_MAX
 from tests.runs.conftest import Open
 from tests.runs.rig import Site, between, failed_once_more
 

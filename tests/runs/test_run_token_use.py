@@ -34,9 +34,14 @@ async def test_a_command_tells_its_progress_prints_and_has_children(live: Live) 
     refused = await command.http("CreateJob", name="any/child")
     assert (refused.code, refused.json["detail"]) == (403, WORDS)
     for verb, given in (
-        ("QueryJob", {"jobID": 2}), ("FinishJob", {"jobID": job_id}), ("GetJob", {"name": "*"}),
-        ("Status", {}), ("ListJobs", {}), ("ListTokens", {}), ("Query", {"query": "SELECT 1;"}),
-    ):  # fmt: skip
+        ("QueryJob", {"jobID": 2}),
+        ("FinishJob", {"jobID": job_id}),
+        ("GetJob", {"name": "*"}),
+        ("Status", {}),
+        ("ListJobs", {}),
+        ("ListTokens", {}),
+        ("Query", {"query": "SELECT 1;"}),
+    ):
         assert (await command.http(verb, **given)).code == 403, verb
     for path in ("/ui/", "/metrics", "/events", f"/runs/{run_id}/output", "/ui/live"):
         assert (await command.get(path)).code == 403, path
@@ -75,9 +80,13 @@ async def test_a_wrong_one_is_nobodys(live: Live) -> None:
 
 
 OWN = {
-    "cmd": {"cmd": "true"}, "argv": {"argv": ["true"]}, "url": {"url": {"url": "https://example.com"}},
-    "an empty one": {"cmd": ""}, "none": {}, "data": {"data": {"cmd": "true"}, "tags": ["a"]},
-}  # fmt: skip
+    "cmd": {"cmd": "true"},
+    "argv": {"argv": ["true"]},
+    "url": {"url": {"url": "https://example.com"}},
+    "an empty one": {"cmd": ""},
+    "none": {},
+    "data": {"data": {"cmd": "true"}, "tags": ["a"]},
+}
 """What a child may bring: commands of its own, or nothing that says what is run."""
 
 

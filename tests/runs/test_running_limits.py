@@ -220,11 +220,17 @@ async def test_those_who_are_left_when_many_are_let_go_on_follow(
 @pytest.mark.parametrize(
     ("asked", "pattern", "may"),
     [
-        ("mail/a,mail/b", "mail/*", True), ("mail/a,x", "mail/*", True), ("x,y", "mail/*", False),
-        ("mail/*", "mail/a*", True), ("m*", "mail/*", True), ("x*", "mail/*", False), ("*", "a", True),
-        ("*a", "mail/*", True), ("mail/[ab]", "mail/*", True),
+        ("mail/a,mail/b", "mail/*", True),
+        ("mail/a,x", "mail/*", True),
+        ("x,y", "mail/*", False),
+        ("mail/*", "mail/a*", True),
+        ("m*", "mail/*", True),
+        ("x*", "mail/*", False),
+        ("*", "a", True),
+        ("*a", "mail/*", True),
+        ("mail/[ab]", "mail/*", True),
     ],
-)  # fmt: skip
+)
 def test_who_may_ask_for_names_of_a_pattern(asked: str, pattern: str, may: bool) -> None:
     names = names_from(asked, None)
     assert names is not None

@@ -21,9 +21,20 @@ async def test_a_take_that_names_its_worker_opens_a_run(site: Site) -> None:
     run = await site.run(1)
     assert run["started"][:19] == "2026-11-21 03:29:56"
     expected = {
-        "runID": 1, "jobID": 1, "name": "a", "attempt": 1, "cause": "queue", "worker": "w1", "host": "h",
-        "pid": 42, "status": "running", "ended": "", "error": "", "output": [], "stop": "",
-    }  # fmt: skip
+        "runID": 1,
+        "jobID": 1,
+        "name": "a",
+        "attempt": 1,
+        "cause": "queue",
+        "worker": "w1",
+        "host": "h",
+        "pid": 42,
+        "status": "running",
+        "ended": "",
+        "error": "",
+        "output": [],
+        "stop": "",
+    }
     assert {name: run[name] for name in expected} == expected
     assert run.get("exitCode") is None
     assert run.get("result") is None

@@ -170,10 +170,25 @@ async def failed(site: Site) -> Told:
 
 
 SITUATIONS = (
-    plain, future, paused, paused_but_triggered, resumed, mocked, locked, own_command_that_nobody_accepts,
-    drained, draining, quiet, gone, not_asked_for, on_all_hosts_with_nobody, on_all_hosts,
-    running_until_its_loss, running_for_a_client_without_a_name, failed,
-)  # fmt: skip
+    plain,
+    future,
+    paused,
+    paused_but_triggered,
+    resumed,
+    mocked,
+    locked,
+    own_command_that_nobody_accepts,
+    drained,
+    draining,
+    quiet,
+    gone,
+    not_asked_for,
+    on_all_hosts_with_nobody,
+    on_all_hosts,
+    running_until_its_loss,
+    running_for_a_client_without_a_name,
+    failed,
+)
 
 
 def program(port: int, *arguments: str) -> Any:
@@ -317,9 +332,14 @@ async def test_lists_of_pauses_and_of_queues_page_by_page(site: Site) -> None:
     await site.ok("PauseJobs", name="a")
     assert (await site.ok("ListPauses"))["pauses"] == [
         {"pattern": "a", "by": "", "reason": "", "since": "2026-11-21 03:29:56", "until": ""},
-        {"pattern": "b*", "by": "ann", "reason": "why", "since": "2026-11-21 03:29:56",
-         "until": "2026-12-01 00:00:00"},
-    ]  # fmt: skip
+        {
+            "pattern": "b*",
+            "by": "ann",
+            "reason": "why",
+            "since": "2026-11-21 03:29:56",
+            "until": "2026-12-01 00:00:00",
+        },
+    ]
     page = (await site.ok("ListQueues", limit=2))["queues"]
     assert [(queue["name"], queue["paused"]) for queue in page] == [("a", 1), ("b", 2)]
     page = (await site.ok("ListQueues", after="b"))["queues"]

@@ -343,8 +343,9 @@ async def test_a_dry_run_tells_each_name_that_is_not_the_tokens(live: Live) -> N
     ]
     refused = await mine.http("SyncSchedules", source="s", schedules=given)
     assert (refused.code, refused.json["detail"]) == (
-        404, "schedules.0.name: expected what lies within mine/*"
-    )  # fmt: skip
+        404,
+        "schedules.0.name: expected what lies within mine/*",
+    )
 
 
 # --- what live workers declare ---------------------------------------------------------------------------

@@ -30,8 +30,11 @@ async def test_finishing_some_takes_the_next_that_are_seen(live: Live) -> None:
     assert [one["code"] for one in done["results"]] == [404, 200]
     assert names_of(done["jobs"]) == ["mine/2", "mine/3"]
     assert await states(root) == {
-        "mine/2": "RUNNING", "mine/3": "RUNNING", "theirs/1": "RUNNING", "theirs/2": "QUEUED",
-    }  # fmt: skip
+        "mine/2": "RUNNING",
+        "mine/3": "RUNNING",
+        "theirs/1": "RUNNING",
+        "theirs/2": "QUEUED",
+    }
 
 
 async def test_where_none_of_them_is_seen_the_next_are_taken_all_the_same(live: Live) -> None:

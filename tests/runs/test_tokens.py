@@ -58,8 +58,12 @@ async def test_a_raw_connection_says_once_who_asks(live: Live) -> None:
         assert (await talk.ask("Status")).code == 403
         known = await talk.ask("Authenticate", token=worker.token)
         assert known.json == {
-            "name": "w", "roles": ["work"], "names": ["mail/*"], "noData": False, "expires": "",
-        }  # fmt: skip
+            "name": "w",
+            "roles": ["work"],
+            "names": ["mail/*"],
+            "noData": False,
+            "expires": "",
+        }
         assert (await talk.ask("GetJob", name="*")).status == "404 No job found"
         assert (await talk.ask("Authenticate", token=WRONG)).code == 403
         assert (await talk.ask("GetJob", name="*")).code == 404, "a wrong one changes nothing"
@@ -73,20 +77,26 @@ async def test_roles_hold_each_other(live: Live) -> None:
     made = {role: await root.token_for(role, role) for role in ("read", "produce", "work", "operate")}
     both = await root.token_for("both", "work,produce")
     commands: dict[str, dict[str, Any]] = {
-        "ListJobs": {}, "CreateJob": {"name": "a"}, "GetJob": {"name": "none"}, "PauseJobs": {"name": "x"},
+        "ListJobs": {},
+        "CreateJob": {"name": "a"},
+        "GetJob": {"name": "none"},
+        "PauseJobs": {"name": "x"},
         "ListTokens": {},
-    }  # fmt: skip
+    }
     may = {
-        "read": ["ListJobs"], "produce": ["CreateJob"], "work": ["GetJob"],
+        "read": ["ListJobs"],
+        "produce": ["CreateJob"],
+        "work": ["GetJob"],
         "operate": ["ListJobs", "CreateJob", "GetJob", "PauseJobs"],
-    }  # fmt: skip
+    }
     for role, bearer in made.items():
         allowed = [name for name, body in commands.items() if (await bearer.http(name, **body)).code != 403]
         assert allowed == may[role]
     refused = await made["read"].raw("CreateJob", name="a")
     assert (refused.status, refused.headers["error"]) == (
-        "403 Forbidden", "CreateJob needs the role produce; read is for read",
-    )  # fmt: skip
+        "403 Forbidden",
+        "CreateJob needs the role produce; read is for read",
+    )
     assert (await both.http("CreateJob", name="a")).code == 200
     assert (await both.http("GetJob", name="a")).code == 200
     assert (await both.http("ListJobs")).code == 403

@@ -25,9 +25,15 @@ async def test_a_heartbeat_makes_a_worker(site: Site) -> None:
     found = (await workers(site))["w"]
     assert found["joined"][:19] == found["heartbeat"][:19] == "2026-11-21 03:29:56"
     expected = {
-        "name": "w", "host": "h", "pid": 42, "version": "1.2", "names": ["a*", "b"], "slots": 4,
-        "status": "active", "runIDs": [],
-    }  # fmt: skip
+        "name": "w",
+        "host": "h",
+        "pid": 42,
+        "version": "1.2",
+        "names": ["a*", "b"],
+        "slots": 4,
+        "status": "active",
+        "runIDs": [],
+    }
     assert {name: found[name] for name in expected} == expected
 
 
@@ -207,8 +213,10 @@ async def test_events_in_order_filtered_and_paged(site: Site) -> None:
     assert [event["name"] for event in paused] == ["a1", "b1", "a2"]
     named = (await site.ok("Events", name="a?"))["events"]
     assert [(event["kind"], event["name"]) for event in named] == [
-        ("paused", "a1"), ("paused", "a2"), ("resumed", "a1"),
-    ]  # fmt: skip
+        ("paused", "a1"),
+        ("paused", "a2"),
+        ("resumed", "a1"),
+    ]
     after = (await site.ok("Events", kind="paused", after=paused[0]["seq"], limit=1))["events"]
     assert [event["name"] for event in after] == ["b1"]
 

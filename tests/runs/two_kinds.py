@@ -30,9 +30,12 @@ async def made(root: Bearer, names: str, word: str) -> dict[str, int]:
     data = {"word": word}
     found: dict[str, int] = {}
     for kind, more in (
-        ("running", {}), ("failed", {}), ("parent", {}), ("queued", {}),
+        ("running", {}),
+        ("failed", {}),
+        ("parent", {}),
+        ("queued", {}),
         ("schedule", {"repeat": "CRON 0 0 1 1 *"}),
-    ):  # fmt: skip
+    ):
         name = f"{names}/{kind}"
         found[kind] = (await root.ok("CreateJob", name=name, data=data, **more))["jobID"]
         if kind in ("running", "failed", "parent"):

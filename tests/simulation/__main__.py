@@ -50,10 +50,7 @@ def _shared(first: int, last: int, processes: int) -> int:
     share = -(-(last - first + 1) // processes)
     command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
     running = [
-        subprocess.Popen(
-            [*command, "--seeds", f"{begin}-{min(begin + share - 1, last)}"],
-            env=environment(),
-        )
+        subprocess.Popen([*command, "--seeds", f"{begin}-{min(begin + share - 1, last)}"], env=environment())
         for begin in range(first, last + 1, share)
     ]
     return max(process.wait() for process in running)

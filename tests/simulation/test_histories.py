@@ -32,9 +32,14 @@ def simulated(*arguments: str) -> tuple[int, str]:
 
 
 KINDS = (
-    "ended: failure", "ended: killed", "ended: power", "ended: stopped", "clock set", "changed by others",
+    "ended: failure",
+    "ended: killed",
+    "ended: power",
+    "ended: stopped",
+    "clock set",
+    "changed by others",
     "hand-outs lost with their answer",
-)  # fmt: skip
+)
 """What histories are about; some of it is rare."""
 
 

@@ -44,9 +44,15 @@ def server() -> Iterator[ServerUnderTest]:
 def worker(server: ServerUnderTest) -> Agent:
     """Return a worker that ends when there is nothing to do."""
     options = Options(
-        names=(), argv=(), servers=addresses_of(server.address), module="tests.typed.users_jobs", burst=True,
-        concurrency=2, start_method="fork", process_jobs_max=10,
-    )  # fmt: skip
+        names=(),
+        argv=(),
+        servers=addresses_of(server.address),
+        module="tests.typed.users_jobs",
+        burst=True,
+        concurrency=2,
+        start_method="fork",
+        process_jobs_max=10,
+    )
     return Agent(options)
 
 

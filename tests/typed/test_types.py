@@ -61,8 +61,13 @@ def mypy(folder: Path) -> set[tuple[str, int]]:
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, SOURCES))}
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", *map(str, folder.glob("*.py"))],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
     assert "checked" in done.stdout + done.stderr or "no issues" in done.stdout, done.stdout + done.stderr
     return {
         (Path(found[1]).name, int(found[2]))
@@ -72,15 +77,16 @@ def mypy(folder: Path) -> set[tuple[str, int]]:
 
 def pyright(folder: Path) -> set[tuple[str, int]]:
     """Return the file and line of each error that pyright finds."""
-    settings = {
-        "typeCheckingMode": "strict",
-        "extraPaths": [str(source) for source in SOURCES],
-    }
+    settings = {"typeCheckingMode": "strict", "extraPaths": [str(source) for source in SOURCES]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     done = subprocess.run(
         [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable],
-        cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
     found = json.loads(done.stdout)
     assert found["summary"]["filesAnalyzed"] == len(list(folder.glob("*.py")))
     return {
@@ -155,7 +161,8 @@ def test_the_users_module_does_what_it_says() -> None:
         assert users_module.work(client) == {"resize/cat": 800, "resize/dog": 64, "resize/owl": 0}
         assert users_module.one_by_one(client) == "No job found"
         assert asyncio.run(users_module.look(server.address)) == [
-            ("resize/owl", "fail", "FAILED"), ("resize/dog", "success", None),
-        ]  # fmt: skip
+            ("resize/owl", "fail", "FAILED"),
+            ("resize/dog", "success", None),
+        ]
         assert users_module.schedule(client) == ["report/nightly"]
     assert users_module.mistake() == ", ".join(["Missing name", *["CreateJob: name is required"] * 2])

@@ -54,10 +54,20 @@ def status(path: Path | str, **more: Any) -> dict[str, Any]:
     """Return what Status answers."""
     now = timestamp(SystemClock().now())
     return {
-        "version": "0.1.0", "state": "serving", "durability": "full", "compatibility": "document",
-        "database": str(path), "pid": os.getpid(), "started": now, "now": now, "connections": 1, "waiting": 0,
-        "commits": 0, "commands": 0, **more,
-    }  # fmt: skip
+        "version": "0.1.0",
+        "state": "serving",
+        "durability": "full",
+        "compatibility": "document",
+        "database": str(path),
+        "pid": os.getpid(),
+        "started": now,
+        "now": now,
+        "connections": 1,
+        "waiting": 0,
+        "commits": 0,
+        "commands": 0,
+        **more,
+    }
 
 
 def overview(*problems: dict[str, Any], workers: int = 1, **more: Any) -> dict[str, Any]:

@@ -61,13 +61,7 @@ class Site:
         self.views = Views(reader, self.notifier, self.presence, Stats(), self.clock, settings)
         self.work = Work()
         self.metrics = Metrics(
-            reader,
-            self.views,
-            self.work,
-            self.presence,
-            self.measurements,
-            lambda: {"created": 5},
-            settings,
+            reader, self.views, self.work, self.presence, self.measurements, lambda: {"created": 5}, settings
         )
         self._number = 0
 
@@ -91,10 +85,17 @@ class Site:
     def run(self, run_id: int, job_id: int, status: str = "success", **more: Any) -> None:
         """Add a run of a schedule, which ended if it does."""
         row = {
-            "runID": run_id, "jobID": job_id, "name": "nightly", "attempt": 1, "cause": "schedule",
-            "scheduledFor": OLD, "started": OLD, "worker": "w", "status": status,
+            "runID": run_id,
+            "jobID": job_id,
+            "name": "nightly",
+            "attempt": 1,
+            "cause": "schedule",
+            "scheduledFor": OLD,
+            "started": OLD,
+            "worker": "w",
+            "status": status,
             "ended": "" if status == "running" else f"{OLD}.000",
-        }  # fmt: skip
+        }
         self.add("runs", **{**row, **more})
 
     def tick(self, job_id: int, tick: str, outcome: str, reason: str = "") -> None:

@@ -113,8 +113,12 @@ def test_a_scope_sees_its_names_alone() -> None:
         False,
     ]
     assert [scope.holds(pattern) for pattern in ("mail/*", "mail/a*", "*", "m*", "report")] == [
-        True, True, False, False, True,
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
     assert set(scope.within(["*"])) == {"mail/*", "report"}
 
 

@@ -123,8 +123,21 @@ def test_files_of_one_source_are_taken_together(server: FakeServer, folder: Path
 
 
 RULES = "source = 's'\n[[notify]]\nname = 'n'\non = ['failed']\nto = 'mailto:a@b.example'\ngroup = '10m'\n"
-THERE = {"rules": [{"name": "n", "on": ["failed"], "names": [], "to": "mailto:c@d.example", "secret": "",
-                    "groupFor": 300, "quiet": "", "over": 1000, "older": 300}]}  # fmt: skip
+THERE = {
+    "rules": [
+        {
+            "name": "n",
+            "on": ["failed"],
+            "names": [],
+            "to": "mailto:c@d.example",
+            "secret": "",
+            "groupFor": 300,
+            "quiet": "",
+            "over": 1000,
+            "older": 300,
+        }
+    ]
+}
 
 
 def test_the_whole_of_a_change_is_shown_before_one_question(server: FakeServer, folder: Path) -> None:
@@ -136,10 +149,15 @@ def test_the_whole_of_a_change_is_shown_before_one_question(server: FakeServer, 
     result = run("apply", "f.toml")
     assert result.exit_code == 2
     assert result.stdout.splitlines() == [
-        "+ a", "    repeat: CRON 5m", "    retries: 2",
-        "~ rule n", '    to: mailto:c@d.example -> mailto:a@b.example', "    groupFor: 300 -> 600",
-        "- rule old", "0 schedules and 0 rules unchanged.",
-    ]  # fmt: skip
+        "+ a",
+        "    repeat: CRON 5m",
+        "    retries: 2",
+        "~ rule n",
+        "    to: mailto:c@d.example -> mailto:a@b.example",
+        "    groupFor: 300 -> 600",
+        "- rule old",
+        "0 schedules and 0 rules unchanged.",
+    ]
     assert len(result.stdout.splitlines()[4]) < LINE_CHARS
     assert all(given["dryRun"] for name in ("SyncSchedules", "SyncRules") for given in sent(server, name))
 

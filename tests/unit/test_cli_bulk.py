@@ -70,8 +70,13 @@ def test_cancel_counts_each_outcome(fake: FakeServer) -> None:
     fake.will("CancelJob", {"runID": 3}, DONE, NotFound("Cannot cancel a job without a parent"))
     result = run("job", "cancel", "--name", "*", "-y", "--delete", "-o", "json")
     assert json.loads(result.stdout) == {
-        "command": "cancel", "jobs": 3, "stopping": 1, "cancelled": 1, "deleted": 1, "refused": 0,
-    }  # fmt: skip
+        "command": "cancel",
+        "jobs": 3,
+        "stopping": 1,
+        "cancelled": 1,
+        "deleted": 1,
+        "refused": 0,
+    }
     assert sent(fake, "DeleteJob") == [{"jobID": 3}]
     assert sent(fake, "ReadOutput") == []
 
@@ -134,9 +139,12 @@ def test_jobs_are_chosen_by_time_tag_and_text(fake: FakeServer) -> None:
     found[1]["lastRun"] = found[5]["created"] = "2026-11-23 11:00:00"
     found[2]["data"], found[3]["error"], found[4]["tags"] = {"to": "Ada@x"}, "for ada", ["x", "y"]
     for arguments, ids in (
-        (["--since", "2h"], "2 6"), (["--text", "ADA"], "3 4"), (["--tag", "x"], "5"),
-        (["--tag", "x", "--tag", "z"], ""), (["--since", "2h", "--text", "made"], "6"),
-    ):  # fmt: skip
+        (["--since", "2h"], "2 6"),
+        (["--text", "ADA"], "3 4"),
+        (["--tag", "x"], "5"),
+        (["--tag", "x", "--tag", "z"], ""),
+        (["--since", "2h", "--text", "made"], "6"),
+    ):
         fake.will("ListJobs", {"jobs": found})
         result = run("job", "delete", *arguments, "--dry-run", "-o", "name")
         assert result.stdout.split() == ids.split(), arguments

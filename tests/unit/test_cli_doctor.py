@@ -43,8 +43,16 @@ def test_a_server_that_is_well_gets_ok_from_every_check(server: FakeServer) -> N
     found = findings()
     assert not not_ok(found)
     assert [finding["check"] for finding in found] == [
-        "server", "clock", "schema", "disk", "wal", "owner", "paused", "workers", "jobs",
-    ]  # fmt: skip
+        "server",
+        "clock",
+        "schema",
+        "disk",
+        "wal",
+        "owner",
+        "paused",
+        "workers",
+        "jobs",
+    ]
 
 
 def test_who_is_not_told_where_the_database_is_is_asked_for_it(server: FakeServer) -> None:
@@ -158,10 +166,11 @@ def test_what_is_paused_is_told_in_the_servers_words(told: Ask) -> None:
     ]
     everything, other, rest = told("paused", *held)
     assert everything == {
-        "check": "paused", "level": "warn",
+        "check": "paused",
+        "level": "warn",
         "finding": "everything is paused by ann since 2026-11-21 08:00:00 UTC: 3 jobs wait",
         "advice": "`bedrockjobs schedule resume '*'` ends it",
-    }  # fmt: skip
+    }
     assert other["finding"] == "it's is paused since 2026-11-21 09:00:00 UTC until 2026-11-21 10:00:00 UTC"
     assert other["advice"] == """`bedrockjobs schedule resume 'it'"'"'s'` ends it"""
     assert rest["advice"] == "`bedrockjobs call ListPauses` shows them"
@@ -203,9 +212,12 @@ def test_a_server_that_cannot_look_in_time_is_a_warning(server: FakeServer, path
 
 ZONED = [{"name": "a", "state": "QUEUED", "repeat": "CRON TZ=Europe/Berlin 0 9 * * *"}]
 BERLIN = [
-    "2026-12-31 23:00:00", "2027-03-31 22:00:00", "2027-06-30 22:00:00", "2027-09-30 22:00:00",
+    "2026-12-31 23:00:00",
+    "2027-03-31 22:00:00",
+    "2027-06-30 22:00:00",
+    "2027-09-30 22:00:00",
     "2027-12-31 23:00:00",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,16 @@ AT = "2026-11-21 09:00:00"
 def failure(number: int, seen: str = "", by: str = "") -> dict[str, Any]:
     """Return a failure as the server answers it."""
     return {
-        "id": number, "name": "a", "at": AT, "line": "x", "error": "x", "worker": "", "started": "",
-        "seen": seen, "seenBy": by,
-    }  # fmt: skip
+        "id": number,
+        "name": "a",
+        "at": AT,
+        "line": "x",
+        "error": "x",
+        "worker": "",
+        "started": "",
+        "seen": seen,
+        "seenBy": by,
+    }
 
 
 def page(*groups: tuple[str, str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -57,8 +64,9 @@ def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeSer
     head, *lines = run("failure", "list", "a*").stdout.splitlines()
     assert cells(head)[:5] == ["state", "name", "count", "new", "newest"]
     assert [cells(line)[:5] for line in lines] == [
-        ["FAILED", "a", "2 jobs", "1", "9"], ["lost", "c", "1 run", "1", "5"]
-    ]  # fmt: skip
+        ["FAILED", "a", "2 jobs", "1", "9"],
+        ["lost", "c", "1 run", "1", "5"],
+    ]
     everything = run("failure", "list", "--all").stdout
     assert cells(everything.splitlines()[2])[-3:] == ["ann", "fb", "no disk"]
     assert [group["kind"] for group in json.loads(run("failure", "list", "-o", "json").stdout)] == [

@@ -23,12 +23,17 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
 
 CRONKEN = json.dumps(
     {
-        "report": {"cron_args": {"cronstring": "0 9 * * 0"},
-                   "job_args": {"cmd": "make", "lock": True, "ttl": 10}},
-        "held": {"cron_args": {"minute": "*/5"}, "job_args": {"cmd": "x", "lock": False, "ttl": 90},
-                 "job_state": {"paused": True}},
+        "report": {
+            "cron_args": {"cronstring": "0 9 * * 0"},
+            "job_args": {"cmd": "make", "lock": True, "ttl": 10},
+        },
+        "held": {
+            "cron_args": {"minute": "*/5"},
+            "job_args": {"cmd": "x", "lock": False, "ttl": 90},
+            "job_state": {"paused": True},
+        },
     }
-)  # fmt: skip
+)
 BAD = "0 9 * * * good\n@reboot bad\n"
 LUCI = 'job { id: "a b" schedule: "with 10s interval" url_fetch { url: "https://x" timeout_sec: 5 } }'
 AFTER = ("--after", "2026-11-21 12:00:00")
@@ -70,10 +75,16 @@ def test_the_report_as_json(server: FakeServer, folder: Path) -> None:
     )
     first = json.loads(result.stdout)[0]
     assert first == {
-        "name": "report", "place": "job 1, line 1", "was": "0 9 * * 0", "repeat": "CRON 0 9 * * MON",
-        "there": ["2026-11-23 09:00:00"], "here": ["2026-11-23 09:00:00"], "differs": False, "warnings": [],
+        "name": "report",
+        "place": "job 1, line 1",
+        "was": "0 9 * * 0",
+        "repeat": "CRON 0 9 * * MON",
+        "there": ["2026-11-23 09:00:00"],
+        "here": ["2026-11-23 09:00:00"],
+        "differs": False,
+        "warnings": [],
         "refused": "",
-    }  # fmt: skip
+    }
 
 
 def test_what_is_written_can_be_applied(server: FakeServer, folder: Path) -> None:
@@ -203,9 +214,13 @@ def test_a_loop_is_a_job_and_no_schedule(server: FakeServer, folder: Path) -> No
     assert "Job 7 is a b" in result.stderr
     given = sent(server, "CreateJob")
     assert given == [
-        {"name": "a b", "repeat": "FINISHED, +10 SECONDS", "unique": True,
-         "url": {"url": "https://x", "timeout": 5}}
-    ]  # fmt: skip
+        {
+            "name": "a b",
+            "repeat": "FINISHED, +10 SECONDS",
+            "unique": True,
+            "url": {"url": "https://x", "timeout": 5},
+        }
+    ]
     text = Path("new.toml").read_text()
     assert read(text, "toml", "new.toml").schedules == []
     line = next(line for line in text.splitlines() if "CreateJob" in line)

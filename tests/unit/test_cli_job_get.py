@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, run
 
-from bedrockjobs.base.errors import (
-    NotFound,
-)
+from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli import job
 from bedrockjobs.client import Answer
 from bedrockjobs.commands import Command

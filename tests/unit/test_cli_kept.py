@@ -11,10 +11,18 @@ from bedrockjobs.base.clock import DAY_S, days_text
 from bedrockjobs.base.errors import NotFound
 
 ONE = {
-    "name": "mail/*", "kind": "runs", "seconds": 30 * DAY_S, "bytes": None, "most": None, "count": 50_000,
-    "used": 400_123, "more": True, "oldest": "2026-10-23 03:00:00.120", "by": "ada",
+    "name": "mail/*",
+    "kind": "runs",
+    "seconds": 30 * DAY_S,
+    "bytes": None,
+    "most": None,
+    "count": 50_000,
+    "used": 400_123,
+    "more": True,
+    "oldest": "2026-10-23 03:00:00.120",
+    "by": "ada",
     "since": "2026-11-20 10:00:00",
-}  # fmt: skip
+}
 
 
 def test_what_is_kept_is_limited_and_freed(fake: FakeServer) -> None:
@@ -42,8 +50,12 @@ def test_it_is_listed(fake: FakeServer) -> None:
 
 def test_long_times_are_days() -> None:
     assert [days_text(seconds) for seconds in (0, 60, 3_600, DAY_S, DAY_S + 60)] == [
-        "0s", "1m", "1h", "1d", "24h1m"
-    ]  # fmt: skip
+        "0s",
+        "1m",
+        "1h",
+        "1d",
+        "24h1m",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,16 @@ from cli_fake import FakeServer, run, sent
 from bedrockjobs.base.errors import NotFound
 
 ONE = {
-    "name": "mail/*", "queued": 3, "perSecond": 0, "running": 2, "runs": 1, "refused": 12,
-    "lastRefused": "2026-11-21 03:29:56", "by": "ann", "since": "2026-11-21 03:00:00",
-}  # fmt: skip
+    "name": "mail/*",
+    "queued": 3,
+    "perSecond": 0,
+    "running": 2,
+    "runs": 1,
+    "refused": 12,
+    "lastRefused": "2026-11-21 03:29:56",
+    "by": "ann",
+    "since": "2026-11-21 03:00:00",
+}
 
 
 def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:

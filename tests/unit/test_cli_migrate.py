@@ -33,9 +33,17 @@ def bedrock(path: Path, rows: list[dict[str, Any]]) -> Path:
     """Make a database as the original has it; a row's left-out values are those of a plain queued job."""
     path.unlink(missing_ok=True)
     plain = {
-        "created": STAMP, "state": "QUEUED", "name": "foo", "nextRun": STAMP, "lastRun": None, "repeat": "",
-        "data": "{}", "priority": 500, "parentJobID": 0, "retryAfter": "",
-    }  # fmt: skip
+        "created": STAMP,
+        "state": "QUEUED",
+        "name": "foo",
+        "nextRun": STAMP,
+        "lastRun": None,
+        "repeat": "",
+        "data": "{}",
+        "priority": 500,
+        "parentJobID": 0,
+        "retryAfter": "",
+    }
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(BEDROCK)
         marks = ", ".join(f":{column}" for column in COLUMNS)
@@ -51,8 +59,9 @@ def test_a_current_database_is_said_to_be_current(store: SQLiteEngine, tmp_path:
     store.close()
     result = run("migrate")
     assert (result.exit_code, result.stdout) == (
-        0, f"{tmp_path}/jobs.db is at schema version {schema.VERSION} already.\n",
-    )  # fmt: skip
+        0,
+        f"{tmp_path}/jobs.db is at schema version {schema.VERSION} already.\n",
+    )
 
 
 def test_an_older_database_is_brought_up(store: SQLiteEngine, tmp_path: Path) -> None:
@@ -68,9 +77,11 @@ def test_an_older_database_is_brought_up(store: SQLiteEngine, tmp_path: Path) ->
         connection.commit()
     result = run("migrate", "-o", "json")
     assert json.loads(result.stdout) == {
-        "database": f"{tmp_path}/jobs.db", "before": 1, "after": schema.VERSION,
+        "database": f"{tmp_path}/jobs.db",
+        "before": 1,
+        "after": schema.VERSION,
         "copy": str(*migration_copies(tmp_path / "jobs.db")),
-    }  # fmt: skip
+    }
     assert rows_of(tmp_path / "jobs.db", "SELECT * FROM jobs") == before
     assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM runs") == [(0,)]
 
@@ -191,8 +202,10 @@ def test_bad_rows_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     result = import_from(tmp_path, [*rows, child], "--skip-bad", "-o", "json")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {
-        "database": f"{tmp_path}/jobs.db", "imported": 1, "skipped": len(rows),
-    }  # fmt: skip
+        "database": f"{tmp_path}/jobs.db",
+        "imported": 1,
+        "skipped": len(rows),
+    }
     assert rows_of(tmp_path / "jobs.db", "SELECT jobID FROM jobs") == [(1,)]
 
 

@@ -123,34 +123,78 @@ TRACEBACK = (
 )
 LAST_LINE = TRACEBACK.splitlines()[-1]
 RUN = {
-    "runID": 1234567, "jobID": 7654321, "name": LONG_NAME, "status": "frozen", "attempt": 3,
-    "cause": "schedule", "started": "2026-11-23 11:43:00", "ended": "2026-11-23 11:50:30.5",
-    "scheduledFor": "2026-11-23 11:43:00", "worker": "worker-of-the-second-rack-1",
-    "host": "build-machine-01.internal.example.com", "exitCode": 137, "error": TRACEBACK,
-}  # fmt: skip
+    "runID": 1234567,
+    "jobID": 7654321,
+    "name": LONG_NAME,
+    "status": "frozen",
+    "attempt": 3,
+    "cause": "schedule",
+    "started": "2026-11-23 11:43:00",
+    "ended": "2026-11-23 11:50:30.5",
+    "scheduledFor": "2026-11-23 11:43:00",
+    "worker": "worker-of-the-second-rack-1",
+    "host": "build-machine-01.internal.example.com",
+    "exitCode": 137,
+    "error": TRACEBACK,
+}
 JOB_SHOWN = {
-    "jobID": 7654321, "state": "PAUSED", "name": LONG_NAME, "priority": 500, "nextRun": "2026-11-23 12:17:00",
-    "lastRun": "2026-11-23 11:43:00", "repeat": "CRON TZ=Europe/Berlin 0,15,30,45 9-17 * * MON-FRI",
+    "jobID": 7654321,
+    "state": "PAUSED",
+    "name": LONG_NAME,
+    "priority": 500,
+    "nextRun": "2026-11-23 12:17:00",
+    "lastRun": "2026-11-23 11:43:00",
+    "repeat": "CRON TZ=Europe/Berlin 0,15,30,45 9-17 * * MON-FRI",
     "data": {},
-}  # fmt: skip
+}
 SCHEDULE = {
-    "jobID": 7654321, "name": LONG_NAME, "repeat": JOB_SHOWN["repeat"], "nextRun": "2026-11-23 12:17:00",
-    "lastRun": "2026-11-23 11:43:00", "lastStatus": "timeout", "state": "QUEUED", "words": "every quarter",
+    "jobID": 7654321,
+    "name": LONG_NAME,
+    "repeat": JOB_SHOWN["repeat"],
+    "nextRun": "2026-11-23 12:17:00",
+    "lastRun": "2026-11-23 11:43:00",
+    "lastStatus": "timeout",
+    "state": "QUEUED",
+    "words": "every quarter",
     "paused": LONG_NAME,
-}  # fmt: skip
+}
 FAILURE = {
-    "id": 1234567, "name": LONG_NAME, "at": "2026-11-23 11:43:00", "line": LAST_LINE, "error": TRACEBACK,
-    "worker": "", "started": "", "seen": "", "seenBy": "",
-}  # fmt: skip
+    "id": 1234567,
+    "name": LONG_NAME,
+    "at": "2026-11-23 11:43:00",
+    "line": LAST_LINE,
+    "error": TRACEBACK,
+    "worker": "",
+    "started": "",
+    "seen": "",
+    "seenBy": "",
+}
 FAILURES = {
-    "fingerprint": "0123456789abcdef", "state": "timeout", "name": LONG_NAME, "names": 3, "line": LAST_LINE,
-    "count": 12, "unseen": 9, "first": "2026-11-22 11:43:00", "last": "2026-11-23 11:43:00",
+    "fingerprint": "0123456789abcdef",
+    "state": "timeout",
+    "name": LONG_NAME,
+    "names": 3,
+    "line": LAST_LINE,
+    "count": 12,
+    "unseen": 9,
+    "first": "2026-11-22 11:43:00",
+    "last": "2026-11-23 11:43:00",
     "failures": [FAILURE],
-}  # fmt: skip
+}
 QUEUE = {
-    "name": LONG_NAME, "ready": 1234567, "running": 12, "failed": 3, "later": 40, "paused": 0, "blocked": 2,
-    "more": False, "oldestReady": "2026-11-23 11:43:00", "age": 1020, "workers": 12, "pausedBy": LONG_NAME,
-}  # fmt: skip
+    "name": LONG_NAME,
+    "ready": 1234567,
+    "running": 12,
+    "failed": 3,
+    "later": 40,
+    "paused": 0,
+    "blocked": 2,
+    "more": False,
+    "oldestReady": "2026-11-23 11:43:00",
+    "age": 1020,
+    "workers": 12,
+    "pausedBy": LONG_NAME,
+}
 OF_RULE = {"lastSent": "2026-11-23 11:43:00", "lastError": TRACEBACK, "mutedUntil": "2026-11-23 12:17:00"}
 ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, ...]]] = {
     ("job", "list"): ({"ListJobs": [{"jobs": [JOB_SHOWN]}]}, ("7654321", "waiting for children", "in 17m")),
@@ -167,100 +211,217 @@ ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, .
         {"ListQueues": [{"queues": [QUEUE]}], "ListPauses": [{"pauses": []}]},
         ("1,234,567", "12", "3", "17m"),
     ),
-    ("schedule", "list"): (
-        {"ListSchedules": [{"schedules": [SCHEDULE]}]}, ("7654321", "in 17m", "timeout"),
-    ),
+    ("schedule", "list"): ({"ListSchedules": [{"schedules": [SCHEDULE]}]}, ("7654321", "in 17m", "timeout")),
     ("schedule", "show", "x"): (
         {
-            "ListSchedules": [{"schedules": [SCHEDULE]}], "QueryJob": [JOB_SHOWN],
+            "ListSchedules": [{"schedules": [SCHEDULE]}],
+            "QueryJob": [JOB_SHOWN],
             "ListRuns": [{"runs": [RUN]}],
-            "ListTicks": [{"ticks": [{
-                "tick": "2026-11-22 11:43:00", "until": "2026-11-22 11:50:00", "count": 8,
-                "outcome": "skipped",
-                "reason": "the run before it was still going on when the tick was due: none is made up for",
-                "status": "success", "failed": 0, "late": 12, "runID": 1234567,
-            }]}],
+            "ListTicks": [
+                {
+                    "ticks": [
+                        {
+                            "tick": "2026-11-22 11:43:00",
+                            "until": "2026-11-22 11:50:00",
+                            "count": 8,
+                            "outcome": "skipped",
+                            "reason": "the run before it was still going on when the tick was due: "
+                            "none is made up for",
+                            "status": "success",
+                            "failed": 0,
+                            "late": 12,
+                            "runID": 1234567,
+                        }
+                    ]
+                }
+            ],
             "ValidateSchedule": [{"next": []}],
         },
         ("1234567", "lost", "17m ago", "7m30s", "2026-11-22 11:43:00", "skipped", "success"),
     ),
     ("worker", "list"): (
-        {"ListWorkers": [{"workers": [{
-            "name": "worker-of-the-second-rack-1", "status": "draining", "runIDs": [1, 2, 3], "slots": 16,
-            "host": RUN["host"], "pid": 1234567, "names": [LONG_NAME], "heartbeat": "2026-11-23 11:59:48",
-            "version": "1.2.3",
-        }]}]},
+        {
+            "ListWorkers": [
+                {
+                    "workers": [
+                        {
+                            "name": "worker-of-the-second-rack-1",
+                            "status": "draining",
+                            "runIDs": [1, 2, 3],
+                            "slots": 16,
+                            "host": RUN["host"],
+                            "pid": 1234567,
+                            "names": [LONG_NAME],
+                            "heartbeat": "2026-11-23 11:59:48",
+                            "version": "1.2.3",
+                        }
+                    ]
+                }
+            ]
+        },
         ("draining", "3", "12s ago"),
     ),
     ("server", "list"): (
-        {"ListServers": [{"servers": [{
-            "name": "jobs-server-of-the-second-rack-1", "address": "jobs-1.internal.example.com:8888",
-            "started": "2026-11-23 11:43:00", "pulse": "2026-11-23 11:59:48", "version": "1.2.3",
-            "workers": 144, "state": "standing by",
-        }]}]},
+        {
+            "ListServers": [
+                {
+                    "servers": [
+                        {
+                            "name": "jobs-server-of-the-second-rack-1",
+                            "address": "jobs-1.internal.example.com:8888",
+                            "started": "2026-11-23 11:43:00",
+                            "pulse": "2026-11-23 11:59:48",
+                            "version": "1.2.3",
+                            "workers": 144,
+                            "state": "standing by",
+                        }
+                    ]
+                }
+            ]
+        },
         ("17m ago", "12s ago", "144", "standing by"),
     ),
     ("notify", "list"): (
-        {"ListRules": [{"rules": [{
-            "name": "operators-of-the-second-rack", "on": ["failed", "lost", "late"], "names": [LONG_NAME],
-            "to": "https://chat.internal.example.com/hooks/0123456789abcdef", "sent": 120, "tries": 3,
-            **OF_RULE,
-        }]}]},
+        {
+            "ListRules": [
+                {
+                    "rules": [
+                        {
+                            "name": "operators-of-the-second-rack",
+                            "on": ["failed", "lost", "late"],
+                            "names": [LONG_NAME],
+                            "to": "https://chat.internal.example.com/hooks/0123456789abcdef",
+                            "sent": 120,
+                            "tries": 3,
+                            **OF_RULE,
+                        }
+                    ]
+                }
+            ]
+        },
         ("in 17m",),
     ),
     ("token", "list"): (
-        {"ListTokens": [{"tokens": [{
-            "name": "operators-of-the-second-rack", "roles": ["operate", "work", "read"],
-            "names": [LONG_NAME], "expires": "2026-11-23 12:17:00", "lastUsed": "2026-11-23 11:59:48",
-            "revoked": "", "by": "somebody@example.com",
-        }]}]},
+        {
+            "ListTokens": [
+                {
+                    "tokens": [
+                        {
+                            "name": "operators-of-the-second-rack",
+                            "roles": ["operate", "work", "read"],
+                            "names": [LONG_NAME],
+                            "expires": "2026-11-23 12:17:00",
+                            "lastUsed": "2026-11-23 11:59:48",
+                            "revoked": "",
+                            "by": "somebody@example.com",
+                        }
+                    ]
+                }
+            ]
+        },
         ("in 17m", "12s ago"),
     ),
     ("kept", "list"): (
-        {"ListRetention": [{"kept": [{
-            "name": LONG_NAME, "kind": "runs", "seconds": 2_592_000, "bytes": 1_073_741_824,
-            "most": 1_000_000, "count": 123_456, "more": True, "used": 1_073_741_000,
-            "oldest": "2026-11-23 11:43:00", "by": "somebody@example.com",
-        }]}]},
+        {
+            "ListRetention": [
+                {
+                    "kept": [
+                        {
+                            "name": LONG_NAME,
+                            "kind": "runs",
+                            "seconds": 2_592_000,
+                            "bytes": 1_073_741_824,
+                            "most": 1_000_000,
+                            "count": 123_456,
+                            "more": True,
+                            "used": 1_073_741_000,
+                            "oldest": "2026-11-23 11:43:00",
+                            "by": "somebody@example.com",
+                        }
+                    ]
+                }
+            ]
+        },
         ("runs", "30d", "123456+"),
     ),
     ("limit", "list"): (
-        {"ListLimits": [{"limits": [{
-            "name": LONG_NAME, "queued": 100_000, "perSecond": 250, "running": 16, "runs": 12,
-            "refused": 1234, "lastRefused": "2026-11-23 11:43:00", "by": "somebody@example.com",
-        }]}]},
+        {
+            "ListLimits": [
+                {
+                    "limits": [
+                        {
+                            "name": LONG_NAME,
+                            "queued": 100_000,
+                            "perSecond": 250,
+                            "running": 16,
+                            "runs": 12,
+                            "refused": 1234,
+                            "lastRefused": "2026-11-23 11:43:00",
+                            "by": "somebody@example.com",
+                        }
+                    ]
+                }
+            ]
+        },
         ("100000", "16", "12", "1234"),
     ),
     ("audit",): (
-        {"ListAudit": [{"entries": [{
-            "seq": 1234567, "at": "2026-11-23 11:43:00", "by": "somebody@example.com",
-            "address": "2001:db8::1234:5678", "command": "RemoveRetention", "name": LONG_NAME, "jobID": 0,
-            "detail": {"name": LONG_NAME},
-        }]}]},
+        {
+            "ListAudit": [
+                {
+                    "entries": [
+                        {
+                            "seq": 1234567,
+                            "at": "2026-11-23 11:43:00",
+                            "by": "somebody@example.com",
+                            "address": "2001:db8::1234:5678",
+                            "command": "RemoveRetention",
+                            "name": LONG_NAME,
+                            "jobID": 0,
+                            "detail": {"name": LONG_NAME},
+                        }
+                    ]
+                }
+            ]
+        },
         ("1234567", "17m ago", "RemoveRetention"),
     ),
     ("events",): (
         {
             "Overview": [{"newestEvent": 1234567}],
-            "Events": [{"events": [{
-                "seq": 1234567, "at": "2026-11-23 11:43:00", "kind": "worker joined", "name": LONG_NAME,
-                "jobID": 7654321, "runID": 7654322, "by": "somebody@example.com", "detail": TRACEBACK,
-            }]}],
+            "Events": [
+                {
+                    "events": [
+                        {
+                            "seq": 1234567,
+                            "at": "2026-11-23 11:43:00",
+                            "kind": "worker joined",
+                            "name": LONG_NAME,
+                            "jobID": 7654321,
+                            "runID": 7654322,
+                            "by": "somebody@example.com",
+                            "detail": TRACEBACK,
+                        }
+                    ]
+                }
+            ],
         },
         ("1234567", "17m ago", "worker joined"),
     ),
     ("top", "--once"): (
         {
             "Status": [{"version": "1.0", "started": "2026-11-23 11:43:00", "now": NOW}],
-            "ListRuns": [{"runs": [{**RUN, "stop": "", "progress": {"percent": 40, "message": LONG_NAME}}]},
-                         {"runs": [RUN]}],
+            "ListRuns": [
+                {"runs": [{**RUN, "stop": "", "progress": {"percent": 40, "message": LONG_NAME}}]},
+                {"runs": [RUN]},
+            ],
             "ListQueues": [{"queues": [QUEUE]}],
             "ListWorkers": [{"workers": []}],
             "Overview": [{"ready": 1, "more": [], "problems": [], "next": [SCHEDULE]}],
         },
         ("1234567", "17m", "lost", "9m ago", "1,234,567", "in 17m"),
     ),
-}  # fmt: skip
+}
 """What each command that lists something is answered, and what of it every terminal must show whole."""
 
 
@@ -438,7 +599,7 @@ def test_a_name_cannot_steer_the_terminal(form: str, capsys: pytest.CaptureFixtu
         ("", "", None),
     ],
     ids=["colour", "other-colour", "clears", "modes-and-title", "endless", "nested", "one-byte", "empty"],
-)  # fmt: skip
+)
 def test_a_line_of_output_keeps_its_colours_on_a_terminal_and_nothing_else(
     line: str, shown: str, plain: str | None, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

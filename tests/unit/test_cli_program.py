@@ -85,11 +85,15 @@ def test_it_runs_as_a_module_and_completes() -> None:
     completion = subprocess.run(
         command,
         env={
-            "_BEDROCKJOBS_COMPLETE": "bash_complete", "COMP_CWORD": "2",
+            "_BEDROCKJOBS_COMPLETE": "bash_complete",
+            "COMP_CWORD": "2",
             "COMP_WORDS": "bedrockjobs call CreateJ",
         },
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert completion.stdout.split() == ["plain,CreateJob", "plain,CreateJobs"]
 
 

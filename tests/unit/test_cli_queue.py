@@ -9,10 +9,21 @@ import pytest
 from cli_fake import FakeServer, run, sent
 
 QUEUE: dict[str, Any] = {
-    "name": "mail/a", "ready": 1200, "later": 0, "running": 2, "paused": 0, "blocked": 0, "mocked": 0,
-    "failed": 1, "untaken": 0, "oldestReady": "2026-11-21 09:59:58", "age": 3725, "pausedBy": "",
-    "workers": 2, "more": False,
-}  # fmt: skip
+    "name": "mail/a",
+    "ready": 1200,
+    "later": 0,
+    "running": 2,
+    "paused": 0,
+    "blocked": 0,
+    "mocked": 0,
+    "failed": 1,
+    "untaken": 0,
+    "oldestReady": "2026-11-21 09:59:58",
+    "age": 3725,
+    "pausedBy": "",
+    "workers": 2,
+    "more": False,
+}
 PAUSE = {"pattern": "mail/*", "by": "ann", "reason": "no mail", "since": "2026-11-21 09:00:00", "until": ""}
 
 

@@ -45,9 +45,15 @@ def test_it_takes_the_place_of_a_database_which_is_kept_aside(backup: Path, tmp_
     told = json.loads(result.stdout)
     aside = Path(told["aside"])
     assert told == {
-        "database": str(jobs), "backup": str(backup), "jobs": 300, "states": {"QUEUED": 300}, "schedules": 0,
-        "seen": told["seen"], "held": True, "aside": str(aside),
-    }  # fmt: skip
+        "database": str(jobs),
+        "backup": str(backup),
+        "jobs": 300,
+        "states": {"QUEUED": 300},
+        "schedules": 0,
+        "seen": told["seen"],
+        "held": True,
+        "aside": str(aside),
+    }
     assert rows_of(jobs, "SELECT count(*) FROM jobs") == [(300,)]
     assert rows_of(jobs, PAUSES) == [("***", "ann", "restored from backup.db")]
     assert jobs.stat().st_mode & 0o777 == 0o600
@@ -153,7 +159,7 @@ def damage(path: Path) -> None:
         ),
     ],
     ids=["damaged", "text", "missing", "empty", "newer", "moved"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("there", [True, False])
 def test_a_bad_backup_changes_nothing(backup: Path, tmp_path: Path, spoil, words: str, there: bool) -> None:  # type: ignore[no-untyped-def]
     jobs = tmp_path / "jobs.db"

@@ -16,11 +16,22 @@ from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
 
 RUN = {
-    "runID": 3, "jobID": 7, "name": "backup", "attempt": 1, "cause": "schedule", "status": "fail",
-    "scheduledFor": "2026-11-21 08:00:00", "started": "2026-11-21 08:00:01", "ended": "2026-11-21 08:01:31",
-    "worker": "w1", "host": "", "exitCode": 2, "error": "no luck", "progress": None,
+    "runID": 3,
+    "jobID": 7,
+    "name": "backup",
+    "attempt": 1,
+    "cause": "schedule",
+    "status": "fail",
+    "scheduledFor": "2026-11-21 08:00:00",
+    "started": "2026-11-21 08:00:01",
+    "ended": "2026-11-21 08:01:31",
+    "worker": "w1",
+    "host": "",
+    "exitCode": 2,
+    "error": "no luck",
+    "progress": None,
     "output": ["a\tb", "\u001b[2J"],
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -46,16 +57,41 @@ def output(first: int, *lines: str, status: str = "running", ended: bool = False
 def test_list_passes_its_filters(fake: FakeServer) -> None:
     fake.will("ListRuns", {"runs": [RUN]}, {"runs": [RUN]})
     result = run(
-        "run", "list", "--name", "b*", "--job", "7", "--status", "fail", "--worker", "w1", "--before", "9",
-        "--limit", "1",
-    )  # fmt: skip
+        "run",
+        "list",
+        "--name",
+        "b*",
+        "--job",
+        "7",
+        "--status",
+        "fail",
+        "--worker",
+        "w1",
+        "--before",
+        "9",
+        "--limit",
+        "1",
+    )
     assert fake.wired == [
         ("ListRuns", {"name": "b*", "jobID": 7, "status": "fail", "worker": "w1", "before": 9, "limit": 1})
     ]
     assert result.stdout.splitlines()[1].split() == [
-        "3", "fail", "backup", "7", "1", "schedule", "2026-11-21", "08:00:01", "(2d", "ago)", "1m30s", "w1",
-        "2", "no", "luck",
-    ]  # fmt: skip
+        "3",
+        "fail",
+        "backup",
+        "7",
+        "1",
+        "schedule",
+        "2026-11-21",
+        "08:00:01",
+        "(2d",
+        "ago)",
+        "1m30s",
+        "w1",
+        "2",
+        "no",
+        "luck",
+    ]
     assert result.stderr == "There may be more: --before 3\n"
     assert run("run", "list", "-o", "name").stdout == "3\n"
 
@@ -94,19 +130,19 @@ def test_logs_prints_what_there_is(fake: FakeServer) -> None:
     fake.will("ReadOutput", output(5, "one", "\x1b[31mtwo"), output(0))
     result = run("run", "logs", "3", "--since-seq", "4")
     assert (result.exit_code, result.stdout) == (0, "one\n\x1b[31mtwo\n"), "no terminal: as it was printed"
-    assert fake.wired == [
-        ("ReadOutput", {"runID": 3, "after": 4}),
-        ("ReadOutput", {"runID": 3, "after": 6}),
-    ]
+    assert fake.wired == [("ReadOutput", {"runID": 3, "after": 4}), ("ReadOutput", {"runID": 3, "after": 6})]
 
 
 @pytest.mark.parametrize(
     ("status", "arguments", "exit_code"),
     [
-        ("success", [], 0), ("fail", [], 0), ("success", ["--exit-status"], 0),
-        ("fail", ["--exit-status"], 1), ("killed", ["--exit-status"], 1),
+        ("success", [], 0),
+        ("fail", [], 0),
+        ("success", ["--exit-status"], 0),
+        ("fail", ["--exit-status"], 1),
+        ("killed", ["--exit-status"], 1),
     ],
-)  # fmt: skip
+)
 def test_logs_follows_to_the_end(
     status: str, arguments: list[str], exit_code: int, fake: FakeServer, pauses: list[float]
 ) -> None:
@@ -138,8 +174,7 @@ def test_logs_in_each_form(fake: FakeServer, pauses: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [(NotFound("No run with this runID"), 3), (ServerUnreachable("cannot connect"), 69)],
+    ("error", "status"), [(NotFound("No run with this runID"), 3), (ServerUnreachable("cannot connect"), 69)]
 )
 def test_logs_of_what_is_not_there(error: Exception, status: int, fake: FakeServer) -> None:
     fake.will("ReadOutput", error)
@@ -219,9 +254,16 @@ def test_a_run_that_is_over_is_4(fake: FakeServer) -> None:
 def event(seq: int, **more: Any) -> dict[str, Any]:
     """Return an event."""
     return {
-        "seq": seq, "at": f"2026-11-21 08:00:0{seq}", "kind": "paused", "name": "foo", "jobID": 0, "runID": 0,
-        "by": "ann", "detail": "disks", **more,
-    }  # fmt: skip
+        "seq": seq,
+        "at": f"2026-11-21 08:00:0{seq}",
+        "kind": "paused",
+        "name": "foo",
+        "jobID": 0,
+        "runID": 0,
+        "by": "ann",
+        "detail": "disks",
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
@@ -246,8 +288,11 @@ def test_events_shows_the_last(arguments: list[str], asked: dict[str, Any], fake
 def test_events_follows_until_interrupted(fake: FakeServer, pauses: list[float]) -> None:
     fake.will("Overview", {"newestEvent": 1})
     answers: list[dict[str, Any] | Callable[[Command[Any]], Answer]] = [
-        {"events": [event(1)]}, {"events": []}, {"events": [event(2, jobID=7, runID=3)]}, interrupted,
-    ]  # fmt: skip
+        {"events": [event(1)]},
+        {"events": []},
+        {"events": [event(2, jobID=7, runID=3)]},
+        interrupted,
+    ]
     fake.will("Events", *answers)  # type: ignore[arg-type]
     result = run("events", "-f")
     assert result.exit_code == 130
@@ -257,8 +302,11 @@ def test_events_follows_until_interrupted(fake: FakeServer, pauses: list[float])
     ]
     asked = [command for command in fake.asked if type(command).__name__ == "Events"]
     assert [(command.after, command.waiting) for command in asked] == [  # type: ignore[attr-defined]
-        (0, False), (1, True), (1, True), (2, True),
-    ]  # fmt: skip
+        (0, False),
+        (1, True),
+        (1, True),
+        (2, True),
+    ]
     assert pauses == [follow.PAUSE_S]
 
 
@@ -305,8 +353,11 @@ def test_runs_are_deleted_request_by_request_after_a_question(
     assert found.stdout == "Deleted 3 runs; removed the detail of 2 events; 1 run in progress left alone.\n"
     asked = sent(fake, "DeleteRuns")
     assert [(one["dryRun"], one.get("before")) for one in asked] == [
-        (True, None), (True, 5), (False, None), (False, 5)
-    ]  # fmt: skip
+        (True, None),
+        (True, 5),
+        (False, None),
+        (False, 5),
+    ]
     assert {(one["name"], one["by"]) for one in asked} == {("n/*", "ann")}
     fake.will("DeleteRuns", deletion(9))
     assert run("run", "delete", "9", stdin="n\n").exit_code == 1

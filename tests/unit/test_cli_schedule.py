@@ -15,14 +15,25 @@ from bedrockjobs.commands import Command
 
 REPEAT = "CRON TZ=Europe/Berlin 0 9 * * *"
 SCHEDULE = {
-    "jobID": 7, "name": "backup", "state": "QUEUED", "repeat": REPEAT, "words": "at 09:00",
-    "nextRun": "2026-11-22 08:00:00", "lastRun": "2026-11-21 08:00:00", "lastStatus": "success", "runID": 3,
-    "paused": "", "source": "",
-}  # fmt: skip
+    "jobID": 7,
+    "name": "backup",
+    "state": "QUEUED",
+    "repeat": REPEAT,
+    "words": "at 09:00",
+    "nextRun": "2026-11-22 08:00:00",
+    "lastRun": "2026-11-21 08:00:00",
+    "lastStatus": "success",
+    "runID": 3,
+    "paused": "",
+    "source": "",
+}
 VALID = {
-    "valid": True, "errors": [], "warnings": ["mind the gap"], "words": "at 09:00",
+    "valid": True,
+    "errors": [],
+    "warnings": ["mind the gap"],
+    "words": "at 09:00",
     "next": ["2026-11-22 08:00:00", "2026-11-23 08:00:00"],
-}  # fmt: skip
+}
 INVALID = {"valid": False, "errors": ["minute '61': expected 0-59"], "warnings": [], "words": "", "next": []}
 
 
@@ -77,36 +88,57 @@ def test_add_checks_the_expression_and_the_name(fake: FakeServer) -> None:
     reasons = [{"reason": "nextRun", "detail": "x"}, {"reason": "no worker", "detail": "no worker is there"}]
     fake.will("ExplainJob", {"waitsFor": reasons})
     result = run(
-        "schedule", "add", "back[up", "0 9 * * *", "--zone", "Europe/Berlin", "--data", "{}", "--priority",
-        "750", "--argv", "restic backup /srv", "--catchup", "all", "--jitter", "5m",
-    )  # fmt: skip
+        "schedule",
+        "add",
+        "back[up",
+        "0 9 * * *",
+        "--zone",
+        "Europe/Berlin",
+        "--data",
+        "{}",
+        "--priority",
+        "750",
+        "--argv",
+        "restic backup /srv",
+        "--catchup",
+        "all",
+        "--jitter",
+        "5m",
+    )
     assert result.exit_code == 0, result.stderr
     assert fake.wired == [
         ("ValidateSchedule", {"repeat": REPEAT}),
         ("ListJobs", {"name": "back[[]up", "limit": 1}),
         (
             "CreateJob",
-            {"name": "back[up", "repeat": REPEAT, "data": {}, "jobPriority": 750, "unique": True,
-             "overwrite": False, "argv": ["restic", "backup", "/srv"], "catchup": "all", "jitter": 300},
+            {
+                "name": "back[up",
+                "repeat": REPEAT,
+                "data": {},
+                "jobPriority": 750,
+                "unique": True,
+                "overwrite": False,
+                "argv": ["restic", "backup", "/srv"],
+                "catchup": "all",
+                "jitter": 300,
+            },
         ),
         ("ExplainJob", {"jobID": 7}),
-    ]  # fmt: skip
+    ]
     assert result.stdout.splitlines() == [
         "Added schedule back[up (job 7): at 09:00",
         "Next tick: 2026-11-22 08:00 UTC",
     ]
     assert result.stderr.splitlines() == [
-        "Warning: mind the gap", "Note: No live worker takes it: no worker is there.",
-    ]  # fmt: skip
+        "Warning: mind the gap",
+        "Note: No live worker takes it: no worker is there.",
+    ]
 
 
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        (
-            {"jobID": 7, "repeat": REPEAT},
-            "there is a schedule 'backup' already: job 7; `bedrockjobs",
-        ),
+        ({"jobID": 7, "repeat": REPEAT}, "there is a schedule 'backup' already: job 7; `bedrockjobs"),
         ({"jobID": 7, "repeat": "DAILY"}, "there is a job 'backup' already: job 7\n"),
     ],
 )
@@ -202,13 +234,17 @@ def test_list_is_for_people_and_for_programs(fake: FakeServer) -> None:
     page = {"schedules": [SCHEDULE, {**SCHEDULE, "jobID": 8, "name": "x", "paused": "x*"}]}
     fake.will("ListSchedules", page, page, page)
     assert [line.split("  ")[0].split() for line in run("schedule", "list", "*").stdout.splitlines()] == [
-        ["jobID"], ["7"], ["8"],
-    ]  # fmt: skip
+        ["jobID"],
+        ["7"],
+        ["8"],
+    ]
     assert json.loads(run("schedule", "list", "-o", "json").stdout) == page["schedules"]
     assert run("schedule", "list", "--source", "s", "-o", "name").stdout == "backup\nx\n"
     assert sent(fake, "ListSchedules") == [
-        {"name": "*", "limit": 100}, {"limit": 100}, {"source": "s", "limit": 100},
-    ]  # fmt: skip
+        {"name": "*", "limit": 100},
+        {"limit": 100},
+        {"source": "s", "limit": 100},
+    ]
 
 
 def test_an_empty_list_is_said_on_stderr(fake: FakeServer) -> None:
@@ -240,14 +276,31 @@ def test_next_of_what_is_neither(fake: FakeServer) -> None:
 
 
 RUN = {
-    "runID": 3, "jobID": 7, "name": "backup", "attempt": 1, "cause": "schedule", "status": "success",
-    "scheduledFor": "2026-11-21 08:00:00", "started": "2026-11-21 08:00:01", "ended": "2026-11-21 08:01:31",
-    "worker": "w1", "exitCode": 0, "error": "", "output": ["done"],
-}  # fmt: skip
+    "runID": 3,
+    "jobID": 7,
+    "name": "backup",
+    "attempt": 1,
+    "cause": "schedule",
+    "status": "success",
+    "scheduledFor": "2026-11-21 08:00:00",
+    "started": "2026-11-21 08:00:01",
+    "ended": "2026-11-21 08:01:31",
+    "worker": "w1",
+    "exitCode": 0,
+    "error": "",
+    "output": ["done"],
+}
 TICK = {
-    "tick": "2026-11-21 08:00:00", "until": "2026-11-21 08:00:00", "count": 1, "outcome": "fired",
-    "reason": "", "late": 1, "runID": 3, "status": "fail", "failed": 1,
-}  # fmt: skip
+    "tick": "2026-11-21 08:00:00",
+    "until": "2026-11-21 08:00:00",
+    "count": 1,
+    "outcome": "fired",
+    "reason": "",
+    "late": 1,
+    "runID": 3,
+    "status": "fail",
+    "failed": 1,
+}
 
 
 def test_show_is_the_whole_of_a_schedule(fake: FakeServer) -> None:
@@ -270,8 +323,18 @@ def test_show_is_the_whole_of_a_schedule(fake: FakeServer) -> None:
     assert "succeeded      never" in lines
     assert lines[lines.index("Last ticks") + 2].split()[8:] == ["1", "ran", "fail", "1", "1", "3"]
     assert lines[lines.index("Last runs") + 2].split() == [
-        "3", "success", "schedule", "1", "2026-11-21", "08:00:01", "(2d", "ago)", "1m30s", "w1", "0",
-    ]  # fmt: skip
+        "3",
+        "success",
+        "schedule",
+        "1",
+        "2026-11-21",
+        "08:00:01",
+        "(2d",
+        "ago)",
+        "1m30s",
+        "w1",
+        "0",
+    ]
     assert lines[-3:] == ["Next ticks", "2026-11-22 08:00 UTC", "2026-11-23 08:00 UTC"]
     page = json.loads(run("schedule", "show", "backup", "-o", "json").stdout)
     assert page["schedule"] == SCHEDULE

@@ -47,16 +47,32 @@ def test_every_setting_is_an_option_with_its_variable_and_its_words(
 
     default = getattr(Settings(), field)
     texts = {
-        "host": "localhost", "database": "x.db", "durability": "relaxed", "compatibility": "current",
-        "unix": "x.sock", "root_path": "/queue", "log_format": "json", "public_hosts": "q.example.com",
-        "database_schema": "jobs", "database_direct": "postgresql://h/d", "server_name": "a",
-            "database_read": "postgresql://h/d", "isolation": "serial",
+        "host": "localhost",
+        "database": "x.db",
+        "durability": "relaxed",
+        "compatibility": "current",
+        "unix": "x.sock",
+        "root_path": "/queue",
+        "log_format": "json",
+        "public_hosts": "q.example.com",
+        "database_schema": "jobs",
+        "database_direct": "postgresql://h/d",
+        "server_name": "a",
+        "database_read": "postgresql://h/d",
+        "isolation": "serial",
         "unix_role": "read,work",
-        "tls_cert": "cert.pem", "tls_key": "key.pem", "tls_client_ca": "ca.pem",
-        "public_url": "https://q.example.com", "smtp": "smtp://localhost:25", "mail_from": "a@example.com",
-        "trusted_proxies": "10.0.0.2", "proxy_user_header": "X-User", "proxy_role": "operate",
-        "heartbeat_url": "https://watch.example.com/4f6e", "notify_commands": "/etc/bedrockjobs/notify",
-    }  # fmt: skip
+        "tls_cert": "cert.pem",
+        "tls_key": "key.pem",
+        "tls_client_ca": "ca.pem",
+        "public_url": "https://q.example.com",
+        "smtp": "smtp://localhost:25",
+        "mail_from": "a@example.com",
+        "trusted_proxies": "10.0.0.2",
+        "proxy_user_header": "X-User",
+        "proxy_role": "operate",
+        "heartbeat_url": "https://watch.example.com/4f6e",
+        "notify_commands": "/etc/bedrockjobs/notify",
+    }
     if isinstance(default, bool):
         other = not default
         arguments = [option_name(field) if other else option_name(field).replace("--", "--no-", 1)]

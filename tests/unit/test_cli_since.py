@@ -87,8 +87,9 @@ def test_tables_are_local_and_json_is_utc(fake: FakeServer, berlin: None) -> Non
 def test_rows_of_a_query_are_as_they_are_stored(fake: FakeServer, berlin: None) -> None:
     fake.will("Query", '{"headers":["created"],"rows":[["2026-11-23 11:00:00"]]}')
     assert run("query", "select created from jobs").stdout.split("\n")[:2] == [
-        "created (UTC)", "2026-11-23 11:00:00",
-    ]  # fmt: skip
+        "created (UTC)",
+        "2026-11-23 11:00:00",
+    ]
 
 
 def test_a_server_that_does_not_tell_the_time_is_no_error(fake: FakeServer) -> None:

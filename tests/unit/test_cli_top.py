@@ -23,22 +23,35 @@ from bedrockjobs.commands import Command
 
 STATUS = {"version": "1.0", "started": "2026-11-21 08:00:00", "now": "2026-11-21 09:30:00"}
 OVERVIEW = {
-    "ready": 1200, "later": 300, "running": 2, "paused": 0, "blocked": 4, "mocked": 0, "untaken": 1,
-    "failed": 3, "children": 0, "more": ["ready"],
-    "problems": [
-        {"kind": "failed", "name": "", "count": 3, "since": "", "detail": "3 jobs have failed"},
-    ],
+    "ready": 1200,
+    "later": 300,
+    "running": 2,
+    "paused": 0,
+    "blocked": 4,
+    "mocked": 0,
+    "untaken": 1,
+    "failed": 3,
+    "children": 0,
+    "more": ["ready"],
+    "problems": [{"kind": "failed", "name": "", "count": 3, "since": "", "detail": "3 jobs have failed"}],
     "next": [
         {"jobID": 1, "name": "backup", "nextRun": "2026-11-21 09:31:30", "paused": ""},
         {"jobID": 2, "name": "report", "nextRun": "2026-11-21 10:00:00", "paused": "rep*"},
     ],
-}  # fmt: skip
+}
 RUNS = [
-    {"runID": 3, "name": "import", "started": "2026-11-21 09:29:01.0", "worker": "w1", "host": "h1",
-     "stop": "", "progress": {"percent": 40, "message": "copying"}},
-]  # fmt: skip
+    {
+        "runID": 3,
+        "name": "import",
+        "started": "2026-11-21 09:29:01.0",
+        "worker": "w1",
+        "host": "h1",
+        "stop": "",
+        "progress": {"percent": 40, "message": "copying"},
+    }
+]
 FAILURES = [
-    {"runID": 2, "name": "report", "status": "fail", "ended": "2026-11-21 09:20:00.5", "error": "no mail\nx"},
+    {"runID": 2, "name": "report", "status": "fail", "ended": "2026-11-21 09:20:00.5", "error": "no mail\nx"}
 ]
 NO_JOBS = {"ready": 0, "paused": 0, "failed": 0, "running": 0, "age": 0, "oldestReady": "", "pausedBy": ""}
 QUEUES = [
@@ -66,9 +79,21 @@ def test_once_prints_one_frame(fake: FakeServer) -> None:
     words = [line.split() for line in result.stdout.splitlines()]
     assert words[0][:6] == ["bedrockjobs", "1.0", "127.0.0.1:8888", "up", "1h30m", "2026-11-21"]
     assert words[1] == [
-        "ready", "1,200+", "later", "300", "running", "2", "paused", "0", "blocked", "4", "untaken", "1",
-        "failed", "3",
-    ]  # fmt: skip
+        "ready",
+        "1,200+",
+        "later",
+        "300",
+        "running",
+        "2",
+        "paused",
+        "0",
+        "blocked",
+        "4",
+        "untaken",
+        "1",
+        "failed",
+        "3",
+    ]
     assert words[2] == ["3", "jobs", "have", "failed"]
     assert ["3", "import", "59s", "████░░░░░░", "40", "%", "copying", "w1@h1"] in words
     assert ["backup", "in", "1m30s", "2026-11-21", "09:31:30", "UTC"] in words

@@ -49,10 +49,14 @@ def test_a_word_like_no_other_gets_no_guess(fake: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("word", "status"),
     [
-        ("failed", "failed"), ("failure", "failed"), ("fail", "fail"), ("lost", "frozen"),
-        ("frozen", "frozen"), ("timed out", "timeout"),
+        ("failed", "failed"),
+        ("failure", "failed"),
+        ("fail", "fail"),
+        ("lost", "frozen"),
+        ("frozen", "frozen"),
+        ("timed out", "timeout"),
     ],
-)  # fmt: skip
+)
 def test_other_words_for_a_status_are_taken(word: str, status: str, fake: FakeServer) -> None:
     fake.will("ListRuns", {"runs": []})
     assert run("run", "list", "--status", word).exit_code == 0

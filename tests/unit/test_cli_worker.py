@@ -26,17 +26,39 @@ def live(*run_ids: int, status: str = "draining", name: str = "w1") -> dict[str,
     """Return the answer of ListWorkers with one worker."""
     return {
         "workers": [
-            {"name": name, "host": "h", "pid": 9, "version": "1", "names": ["a*", "b"], "slots": 4,
-             "joined": "", "heartbeat": "2026-11-21 08:00:00", "status": status, "runIDs": list(run_ids)}
+            {
+                "name": name,
+                "host": "h",
+                "pid": 9,
+                "version": "1",
+                "names": ["a*", "b"],
+                "slots": 4,
+                "joined": "",
+                "heartbeat": "2026-11-21 08:00:00",
+                "status": status,
+                "runIDs": list(run_ids),
+            }
         ]
-    }  # fmt: skip
+    }
 
 
 def test_list(fake: FakeServer) -> None:
     fake.will("ListWorkers", live(1, 2, status="active"), live(1, 2), live(), {"workers": []})
     assert run("worker", "list").stdout.splitlines()[1].split() == [
-        "w1", "active", "2", "4", "h", "9", "a*", "b", "2026-11-21", "08:00:00", "(2d", "ago)", "1",
-    ]  # fmt: skip
+        "w1",
+        "active",
+        "2",
+        "4",
+        "h",
+        "9",
+        "a*",
+        "b",
+        "2026-11-21",
+        "08:00:00",
+        "(2d",
+        "ago)",
+        "1",
+    ]
     assert json.loads(run("worker", "list", "-o", "json").stdout) == live(1, 2)["workers"]
     assert run("worker", "list", "-o", "name").stdout == "w1\n"
     assert run("worker", "list").stderr == "No workers: `bedrock-worker --name NAME -- COMMAND` starts one.\n"

@@ -18,21 +18,9 @@ from typing import Any
 import pytest
 
 import bedrockjobs
-from bedrockjobs.base.errors import (
-    BadArguments,
-    MockMismatch,
-    NotFound,
-    Unavailable,
-    UnexpectedAnswer,
-)
+from bedrockjobs.base.errors import BadArguments, MockMismatch, NotFound, Unavailable, UnexpectedAnswer
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.client import (
-    AsyncClient,
-    Client,
-    ConnectionLost,
-    ServerUnreachable,
-    UnreadableAnswer,
-)
+from bedrockjobs.client import AsyncClient, Client, ConnectionLost, ServerUnreachable, UnreadableAnswer
 from bedrockjobs.commands import (
     CreateJob,
     Empty,
@@ -305,10 +293,7 @@ def echo() -> Iterator[str]:
 
 def ask_blocking(client: Client, first: int) -> int:
     """Create jobs and return how many answers were another's."""
-    return sum(
-        client.call(CreateJob(name=str(at))).job_id != at
-        for at in range(first, first + CALLS)
-    )  # fmt: skip
+    return sum(client.call(CreateJob(name=str(at))).job_id != at for at in range(first, first + CALLS))
 
 
 def ask_async(client: AsyncClient, first: int) -> int:

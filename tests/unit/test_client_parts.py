@@ -15,19 +15,11 @@ from bedrockjobs.base.errors import (
     UnexpectedAnswer,
     error_for,
 )
-from bedrockjobs.client import (
-    Address,
-    UnixAddress,
-    addresses_of,
-    backoff_s,
-)
+from bedrockjobs.client import Address, UnixAddress, addresses_of, backoff_s
 from bedrockjobs.client.exchange import AnswerReader, MalformedAnswer, answer_s, request_bytes
 from bedrockjobs.client.pool import IDLE_MAX, Pool
 from bedrockjobs.client.tries import BACKOFF_MAX_S
-from bedrockjobs.commands import (
-    CreateJob,
-    GetJobs,
-)
+from bedrockjobs.commands import CreateJob, GetJobs
 
 ANSWER = b"404 No job found\r\nContent-Length: 3\r\nerror: a: b\r\nConnection: close\r\n\r\n{ }"
 
@@ -107,10 +99,25 @@ def test_addresses(text, found):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "ftp://h", "h:0", "h:65536", "h:1/path", "h:x", "a@b", "a,,b", " ", [],
-        "unix:", "unix:/", "unix:j.sock", "unix:/folder/", "unix:/a\0b", f"unix:/{'x' * 107}", "/run/j.sock",
+        "",
+        "ftp://h",
+        "h:0",
+        "h:65536",
+        "h:1/path",
+        "h:x",
+        "a@b",
+        "a,,b",
+        " ",
+        [],
+        "unix:",
+        "unix:/",
+        "unix:j.sock",
+        "unix:/folder/",
+        "unix:/a\0b",
+        f"unix:/{'x' * 107}",
+        "/run/j.sock",
     ],
-)  # fmt: skip
+)
 def test_bad_addresses(text):
     with pytest.raises(ValueError, match=r"^server: expected "):
         addresses_of(text)

@@ -34,8 +34,11 @@ def test_each_day_has_its_ticks_by_what_became_of_them() -> None:
             row("2026-11-18 02:30:00", outcome="caught up"),
             row("2026-09-01 02:30:00"),
         ],
-        [], DAILY, UTC, NOW,
-    )  # fmt: skip
+        [],
+        DAILY,
+        UTC,
+        NOW,
+    )
     assert len(found) == DAYS_SHOWN
     assert (found[-1].day, found[0].day) == (NOW.date(), NOW.date() - timedelta(days=DAYS_SHOWN - 1))
     assert told(found) == {"11-18": (1, 0, 0, 0), "11-19": (0, 0, 0, 1), "11-20": (0, 0, 1, 0)}

@@ -72,9 +72,13 @@ schedules:
 JSON = json.dumps(tomllib.loads(TOML))
 
 DAILY = {
-    "name": "report/daily", "repeat": "CRON TZ=Europe/Berlin 0 9 * * 1-5", "cmd": "make report",
-    "runTimeout": "10m", "retries": 2, "data": {"to": "ops", "sizes": [1, 2.5], "on": True},
-}  # fmt: skip
+    "name": "report/daily",
+    "repeat": "CRON TZ=Europe/Berlin 0 9 * * 1-5",
+    "cmd": "make report",
+    "runTimeout": "10m",
+    "retries": 2,
+    "data": {"to": "ops", "sizes": [1, 2.5], "on": True},
+}
 
 
 def one(**given: Any) -> dict[str, Any]:
@@ -179,14 +183,20 @@ def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any]
         ('{"schedules": [], "jobs": []}', "json", "unknown key 'jobs', expected one of source, prune"),
         ('{"schedules": [], "source": 5}', "json", "source: expected a text"),
         ('{"schedules": [], "prune": 0}', "json", "prune: expected true or false"),
-        ('[{"name": "a", "schedule": "5m"}, {"name": "a", "schedule": "6m"}]', "json",
-            "line 1: schedule a: two have this name, the first one at line 1"),
+        (
+            '[{"name": "a", "schedule": "5m"}, {"name": "a", "schedule": "6m"}]',
+            "json",
+            "line 1: schedule a: two have this name, the first one at line 1",
+        ),
         ('[{"name": "a", "data": {"x": NaN}}]', "json", "line 1: expected a number, not NaN"),
         ("\n\n" + "[" * 100_000, "json", "line 3: nested deeper than 64 levels"),
         ("a = 1\nb = " + "[" * 50_000, "toml", "line 2: nested deeper than 64 levels"),
         ("a = 1\nb = " + "{a=" * 50_000, "toml", "line 2: nested deeper than 64 levels"),
-        ("[a]\n\na" + ".a" * 50_000 + " = 1", "toml",
-            f"line 3: expected a key of at most {TOML_KEY_PARTS_MAX} parts"),
+        (
+            "[a]\n\na" + ".a" * 50_000 + " = 1",
+            "toml",
+            f"line 3: expected a key of at most {TOML_KEY_PARTS_MAX} parts",
+        ),
         ('[a."b".' + " 'c' . d." * 32 + "e]", "toml", "line 1: expected a key of at most 64 parts"),
         ("a: 1\nb: " + "[" * 50_000, "yaml", "line 2: nested deeper than 64 levels"),
         ("a:\n" + "- " * 50_000, "yaml", "line 2: nested deeper than 64 levels"),
@@ -214,7 +224,7 @@ def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any]
         ("!!python/object/apply:os.getcwd []", "yaml", "could not determine a constructor"),
     ],
     ids=lambda value: value[:30],
-)  # fmt: skip
+)
 def test_files_that_cannot_be_read(text: str, form: Format, why: str) -> None:
     """Say where, and nothing but data is ever read from them."""
     message = refused(text, form)

@@ -41,9 +41,7 @@ async def test_a_schedule_that_has_not_run_is_well(site: Site) -> None:
 async def test_the_last_run_that_ended_decides(site: Site) -> None:
     job = site.schedule()
     site.run(1, job, "fail", exitCode=3)
-    assert await site.metrics.health("nightly") == (
-        False, f"run 1 ended {OLD}.000: fail, exit status 3",
-    )  # fmt: skip
+    assert await site.metrics.health("nightly") == (False, f"run 1 ended {OLD}.000: fail, exit status 3")
     site.run(2, job)
     site.run(3, job, "running")
     assert await site.metrics.health("nightly") == (True, f"run 2 ended {OLD}.000: success")

@@ -16,8 +16,14 @@ STRUCT = '{"Name": "a", "Cmd": "x", "Schedule": "@daily"}'
 
 def test_castle_structs() -> None:
     """One, a list, or one a line; names of keys in any case."""
-    job = {"Name": "a", "Cmd": "/bin/date", "Args": ["-u"], "HasError": False,
-           "NextRuntime": "2016-01-01T00:00:00Z", "Schedule": "0 */3 * * * *"}  # fmt: skip
+    job = {
+        "Name": "a",
+        "Cmd": "/bin/date",
+        "Args": ["-u"],
+        "HasError": False,
+        "NextRuntime": "2016-01-01T00:00:00Z",
+        "Schedule": "0 */3 * * * *",
+    }
     second = {"name": "b", "cmd": "x", "args": None, "schedule": "@daily"}
     for text in (json.dumps([job, second]), f"{json.dumps(job)}\n{json.dumps(second)}\n"):
         first, other = castle.read(text, zone="Europe/Berlin")
@@ -27,8 +33,10 @@ def test_castle_structs() -> None:
         )
         assert "6 fields" in first.warnings[0]
         assert (other.repeat, other.options, other.warnings) == (
-            "CRON TZ=Europe/Berlin @daily", {"argv": ["x"]}, ()
-        )  # fmt: skip
+            "CRON TZ=Europe/Berlin @daily",
+            {"argv": ["x"]},
+            (),
+        )
     assert [found.name for found in castle.read(json.dumps(job))] == ["a"]
 
 
@@ -87,14 +95,8 @@ def test_a_struct_says_its_line() -> None:
     [
         ("castle-cron add a '@daily' x\n\ncastle-cron add a '@hourly' y\n", "line 1 and line 3"),
         ("castle-cron upd a '@daily' x\ncastle-cron add a '@hourly' y\n", "line 1 and line 2"),
-        (
-            f"{STRUCT}\n{STRUCT}\n",
-            "job 1, line 1 and job 2, line 2",
-        ),
-        (
-            f"[{STRUCT},\n {STRUCT.replace('Name', 'name')}]",
-            "job 1, line 1 and job 2, line 2",
-        ),
+        (f"{STRUCT}\n{STRUCT}\n", "job 1, line 1 and job 2, line 2"),
+        (f"[{STRUCT},\n {STRUCT.replace('Name', 'name')}]", "job 1, line 1 and job 2, line 2"),
     ],
 )
 def test_a_name_twice_is_refused_with_both_lines(text: str, places: str) -> None:

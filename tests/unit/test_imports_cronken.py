@@ -34,8 +34,15 @@ def fires(trigger: CronTrigger, count: int) -> list[datetime]:
     return found
 
 
-CRONSTRINGS = ["0 0 * * 0", "0 9 * * 1-5", "30 6 1-7 * 6", "*/10 * * * *", "0 0 * * sun", "0 12 1 */3 *",
-               "0 0 8-14 * 1,3"]  # fmt: skip
+CRONSTRINGS = [
+    "0 0 * * 0",
+    "0 9 * * 1-5",
+    "30 6 1-7 * 6",
+    "*/10 * * * *",
+    "0 0 * * sun",
+    "0 12 1 */3 *",
+    "0 0 8-14 * 1,3",
+]
 
 
 @pytest.mark.parametrize("said", CRONSTRINGS)
@@ -121,10 +128,16 @@ def test_what_no_expression_says_stays_as_it_is(arguments: dict[str, Any], repea
 def test_definitions_as_redis_keeps_them() -> None:
     """As JSON text in JSON; a paused one, in the servers' zone."""
     text = json.dumps(
-        {"a": json.dumps({"cron_args": {"cronstring": "0 9 * * *"},
-                          "job_args": {"cmd": "x", "lock": True, "ttl": 10},
-                          "job_state": {"paused": True, "validation_errors": "none"}})}
-    )  # fmt: skip
+        {
+            "a": json.dumps(
+                {
+                    "cron_args": {"cronstring": "0 9 * * *"},
+                    "job_args": {"cmd": "x", "lock": True, "ttl": 10},
+                    "job_state": {"paused": True, "validation_errors": "none"},
+                }
+            )
+        }
+    )
     (found,) = cronken.read(text, zone="Asia/Tokyo")
     assert (found.paused, found.repeat) == (True, "CRON TZ=Asia/Tokyo 0 9 * * *")
     assert "added paused" in found.warnings[0]

@@ -29,9 +29,18 @@ def only(text: str, **given: object) -> ImportedSchedule:
 
 @pytest.mark.parametrize(
     "said",
-    ["0 9 * * 1-5", "*/5 * * * *", "0 0 1 * 1", "0 0 */2 * *", "30 4 1,15 * 5", "0 0 * * 5-7", "@weekly",
-     "0 0 1-7,*/10 * 1", "15 10 * jan,jul sun"],
-)  # fmt: skip
+    [
+        "0 9 * * 1-5",
+        "*/5 * * * *",
+        "0 0 1 * 1",
+        "0 0 */2 * *",
+        "30 4 1,15 * 5",
+        "0 0 * * 5-7",
+        "@weekly",
+        "0 0 1-7,*/10 * 1",
+        "15 10 * jan,jul sun",
+    ],
+)
 def test_times_are_those_of_cron(said: str) -> None:
     """There and here, as croniter counts them with cron's rule for day fields."""
     found = only(f"{said} command")

@@ -71,9 +71,16 @@ def test_verbs_in_go(verb: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "verb"),
-    [("SQLBackup", "sqlBackup"), ("ExampleJob", "exampleJob"), ("HTML", "html"), ("RunSQLJob", "runSqlJob"),
-     ("GL11Version", "gl11Version"), ("already", "already"), ("A_b", "a_B")],
-)  # fmt: skip
+    [
+        ("SQLBackup", "sqlBackup"),
+        ("ExampleJob", "exampleJob"),
+        ("HTML", "html"),
+        ("RunSQLJob", "runSqlJob"),
+        ("GL11Version", "gl11Version"),
+        ("already", "already"),
+        ("A_b", "a_B"),
+    ],
+)
 def test_names_are_those_of_the_schema(name: str, verb: str) -> None:
     """Not only the first letter is small."""
     assert only(f"package m\n//ftl:cron 5s\nfunc {name}(ctx context.Context) error {{").name == f"m.{verb}"

@@ -167,9 +167,10 @@ def test_an_id_twice_is_refused_with_both_lines() -> None:
     """Jobs and triggers share the names."""
     found = luci.read("job { id: 'a' noop {} }\njob { id: 'b' noop {} }\ntrigger { id: 'a' noop {} }")
     assert [entry.refused for entry in found] == [
-        "line 1 and line 3 have one name: expected a name once", "",
         "line 1 and line 3 have one name: expected a name once",
-    ]  # fmt: skip
+        "",
+        "line 1 and line 3 have one name: expected a name once",
+    ]
 
 
 def test_a_trigger_names_jobs_that_are_enabled() -> None:

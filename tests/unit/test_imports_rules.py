@@ -188,16 +188,23 @@ def crontab_meaning(expression: str, read: Callable[[str, int, int, list[str]], 
 # --- gorhill/cronexpr and its forks: cronexpr_parse.go ------------------------------------------------------
 
 VALUES = {
-    "second": "0?[0-9]|[1-5][0-9]", "minute": "0?[0-9]|[1-5][0-9]", "hour": "0?[0-9]|1[0-9]|2[0-3]",
+    "second": "0?[0-9]|[1-5][0-9]",
+    "minute": "0?[0-9]|[1-5][0-9]",
+    "hour": "0?[0-9]|1[0-9]|2[0-3]",
     "dom": "0?[1-9]|[12][0-9]|3[01]",
     "month": "0?[1-9]|1[012]|" + "|".join(MONTHS) + "|january|march|december",
     "dow": "0?[0-7]|" + "|".join(WEEKDAYS) + "|sunday|monday|friday",
     "year": "19[789][0-9]|20[0-9]{2}",
-}  # fmt: skip
+}
 LIMITS = {
-    "second": (0, 59), "minute": (0, 59), "hour": (0, 23), "dom": (1, 31), "month": (1, 12), "dow": (0, 6),
+    "second": (0, 59),
+    "minute": (0, 59),
+    "hour": (0, 23),
+    "dom": (1, 31),
+    "month": (1, 12),
+    "dow": (0, 6),
     "year": (1970, 2099),
-}  # fmt: skip
+}
 
 
 def go_number(name: str, text: str, fork: str) -> int:
@@ -316,9 +323,12 @@ def go_meaning(seven: list[str], fork: str, first: int = 1970) -> Meaning:
 def gorhill_meaning(expression: str, fork: str = "gorhill") -> Meaning:
     """Parse: five to seven fields, the first from behind the year; more are ignored."""
     for macro, meant in {
-        "@yearly": "0 0 0 1 1 * *", "@monthly": "0 0 0 1 * * *", "@weekly": "0 0 0 * * 0 *",
-        "@daily": "0 0 0 * * * *", "@hourly": "0 0 * * * * *",
-    }.items():  # fmt: skip
+        "@yearly": "0 0 0 1 1 * *",
+        "@monthly": "0 0 0 1 * * *",
+        "@weekly": "0 0 0 * * 0 *",
+        "@daily": "0 0 0 * * * *",
+        "@hourly": "0 0 * * * * *",
+    }.items():
         expression = expression.replace(macro, meant)
     words = expression.split()
     if len(words) < 5 or (fork == "supercronic" and len(words) > 7):
@@ -384,8 +394,13 @@ def robfig_meaning(expression: str) -> Meaning:
     words = expression.split()
     if len(words) != 5:
         raise Refused(expression)
-    bounds = [(0, 59, {}), (0, 23, {}), (1, 31, {}), (1, 12, dict(zip(MONTHS, range(1, 13), strict=True))),
-              (0, 6, dict(zip(WEEKDAYS, range(7), strict=True)))]  # fmt: skip
+    bounds = [
+        (0, 59, {}),
+        (0, 23, {}),
+        (1, 31, {}),
+        (1, 12, dict(zip(MONTHS, range(1, 13), strict=True))),
+        (0, 6, dict(zip(WEEKDAYS, range(7), strict=True))),
+    ]
     sets: list[set[int]] = []
     stars: list[bool] = []
     for word, (low, high, names) in zip(words, bounds, strict=True):
@@ -397,9 +412,11 @@ def robfig_meaning(expression: str) -> Meaning:
             if len(parts) > 2 or len(ends) > 2:
                 raise Refused(expression)
             try:
-                numbers = [low, high] if ends[0] in ("*", "?") else [
-                    names[end.lower()] if end.lower() in names else int(end) for end in ends
-                ]  # fmt: skip
+                numbers = (
+                    [low, high]
+                    if ends[0] in ("*", "?")
+                    else [names[end.lower()] if end.lower() in names else int(end) for end in ends]
+                )
                 step = int(parts[1]) if len(parts) == 2 else 1
             except ValueError:
                 raise Refused(expression) from None
@@ -424,9 +441,33 @@ def robfig_meaning(expression: str) -> Meaning:
 
 
 ODD = [
-    "?", "L", "LW", "15W", "31W", "5L", "7L", "5#2", "7#1", "*/0", "*-3", "1-", "3#", "03-5", "6-7", "0-7",
-    "7/2", "1-7", "5-0", "*5", "monday", "0-0", "7-7", "*/100", "1-5/2/3", "@",
-]  # fmt: skip
+    "?",
+    "L",
+    "LW",
+    "15W",
+    "31W",
+    "5L",
+    "7L",
+    "5#2",
+    "7#1",
+    "*/0",
+    "*-3",
+    "1-",
+    "3#",
+    "03-5",
+    "6-7",
+    "0-7",
+    "7/2",
+    "1-7",
+    "5-0",
+    "*5",
+    "monday",
+    "0-0",
+    "7-7",
+    "*/100",
+    "1-5/2/3",
+    "@",
+]
 """Terms that one system or another reads in its own way."""
 
 

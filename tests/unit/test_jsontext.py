@@ -114,13 +114,41 @@ def test_quoted_text_reads_back(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "{", '{"a":1', "{'a':1}", '{"a":1,}', "[1,]", "nul", "NaN", "-Infinity", '{"a":NaN}',
-        '"\x01"', "[1] 2", '"\\ud800"', '"\ud800"', "\ud800", "1e400", "-1e400", "[1e999999999]", "9" * 400,
-        "01", "+1", ".5", "1.",
-        '{"a":1} x', "{}{}", "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "\x00", '{a:1}', "0x10",
+        "",
+        " ",
+        "{",
+        '{"a":1',
+        "{'a':1}",
+        '{"a":1,}',
+        "[1,]",
+        "nul",
+        "NaN",
+        "-Infinity",
+        '{"a":NaN}',
+        '"\x01"',
+        "[1] 2",
+        '"\\ud800"',
+        '"\ud800"',
+        "\ud800",
+        "1e400",
+        "-1e400",
+        "[1e999999999]",
+        "9" * 400,
+        "01",
+        "+1",
+        ".5",
+        "1.",
+        '{"a":1} x',
+        "{}{}",
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "\ufeff{}",
+        "\x00",
+        "{a:1}",
+        "0x10",
         "[" * (JSON_DEPTH_MAX + 1) + "]" * (JSON_DEPTH_MAX + 1),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_json(text: str) -> None:
     with pytest.raises(ValueError):
         jsontext.parse(text)
@@ -129,12 +157,20 @@ def test_what_is_no_json(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "1e308", "-0.0", "1e-999", "9" * 300, '"\\ud83d\\ude00"', '"\\u0000"', " [ ] ", '{"a":{}}', '"[[[[["',
+        "1e308",
+        "-0.0",
+        "1e-999",
+        "9" * 300,
+        '"\\ud83d\\ude00"',
+        '"\\u0000"',
+        " [ ] ",
+        '{"a":{}}',
+        '"[[[[["',
         "[" * JSON_DEPTH_MAX + "]" * JSON_DEPTH_MAX,
         json.dumps(["[{" * 100]),
         "[" + ",".join(["[]"] * 1000) + "]",
     ],
-)  # fmt: skip
+)
 def test_what_is_json(text: str) -> None:
     assert jsontext.parse(text) == json.loads(text)
 

@@ -40,14 +40,27 @@ NOW = "2026-11-21 10:00:00"
 def told(seq: int, **given: Any) -> NotifiedEvent:
     """Return an event of a run that failed."""
     event = {
-        "seq": seq, "at": "2026-11-21 09:59:58.332", "kind": "failed", "name": "a", "jobID": 1, "runID": 7,
-        "by": "", "detail": "no disk", **given,
-    }  # fmt: skip
+        "seq": seq,
+        "at": "2026-11-21 09:59:58.332",
+        "kind": "failed",
+        "name": "a",
+        "jobID": 1,
+        "runID": 7,
+        "by": "",
+        "detail": "no disk",
+        **given,
+    }
     lines = [f"line {number}" for number in range(30)]
     run = {
-        "runID": 7, "attempt": 4, "status": "fail", "exitCode": 1, "worker": "w", "output": lines,
-        "started": "2026-11-21 09:59:00", "ended": "2026-11-21 09:59:58",
-    }  # fmt: skip
+        "runID": 7,
+        "attempt": 4,
+        "status": "fail",
+        "exitCode": 1,
+        "worker": "w",
+        "output": lines,
+        "started": "2026-11-21 09:59:00",
+        "ended": "2026-11-21 09:59:58",
+    }
     return NotifiedEvent(event, run)
 
 

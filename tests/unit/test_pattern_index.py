@@ -288,9 +288,14 @@ def locked(jobs: int, locks: int, held: int = 0) -> SQLiteEngine:
     store.begin()
     for number in range(jobs):
         row = Job(
-            created=NOW, job_id=store.unit.new_job_id(), state="QUEUED", name=f"n{number}", next_run=NOW,
-            priority=500, lane=f"lock l{number % locks}",
-        )  # fmt: skip
+            created=NOW,
+            job_id=store.unit.new_job_id(),
+            state="QUEUED",
+            name=f"n{number}",
+            next_run=NOW,
+            priority=500,
+            lane=f"lock l{number % locks}",
+        )
         store.unit.insert(row)
         if number < held:
             store.unit.save(row._replace(state="RUNNING"))

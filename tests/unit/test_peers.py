@@ -262,13 +262,7 @@ def test_a_server_that_does_not_start_leaves_nothing(
 def test_processor_time_is_that_of_the_children_too(load_modules: Any) -> None:
     machine = load_modules("machine")
     burn = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
-    shell = [
-        "/bin/sh",
-        "-c",
-        '"$0" -c "$1"; exit',
-        sys.executable,
-        burn,
-    ]
+    shell = ["/bin/sh", "-c", '"$0" -c "$1"; exit', sys.executable, burn]
     with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

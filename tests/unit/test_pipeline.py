@@ -103,10 +103,24 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 fragments = st.sampled_from(
-    [*REQUESTS.values(), b"\r\n", b"\n", b"Ping", b"GetJob", b"name: x", b": ", b"Connection: close",
-     b"Content-Length: 3", b"Transfer-Encoding: chunked", b"3\r\nabc\r\n", b"0\r\n\r\n", b"\xff", b"\x00",
-     b"x" * 300]
-)  # fmt: skip
+    [
+        *REQUESTS.values(),
+        b"\r\n",
+        b"\n",
+        b"Ping",
+        b"GetJob",
+        b"name: x",
+        b": ",
+        b"Connection: close",
+        b"Content-Length: 3",
+        b"Transfer-Encoding: chunked",
+        b"3\r\nabc\r\n",
+        b"0\r\n\r\n",
+        b"\xff",
+        b"\x00",
+        b"x" * 300,
+    ]
+)
 whole_requests = st.lists(st.sampled_from(list(REQUESTS)), max_size=12)
 
 

@@ -53,8 +53,11 @@ async def test_jobs_count_by_the_beginning_of_their_names(site: Site) -> None:
     site.job("/odd")
     found = await site.samples()
     assert not_0(found["bedrockjobs_jobs"]) == {
-        ("ready", ""): 1, ("ready", "mail"): 3, ("later", "mail"): 1, ("ready", "mail-merge"): 1,
-    }  # fmt: skip
+        ("ready", ""): 1,
+        ("ready", "mail"): 3,
+        ("later", "mail"): 1,
+        ("ready", "mail-merge"): 1,
+    }
     assert {state for state, _ in found["bedrockjobs_jobs"]} == set(module.STANDINGS)
     assert found["bedrockjobs_oldest_ready_seconds"] == {("mail",): 7200, ("mail-merge",): 60, ("",): 60}
     assert found["bedrockjobs_queue_latency_seconds"] == {(): 7200}
@@ -81,9 +84,14 @@ async def test_lanes_add_up_and_each_job_counts_where_it_stands(site: Site) -> N
     site.add("pauses", pattern="held/*", since=OLD)
     found = await site.samples()
     assert not_0(found["bedrockjobs_jobs"]) == {
-        ("ready", "mail"): 2, ("mocked", "mail"): 1, ("later", "mail"): 1, ("blocked", "mail"): 1,
-        ("ready", "post"): 1, ("paused", "held"): 2, ("ready", "held"): 1,
-    }  # fmt: skip
+        ("ready", "mail"): 2,
+        ("mocked", "mail"): 1,
+        ("later", "mail"): 1,
+        ("blocked", "mail"): 1,
+        ("ready", "post"): 1,
+        ("paused", "held"): 2,
+        ("ready", "held"): 1,
+    }
     assert found["bedrockjobs_pauses"] == {(): 1}
 
 
@@ -200,8 +208,11 @@ async def test_each_server_of_the_database_is_told(site: Site) -> None:
     site.presence.seen("one")
     found = await site.samples()
     assert found["bedrockjobs_servers"] == {
-        ("serving",): 1, ("silent",): 0, ("starting",): 0, ("stopping",): 0
-    }  # fmt: skip
+        ("serving",): 1,
+        ("silent",): 0,
+        ("starting",): 0,
+        ("stopping",): 0,
+    }
     assert sorted(next(iter(found["bedrockjobs_server_info"]))) == ["1.0", "127.0.0.1:4000", "a"]
     assert found["bedrockjobs_server_workers"] == {("a",): 1}, "all workers of a file speak to its server"
     began = datetime(2026, 11, 21, 2, tzinfo=UTC).timestamp()

@@ -28,11 +28,19 @@ OWN = (
 @pytest.mark.parametrize(
     ("address", "trusted"),
     [
-        (PROXY, True), ("::ffff:10.0.0.2", True), ("fd00::7", True), ("fd00::7%eth0", True), ("unix", True),
-        ("10.0.0.3", False), ("::ffff:10.0.0.3", False), ("fd01::7", False), ("", False), ("nonsense", False),
+        (PROXY, True),
+        ("::ffff:10.0.0.2", True),
+        ("fd00::7", True),
+        ("fd00::7%eth0", True),
+        ("unix", True),
+        ("10.0.0.3", False),
+        ("::ffff:10.0.0.3", False),
+        ("fd01::7", False),
+        ("", False),
+        ("nonsense", False),
         ("127.0.0.1", False),
     ],
-)  # fmt: skip
+)
 def test_who_is_trusted(address: str, trusted: bool) -> None:
     assert PROXIES.trusts(address) is trusted
 

@@ -178,11 +178,7 @@ def test_a_broken_parser_keeps_nothing() -> None:
 
 def test_what_is_awaited() -> None:
     parser = raw.RawParser(SMALL)
-    for data, awaits in (
-        (b"\r\n", ""),
-        (b"Pi", "head"),
-        (b"ng\r\nContent-Length: 1\r\n\r\n", "body"),
-    ):
+    for data, awaits in ((b"\r\n", ""), (b"Pi", "head"), (b"ng\r\nContent-Length: 1\r\n\r\n", "body")):
         parser.feed(data)
         assert parser.next_request() is None
         assert parser.awaits == awaits
@@ -193,12 +189,34 @@ def test_what_is_awaited() -> None:
 
 
 parts = st.sampled_from(
-    [b"Ping", b"CreateJob", b"\r\n", b"\n", b"\r", b"name: x", b": ", b"Content-Length: 3",
-     b"Content-Length: 0",
-     b"Transfer-Encoding: chunked", b"3\r\nabc\r\n", b"0\r\n\r\n", b"abc", b"\\u00e9", b"\\ud800", b"\xff",
-     b"\xc3\xa9",
-     b"\x00", b" ", b"\t", b"\r\n\r\n", b"Query: SELECT 1;", b"a:b", b"POST / HTTP/1.1", b"x" * 300]
-)  # fmt: skip
+    [
+        b"Ping",
+        b"CreateJob",
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b"name: x",
+        b": ",
+        b"Content-Length: 3",
+        b"Content-Length: 0",
+        b"Transfer-Encoding: chunked",
+        b"3\r\nabc\r\n",
+        b"0\r\n\r\n",
+        b"abc",
+        b"\\u00e9",
+        b"\\ud800",
+        b"\xff",
+        b"\xc3\xa9",
+        b"\x00",
+        b" ",
+        b"\t",
+        b"\r\n\r\n",
+        b"Query: SELECT 1;",
+        b"a:b",
+        b"POST / HTTP/1.1",
+        b"x" * 300,
+    ]
+)
 
 
 @given(

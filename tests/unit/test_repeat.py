@@ -83,14 +83,31 @@ def test_a_job_that_never_started_repeats_from_its_end() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "every minute", "FINISHED", "FINISHED,", "BOGUS, +1 MINUTE", "FINISHED, +1 FORTNIGHT",
-     "FINISHED, 1 MINUTE",
-     "FINISHED, WEEKDAY 7", "FINISHED, +1.5 HOURS", "FINISHED, +1 WEEK", "FINISHED, UTC", "FINISHED, +01:00",
-     "FINISHED, +1000 HOURS", "FINISHED, +123456789 SECONDS", "FINISHED, ++1 HOUR", "FINISHED, +1 HOUR;",
-     "FINISHED, START OF WEEK", "FINISHED, LOCALTIME", "FINISHED, '+1 HOUR'", "HOURLY, +1 HOUR",
-     "FINISHED, , +1 DAY",
-     "FINISHED" + ", +1 DAY" * (REPEAT_MODIFIERS_MAX + 1)],
-)  # fmt: skip
+    [
+        "",
+        "every minute",
+        "FINISHED",
+        "FINISHED,",
+        "BOGUS, +1 MINUTE",
+        "FINISHED, +1 FORTNIGHT",
+        "FINISHED, 1 MINUTE",
+        "FINISHED, WEEKDAY 7",
+        "FINISHED, +1.5 HOURS",
+        "FINISHED, +1 WEEK",
+        "FINISHED, UTC",
+        "FINISHED, +01:00",
+        "FINISHED, +1000 HOURS",
+        "FINISHED, +123456789 SECONDS",
+        "FINISHED, ++1 HOUR",
+        "FINISHED, +1 HOUR;",
+        "FINISHED, START OF WEEK",
+        "FINISHED, LOCALTIME",
+        "FINISHED, '+1 HOUR'",
+        "HOURLY, +1 HOUR",
+        "FINISHED, , +1 DAY",
+        "FINISHED" + ", +1 DAY" * (REPEAT_MODIFIERS_MAX + 1),
+    ],
+)
 def test_what_is_no_repeat(text: str) -> None:
     with pytest.raises(ValueError):
         parse_repeat(text)

@@ -22,10 +22,16 @@ quiet = "22:00-07:00 Europe/Berlin"
 def test_rules_stand_beside_schedules_or_alone() -> None:
     found = read(FILE, "toml", "f")
     assert found.schedules == []
-    assert found.rules == [{
-        "name": "nightly", "on": ["failed", "recovered"], "names": ["backup/*"],
-        "to": "mailto:ops@example.com", "groupFor": "10m", "quiet": "22:00-07:00 Europe/Berlin",
-    }]  # fmt: skip
+    assert found.rules == [
+        {
+            "name": "nightly",
+            "on": ["failed", "recovered"],
+            "names": ["backup/*"],
+            "to": "mailto:ops@example.com",
+            "groupFor": "10m",
+            "quiet": "22:00-07:00 Europe/Berlin",
+        }
+    ]
     both = read(f"{FILE}\n[[schedules]]\nname = 'a'\nschedule = '@daily'\n", "toml", "f")
     assert ([one.name for one in both.schedules], len(both.rules or [])) == (["a"], 1)
 

@@ -14,9 +14,7 @@ URL = "postgresql://h/d"
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"wal_bytes": 0}, {"ballast_bytes": 0}, {"standby": True}, {"migration_backup": False}],
-    ids=str,
+    "given", [{"wal_bytes": 0}, {"ballast_bytes": 0}, {"standby": True}, {"migration_backup": False}], ids=str
 )
 async def test_those_of_a_file_are_refused_on_postgresql(given: dict[str, Any]) -> None:
     (name,) = given

@@ -52,8 +52,10 @@ def test_a_change_of_daylight_saving_time() -> None:
     with ServerUnderTest("2030-03-30 00:00") as server:
         server.client.call(CreateJob(name="office", repeat="CRON TZ=Europe/Berlin 0 9 * * *"))
         assert runs_until(server, "office", "2030-04-02") == [
-            "2030-03-30 08:00:00", "2030-03-31 07:00:00", "2030-04-01 07:00:00"
-        ]  # fmt: skip
+            "2030-03-30 08:00:00",
+            "2030-03-31 07:00:00",
+            "2030-04-01 07:00:00",
+        ]
 
 
 def test_ticks_that_nobody_took() -> None:
@@ -65,8 +67,9 @@ def test_ticks_that_nobody_took() -> None:
         server.client.call(FinishJob(job_id=job_id, run_id=job.run_id))
         ticks = server.client.call(ListTicks(job_id=job_id)).ticks
         assert [(tick.outcome, tick.reason, tick.count) for tick in ticks] == [
-            ("caught up", "", 1), ("skipped", "no worker", 23)
-        ]  # fmt: skip
+            ("caught up", "", 1),
+            ("skipped", "no worker", 23),
+        ]
 
 
 def test_retries() -> None:
@@ -168,8 +171,11 @@ def test_the_fixture_in_a_project_of_others(tmp_path: Path) -> None:
     others = ["-p", "no:asyncio", "-p", "no:timeout", "-p", "no:schemathesis"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *others, tmp_path],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
 

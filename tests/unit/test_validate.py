@@ -66,10 +66,13 @@ def test_an_expression_is_read_with_and_without_its_beginning(prefix: str) -> No
         "warnings": [],
         "words": "at 09:00, on Monday to Friday",
         "next": [
-            "2026-11-23 09:00:00", "2026-11-24 09:00:00", "2026-11-25 09:00:00", "2026-11-26 09:00:00",
+            "2026-11-23 09:00:00",
+            "2026-11-24 09:00:00",
+            "2026-11-25 09:00:00",
+            "2026-11-26 09:00:00",
             "2026-11-27 09:00:00",
         ],
-    }  # fmt: skip
+    }
 
 
 def test_ticks_are_utc_and_words_name_another_zone() -> None:
@@ -197,9 +200,12 @@ def test_a_schedule_that_ends_says_so() -> None:
     )
     assert check("0 0 0 1 1 * 2020")["next"] == []
     assert check("@never") == {
-        "valid": True, "errors": [], "warnings": [], "next": [],
+        "valid": True,
+        "errors": [],
+        "warnings": [],
+        "next": [],
         "words": "never by itself, only when triggered",
-    }  # fmt: skip
+    }
 
 
 # --- changes of the clock --------------------------------------------------------------------------------
@@ -309,11 +315,15 @@ def test_words_of_stored_schedules() -> None:
 @pytest.mark.parametrize(
     ("expression", "hinted"),
     [
-        ("0 0 9 ? * 2-6", True), ("0 0 9 ? * 6#3", True), ("0 0 9 ? * 6L", True),
-        ("0 0 9 ? * MON-FRI", False), ("0 0 9 1 * ?", False), ("0 0 9 ? * */2", False),
+        ("0 0 9 ? * 2-6", True),
+        ("0 0 9 ? * 6#3", True),
+        ("0 0 9 ? * 6L", True),
+        ("0 0 9 ? * MON-FRI", False),
+        ("0 0 9 1 * ?", False),
+        ("0 0 9 ? * */2", False),
         ("0 9 * * 2-6", False),
     ],
-)  # fmt: skip
+)
 def test_weekdays_of_quartz_are_hinted_at(expression: str, hinted: bool) -> None:
     found = json.loads(validated(expression, datetime(2026, 11, 21, tzinfo=UTC), "document"))
     assert found["valid"], found

@@ -72,10 +72,26 @@ def test_dates(text: str, stored: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["garbage", "1999 garbage", "2026-02-30", "2026-13-01", "25:00", "12:00", "Monday", "2026", "2026-11",
-     "0000-01-01", "10000-01-01", "9999-12-31T23:59:59-14:00", "\u0662026-01-01", "1" * 200, "now",
-     "-2026-01-01", "2026-01-01 00:00:00\0"],
-)  # fmt: skip
+    [
+        "garbage",
+        "1999 garbage",
+        "2026-02-30",
+        "2026-13-01",
+        "25:00",
+        "12:00",
+        "Monday",
+        "2026",
+        "2026-11",
+        "0000-01-01",
+        "10000-01-01",
+        "9999-12-31T23:59:59-14:00",
+        "\u0662026-01-01",
+        "1" * 200,
+        "now",
+        "-2026-01-01",
+        "2026-01-01 00:00:00\0",
+    ],
+)
 def test_what_is_no_date(text: str) -> None:
     with pytest.raises(BadArguments, match="Malformed firstRun") as refused:
         CreateJob.read({"name": "d", "firstRun": text})
@@ -96,9 +112,28 @@ def test_job_ids(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "12x", "1.5", "007", "+1", "-5", " 1", "1e3", "٣", "9223372036854775808", "9" * 5000,
-              True, 1.0, -1, JOB_ID_MAX + 1, None, [1], "0x1"],
-)  # fmt: skip
+    "value",
+    [
+        "",
+        "12x",
+        "1.5",
+        "007",
+        "+1",
+        "-5",
+        " 1",
+        "1e3",
+        "٣",
+        "9223372036854775808",
+        "9" * 5000,
+        True,
+        1.0,
+        -1,
+        JOB_ID_MAX + 1,
+        None,
+        [1],
+        "0x1",
+    ],
+)
 def test_what_is_no_job_id(value: Any) -> None:
     with pytest.raises(BadArguments, match="jobID"):
         UpdateJob.read({"jobID": value})
@@ -133,9 +168,18 @@ def test_what_is_no_whole_number(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "meant"),
-    [("true", True), ("false", False), ("1", True), ("0", False), (True, True), (False, False),
-     (1, True), (0, False), ("TRUE", True)],
-)  # fmt: skip
+    [
+        ("true", True),
+        ("false", False),
+        ("1", True),
+        ("0", False),
+        (True, True),
+        (False, False),
+        (1, True),
+        (0, False),
+        ("TRUE", True),
+    ],
+)
 def test_booleans(value: Any, meant: bool) -> None:
     assert GetJob.read({"name": "x", "getMockedJobs": value}).get_mocked_jobs is meant
 
@@ -188,15 +232,23 @@ def test_names_that_are_fine(name: str) -> None:
         (CreateJobs, {"jobs": "[]"}, BadJSON, "401 Invalid JSON"),
         (CreateJobs, {"jobs": "[1]"}, BadJSON, "401 Invalid JSON"),
         (CreateJobs, {"jobs": '[{"data":{}}]'}, BadArguments, "402 Missing name"),
-        (GetJob, {"name": "x", "numResults": "2"}, BadArguments,
-         "402 Cannot use numResults with GetJob; try GetJobs"),
+        (
+            GetJob,
+            {"name": "x", "numResults": "2"},
+            BadArguments,
+            "402 Cannot use numResults with GetJob; try GetJobs",
+        ),
         (GetJobs, {"name": "x"}, BadArguments, "402 Missing numResults"),
-        (RetryJob, {"jobID": 1, "delay": "-1"}, BadArguments,
-         "402 Must specify a non-negative delay when retrying"),
+        (
+            RetryJob,
+            {"jobID": 1, "delay": "-1"},
+            BadArguments,
+            "402 Must specify a non-negative delay when retrying",
+        ),
         (RetryJob, {"jobID": 1, "delay": "x"}, BadArguments, "402 Malformed delay"),
         (UpdateJob, {"jobID": 1, "repeat": "x" * 1001}, BadArguments, "402 Malformed repeat"),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_is_in_bedrocks_words(kind: Any, given: Any, error: type[CommandError], line: str) -> None:
     with pytest.raises(error) as refused:
         kind.read(given)
@@ -242,8 +294,10 @@ def test_all_that_is_wrong_is_told_at_once_by_its_name_in_python() -> None:
     said = str(refused.value)
     assert said.startswith("CreateJob: ")
     assert [part.partition(":")[0].split()[0] for part in said.removeprefix("CreateJob: ").split("; ")] == [
-        "run_timeout", "name", "job_priority",
-    ]  # fmt: skip
+        "run_timeout",
+        "name",
+        "job_priority",
+    ]
     assert isinstance(refused.value, ValueError)
     assert (refused.value.code, refused.value.reason) == (402, "Malformed runTimeout")
 

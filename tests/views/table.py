@@ -11,12 +11,7 @@ from typing import Any
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import (
-    Command,
-    ListJobs,
-    ListRuns,
-    Query,
-)
+from bedrockjobs.commands import Command, ListJobs, ListRuns, Query
 from bedrockjobs.engine.events import Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats

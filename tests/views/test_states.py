@@ -76,8 +76,11 @@ async def test_counts_end_at_a_limit(table: Table, monkeypatch: pytest.MonkeyPat
     table.job(7, name="b", state="FINISHED", parentJobID=1)
     found = await table.views.states.counts()
     assert (found[ALL], found["QUEUED"], found["FAILED"], found["FINISHED"]) == (
-        (3, True), (3, True), (1, False), (1, False)
-    )  # fmt: skip
+        (3, True),
+        (3, True),
+        (1, False),
+        (1, False),
+    )
     named = await table.views.states.counts("a")
     assert (named["QUEUED"], named["FAILED"]) == ((3, True), (0, True))
 

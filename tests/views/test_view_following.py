@@ -9,11 +9,7 @@ import pytest
 
 from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import NotFound
-from bedrockjobs.commands import (
-    Events,
-    QueryRun,
-    ReadOutput,
-)
+from bedrockjobs.commands import Events, QueryRun, ReadOutput
 from bedrockjobs.views import EVENTS, output_topic
 from tests.views.table import AT, LONG_MS, Table
 
@@ -147,10 +143,16 @@ async def test_events_are_told_in_order_and_page_by_page(table: Table) -> None:
     first = await table.ask(Events(limit=1))
     assert first["events"] == [
         {
-            "seq": 3, "at": AT, "kind": "triggered", "name": "a/b", "jobID": 4, "runID": 5, "by": "anna",
+            "seq": 3,
+            "at": AT,
+            "kind": "triggered",
+            "name": "a/b",
+            "jobID": 4,
+            "runID": 5,
+            "by": "anna",
             "detail": '3 workers [a "b"]',
         }
-    ]  # fmt: skip
+    ]
     assert [event["seq"] for event in (await table.ask(Events(after=3)))["events"]] == [7, 8]
     assert await table.ask(Events(after=8)) == {"events": []}
 

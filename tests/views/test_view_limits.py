@@ -12,15 +12,7 @@ import pytest
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.errors import BadArguments, BadQuery, TimedOut, TooMany, Unavailable
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import (
-    Command,
-    Events,
-    ListRuns,
-    ListSchedules,
-    ListTicks,
-    QueryRun,
-    ReadOutput,
-)
+from bedrockjobs.commands import Command, Events, ListRuns, ListSchedules, ListTicks, QueryRun, ReadOutput
 from bedrockjobs.store import reader as reading
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import output_topic

@@ -30,19 +30,46 @@ from tests.views.table import AT, Table
 async def test_a_run_is_shown_with_its_json_as_it_was_spelled(table: Table) -> None:
     result = '{"b":2.50, "a":12345678901234567890}'
     table.run(
-        5, name='n"1', jobID=3, worker="w1", host="h", pid=7, status="fail", exitCode=3, error="no\nway",
-        result=result, progress="[1.0]", output='["one", "two"]', stop="TERM", ended=AT,
+        5,
+        name='n"1',
+        jobID=3,
+        worker="w1",
+        host="h",
+        pid=7,
+        status="fail",
+        exitCode=3,
+        error="no\nway",
+        result=result,
+        progress="[1.0]",
+        output='["one", "two"]',
+        stop="TERM",
+        ended=AT,
         data='{"to":1.50}',
-    )  # fmt: skip
+    )
     body = (await table.views.answer(QueryRun(run_id=5))).body
     assert '"data":{"to":1.50}' in body
     assert f'"result":{result},"progress":[1.0],"output":["one", "two"]' in body
     assert json.loads(body) == {
-        "runID": 5, "jobID": 3, "name": 'n"1', "attempt": 1, "cause": "schedule", "scheduledFor": AT,
-        "started": AT, "ended": AT, "worker": "w1", "host": "h", "pid": 7, "status": "fail", "exitCode": 3,
-        "error": "no\nway", "result": json.loads(result), "progress": [1.0], "output": ["one", "two"],
-        "stop": "TERM", "data": {"to": 1.5},
-    }  # fmt: skip
+        "runID": 5,
+        "jobID": 3,
+        "name": 'n"1',
+        "attempt": 1,
+        "cause": "schedule",
+        "scheduledFor": AT,
+        "started": AT,
+        "ended": AT,
+        "worker": "w1",
+        "host": "h",
+        "pid": 7,
+        "status": "fail",
+        "exitCode": 3,
+        "error": "no\nway",
+        "result": json.loads(result),
+        "progress": [1.0],
+        "output": ["one", "two"],
+        "stop": "TERM",
+        "data": {"to": 1.5},
+    }
 
 
 async def test_what_a_run_does_not_have_is_null(table: Table) -> None:
@@ -125,11 +152,19 @@ async def test_a_schedule_is_shown_with_its_newest_run_and_its_pause(table: Tabl
     table.add("pauses", pattern="r/*", since=AT, by="anna")
     assert (await table.ask(ListSchedules()))["schedules"] == [
         {
-            "jobID": 2, "name": "r/day", "state": "QUEUED", "repeat": "CRON TZ=Europe/Berlin 0 9 * * 1-5",
-            "words": "at 09:00, on Monday to Friday (Europe/Berlin)", "nextRun": AT, "lastRun": "",
-            "lastStatus": "success", "runID": 9, "paused": "r/*", "source": "crontab",
+            "jobID": 2,
+            "name": "r/day",
+            "state": "QUEUED",
+            "repeat": "CRON TZ=Europe/Berlin 0 9 * * 1-5",
+            "words": "at 09:00, on Monday to Friday (Europe/Berlin)",
+            "nextRun": AT,
+            "lastRun": "",
+            "lastStatus": "success",
+            "runID": 9,
+            "paused": "r/*",
+            "source": "crontab",
         }
-    ]  # fmt: skip
+    ]
 
 
 async def test_a_pause_that_is_over_or_of_others_does_not_count(table: Table) -> None:
@@ -182,14 +217,24 @@ async def test_ticks_are_listed_the_newest_first(table: Table) -> None:
     found = await table.ask(ListTicks(job_id=1))
     assert found["ticks"] == [
         {
-            "tick": "2026-11-20 00:00:00", "until": "2026-11-21 00:00:00", "count": 2, "outcome": "skipped",
-            "reason": "paused", "late": 0, "runID": 0,
+            "tick": "2026-11-20 00:00:00",
+            "until": "2026-11-21 00:00:00",
+            "count": 2,
+            "outcome": "skipped",
+            "reason": "paused",
+            "late": 0,
+            "runID": 0,
         },
         {
-            "tick": "2026-11-19 00:00:00", "until": "2026-11-19 00:00:00", "count": 1, "outcome": "fired",
-            "reason": "", "late": 2, "runID": 8,
+            "tick": "2026-11-19 00:00:00",
+            "until": "2026-11-19 00:00:00",
+            "count": 1,
+            "outcome": "fired",
+            "reason": "",
+            "late": 2,
+            "runID": 8,
         },
-    ]  # fmt: skip
+    ]
     assert (await table.ask(ListTicks(job_id=1, limit=1)))["ticks"] == found["ticks"][:1]
     older = await table.ask(ListTicks(job_id=1, before="2026-11-20 00:00:00"))
     assert older["ticks"] == found["ticks"][1:]

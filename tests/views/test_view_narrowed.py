@@ -231,8 +231,10 @@ def test_what_is_told_of_pauses() -> None:
     limit = PauseRow("*", AT_LIMIT, "2 of 2 run", AT, "")
     told = visible.visible_pauses([*given, limit], scope)
     assert [(pause.pattern, pause.by, pause.reason) for pause in told] == [
-        ("mail/1*", "ann", "why"), ("m*", "", ""), ("*", AT_LIMIT, ""),
-    ]  # fmt: skip
+        ("mail/1*", "ann", "why"),
+        ("m*", "", ""),
+        ("*", AT_LIMIT, ""),
+    ]
     assert [visible.visible_pattern(one, scope) for one in ("", "mail/1*", "m*")] == ["", "mail/1*", "*"]
     assert visible.visible_pauses(given, None) == tuple(given)
 

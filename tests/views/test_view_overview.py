@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.principal import Scope
-from bedrockjobs.commands import (
-    ListQueues,
-    Overview,
-)
+from bedrockjobs.commands import ListQueues, Overview
 from bedrockjobs.observe.stats import Minute
 from bedrockjobs.views import queues
 from bedrockjobs.views.problems import SAID_MAX
@@ -33,11 +30,25 @@ async def overview(table: Table) -> dict[str, Any]:
 
 
 NONE = {
-    "now": "2026-11-21 03:29:56", "ready": 0, "later": 0, "running": 0, "paused": 0, "blocked": 0,
-    "mocked": 0, "failed": 0, "unseen": 0, "children": 0, "untaken": 0, "repeating": 0, "pauses": 0,
+    "now": "2026-11-21 03:29:56",
+    "ready": 0,
+    "later": 0,
+    "running": 0,
+    "paused": 0,
+    "blocked": 0,
+    "mocked": 0,
+    "failed": 0,
+    "unseen": 0,
+    "children": 0,
+    "untaken": 0,
+    "repeating": 0,
+    "pauses": 0,
     "workers": 0,
-    "taking": 0, "oldestReady": "", "more": [], "countedAge": 0,
-}  # fmt: skip
+    "taking": 0,
+    "oldestReady": "",
+    "more": [],
+    "countedAge": 0,
+}
 
 
 async def test_an_overview_of_nothing(table: Table) -> None:
@@ -56,10 +67,20 @@ async def test_an_overview(table: Table) -> None:
     table.run(2)
     table.presence.seen("w")
     assert await overview(table) == {
-        **NONE, "ready": 2, "later": 1, "mocked": 1, "running": 2, "children": 2, "failed": 1, "unseen": 1,
+        **NONE,
+        "ready": 2,
+        "later": 1,
+        "mocked": 1,
+        "running": 2,
+        "children": 2,
+        "failed": 1,
+        "unseen": 1,
         "repeating": 1,
-        "workers": 1, "taking": 1, "untaken": 2, "oldestReady": "2026-11-21 02:00:00",
-    }  # fmt: skip
+        "workers": 1,
+        "taking": 1,
+        "untaken": 2,
+        "oldestReady": "2026-11-21 02:00:00",
+    }
 
 
 async def test_what_is_paused_or_mocked_keeps_nobody_waiting(table: Table) -> None:
@@ -264,8 +285,9 @@ async def test_the_schedules_that_fire_next(table: Table) -> None:
         table.job(number, name=f"s{number}", repeat="CRON 0 0 1 1 *", nextRun=f"{next_run} 00:00:00")
     table.add("pauses", pattern="s2", since=AT)
     assert [(one["jobID"], one["paused"]) for one in (await table.ask(Overview()))["next"]] == [
-        (2, "s2"), (1, ""),
-    ]  # fmt: skip
+        (2, "s2"),
+        (1, ""),
+    ]
 
 
 async def test_minutes_in_buckets(table: Table) -> None:
@@ -275,7 +297,8 @@ async def test_minutes_in_buckets(table: Table) -> None:
     table.stats.open = Minute("2026-11-21 03:06:00", created=8)
     found = await table.views.stats("2026-11-21 03:00:00", 300)
     assert [(row["minute"], row["created"], row["wait_ms"]) for row in found] == [
-        ("2026-11-21 03:00:00", 3, 15.0), ("2026-11-21 03:05:00", 12, 15.0),
-    ]  # fmt: skip
+        ("2026-11-21 03:00:00", 3, 15.0),
+        ("2026-11-21 03:05:00", 12, 15.0),
+    ]
     assert len(await table.views.stats("2026-11-21 03:01:00", 60)) == 3
     assert [row["wait_ms"] for row in await table.views.stats("2026-11-21 03:06:00", 60)] == [None]

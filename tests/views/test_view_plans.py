@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.commands import (
-    EventReply,
-    RunReply,
-    ScheduleReply,
-    TickReply,
-)
+from bedrockjobs.commands import EventReply, RunReply, ScheduleReply, TickReply
 from bedrockjobs.store.statements import _read
 from bedrockjobs.views.render import keys_of
 from tests.views.table import AT, Table
@@ -23,10 +18,26 @@ from tests.views.table import AT, Table
 VIEWS = _read("views.sql")
 
 PARAMETERS: dict[str, Any] = {
-    "runID": 1, "jobID": 1, "after": 0, "before": 9, "limit": 5, "low": "a", "high": "b", "pattern": None,
-    "statuses": None, "worker": None, "kind": None, "source": None, "now": AT, "since": AT, "most": 9,
-    "who": None, "command": None, "visible": None, "state": None,
-}  # fmt: skip
+    "runID": 1,
+    "jobID": 1,
+    "after": 0,
+    "before": 9,
+    "limit": 5,
+    "low": "a",
+    "high": "b",
+    "pattern": None,
+    "statuses": None,
+    "worker": None,
+    "kind": None,
+    "source": None,
+    "now": AT,
+    "since": AT,
+    "most": 9,
+    "who": None,
+    "command": None,
+    "visible": None,
+    "state": None,
+}
 
 SEEKS = {
     "output_of_run": {
@@ -90,10 +101,15 @@ SORTS = {"runs_of_names"}
 """Of many names the newest runs: sorted within the index, one page of numbers at the most is kept."""
 
 SCANS = {
-    "schedules": {"pauses"}, "logins": {"logins"}, "use_of_events": {"events", "found"},
-    "use_of_audit": {"audit", "found"}, "use_of_keys": {"keys", "found"}, "use_of_runs": {"found"},
-    "use_of_output": {"found"}, "use_of_ticks": {"found"},
-}  # fmt: skip
+    "schedules": {"pauses"},
+    "logins": {"logins"},
+    "use_of_events": {"events", "found"},
+    "use_of_audit": {"audit", "found"},
+    "use_of_keys": {"keys", "found"},
+    "use_of_runs": {"found"},
+    "use_of_output": {"found"},
+    "use_of_ticks": {"found"},
+}
 """What is looked through: people pause few patterns, few log in, and of much only a part is counted."""
 
 PATTERNS = {"json_each", "visible"}

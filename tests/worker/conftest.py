@@ -104,11 +104,7 @@ def once(server: FakeServer, working: Callable[..., Any]) -> Callable[..., Any]:
     """Return what runs one job to its end and returns its report."""
 
     async def run(
-        script: str,
-        *arguments: str,
-        data: str = "{}",
-        options: dict[str, object] | None = None,
-        **more: Any,
+        script: str, *arguments: str, data: str = "{}", options: dict[str, object] | None = None, **more: Any
     ) -> Any:
         await server.add("Foo", data, **(options or {}))
         async with working("sh", "-c", script, *arguments, jobs_max=1, **more) as worker:

@@ -28,10 +28,16 @@ async def test_one_waiting_question_for_all_free_slots(server, working):
     async with working("true", concurrency=3, names=("Foo*", "Bar"), mocked=True):
         await server.until(lambda: server.of("GetJobs"))
         assert server.of("GetJobs")[0].given == {
-            "names": ["Foo*", "Bar"], "numResults": 3, "worker": "test", "connection": "wait",
-            "timeout": 60_000, "getMockedJobs": True, "heartbeat": True, "host": socket.gethostname(),
+            "names": ["Foo*", "Bar"],
+            "numResults": 3,
+            "worker": "test",
+            "connection": "wait",
+            "timeout": 60_000,
+            "getMockedJobs": True,
+            "heartbeat": True,
+            "host": socket.gethostname(),
             "pid": os.getpid(),
-        }  # fmt: skip
+        }
         assert server.connections == 2  # one asks for jobs, one beats
 
 

@@ -96,15 +96,24 @@ def test_what_does_not_fit_is_told_where_it_is_given(args: Any, kwargs: Any, wor
 @pytest.mark.parametrize(
     ("kind", "value", "stored"),
     [
-        (int, 5, 5), (float, 5, 5), (None, None, None), (list[int], [1, 2], [1, 2]), (str | None, None, None),
-        (dict[str, list[int]], {"a": [1]}, {"a": [1]}), (Literal["a", "b"], "a", "a"),
+        (int, 5, 5),
+        (float, 5, 5),
+        (None, None, None),
+        (list[int], [1, 2], [1, 2]),
+        (str | None, None, None),
+        (dict[str, list[int]], {"a": [1]}, {"a": [1]}),
+        (Literal["a", "b"], "a", "a"),
         (Any, {"a": None}, {"a": None}),
-        (Shape, {"sides": 3}, {"sides": 3}), (Point, Point(1, 2), {"x": 1, "y": 2}), (UUID, ID, str(ID)),
-        (Model, Model(day=date(2026, 1, 2)), {"day": "2026-01-02"}), (Colour, Colour.RED, "red"),
-        (tuple[int, str], (1, "a"), [1, "a"]), (dict[str, Point], {"a": Point(1)}, {"a": {"x": 1, "y": 0}}),
+        (Shape, {"sides": 3}, {"sides": 3}),
+        (Point, Point(1, 2), {"x": 1, "y": 2}),
+        (UUID, ID, str(ID)),
+        (Model, Model(day=date(2026, 1, 2)), {"day": "2026-01-02"}),
+        (Colour, Colour.RED, "red"),
+        (tuple[int, str], (1, "a"), [1, "a"]),
+        (dict[str, Point], {"a": Point(1)}, {"a": {"x": 1, "y": 0}}),
         (list[Point] | int, 5, 5),
     ],
-)  # fmt: skip
+)
 def test_results_of_every_kind_come_back_as_they_were(kind: Any, value: Any, stored: Any) -> None:
     def function() -> Any: ...
 
@@ -190,7 +199,7 @@ ONE = size.using(name="size/a", client=CLIENT)
         (lambda: ONE.schedule("0 9 * * *"), "size: missing a required argument"),  # type: ignore[call-arg]
         (lambda: keep.schedule("0 9 * * *", 5), "keep: a schedule cannot give the parameter result"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_call_is_an_invalid_command(wrong: Callable[[], object], words: str) -> None:
     with pytest.raises(InvalidCommand) as refused:
         wrong()
@@ -274,8 +283,11 @@ def test_progress_is_a_line_for_the_worker(monkeypatch: pytest.MonkeyPatch, caps
     for done, message in ((0, ""), (0.4, "half\nway"), (1 / 3, ""), (1, "done")):
         run.progress(done, message)
     assert capsys.readouterr().out.splitlines() == [
-        "::progress 0::", "::progress 40 half way::", "::progress 33.33::", "::progress 100 done::",
-    ]  # fmt: skip
+        "::progress 0::",
+        "::progress 40 half way::",
+        "::progress 33.33::",
+        "::progress 100 done::",
+    ]
     assert (run.job_id, run.run_id, run.attempt, run.job.data) == (4, 9, 2, {"width": 5})
     with pytest.raises(InvalidArgument, match="expected a number from 0 to 1, got 40"):
         run.progress(40)
@@ -333,10 +345,12 @@ def test_nothing_is_given_that_would_arrive_as_something_else(kind: Any, value: 
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (dict[int, str], {1: "a"}), (tuple[int, str], (1, "a")), (dict[str, tuple[int, ...]], {"a": (1, 2)}),
+        (dict[int, str], {1: "a"}),
+        (tuple[int, str], (1, "a")),
+        (dict[str, tuple[int, ...]], {"a": (1, 2)}),
         (tuple[int, ...] | None, (1, 2)),
     ],
-)  # fmt: skip
+)
 def test_annotations_bring_back_what_json_does_not_have(kind: Any, value: Any) -> None:
     def function(x):  # type: ignore[no-untyped-def]
         pass

@@ -26,13 +26,20 @@ async def program(server, *arguments, python=sys.executable, user=None, **variab
     """Run a worker for ``Foo*``; it is killed where the test has not ended it."""
     as_user = {} if user is None else {"user": user, "group": user, "extra_groups": [], "cwd": "/"}
     process = await asyncio.create_subprocess_exec(
-        python, "-m", "bedrock_worker", *arguments,
+        python,
+        "-m",
+        "bedrock_worker",
+        *arguments,
         env={
-            **os.environ, "PYTHONPATH": module_path(), "BEDROCKJOBS_WORKER_NAME": "Foo*",
-            "BEDROCKJOBS_SERVER": server if isinstance(server, str) else server.address, **variables,
+            **os.environ,
+            "PYTHONPATH": module_path(),
+            "BEDROCKJOBS_WORKER_NAME": "Foo*",
+            "BEDROCKJOBS_SERVER": server if isinstance(server, str) else server.address,
+            **variables,
         },
-        stderr=asyncio.subprocess.PIPE, **as_user,
-    )  # fmt: skip
+        stderr=asyncio.subprocess.PIPE,
+        **as_user,
+    )
     try:
         yield process
     finally:
@@ -144,8 +151,11 @@ async def test_options_come_from_variables_too(server):
         assert await exit_status(process) == 0
     asked = server.of("GetJobs")[0].given
     assert {key: asked[key] for key in ("names", "numResults", "worker", "pid")} == {
-        "names": ["Foo*", "Bar"], "numResults": 3, "worker": f"w-{process.pid}", "pid": process.pid,
-    }  # fmt: skip
+        "names": ["Foo*", "Bar"],
+        "numResults": 3,
+        "worker": f"w-{process.pid}",
+        "pid": process.pid,
+    }
 
 
 async def test_burst_without_a_server(server):
@@ -170,10 +180,7 @@ async def test_burst_without_a_server(server):
         (["--name", "a" * (PATTERN_CHARS_MAX + 1), "true"], "Invalid value for '--name': expected a name"),
         (["--name", "a"] * (PATTERNS_MAX + 1) + ["true"], "'--name': expected at most"),
         (["--name", "a", "--server", "ftp://x", "true"], "expected host, host:port"),
-        (
-            ["--name", "a", "--timeout", "soon", "true"],
-            "expected a duration like 90s, 5m or 1h30m",
-        ),
+        (["--name", "a", "--timeout", "soon", "true"], "expected a duration like 90s, 5m or 1h30m"),
         (["--name", "a", "--timeout", "0s", "true"], "expected more than 0s"),
         (["--name", "a", "--concurrency", "0", "true"], "0 is not in the range"),
         (["--name", "a", "--max-jobs", "0", "true"], "0 is not in the range"),

@@ -259,9 +259,14 @@ async def test_as_a_process_it_takes_no_module_from_the_current_folder(site: Sit
         (tmp_path / f"{planted}.py").write_text("raise SystemExit('planted')\n")
     job = json.dumps({"jobID": 1, "url": {"url": site.url}}).encode()
     done = await asyncio.to_thread(
-        subprocess.run, (*FETCH_URL, PRIVATE_TOO), input=job, cwd=tmp_path,
-        capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
+        subprocess.run,
+        (*FETCH_URL, PRIVATE_TOO),
+        input=job,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"HTTP 200 OK\nhello\n", b"")
 
 
@@ -275,14 +280,40 @@ async def strict(url: str, **more: Any) -> int:
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",
-        "100.64.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%lo", "fc00::1",
+        "127.0.0.1",
+        "127.9.9.9",
+        "0.0.0.0",
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fe80::1",
+        "fe80::1%lo",
+        "fc00::1",
         "ff02::1",
-        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "2001:db8::1",
-        "2001:0:5db8:d822::1", "168.63.129.16", "192.0.0.192", "100.100.100.200", "fd00:ec2::254", "fec0::1",
-        "::7f00:1", "::8.8.8.8", "64:ff9b:1::7f00:1", "64:ff9b::a83f:8110", "::ffff:168.63.129.16",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+        "2001:db8::1",
+        "2001:0:5db8:d822::1",
+        "168.63.129.16",
+        "192.0.0.192",
+        "100.100.100.200",
+        "fd00:ec2::254",
+        "fec0::1",
+        "::7f00:1",
+        "::8.8.8.8",
+        "64:ff9b:1::7f00:1",
+        "64:ff9b::a83f:8110",
+        "::ffff:168.63.129.16",
     ],
-)  # fmt: skip
+)
 def test_addresses_that_are_not_public(host: str) -> None:
     assert not is_public(host)
 

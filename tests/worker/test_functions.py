@@ -30,9 +30,14 @@ HEAD = (
     " from bedrock_worker.functions import Fail, Job, Retry, Snooze, cron, job\n"
 )
 JOB = {
-    "jobID": 4, "runID": 9, "attempt": 2, "name": "report/x", "data": {"a": 1},
-    "nextRun": "2026-11-21 10:00:00", "parentData": {"p": 1},
-}  # fmt: skip
+    "jobID": 4,
+    "runID": 9,
+    "attempt": 2,
+    "name": "report/x",
+    "data": {"a": 1},
+    "nextRun": "2026-11-21 10:00:00",
+    "parentData": {"p": 1},
+}
 
 _made = 0
 
@@ -173,7 +178,7 @@ def test_modules_inside_a_package_count(write: Callable[[str], str], tmp_path: P
         ('@job("x", timeout=True)\ndef f(a): pass\n', ".f: timeout: expected a duration"),
         (NIGHTLY + '@cron("@daily", name=__name__ + ".nightly")\ndef f(): pass\n', "a name of its own"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(write: Callable[[str], str], text: str, words: str) -> None:
     name = write(text)
     with pytest.raises(BadModule) as refused:
@@ -222,7 +227,7 @@ def test_no_module(write: Callable[[str], str], name: str) -> None:
             "line 2, in <module>",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_of_the_module_is_told_with_its_own_frames(
     write: Callable[[str], str], tmp_path: Path, text: str, words: str, where: str
 ) -> None:
@@ -275,9 +280,14 @@ def test_a_module_of_the_library_is_not_taken_from_the_folder(
     for planted in ("json", "re", "typing"):
         (tmp_path / f"{planted}.py").write_text("raise SystemExit('planted')\n")
     done = subprocess.run(
-        module.functions[0].argv, env=module.environment, input=json.dumps(JOB), cwd=tmp_path,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        module.functions[0].argv,
+        env=module.environment,
+        input=json.dumps(JOB),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "json found\n", "")
 
 
@@ -408,10 +418,12 @@ def test_why_a_function_failed_begins_with_its_error_and_in_its_own_code(
         (
             "ExceptionGroup: two (2 sub-exceptions)\n  + Exception Group Traceback (most recent call last):\n"
             "  | ExceptionGroup: two (2 sub-exceptions)",
-            "ExceptionGroup: two (2 sub-exceptions)", "ExceptionGroup", True,
+            "ExceptionGroup: two (2 sub-exceptions)",
+            "ExceptionGroup",
+            True,
         ),
     ],
-)  # fmt: skip
+)
 def test_an_error_taken_apart(kept: str, error: str | None, kind: str, traced: bool) -> None:
     failed = JobFailed(1, "fail", kept)
     assert (failed.error, failed.error_type) == (kept if error is None else error, kind)
@@ -477,18 +489,27 @@ def test_as_a_process(write: Callable[[str], str], tmp_path: Path) -> None:
     module = load(name)
     env = {**module.environment, "BEDROCK_RESULT": str(tmp_path / "result")}
     done = subprocess.run(
-        module.functions[0].argv, env=env, input=json.dumps(JOB), cwd=os.sep,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        module.functions[0].argv,
+        env=env,
+        input=json.dumps(JOB),
+        cwd=os.sep,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (7, "hello report/x\n", "")
 
 
 def test_what_it_prints_leaves_it_line_by_line(write: Callable[[str], str]) -> None:
     module = load(write('import os\n@job("*")\ndef f(job):\n    print("hello")\n    os._exit(0)\n'))
     done = subprocess.run(
-        module.functions[0].argv, env=module.environment, input=json.dumps(JOB),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        module.functions[0].argv,
+        env=module.environment,
+        input=json.dumps(JOB),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "hello\n"
 
 

@@ -24,9 +24,13 @@ def begin(watchdog, tmp_path):
     def begun(*argv, heard=None, **more):
         given = {"env": {"PATH": os.environ["PATH"]}, "cwd": None, **more}
         return ChildProcess(
-            argv, folder=tmp_path / f"run{next(numbers)}", data="{}", watchdog=watchdog, **given,
+            argv,
+            folder=tmp_path / f"run{next(numbers)}",
+            data="{}",
+            watchdog=watchdog,
+            **given,
             listener=lambda _, line: None if heard is None else heard.append(line),
-        )  # fmt: skip
+        )
 
     return begun
 
@@ -150,9 +154,15 @@ async def test_a_start_is_told_once_and_not_behind_the_end(watchdog, tmp_path):
         heard.clear()
         over.clear()
         head = {
-            "until": None, "folder": str(tmp_path / f"told{number}"), "argv": argv, "cwd": str(tmp_path),
-            "env": {"PATH": os.environ["PATH"]}, "limits": [], "nice": 0, "privileges": False,
-        }  # fmt: skip
+            "until": None,
+            "folder": str(tmp_path / f"told{number}"),
+            "argv": argv,
+            "cwd": str(tmp_path),
+            "env": {"PATH": os.environ["PATH"]},
+            "limits": [],
+            "nice": 0,
+            "privileges": False,
+        }
         with Path(os.devnull).open("w") as nothing:
             guard.give(json.dumps(head).encode(), b"", "{}", [nothing.fileno()] * 2, hear)
         if number:  # it cannot end before we say so

@@ -32,9 +32,14 @@ async def test_what_a_beat_says(server, working):
         assert await worker.ended() == 0
     beats = [beat.given for beat in server.of("Heartbeat")]
     said = {
-        "worker": "test", "runIDs": [], "host": os.uname().nodename, "pid": os.getpid(), "slots": 3,
-        "names": ["Foo*", "Bar"], "version": beats[0]["version"],
-    }  # fmt: skip
+        "worker": "test",
+        "runIDs": [],
+        "host": os.uname().nodename,
+        "pid": os.getpid(),
+        "slots": 3,
+        "names": ["Foo*", "Bar"],
+        "version": beats[0]["version"],
+    }
     assert beats[0]["version"]
     assert beats == [
         said,
@@ -97,8 +102,9 @@ async def test_stop_reaches_the_whole_group_and_is_reported_as_usual(
         report = await server.report()
         await until(lambda: gone(*pids(tmp_path)))
     assert (report.verb, report.given) == (
-        "FailJob", {"jobID": 1, "runID": 101, "exitCode": exit_code, "error": f"SIG{signal}"},
-    )  # fmt: skip
+        "FailJob",
+        {"jobID": 1, "runID": 101, "exitCode": exit_code, "error": f"SIG{signal}"},
+    )
 
 
 async def test_a_stop_that_is_repeated_is_sent_once(server, working, tmp_path):

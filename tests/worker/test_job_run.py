@@ -104,7 +104,7 @@ NO_DELAY = 'exit status 101 without a delay: expected {"delay": seconds} in the 
         ('echo \'{"delay":"soon"}\' > "$BEDROCK_RESULT"; exit 101', NO_DELAY),
         ('echo \'{"delay":-1}\' > "$BEDROCK_RESULT"; exit 101', NO_DELAY),
     ],
-)  # fmt: skip
+)
 async def test_unusable_result_fails_the_run(once, script, words):
     report = await once(script)
     assert report.verb == "FailJob"
@@ -144,17 +144,46 @@ def test_a_delay_is_cut_to_what_a_job_can_have():
 
 
 HOSTILE = [
-    "$(touch pwned)", "`id`", "; rm -rf .", "| cat", "&& false", "> file", "'", '"', "\\", "--help", "-rf",
-    "%s%n", "\n\nFinishJob\n\n", "\r\n\r\n", "\x00", "\x1b[2J", "\u2028", "\ufeff", "\U0001f600", "e\u0301",
-    "a" * 100_000, "../../etc/passwd", "${IFS}", "LD_PRELOAD=/x.so", "() { :;}; echo x", "{{7*7}}", " ", "",
-    "\x7f", "\u202e",
-]  # fmt: skip
+    "$(touch pwned)",
+    "`id`",
+    "; rm -rf .",
+    "| cat",
+    "&& false",
+    "> file",
+    "'",
+    '"',
+    "\\",
+    "--help",
+    "-rf",
+    "%s%n",
+    "\n\nFinishJob\n\n",
+    "\r\n\r\n",
+    "\x00",
+    "\x1b[2J",
+    "\u2028",
+    "\ufeff",
+    "\U0001f600",
+    "e\u0301",
+    "a" * 100_000,
+    "../../etc/passwd",
+    "${IFS}",
+    "LD_PRELOAD=/x.so",
+    "() { :;}; echo x",
+    "{{7*7}}",
+    " ",
+    "",
+    "\x7f",
+    "\u202e",
+]
 
 SPELLED = [
     '{"a":2.50,"b":12345678901234567890,"z":1,"a2":-0.0,"e":1E5}',
-    '{ "spaced" :\t[ 1 , 2 ] }', '{"\\u00e9":"\\/"}',
-    '{"é":"\\ud83d\\ude00"}', "{}", '{"x":{},"y":[]}',
-]  # fmt: skip
+    '{ "spaced" :\t[ 1 , 2 ] }',
+    '{"\\u00e9":"\\/"}',
+    '{"é":"\\ud83d\\ude00"}',
+    "{}",
+    '{"x":{},"y":[]}',
+]
 
 
 @pytest.mark.parametrize("script", ['cat > "$BEDROCK_RESULT"', 'cp "$BEDROCK_DATA_FILE" "$BEDROCK_RESULT"'])

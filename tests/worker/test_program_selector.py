@@ -203,9 +203,7 @@ async def test_rule_runs_with_its_secret_masked(one, server, tmp_path, caplog, m
     )
     report = await one({}, rules_file=rules, names=(), data='{"what":"cat"}')
     assert server.of("GetJobs")[0].given["names"] == ["Foo/*"]
-    assert report.given == {
-        **FENCE, "exitCode": 3, "error": "exit status 3\ncat ***", "data": {"t": "***"},
-    }  # fmt: skip
+    assert report.given == {**FENCE, "exitCode": 3, "error": "exit status 3\ncat ***", "data": {"t": "***"}}
     assert server.output[101] == [("out", "cat ***")]
     assert server.of("UpdateJob")[0].given["progress"] == {"percent": 5, "message": "***"}
     assert "s3cret" not in caplog.text + "".join(request.text for request in server.requests)
@@ -318,8 +316,17 @@ async def test_busy_machine_gets_one_job_at_once(server, working, monkeypatch, t
     monkeypatch.setattr("bedrock_worker.pull.throttle.load_per_cpu", lambda: load[0])
     for _ in range(3):
         await server.add()
-    agent = Agent(options_for(server, "sh", "-c", 'until [ -e "$0/go" ]; do sleep 0.01; done', str(tmp_path),
-                              concurrency=3, load_max=1.0))  # fmt: skip
+    agent = Agent(
+        options_for(
+            server,
+            "sh",
+            "-c",
+            'until [ -e "$0/go" ]; do sleep 0.01; done',
+            str(tmp_path),
+            concurrency=3,
+            load_max=1.0,
+        )
+    )
     agent._throttle._load = lambda: load[0]
     task = asyncio.ensure_future(agent.run())
     await server.until(lambda: server._running)

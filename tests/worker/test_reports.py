@@ -54,8 +54,9 @@ async def test_slot_is_free_while_the_server_fails_at_a_report(
     assert {report.given["jobID"] for report in server.reports} == {1, 2}
     assert not messages(caplog, "server away")
     assert [line.rpartition("tries=")[2].split()[0] for line in messages(caplog, "server fails")][:2] == [
-        "1", str(FAULTS_MAX),
-    ]  # fmt: skip
+        "1",
+        str(FAULTS_MAX),
+    ]
 
 
 async def test_tries_have_a_limit_and_the_report_is_kept(
@@ -148,10 +149,22 @@ async def test_result_does_not_wait_for_output_and_progress_that_the_server_fail
 def run_of(worker: str, status: str = "running", job_id: int = 1) -> bytes:
     """Return the server's answer to who asks for the run."""
     found = {
-        "runID": 101, "jobID": job_id, "name": "Foo", "attempt": 1, "cause": "schedule", "scheduledFor": "",
-        "started": "", "ended": "", "worker": worker, "host": "", "pid": 1, "status": status, "error": "",
-        "output": [], "stop": "",
-    }  # fmt: skip
+        "runID": 101,
+        "jobID": job_id,
+        "name": "Foo",
+        "attempt": 1,
+        "cause": "schedule",
+        "scheduledFor": "",
+        "started": "",
+        "ended": "",
+        "worker": worker,
+        "host": "",
+        "pid": 1,
+        "status": status,
+        "error": "",
+        "output": [],
+        "stop": "",
+    }
     body = json.dumps(found).encode()
     return b"200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
@@ -179,10 +192,12 @@ async def test_report_outlives_the_worker_by_its_file(server: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     "answer",
     [
-        run_of("another"), run_of("first", "frozen"), run_of("first", job_id=2),
+        run_of("another"),
+        run_of("first", "frozen"),
+        run_of("first", job_id=2),
         b"404 No such run\r\nContent-Length: 0\r\n\r\n",
     ],
-)  # fmt: skip
+)
 async def test_kept_report_of_a_run_that_is_not_ours_is_dropped(
     server: Any, working: Any, spool: Path, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,9 +27,13 @@ async def test_a_slot_that_ends_a_job_takes_the_next_one_with_its_report(server,
     assert len(server.of("GetJobs")) == 2
     assert [report.given["jobID"] for report in server.reports] == [1, 2, 3, 4]
     assert server.reports[0].then_get == {
-        "thenGet": "Foo*", "worker": "test", "heartbeat": True, "host": socket.gethostname(),
-        "pid": os.getpid(), "getMockedJobs": True,
-    }  # fmt: skip
+        "thenGet": "Foo*",
+        "worker": "test",
+        "heartbeat": True,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "getMockedJobs": True,
+    }
 
 
 async def test_as_many_are_taken_as_may_be(server, working):

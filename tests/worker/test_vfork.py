@@ -66,19 +66,35 @@ async def test_what_a_program_finds(watchdog, tmp_path, new_privileges):
     odd = "é \udcff $X\n"
     env = {"ODD": odd, "EMPTY": "", "LC_ALL": "C.UTF-8"}
     child = ChildProcess(
-        [sys.executable, "-I", "-S", "-c", SEEN, odd, ""], env=env, cwd=tmp_path, data='{"a":1}',
-        folder=tmp_path / "run", listener=lambda _, line: heard.append(line), watchdog=watchdog,
-        limits=ResourceLimits({"nofile": 64, "cpu": 7}, nice=3), new_privileges=new_privileges,
-    )  # fmt: skip
+        [sys.executable, "-I", "-S", "-c", SEEN, odd, ""],
+        env=env,
+        cwd=tmp_path,
+        data='{"a":1}',
+        folder=tmp_path / "run",
+        listener=lambda _, line: heard.append(line),
+        watchdog=watchdog,
+        limits=ResourceLimits({"nofile": 64, "cpu": 7}, nice=3),
+        new_privileges=new_privileges,
+    )
     assert await child.wait() == 0
     child.close()
     found = json.loads("".join(heard))
     assert found == {
-        "argv": [odd, ""], "cwd": str(tmp_path), "env": env, "input": '{"a":1}', "handles": ["0", "1", "2"],
-        "session": True, "group": True, "nice": os.nice(0) + 3, "nofile": [64, 64], "cpu": [7, 8],
-        "core": [0, 0], "NoNewPrivs": str(int(not new_privileges)), "SigBlk": f"{0:016x}",
+        "argv": [odd, ""],
+        "cwd": str(tmp_path),
+        "env": env,
+        "input": '{"a":1}',
+        "handles": ["0", "1", "2"],
+        "session": True,
+        "group": True,
+        "nice": os.nice(0) + 3,
+        "nofile": [64, 64],
+        "cpu": [7, 8],
+        "core": [0, 0],
+        "NoNewPrivs": str(int(not new_privileges)),
+        "SigBlk": f"{0:016x}",
         "SigIgn": f"{1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1:016x}",  # Python's own
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.usefixtures("way")
@@ -87,9 +103,10 @@ async def test_why_a_program_cannot_be_started(watchdog, tmp_path):
         ChildProcess, env={}, folder=tmp_path / "run", data="", listener=lambda *_: None, watchdog=watchdog
     )
     for argv, cwd, words in (
-        ("/none", tmp_path, "No such file"), (str(tmp_path), tmp_path, "Permission denied"),
+        ("/none", tmp_path, "No such file"),
+        (str(tmp_path), tmp_path, "Permission denied"),
         ("/bin/true", tmp_path / "none", "none: No such file"),
-    ):  # fmt: skip
+    ):
         child = begin([argv], cwd=cwd)
         with pytest.raises(CannotStart, match=words):
             await child.started()
@@ -155,8 +172,11 @@ def parent(group: int = 0) -> subprocess.Popen[str]:
     folder = str(Path(vfork.__file__).parents[1])
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", PARENT, folder, "/bin/sleep", str(group)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=(group,) if group else (),
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=(group,) if group else (),
+    )
 
 
 def children(pid: int) -> list[int]:

@@ -232,9 +232,14 @@ async def test_a_control_group_for_each_run_where_there_can_be(server, once, tmp
 async def child(watchdog, tmp_path):
     """Yield a running command under watch."""
     found = ChildProcess(
-        ["sh", "-c", "sleep 1000 & wait"], env={"PATH": os.environ["PATH"]}, cwd=None,
-        folder=tmp_path / "run", data="", listener=lambda *_: None, watchdog=watchdog,
-    )  # fmt: skip
+        ["sh", "-c", "sleep 1000 & wait"],
+        env={"PATH": os.environ["PATH"]},
+        cwd=None,
+        folder=tmp_path / "run",
+        data="",
+        listener=lambda *_: None,
+        watchdog=watchdog,
+    )
     await found.started()
     yield found
     found.close()
@@ -291,9 +296,14 @@ async def test_supervisors_signals_end_neither_watchdog_nor_guard(child):
 
 async def test_signal_that_comes_too_late_is_told(watchdog, tmp_path):
     child = ChildProcess(
-        ["true"], env={"PATH": os.environ["PATH"]}, cwd=None, folder=tmp_path / "run", data="",
-        listener=lambda *_: None, watchdog=watchdog,
-    )  # fmt: skip
+        ["true"],
+        env={"PATH": os.environ["PATH"]},
+        cwd=None,
+        folder=tmp_path / "run",
+        data="",
+        listener=lambda *_: None,
+        watchdog=watchdog,
+    )
     pid = await child.started()
     await until(lambda: gone(pid))
     child.signal(signal.SIGTERM)
@@ -311,9 +321,13 @@ async def test_orphans_are_reaped_while_the_command_runs(watchdog, tmp_path):
     heard = []
     child = ChildProcess(
         ["sh", "-c", "for i in 1 2 3 4 5; do (sleep 0 & echo $!); done; sleep 1000"],
-        env={"PATH": os.environ["PATH"]}, cwd=tmp_path / "run", folder=tmp_path / "run", data="",
-        listener=lambda _, line: heard.append(line), watchdog=watchdog,
-    )  # fmt: skip
+        env={"PATH": os.environ["PATH"]},
+        cwd=tmp_path / "run",
+        folder=tmp_path / "run",
+        data="",
+        listener=lambda _, line: heard.append(line),
+        watchdog=watchdog,
+    )
     await child.started()
     await until(lambda: len(heard) == 5)
     await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in heard))
@@ -329,9 +343,14 @@ async def test_a_command_gets_no_other_handles(once, tmp_path):
 
 async def test_command_that_cannot_start_says_why(watchdog, tmp_path):
     child = ChildProcess(
-        [str(tmp_path / "none")], env={}, cwd=None, folder=tmp_path / "run", data="",
-        listener=lambda *_: None, watchdog=watchdog,
-    )  # fmt: skip
+        [str(tmp_path / "none")],
+        env={},
+        cwd=None,
+        folder=tmp_path / "run",
+        data="",
+        listener=lambda *_: None,
+        watchdog=watchdog,
+    )
     with pytest.raises(CannotStart, match="No such file or directory"):
         await child.started()
     child.close()

@@ -53,9 +53,13 @@ async def test_jobs_are_done_over_tls_and_commands_can_use_the_server(tmp_path, 
         async with AsyncClient(where, ca=authority.ca) as client:
             job_id = (await client.call(CreateJob(name="Foo"))).job_id
             options = Options(
-                names=("Foo*",), argv=("sh", "-c", script, sys.executable), servers=addresses_of(where),
-                ca=authority.ca, burst=True, env={"PYTHONPATH": os.pathsep.join(sys.path)},
-            )  # fmt: skip
+                names=("Foo*",),
+                argv=("sh", "-c", script, sys.executable),
+                servers=addresses_of(where),
+                ca=authority.ca,
+                burst=True,
+                env={"PYTHONPATH": os.pathsep.join(sys.path)},
+            )
             assert await worked(Agent(options)) == 0
             assert [job.name for job in (await client.call(ListJobs())).jobs] == ["Bar"]
             (run,) = (await client.call(ListRuns(job_id=job_id))).runs
@@ -71,9 +75,13 @@ async def test_requests_carry_the_token_and_commands_do_not(authority, token_fil
     async with FakeServer(tls=context) as server:
         await server.add("Foo", heartbeat=1)
         options = Options(
-            names=("Foo*",), argv=("sh", "-c", script), servers=addresses_of(server.address),
-            ca=authority.ca, token_file=token_file, burst=True,
-        )  # fmt: skip
+            names=("Foo*",),
+            argv=("sh", "-c", script),
+            servers=addresses_of(server.address),
+            ca=authority.ca,
+            token_file=token_file,
+            burst=True,
+        )
         assert await worked(Agent(options)) == 0
     assert len(server.requests) > 2
     assert all(f"Authorization: Bearer {TOKEN}" in request.head for request in server.requests)
@@ -92,9 +100,13 @@ async def test_a_command_gets_the_token_of_its_run(tmp_path, authority, token_fi
         async with AsyncClient(where, ca=authority.ca) as client:
             job_id = (await client.call(CreateJob(name="Foo"))).job_id
             options = Options(
-                names=("Foo*",), argv=("sh", "-c", script.format(found=found)), servers=addresses_of(where),
-                ca=authority.ca, token_file=token_file, burst=True,
-            )  # fmt: skip
+                names=("Foo*",),
+                argv=("sh", "-c", script.format(found=found)),
+                servers=addresses_of(where),
+                ca=authority.ca,
+                token_file=token_file,
+                burst=True,
+            )
             assert await worked(Agent(options)) == 0
             (run,) = (await client.call(ListRuns(job_id=job_id))).runs
             token = found.read_text().strip()
@@ -123,9 +135,12 @@ async def test_a_command_reports_and_has_children_with_it_and_does_nothing_else(
             )
             job_id = (await client.call(CreateJob(name="Foo"))).job_id
             options = Options(
-                names=("Foo",), argv=("sh", "-c", script, sys.executable), servers=addresses_of(where),
-                burst=True, env={"PYTHONPATH": os.pathsep.join(sys.path)},
-            )  # fmt: skip
+                names=("Foo",),
+                argv=("sh", "-c", script, sys.executable),
+                servers=addresses_of(where),
+                burst=True,
+                env={"PYTHONPATH": os.pathsep.join(sys.path)},
+            )
             assert await worked(Agent(options)) == 0
             (run,) = (await client.call(ListRuns(job_id=job_id))).runs
             assert (run.status, run.error) == ("success", "")
@@ -162,9 +177,12 @@ async def test_a_worker_that_is_not_let_in_tells_so_and_keeps_its_reports(token_
         server.refusals["FinishJob"] = deque(["403 Forbidden"] * 2)
         await server.add("Foo")
         options = Options(
-            names=("Foo*",), argv=("true",), servers=addresses_of(server.address), token_file=token_file,
+            names=("Foo*",),
+            argv=("true",),
+            servers=addresses_of(server.address),
+            token_file=token_file,
             jobs_max=1,
-        )  # fmt: skip
+        )
         assert await worked(Agent(options)) == 0
         assert len(server.of("FinishJob")) == 3
     assert any("not authorised" in record.getMessage() for record in caplog.records)

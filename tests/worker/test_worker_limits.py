@@ -34,9 +34,15 @@ def ran(watchdog: WatchdogClient, tmp_path: Path) -> Callable[..., Awaitable[tup
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         heard: list[str] = []
         child = ChildProcess(
-            [sys.executable, "-c", code], env={}, cwd=folder, folder=folder / "run", data="",
-            watchdog=watchdog, listener=lambda _, line: heard.append(line), limits=limits,
-        )  # fmt: skip
+            [sys.executable, "-c", code],
+            env={},
+            cwd=folder,
+            folder=folder / "run",
+            data="",
+            watchdog=watchdog,
+            listener=lambda _, line: heard.append(line),
+            limits=limits,
+        )
         await child.started()
         async with asyncio.timeout(DEADLINE_S):
             status = await child.wait()

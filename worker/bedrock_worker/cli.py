@@ -103,10 +103,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 
 @click.command(
     cls=OneCommand,
-    context_settings={
-        "allow_interspersed_args": False,
-        "help_option_names": ["-h", "--help"],
-    },
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )
 @_option(
@@ -243,11 +240,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     callback=_checked(name_patterns),
     help="Jobs that may bring a url to fetch, by name; repeatable.",
 )
-@_option(
-    "--allow-private",
-    is_flag=True,
-    help="Allow a url to lead to this machine and to private networks.",
-)
+@_option("--allow-private", is_flag=True, help="Allow a url to lead to this machine and to private networks.")
 @_option(
     "--allow-daemons",
     "daemons",
@@ -260,11 +253,7 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     is_flag=True,
     help="Let commands gain privileges that the worker lacks, for example by sudo.",
 )
-@_option(
-    "--user",
-    metavar="NAME",
-    help="Switch to this user after reading the settings file; requires root.",
-)
+@_option("--user", metavar="NAME", help="Switch to this user after reading the settings file; requires root.")
 @_option("--as-root", is_flag=True, help="Allow running commands as root.")
 @_option(
     "--max-load",

@@ -307,12 +307,7 @@ class AsyncHandle(Generic[R]):
     """A handle to wait for a job without blocking."""
 
     def __init__(
-        self,
-        job_id: int,
-        arguments: Arguments,
-        client: Client | AsyncClient | None,
-        *,
-        created: bool = False,
+        self, job_id: int, arguments: Arguments, client: Client | AsyncClient | None, *, created: bool = False
     ) -> None:
         """Belong to a job of a function."""
         self.job_id = job_id

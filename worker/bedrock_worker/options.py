@@ -119,12 +119,7 @@ class Options:
     @cached_property
     def taker(self) -> Mapping[str, Any]:
         """Return the parameters that identify the worker in requests for jobs."""
-        found: dict[str, Any] = {
-            "worker": self.worker,
-            "heartbeat": True,
-            "host": self.host,
-            "pid": self.pid,
-        }
+        found: dict[str, Any] = {"worker": self.worker, "heartbeat": True, "host": self.host, "pid": self.pid}
         if self.accepts:
             found["accepts"] = tuple(self.accepts)
         if self.mocked:

@@ -69,9 +69,18 @@ def create_token(context: Context, command: CreateToken) -> Answer:
     _forget_oldest(context, tokens)
     secret = new_token()
     token = TokenRow(
-        command.name, digest_of(secret), ",".join(command.roles), jsontext.dump(list(command.names)),
-        int(command.no_data), command.by, context.now, stamped(command.expires), "", "", "[]",
-    )  # fmt: skip
+        command.name,
+        digest_of(secret),
+        ",".join(command.roles),
+        jsontext.dump(list(command.names)),
+        int(command.no_data),
+        command.by,
+        context.now,
+        stamped(command.expires),
+        "",
+        "",
+        "[]",
+    )
     records.delete_logins(command.name)
     return _written(context, token, "token created", command.by, secret)
 

@@ -172,8 +172,7 @@ def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) 
     """Give the job that holds a unique key other data and another time; one that repeats keeps its times."""
     if job is None or not lifecycle.waits_to_start(job):
         raise WrongState(
-            "Unique key is held",
-            f"uniqueKey: job {known.job_id} holds it and has started; see uniqueFor",
+            "Unique key is held", f"uniqueKey: job {known.job_id} holds it and has started; see uniqueFor"
         )
     context.check_repeats(job, "uniqueKey")
     changed = job._replace(data=keep_mark(spec.data, job))
@@ -184,12 +183,7 @@ def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) 
 
 
 def create(
-    context: Context,
-    spec: JobSpec,
-    merging: jsontext.Merging,
-    source: str = "",
-    *,
-    alone: bool = False,
+    context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "", *, alone: bool = False
 ) -> int:
     """Create a job, or update the one of its name; returns the jobID.
 

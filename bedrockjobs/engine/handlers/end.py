@@ -6,11 +6,7 @@ from typing import Literal
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
-from bedrockjobs.base.config import (
-    DATA_CHARS_PER_COMMAND_MAX,
-    UNFIT_DELAY_S_MAX,
-    UNFIT_MAX,
-)
+from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, UNFIT_DELAY_S_MAX, UNFIT_MAX
 from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
 from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.base.jsontext import quoted
@@ -214,13 +210,11 @@ def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> N
         after_failure(context, changed.remembering(notes)._replace(expires=""), final=True)
         return
     if job.run_id:
-        context.note(
-            "handed back", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=unfit or ""
-        )  # fmt: skip
+        context.note("handed back", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=unfit or "")
     ticks.take_back_fired(context, job)
     runs.close(
         context, job, "returned", error=unfit or "", exit_code=command.exit_code, result=command.data or ""
-    )  # fmt: skip
+    )
     back = _as_before_the_take(changed, job)
     if unfit is not None:
         delay_s = min(2.0 ** (times - 1), UNFIT_DELAY_S_MAX)

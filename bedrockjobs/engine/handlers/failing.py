@@ -328,10 +328,7 @@ def mark_seen(context: Context, command: MarkSeen) -> Answer:
     of_jobs = filter(None, map(records.last_failed_run, (job.job_id for job in jobs)))
     for kind, numbers in (
         ("job", [job.job_id for job in jobs]),
-        (
-            "run",
-            [*(run.run_id for run in runs), *of_jobs],
-        ),  # a job and its run are one failure
+        ("run", [*(run.run_id for run in runs), *of_jobs]),  # a job and its run are one failure
     ):
         for number in numbers:
             if command.seen:

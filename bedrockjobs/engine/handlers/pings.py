@@ -108,9 +108,14 @@ def _not_before(context: Context, job: Job) -> Context:
 def _at(context: Context, moment: str) -> Context:
     """Return the same open transaction as at another moment, a timestamp; what happens is told together."""
     other = Context(
-        context.unit, context.compatibility, context.presence, moment=moment_of(moment), since=context.since,
-        seen=context.seen, parts=context.parts,
-    )  # fmt: skip
+        context.unit,
+        context.compatibility,
+        context.presence,
+        moment=moment_of(moment),
+        since=context.since,
+        seen=context.seen,
+        parts=context.parts,
+    )
     other.caller, other.events, other.emit = context.caller, context.events, context.emit
     return other
 

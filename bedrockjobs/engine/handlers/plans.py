@@ -122,14 +122,21 @@ def request_of(
     if command.worker is None and not command.accepts:
         return anonymous(names, priority, limit, shape, mocked=command.wants_mocked)
     return TakeRequest(
-        names, command.wants_mocked, priority, command.worker, limit, shape,
-        tuple(sorted(command.accepts)), command.heartbeat, command.run_token, command.host, command.pid,
-    )  # fmt: skip
+        names,
+        command.wants_mocked,
+        priority,
+        command.worker,
+        limit,
+        shape,
+        tuple(sorted(command.accepts)),
+        command.heartbeat,
+        command.run_token,
+        command.host,
+        command.pid,
+    )
 
 
-def plan_by_name(
-    command: TriggerJob | TerminateRun | KillRun | PingSchedule | GetPingSecret,
-) -> AccessPlan:
+def plan_by_name(command: TriggerJob | TerminateRun | KillRun | PingSchedule | GetPingSecret) -> AccessPlan:
     """Return the plan of a command that is given a jobID or a name, and perhaps a runID."""
     run_id = getattr(command, "run_id", None)
     return AccessPlan(

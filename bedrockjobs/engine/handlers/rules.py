@@ -94,12 +94,21 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
 
 def _text(spec: RuleSpec, source: str) -> str:
     more = {"noData": True} if spec.no_data else {}
-    return jsontext.dump({
-        "source": source, "on": spec.on, "names": spec.names, "tags": spec.tags or [],
-        "to": spec.to, "secret": spec.secret,
-        "groupFor": spec.group_for, "quiet": spec.quiet, "over": spec.over, "older": spec.older,
-        **more,
-    })  # fmt: skip
+    return jsontext.dump(
+        {
+            "source": source,
+            "on": spec.on,
+            "names": spec.names,
+            "tags": spec.tags or [],
+            "to": spec.to,
+            "secret": spec.secret,
+            "groupFor": spec.group_for,
+            "quiet": spec.quiet,
+            "over": spec.over,
+            "older": spec.older,
+            **more,
+        }
+    )
 
 
 def _put(context: Context, spec: RuleSpec, before: RuleRow | None, source: str, by: str) -> None:
@@ -212,9 +221,15 @@ def set_retention(context: Context, command: SetRetention) -> Answer:
     """Limit how much is kept of a pattern."""
     records = context.unit.records
     limits = (
-        command.runs, command.runs_bytes, command.output, command.output_bytes, command.events, command.ticks,
-        command.events_bytes, command.ticks_bytes,
-    )  # fmt: skip
+        command.runs,
+        command.runs_bytes,
+        command.output,
+        command.output_bytes,
+        command.events,
+        command.ticks,
+        command.events_bytes,
+        command.ticks_bytes,
+    )
     if all(limit is None for limit in limits):
         raise BadArguments(
             "Missing limit",
@@ -244,9 +259,11 @@ def remove_retention(context: Context, command: RemoveRetention) -> Answer:
 def _words(row: Retention) -> str:
     times = {"runs": row.runs, "output": row.output, "events": row.events, "ticks": row.ticks}
     sizes = {
-        "runs": row.runs_bytes, "output of a run": row.output_bytes,
-        "events": row.events_bytes, "ticks of a schedule": row.ticks_bytes,
-    }  # fmt: skip
+        "runs": row.runs_bytes,
+        "output of a run": row.output_bytes,
+        "events": row.events_bytes,
+        "ticks of a schedule": row.ticks_bytes,
+    }
     words = [f"{kind} for {days_text(time)}" for kind, time in times.items() if time is not None]
     return ", ".join(words + [f"{kind} {size:,} bytes" for kind, size in sizes.items() if size is not None])
 
@@ -304,7 +321,13 @@ def _shown(context: Context, gate: RateLimit) -> dict[str, str | int]:
     limit = gate.limit
     runs = context.unit.records.running(limit.pattern) if limit.running else 0
     return {
-        "name": limit.pattern, "queued": limit.queued, "perSecond": limit.per_second,
-        "running": limit.running, "runs": runs,
-        "refused": gate.refused, "lastRefused": gate.last_refused, "by": limit.by, "since": limit.since,
-    }  # fmt: skip
+        "name": limit.pattern,
+        "queued": limit.queued,
+        "perSecond": limit.per_second,
+        "running": limit.running,
+        "runs": runs,
+        "refused": gate.refused,
+        "lastRefused": gate.last_refused,
+        "by": limit.by,
+        "since": limit.since,
+    }

@@ -56,11 +56,28 @@ def open_run(context: Context, job: Job, request: TakeRequest, data: str) -> Non
     lease = given(job.options.lease, LEASE_S_DEFAULT) if request.leased else 0
     context.unit.records.open_run(
         RunRow(
-            job.run_id, job.job_id, job.name, job.attempt, cause, scheduled_for, context.now_ms, lease, "",
-            request.worker, request.host, request.pid, "", "running", None, "", "", "", "[]",
+            job.run_id,
+            job.job_id,
+            job.name,
+            job.attempt,
+            cause,
+            scheduled_for,
+            context.now_ms,
+            lease,
+            "",
+            request.worker,
+            request.host,
+            request.pid,
+            "",
+            "running",
+            None,
+            "",
+            "",
+            "",
+            "[]",
         ),
         RunGiven(data, job.options_json, job.priority),
-    )  # fmt: skip
+    )
     wait_s = (context.moment - moment_of(scheduled_for)).total_seconds()
     context.emit(RunOpened(job.run_id, job.job_id, request.worker, lease, cause, wait_s))
 
@@ -125,10 +142,21 @@ def close(
     took_s = (context.moment - moment_of(run.started)).total_seconds()
     context.emit(
         RunEnded(
-            run.run_id, run.job_id, run.name, run.attempt, run.cause, run.worker, run.started, run.ended,
-            status, exit_code, run.error, options.traceparent or "", took_s,
+            run.run_id,
+            run.job_id,
+            run.name,
+            run.attempt,
+            run.cause,
+            run.worker,
+            run.started,
+            run.ended,
+            status,
+            exit_code,
+            run.error,
+            options.traceparent or "",
+            took_s,
         )
-    )  # fmt: skip
+    )
     return status
 
 
@@ -138,12 +166,30 @@ def keep_plain(context: Context, job: Job, exit_code: int | None, result: str) -
     if until:
         context.unit.records.add_ended_run(
             RunRow(
-                context.unit.new_run_id(), job.job_id, job.name, job.attempt,
-                job.memory.cause or cause_of(job), job.next_run, job.last_run, 0, context.now_ms, "", "", 0,
-                "", "success", exit_code, "", result, "", "[]", until, job.created,
+                context.unit.new_run_id(),
+                job.job_id,
+                job.name,
+                job.attempt,
+                job.memory.cause or cause_of(job),
+                job.next_run,
+                job.last_run,
+                0,
+                context.now_ms,
+                "",
+                "",
+                0,
+                "",
+                "success",
+                exit_code,
+                "",
+                result,
+                "",
+                "[]",
+                until,
+                job.created,
             ),
             RunGiven(job.data, job.options_json, job.priority),
-        )  # fmt: skip
+        )
 
 
 def _kept_until(context: Context, job: Job) -> str:
@@ -222,11 +268,14 @@ def delete_runs(context: Context, command: DeleteRuns) -> Answer:
         _tell(context, command, found)
     runs = [
         {
-            "runID": head.run_id, "jobID": head.job_id, "name": head.name, "status": head.status,
+            "runID": head.run_id,
+            "jobID": head.job_id,
+            "name": head.name,
+            "status": head.status,
             "ended": head.ended,
         }
         for head in found
-    ]  # fmt: skip
+    ]
     return Answer(jsontext.dump({"runs": runs, "running": running, "events": events, "before": before}))
 
 

@@ -8,12 +8,7 @@ from hashlib import sha256
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
-from bedrockjobs.base.config import (
-    DECLARE_AGAIN_S,
-    DECLARE_AGAIN_S_MAX,
-    DECLARERS_SETTLE_S,
-    SCHEDULE_GRACE_S,
-)
+from bedrockjobs.base.config import DECLARE_AGAIN_S, DECLARE_AGAIN_S_MAX, DECLARERS_SETTLE_S, SCHEDULE_GRACE_S
 from bedrockjobs.base.errors import BadArguments, CommandError, NotFound, WrongState
 from bedrockjobs.base.wire import SECONDS, after_seconds
 from bedrockjobs.commands import JobSpec, SyncSchedules
@@ -128,9 +123,13 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
         if not problems.enough:
             with problems.of(place, spec.name):
                 _check(
-                    context, spec, ours.get(spec.name), command.source, problems.warner(place, spec.name),
+                    context,
+                    spec,
+                    ours.get(spec.name),
+                    command.source,
+                    problems.warner(place, spec.name),
                     twice=spec.name in specs,
-                )  # fmt: skip
+                )
         specs.setdefault(spec.name, spec)
     if not command.dry_run:
         problems.check()
@@ -165,9 +164,15 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     unchanged = [name for name in specs if name in others]
     again = min(DECLARE_AGAIN_S + len(context.presence.workers), DECLARE_AGAIN_S_MAX) if command.worker else 0
     return synced(
-        added, changed, removed, unchanged, problems,
-        kept=kept if command.prune else [], undeclared=undeclared, again=again,
-    )  # fmt: skip
+        added,
+        changed,
+        removed,
+        unchanged,
+        problems,
+        kept=kept if command.prune else [],
+        undeclared=undeclared,
+        again=again,
+    )
 
 
 def _declare(

@@ -184,8 +184,14 @@ def _made_anew(context: Context, run: RunRow, given: RunGiven) -> Job:
     options = jsontext.with_members(given.options_json, dict.fromkeys(OF_A_SCHEDULE))
     return placed(
         Job(
-            context.now, context.unit.new_job_id(), lifecycle.QUICK_CREATE[2], run.name, context.now_ms,
-            data=given.data, priority=given.priority, options_json=options,
+            context.now,
+            context.unit.new_job_id(),
+            lifecycle.QUICK_CREATE[2],
+            run.name,
+            context.now_ms,
+            data=given.data,
+            priority=given.priority,
+            options_json=options,
             lane=MOCK_LANE if is_mock_data(given.data) else OPEN_LANE,
         )
-    )  # fmt: skip
+    )

@@ -22,9 +22,16 @@ from bedrockjobs.schedule.cron.plan import Schedule
 from bedrockjobs.schedule.cron.zones import count_moments, find_zone, next_moment
 
 __all__ = [
-    "AROUND", "BadSchedule", "Schedule", "count_ticks", "describe", "instead_of_every", "next_tick", "parse",
+    "AROUND",
+    "BadSchedule",
+    "Schedule",
+    "count_ticks",
+    "describe",
+    "instead_of_every",
+    "next_tick",
+    "parse",
     "split_zone",
-]  # fmt: skip
+]
 
 PARSED_MAX = 16_384
 """Schedules kept read (about 1 kB each): more than one server is built for, so that none is read twice."""

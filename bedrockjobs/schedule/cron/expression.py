@@ -234,17 +234,19 @@ MACROS = {
 }
 
 _INTERVAL = re.compile(r"([0-9]+)([smh])", re.IGNORECASE)
-_INTERVALS = {
-    "s": (SECOND, "*/{} * * * * *"),
-    "m": (MINUTE, "0 */{} * * * *"),
-    "h": (HOUR, "0 0 */{} * * *"),
-}
+_INTERVALS = {"s": (SECOND, "*/{} * * * * *"), "m": (MINUTE, "0 */{} * * * *"), "h": (HOUR, "0 0 */{} * * *")}
 _EVERY = ("every", "@every")
 """What other systems put before an interval, and we do without."""
 _PERIODS = {
-    "second": "1s", "minute": "@minutely", "hour": "@hourly", "day": "@daily", "week": "@weekly",
-    "month": "@monthly", "year": "@yearly", "weekday": "0 0 * * 1-5",
-}  # fmt: skip
+    "second": "1s",
+    "minute": "@minutely",
+    "hour": "@hourly",
+    "day": "@daily",
+    "week": "@weekly",
+    "month": "@monthly",
+    "year": "@yearly",
+    "weekday": "0 0 * * 1-5",
+}
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _UNIT = "(?:seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)"
 _DURATION = re.compile(rf"(?:[0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?{_UNIT} ?)+")

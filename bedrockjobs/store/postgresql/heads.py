@@ -518,9 +518,15 @@ class RememberedHeads:
         return sorted(found.union(new.values()))[: wanted.limit], None
 
     def _look_in_class(
-        self, heads: MatchingHeads, down: int, wanted: WantedHeads, seen: Collection[str], new: dict[str, Head],
-        read: Read, room: int,
-    ) -> tuple[int, Order | None]:  # fmt: skip
+        self,
+        heads: MatchingHeads,
+        down: int,
+        wanted: WantedHeads,
+        seen: Collection[str],
+        new: dict[str, Head],
+        read: Read,
+        room: int,
+    ) -> tuple[int, Order | None]:
         """Look through the queue for further names in one class, and note up to where none matches.
 
         Return how many rows may still be looked at, and where it ended if these were too few.

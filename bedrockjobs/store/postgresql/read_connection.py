@@ -37,11 +37,7 @@ _T = TypeVar("_T")
 
 STOPPING = Unavailable("Server is stopping", "try again in a moment")
 
-_OPTIONS = {
-    "default_transaction_read_only": "on",
-    "jit": "off",
-    "max_parallel_workers_per_gather": "0",
-}
+_OPTIONS = {"default_transaction_read_only": "on", "jit": "off", "max_parallel_workers_per_gather": "0"}
 """What reads never need: to write, and more than one processor."""
 
 

@@ -172,8 +172,18 @@ class PostgreSQLRecords(Records):
                 columns(
                     [
                         (
-                            run.run_id, run.job_id, run.name, run.attempt, run.cause, run.scheduled_for,
-                            run.started, run.worker, run.host, run.pid, run.lease, *given,
+                            run.run_id,
+                            run.job_id,
+                            run.name,
+                            run.attempt,
+                            run.cause,
+                            run.scheduled_for,
+                            run.started,
+                            run.worker,
+                            run.host,
+                            run.pid,
+                            run.lease,
+                            *given,
                         )
                         for run, given in opened
                     ]
@@ -184,8 +194,15 @@ class PostgreSQLRecords(Records):
                 columns(
                     [
                         (
-                            run.run_id, run.status, run.ended, run.exit_code, run.error, run.result,
-                            run.output, run.kept, run.created,
+                            run.run_id,
+                            run.status,
+                            run.ended,
+                            run.exit_code,
+                            run.error,
+                            run.result,
+                            run.output,
+                            run.kept,
+                            run.created,
                         )
                         for run in closed
                     ]
@@ -194,7 +211,7 @@ class PostgreSQLRecords(Records):
             ("append_chunks", columns([*map(tuple, chunks)])),
             ("fingerprint_jobs", columns([*dict(fingerprints["job"]).items()])),
             ("fingerprint_runs", columns([*fingerprints["run"]])),
-        )  # fmt: skip
+        )
         return [(SQL[name], parameters) for name, parameters in sets if parameters]
 
     def put_fingerprint(self, kind: str, number: int, fingerprint: str) -> None:

@@ -62,9 +62,11 @@ class SessionRequirements:
     def of(cls, settings: Settings) -> SessionRequirements:
         """Return the terms that an operator has set."""
         return cls(
-            settings.durability, settings.unit_s_max, serial=settings.isolation == "serial",
+            settings.durability,
+            settings.unit_s_max,
+            serial=settings.isolation == "serial",
             pooled=bool(settings.database_direct),
-        )  # fmt: skip
+        )
 
     def parameters(self, schema: str) -> dict[str, str]:
         """Return the parameters of PostgreSQL by their names.

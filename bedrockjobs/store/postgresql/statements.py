@@ -223,10 +223,7 @@ _WORDS = (
     (r"\bchar\(10, 13, 32\)", r"E'\\n\\r '"),
     (r"\bchar\(", "chr("),
     (r"\bLIKE 'CRON %'", "ILIKE 'CRON %'"),
-    (
-        r"CASE WHEN json_valid\((\w+\.memory)\) THEN \1 ->> 'trigger' END",
-        r"(members_of(\1) ->> 'trigger')",
-    ),
+    (r"CASE WHEN json_valid\((\w+\.memory)\) THEN \1 ->> 'trigger' END", r"(members_of(\1) ->> 'trigger')"),
     (r"(\w+\.)?options ->> 'source'", r"(\1options::json ->> 'source')"),
 )
 """What PostgreSQL says otherwise, as regular expressions.

@@ -127,9 +127,14 @@ class CandidateQuery(NamedTuple):
         return SQL["take_in_open_lane"], asked
 
     def with_lock(
-        self, now: str, known: Sequence[int] = (), closed: Sequence[str] = (), *, seen: bool = False,
+        self,
+        now: str,
+        known: Sequence[int] = (),
+        closed: Sequence[str] = (),
+        *,
+        seen: bool = False,
         tried: int = 0,
-    ) -> Statement:  # fmt: skip
+    ) -> Statement:
         """Return the same for jobs of the names that have a lock, which ``statement`` does not find.
 
         It goes the further, the more often it was ``tried`` and told that there is more to look at.

@@ -63,11 +63,7 @@ class Candidates:
                     _push(classes, job)
 
     def first(
-        self,
-        request: TakeRequest,
-        now: str,
-        job: Callable[[int], Job | None],
-        is_open: Callable[[Job], bool],
+        self, request: TakeRequest, now: str, job: Callable[[int], Job | None], is_open: Callable[[Job], bool]
     ) -> Job | None:
         """Return the first that is due and asked for; ``job`` returns a row, ``is_open`` whether it may be
         taken where only its name and its lane count."""
@@ -344,9 +340,21 @@ def _is_claimed(before: Job, job: Job) -> bool:
 def _saved(job: Job) -> Row:
     """Return what can change in a job but its data, as ``save_jobs`` takes it."""
     return (
-        job.job_id, job.state, job.name, job.next_run, job.last_run, job.repeat, job.priority,
-        job.retry_after, job.attempt, job.run_id, job.expires, job.lane, job.options_json, job.memory_json,
-    )  # fmt: skip
+        job.job_id,
+        job.state,
+        job.name,
+        job.next_run,
+        job.last_run,
+        job.repeat,
+        job.priority,
+        job.retry_after,
+        job.attempt,
+        job.run_id,
+        job.expires,
+        job.lane,
+        job.options_json,
+        job.memory_json,
+    )
 
 
 _PARTS = frozenset({SQL["savepoint"], SQL["release"], SQL["undo_part"]})

@@ -282,9 +282,14 @@ class PostgreSQLUnit:
         )
         """Where queued jobs begin, as this server knows it."""
         self._takes = Takes(
-            self._transaction, self._rows, self._locks, self._is_paused, self.remembered,
-            self.workers_with_own_jobs, self.records.pauses,
-        )  # fmt: skip
+            self._transaction,
+            self._rows,
+            self._locks,
+            self._is_paused,
+            self.remembered,
+            self.workers_with_own_jobs,
+            self.records.pauses,
+        )
         all_hosts = AllHosts(self._transaction, self._look, self._is_paused)
         self.due_on_all_hosts, self.next_on_all_hosts = all_hosts.due, all_hosts.next
         self._job_ids = IDAllocator(self._transaction, "draw_jobs")
@@ -378,9 +383,13 @@ class PostgreSQLUnit:
     def savepoint(self) -> UnitSavepoint:
         """Begin a part that can be undone by itself; return its mark."""
         return UnitSavepoint(
-            self._transaction.savepoint(), self._rows.mark(), self._job_ids.mark(), self._run_ids.mark(),
-            len(self._newly_ready), self._wake_all,
-        )  # fmt: skip
+            self._transaction.savepoint(),
+            self._rows.mark(),
+            self._job_ids.mark(),
+            self._run_ids.mark(),
+            len(self._newly_ready),
+            self._wake_all,
+        )
 
     def release(self) -> None:
         """Keep the part."""

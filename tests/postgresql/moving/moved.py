@@ -33,9 +33,24 @@ Content = dict[str, list[tuple[Any, ...]]]
 """The rows of each table."""
 
 ODD_TEXTS = (
-    "", " ", "\\N", "\\", "\t\n\r\v", "'\"`", "\x01\x1f\x7f", "\ufeff", "\uffff\ufffe", "é e\u0301",
-    "\u202eabc", "\U0001f469\u200d\U0001f680", "\U0010ffff", "0", "null", "{}", "%s $1 ?",
-)  # fmt: skip
+    "",
+    " ",
+    "\\N",
+    "\\",
+    "\t\n\r\v",
+    "'\"`",
+    "\x01\x1f\x7f",
+    "\ufeff",
+    "\uffff\ufffe",
+    "é e\u0301",
+    "\u202eabc",
+    "\U0001f469\u200d\U0001f680",
+    "\U0010ffff",
+    "0",
+    "null",
+    "{}",
+    "%s $1 ?",
+)
 LONG = "\u00e9" * 100_000
 
 ODD_NUMBERS = (0, 1, -1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63))

@@ -37,9 +37,12 @@ def test_the_command_says_how_much_it_moved(full: Path, tmp_path: Path) -> None:
     assert told.pop("seconds") >= 0
     rows = len(tables()) * moved.ODD_ROWS
     assert told == {
-        "from": str(full), "to": moved.database().place, "jobs": moved.ODD_ROWS, "runs": moved.ODD_ROWS,
+        "from": str(full),
+        "to": moved.database().place,
+        "jobs": moved.ODD_ROWS,
+        "runs": moved.ODD_ROWS,
         "rows": rows,
-    }  # fmt: skip
+    }
     back = move("--from", CLUSTER.url, "--to", str(tmp_path / "back.db"))
     assert f"Moved {moved.ODD_ROWS} jobs and {moved.ODD_ROWS} runs, {rows} rows in all, from" in back.stdout
 

@@ -100,9 +100,23 @@ def cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (on_insert("meta", "new.value := new.value || '.';"), TransferError, "meta: the rows that arrived"),
         (cut, StoreAway, "terminat"),
     ],
-    ids=["full", "older", "newer", "target newer", "zero", "damage", "no utf-8", "no text", "no room",
-         "no room at the commit", "altered", "missing", "meta altered", "cut"],
-)  # fmt: skip
+    ids=[
+        "full",
+        "older",
+        "newer",
+        "target newer",
+        "zero",
+        "damage",
+        "no utf-8",
+        "no text",
+        "no room",
+        "no room at the commit",
+        "altered",
+        "missing",
+        "meta altered",
+        "cut",
+    ],
+)
 def test_where_it_fails_both_are_as_before(
     trouble: Trouble, error: type[Exception], words: str, full: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

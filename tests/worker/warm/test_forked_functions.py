@@ -33,11 +33,15 @@ async def test_a_process_is_replaced_after_so_many_jobs(ran):
 @pytest.mark.parametrize(
     "fault",
     [
-        "1 / 0", "sys.exit(0)", "os._exit(0)", "os.kill(os.getpid(), signal.SIGTERM)",
+        "1 / 0",
+        "sys.exit(0)",
+        "os._exit(0)",
+        "os.kill(os.getpid(), signal.SIGTERM)",
         "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
-        "subprocess.Popen(['sleep', '1000'])", "(5)",
+        "subprocess.Popen(['sleep', '1000'])",
+        "(5)",
     ],
-)  # fmt: skip
+)
 async def test_a_process_is_replaced_after_a_fault_and_where_something_is_left(ran, fault):
     show = '({"runs": runs})'
     found = await ran(WAYS["reused"], show, fault, show)

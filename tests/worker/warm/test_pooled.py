@@ -19,14 +19,29 @@ REUSED = WAYS["reused"]
 
 async def test_what_runs_again_says_how_it_ended(ran):
     """As in any other process; each of these is the second run of its process, or its last."""
-    ends = ['({"a": 1})', "raise Retry", "raise Retry(30)", "raise Fail('x')", "1 / 0", "sys.exit(7)",
-            "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "(5)"]  # fmt: skip
+    ends = [
+        '({"a": 1})',
+        "raise Retry",
+        "raise Retry(30)",
+        "raise Fail('x')",
+        "1 / 0",
+        "sys.exit(7)",
+        "os._exit(3)",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "(5)",
+    ]
     found = await ran(REUSED, *[do for end in ends for do in ("pass", end)])
     assert outcomes(found)[1::2] == [
-        ("FinishJob", 0, {"a": 1}), ("FailJob", 102, None), ("FailJob", 102, None), ("FailJob", 100, None),
-        ("FailJob", 1, None), ("FailJob", 7, None), ("FailJob", 3, None), ("FailJob", 137, None),
+        ("FinishJob", 0, {"a": 1}),
+        ("FailJob", 102, None),
+        ("FailJob", 102, None),
+        ("FailJob", 100, None),
         ("FailJob", 1, None),
-    ]  # fmt: skip
+        ("FailJob", 7, None),
+        ("FailJob", 3, None),
+        ("FailJob", 137, None),
+        ("FailJob", 1, None),
+    ]
     assert found[5][1]["delay"] == 30
     assert found[9][1]["error"].splitlines()[-1] == "ZeroDivisionError: division by zero"
 
@@ -138,11 +153,15 @@ async def test_a_worker_that_stands_still_beyond_its_lease_has_its_later_run_kil
 async def test_each_run_has_a_folder_as_if_it_were_new(ran):
     list_it = '({"there": sorted(os.listdir(os.environ["TMPDIR"]))})'
     dos = (
-        list_it, "open(os.environ['TMPDIR'] + '/more', 'w')", list_it,
-        "__import__('shutil').rmtree(os.environ['TMPDIR'])", list_it,
-        "open(os.environ['BEDROCK_RESULT'], 'w').write('{\"by\": 1.50}')", list_it,
+        list_it,
+        "open(os.environ['TMPDIR'] + '/more', 'w')",
+        list_it,
+        "__import__('shutil').rmtree(os.environ['TMPDIR'])",
+        list_it,
+        "open(os.environ['BEDROCK_RESULT'], 'w').write('{\"by\": 1.50}')",
+        list_it,
         "path = os.environ['BEDROCK_DATA_FILE']; os.remove(path); os.symlink('/dev/null', path)",
-    )  # fmt: skip
+    )
     found = await ran(REUSED, *dos)
     assert [found[at][1]["data"] for at in (0, 2, 4, 6)] == [{"there": ["job.json"]}] * 4
     assert found[5][1]["data"] == {"by": 1.5}

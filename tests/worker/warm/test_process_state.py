@@ -198,13 +198,18 @@ async def test_progress_is_told_beside_what_is_printed(server, ran, write, way):
     progress = "__import__('bedrock_worker').current_run().progress"
     long = "x" * 1_200
     await ran(
-        way, f"print('.', end=''); {progress}(0.4, 'half\\nway'); print('!')",
-        f"sys.stdout.close(); {progress}(0.5)", f"{progress}(1, '{long}')", f"{progress}(0.125, '100 ::')",
-    )  # fmt: skip
+        way,
+        f"print('.', end=''); {progress}(0.4, 'half\\nway'); print('!')",
+        f"sys.stdout.close(); {progress}(0.5)",
+        f"{progress}(1, '{long}')",
+        f"{progress}(0.125, '100 ::')",
+    )
     assert [request.given["progress"] for request in server.of("UpdateJob")] == [
-        {"percent": 40, "message": "half way"}, {"percent": 50, "message": ""},
-        {"percent": 100, "message": "x" * 1_000}, {"percent": 12.5, "message": "100 ::"},
-    ]  # fmt: skip
+        {"percent": 40, "message": "half way"},
+        {"percent": 50, "message": ""},
+        {"percent": 100, "message": "x" * 1_000},
+        {"percent": 12.5, "message": "100 ::"},
+    ]
     assert server.output[101] == [("out", ".!")]
     assert [server.output.get(run, []) for run in (102, 103, 104)] == [[]] * 3
 
@@ -212,8 +217,9 @@ async def test_progress_is_told_beside_what_is_printed(server, ran, write, way):
 async def test_progress_of_a_function_that_closed_its_handles_meets_no_file_of_its(server, ran, way):
     closes = "os.closerange(3, 99); files = [os.open(f'f{n}', os.O_CREAT | os.O_RDWR) for n in range(60)]"
     await ran(
-        way, f"{closes}; __import__('bedrock_worker').current_run().progress(0.4); print(sum(map(len,"
+        way,
+        f"{closes}; __import__('bedrock_worker').current_run().progress(0.4); print(sum(map(len,"
         " (os.read(file, 9) for file in files))))",
-    )  # fmt: skip
+    )
     assert ("out", "0") in server.output[101]
     assert [request.given["progress"]["percent"] for request in server.of("UpdateJob")] == [40]

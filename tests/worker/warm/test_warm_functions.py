@@ -15,17 +15,34 @@ from tests.worker.warm.conftest import outcomes
 
 async def test_how_functions_end(ran, way):
     found = await ran(
-        way, '({"a": job.data["do"][:3]})', "pass", "raise Retry", "raise Snooze(30)",
-        'raise Fail("in vain")', "1 / 0", "sys.exit(7)",
-        "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "(5)", "(None)",
+        way,
+        '({"a": job.data["do"][:3]})',
+        "pass",
+        "raise Retry",
+        "raise Snooze(30)",
+        'raise Fail("in vain")',
+        "1 / 0",
+        "sys.exit(7)",
+        "os._exit(3)",
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "(5)",
+        "(None)",
         "raise Retry(7)",
-    )  # fmt: skip
+    )
     assert outcomes(found) == [
-        ("FinishJob", 0, {"a": '({"'}), ("FinishJob", 0, None), ("FailJob", 102, None),
-        ("RetryJob", 101, None), ("FailJob", 100, None), ("FailJob", 1, None), ("FailJob", 7, None),
-        ("FailJob", 3, None), ("FailJob", 137, None), ("FailJob", 1, None), ("FinishJob", 0, None),
+        ("FinishJob", 0, {"a": '({"'}),
+        ("FinishJob", 0, None),
         ("FailJob", 102, None),
-    ]  # fmt: skip
+        ("RetryJob", 101, None),
+        ("FailJob", 100, None),
+        ("FailJob", 1, None),
+        ("FailJob", 7, None),
+        ("FailJob", 3, None),
+        ("FailJob", 137, None),
+        ("FailJob", 1, None),
+        ("FinishJob", 0, None),
+        ("FailJob", 102, None),
+    ]
     assert found[3][1]["delay"] == 30
     assert "delay" not in found[2][1]
     assert (found[11][1]["delay"], found[11][1]["retries"]) == (7, 3)
@@ -52,8 +69,10 @@ async def test_what_functions_print_is_the_output_of_their_run(ran, server, way)
     await ran(way, prints, prints, "os.system('echo below')")
     for run, number in ((101, 1), (102, 2)):
         assert sorted(server.output[run]) == [
-            ("err", f"err {number}"), ("out", "no end"), ("out", f"out {number}"),
-        ]  # fmt: skip
+            ("err", f"err {number}"),
+            ("out", "no end"),
+            ("out", f"out {number}"),
+        ]
     assert server.output[103] == [("out", "below")]
 
 
@@ -82,9 +101,19 @@ async def test_what_functions_find(ran, way, tmp_path, monkeypatch):
     for number, (_, given) in ((1, found[0]), (3, found[2])):
         data = given["data"]
         kept = [name for name in ("PATH", "HOME", "LANG", "TZ", "PYTHONPATH") if name in os.environ]
-        own = [f"BEDROCK_{name}" for name in (
-            "ATTEMPT", "DATA_FILE", "JOB_ID", "NAME", "RESULT", "RUN_ID", "SCHEDULED_FOR", "SERVER"
-        )]  # fmt: skip
+        own = [
+            f"BEDROCK_{name}"
+            for name in (
+                "ATTEMPT",
+                "DATA_FILE",
+                "JOB_ID",
+                "NAME",
+                "RESULT",
+                "RUN_ID",
+                "SCHEDULED_FOR",
+                "SERVER",
+            )
+        ]
         assert [name for name in data["env"] if name != "LC_CTYPE"] == sorted([*kept, *own, "MORE", "TMPDIR"])
         assert data["tmp"] == data["own"]
         assert data["cwd"] == str(tmp_path / "module")

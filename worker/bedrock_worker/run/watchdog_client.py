@@ -245,10 +245,7 @@ class WatchdogClient:
                 self._process = subprocess.Popen(  # noqa: S603  our own file
                     [
                         *(sys.executable, "-I", "-S", "-X", "utf8", "-c", CODE),
-                        *(
-                            str(Path(bedrock_worker.__file__).parent),
-                            "daemons" if self.daemons else "adopts",
-                        ),
+                        *(str(Path(bedrock_worker.__file__).parent), "daemons" if self.daemons else "adopts"),
                     ],
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
