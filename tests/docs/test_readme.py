@@ -27,7 +27,8 @@ def test_the_tutorial(player: Player) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"), [("schedules", 10), ("runs-and-retries", 15), ("mend-a-failed-night-by-commands", 15)]
+    ("page", "count"),
+    [("schedules", 10), ("runs-and-retries", 15), ("recover-from-a-failed-night-by-commands", 15)],
 )
 def test_the_pages_on_runs(player: Player, page: str, count: int) -> None:
     """And what the pages on schedules and on runs show."""
@@ -38,7 +39,7 @@ def test_the_page_on_the_standing_clock(tmp_path: Path) -> None:
     """And the page on tests, whose server has such a clock."""
     server = live_server.start(tmp_path / "jobs.db", "--test-clock")
     try:
-        assert Player(server, tmp_path).play(ROOT / "docs/how-to/test-with-a-standing-clock.md") >= 10
+        assert Player(server, tmp_path).play(ROOT / "docs/how-to/use-a-test-clock.md") >= 10
     finally:
         live_server.stop(server.process)
 

@@ -14,7 +14,7 @@ from tests.pages.looking import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/mend-a-failed-night.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/recover-from-a-failed-night.md"
 _TOKEN = re.compile(r"\*\*(?P<press>[^*]+)\*\*|`(?P<see>[^`]+)`")
 OUTPUT = ["copying /srv", "no space left on device"]
 
