@@ -155,7 +155,7 @@ async def test_data_that_is_kept_as_it_is(live: Live, kind: str) -> None:
         pytest.param(
             b"Query\r\nquery: SELECT CAST(x'ff' AS TEXT);\r\n\r\n",
             "402 Bad query",
-            marks=sqlite_only("PostgreSQL makes no text of bytes that are none"),
+            marks=sqlite_only("PostgreSQL does not build text from invalid bytes"),
         ),
     ],
 )

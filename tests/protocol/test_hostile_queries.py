@@ -23,7 +23,7 @@ from tests.protocol.talk import DEADLINE_S, post
 
 pytestmark = [
     pytest.mark.asyncio(loop_factories=["uvloop"]),  # what becomes of a Query does not depend on it
-    sqlite_only("about the processes that run SQLite's SQL; `test_free_query.py` hurts PostgreSQL"),
+    sqlite_only("about the processes that run SQLite's SQL; `test_free_query.py` tests PostgreSQL"),
 ]
 
 BOUND_S = 1.5

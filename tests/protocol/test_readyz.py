@@ -36,7 +36,7 @@ async def until_ready(live: Live) -> None:
             await asyncio.sleep(0)
 
 
-@sqlite_only("room is PostgreSQL's own affair: it refuses, and that is told")
+@sqlite_only("disk space is PostgreSQL's concern: it refuses, and the server reports that")
 async def test_a_full_disk_is_told_until_there_is_room(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await ready(await serve(ballast_bytes=4096)) == READY
 

@@ -14,8 +14,8 @@ from tests.protocol.transcript import FOLDER, compatibility, difference, play, r
 
 TRANSCRIPTS = sorted(FOLDER.glob("*.txt"))
 ON_SQLITE = {
-    "00-sample-session": sqlite_only("`SELECT *` shows the columns that PostgreSQL has beside"),
-    "11-framing": sqlite_only("it asks a `GLOB` of SQL"),
+    "00-sample-session": sqlite_only("`SELECT *` shows PostgreSQL's additional columns"),
+    "11-framing": sqlite_only("it uses `GLOB` in SQL"),
 }
 """Transcripts with SQL of one engine."""
 PLAYED = [

@@ -129,7 +129,7 @@ async def test_what_lists_show_of_it_is_marked(site: Site) -> None:
     assert job["data"] == {"damagedData": '{"k": 1}'}
 
 
-@sqlite_only("PostgreSQL stores no text that is none")
+@sqlite_only("PostgreSQL stores no invalid text")
 async def test_bytes_that_are_no_text_are_damage(site: Site) -> None:
     await site.create("a", data={"k": "abcdef"})
     await site.create("a")

@@ -243,7 +243,7 @@ def bytes_of(database: str) -> bytes:
     return b"".join(file.read_bytes() for file in files if file.exists())
 
 
-@sqlite_only("about the bytes of the file; how PostgreSQL forgets dead rows is VACUUM's affair")
+@sqlite_only("about the bytes of the file; on PostgreSQL, VACUUM removes dead rows")
 async def test_nothing_of_the_text_is_left_in_the_file_or_its_log(site: Site) -> None:
     """Small and large, as data of jobs that are gone, as output that was packed since, and in events."""
     database = site.server.settings.database

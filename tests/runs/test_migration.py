@@ -16,7 +16,7 @@ from bedrockjobs.store import schema
 from tests.engines import sqlite_only
 from tests.runs.conftest import Open
 
-pytestmark = sqlite_only("about the older versions of the file")
+pytestmark = sqlite_only("about older versions of the file")
 
 OLD = Path(__file__).with_name("schema_1.sql").read_text()
 

@@ -16,7 +16,7 @@ from tests.engines import sqlite_only
 from tests.pace import slowness
 from tests.runs.test_outside_changes import ROW
 
-pytestmark = sqlite_only("nothing is read anew there: each unit reads what it needs")
+pytestmark = sqlite_only("nothing is reloaded on PostgreSQL: each unit reads what it needs")
 
 SLICE_S_MAX = 0.05
 """CPU time of one turn of the loop: over twice the 20 ms that are meant, for slower machines."""

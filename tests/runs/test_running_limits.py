@@ -160,7 +160,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return looks
 
 
-@sqlite_only("a pause that is written lets each server look again for all who wait, its own too")
+@sqlite_only("on PostgreSQL, writing a pause makes each server retry all waiters, including its own")
 async def test_the_end_of_a_run_wakes_no_more_than_there_is_room_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
