@@ -1,6 +1,6 @@
 """``bedrockjobs``: the command line of the server and its queue.
 
-Each command is a module of this package; this one only puts them together. Results go to stdout, everything
+Each group of commands is a module of this package, imported when it is used. Results go to stdout, everything
 else to stderr.
 """
 
@@ -35,31 +35,31 @@ HOMES = {
     "audit": "access.audit",
     "apply": "apply.apply",
     "import": "import_.import_",
-    "query": "query.query",
+    "query": "call.query",
     "call": "call.call",
     "ping": "ping.ping",
-    "status": "query.status",
+    "status": "call.status",
     "backup": "database.backup",
     "migrate": "database.migrate",
-    "restore": "restore.restore",
-    "move": "move.move",
+    "restore": "database.restore",
+    "move": "database.move",
     "doctor": "doctor.doctor",
     "config": "config.config",
     "service": "service.service",
 }
-"""Where each command is, the usual ones first: a module and a name in it, then commands that go below it."""
+"""The module and the name of each command, the usual ones first; more names are subcommands to add."""
 
 
 class Commands(MutableMapping[str, click.Command]):
-    """The commands by name. A module is imported when it is asked for: all together take a second."""
+    """The commands by name. Modules are imported on first use, as importing all of them takes a second."""
 
     def __init__(self) -> None:
-        """Begin with none imported."""
+        """Start with no module imported."""
         self._names = dict.fromkeys(HOMES)
         self._loaded: dict[str, click.Command] = {}
 
     def __getitem__(self, name: str) -> click.Command:
-        """Return a command; raises KeyError where there is none."""
+        """Return a command; raises KeyError if there is none."""
         if name not in self._loaded and name in self._names:
             home, *below = (_found(place) for place in HOMES[name].split())
             for some in below:
@@ -69,21 +69,21 @@ class Commands(MutableMapping[str, click.Command]):
         return self._loaded[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:
-        """Put a command there."""
+        """Add a command."""
         self._names[name] = None
         self._loaded[name] = command
 
     def __delitem__(self, name: str) -> None:
-        """Take a command away."""
+        """Remove a command."""
         del self._names[name]
         self._loaded.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the names."""
+        """Iterate over the names."""
         return iter(self._names)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of commands."""
         return len(self._names)
 
 
@@ -93,14 +93,14 @@ def _found(place: str) -> Any:
 
 
 class RootCommand(Group):
-    """The root command: an interrupt ends it with 130, as a shell expects, and lost output with 74."""
+    """The root command; it exits with 130 after an interrupt and with 74 if output cannot be written."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands as they were added, the usual ones first."""
+        """Return the commands in order, the usual ones first."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was named, and see that its output is written."""
+        """Run a command and check that its output was written."""
         try:
             with output_written():
                 return super().invoke(ctx)
@@ -111,7 +111,7 @@ class RootCommand(Group):
             ctx.exit(INTERRUPTED)
 
     def make_context(self, *given: Any, **more: Any) -> click.Context:
-        """Read the options of the program, of which ``--help`` and ``--version`` write something."""
+        """Parse the options of the program; ``--help`` and ``--version`` write output."""
         try:
             with output_written():
                 return super().make_context(*given, **more)
@@ -120,7 +120,7 @@ class RootCommand(Group):
 
 
 HELP_WIDTH_MAX = 120
-"""Width that a help takes on a wide terminal: longer lines are hard to read."""
+"""Maximum width of help texts: longer lines are hard to read."""
 
 EPILOG = """\
 \b
@@ -130,12 +130,12 @@ Exit status:
   2  wrong usage          69  the server is not available
   3  not found            74  the output was lost
                           78  bad settings file
-                         124  the wait ran out
+                         124  the wait timed out
                          130  interrupted
 
 \b
 Every option can be an environment variable: BEDROCKJOBS_JOB_LIST_LIMIT=20 is
-`job list --limit 20`. NO_COLOR takes the colours away.
+`job list --limit 20`. NO_COLOR turns colours off.
 
 \b
 Completion of the shell (also zsh_source, fish_source):
@@ -164,6 +164,6 @@ def main(ctx: click.Context) -> None:
     bedrockjobs job create foo --data '{}'       create a job
     bedrockjobs schedule add foo '0 9 * * 1-5'   create one that runs by the clock
     bedrockjobs run logs -f 7                    follow what a run prints
-    bedrockjobs top                              see how things are
+    bedrockjobs top                              watch the queue live
     """
     ctx.ensure_object(Session)

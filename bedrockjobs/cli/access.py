@@ -10,10 +10,9 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.wire import timestamp
-from bedrockjobs.cli.database import told
+from bedrockjobs.cli.database import file_named, is_url, schema_option, told
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
-from bedrockjobs.cli.places import file_named, is_url, schema_option
 from bedrockjobs.cli.session import Refusal, Session, built, pass_session, record_of, records_in, talks
 from bedrockjobs.cli.values import Given, current_user, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, listing, takes, typed
@@ -30,10 +29,10 @@ _database = click.option(
 
 @click.group(cls=Group)
 def token() -> None:
-    """Say who may do what: make, list, renew and revoke tokens.
+    """Create, list, renew and revoke access tokens.
 
-    As long as there never was a token the server is open to its own machine. The first one must be admin;
-    from then on everybody needs one.
+    Until the first token is created, the server is open to its own machine. The first token must be admin;
+    from then on every client needs one.
 
     \b
     bedrockjobs token create ann --role admin > ann.token
@@ -55,7 +54,7 @@ def token() -> None:
 @talks
 @pass_session
 def create(session: Session, /, database: str | None, schema: str, **_: Any) -> None:
-    """Make a token and write it to stdout: this is the only time that it is shown."""
+    """Create a token and write it to stdout; it cannot be shown again."""
     _write_new(session, _done(session, CreateToken, database, schema))
 
 
@@ -87,12 +86,12 @@ listing(
     ListTokens,
     columns=("name", "roles", "names", "expires", "lastUsed", "revoked", "by"),
     none="No tokens: everybody on this machine may do everything.",
-    text="List the tokens, those included that were revoked; their secrets are kept nowhere.",
+    text="List all tokens, including revoked ones; secrets are not stored.",
 )
 
 
 def _done(session: Session, kind: type[Command[Any]], database: str | None, schema: str) -> Record:
-    """Have a command done by the server, or do it on the database itself."""
+    """Execute a command on the server, or with ``database`` on the database itself."""
     values = click.get_current_context().params
     if database is None:
         return record_of(session.ask(asked(session, kind, by=current_user())))
@@ -113,10 +112,10 @@ def _done(session: Session, kind: type[Command[Any]], database: str | None, sche
 
 
 def _write_new(session: Session, record: Record) -> None:
-    """Write a new secret: as a table it stands alone on stdout, so that a shell can take it."""
+    """Write a new secret; in table form it is alone on stdout, for use in a shell."""
     if session.form == "table":
         name, secret = text_of(record, "name"), text_of(record, "token")
-        words = "keep it, it is shown this once; clients take it from BEDROCKJOBS_TOKEN_FILE"
+        words = "keep it, it is shown only once; clients read it from BEDROCKJOBS_TOKEN_FILE"
         click.echo(f"Token {name}: {words}.", err=True)
         click.echo(secret)
     else:

@@ -1,34 +1,215 @@
-"""``bedrockjobs apply``: make a server what files say, schedules and rules, after showing the difference."""
+"""``bedrockjobs apply``: apply schedules and rules from files, after showing the differences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from bedrockjobs.cli.difference import attributes_added, attributes_changed, rule_added, rule_changed
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import PRIORITY_DEFAULT
+from bedrockjobs.base.wire import RawJSON, wire_name
 from bedrockjobs.cli.lookup import literal
-from bedrockjobs.cli.output import Record, printable, styled, text_of, write_many, write_one
-from bedrockjobs.cli.plan import CHANGES, SyncPlan, Wanted
+from bedrockjobs.cli.output import Record, cell, printable, styled, text_of, write_many, write_one
 from bedrockjobs.cli.session import REFUSED, Session, built, interactive, pass_session, records_in, talks
 from bedrockjobs.cli.values import read_source
-from bedrockjobs.cli.verbs import takes
-from bedrockjobs.commands import ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
-from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Definitions, Format, format_of, read
+from bedrockjobs.cli.verbs import option_text, takes
+from bedrockjobs.commands import JobSpec, ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
+from bedrockjobs.commands.options import OPTIONS
+from bedrockjobs.commands.rules import RuleSpec
+from bedrockjobs.definitions import (
+    FORMATS,
+    BadDefinitions,
+    Definition,
+    Definitions,
+    Entry,
+    Format,
+    format_of,
+    read,
+)
+
+LINE_CHARS = 80
+"""Maximum length of an old and a new value on one line; longer ones take two."""
+
+Values = Mapping[str, str | None]
+"""JSON texts by wire name; None if a value is left out."""
+
+
+def attributes_added(definition: Definition) -> list[str]:
+    """Return a line for each attribute of a new schedule: ``retries: 2``."""
+    wanted = _wanted_attributes(definition)
+    usual = {"priority": str(PRIORITY_DEFAULT), "data": "{}"}
+    return [f"{key}: {_shown(key, text)}" for key, text in wanted.items() if usual.get(key) != text]
+
+
+def attributes_changed(definition: Definition, job: Record) -> list[str]:
+    """Return a line for each attribute that would change: ``retries: 2 -> 3``."""
+    wanted = _wanted_attributes(definition)
+    present = {key: job[key] for key in job if key in wanted or key in OPTIONS}
+    return _changes(wanted, present)
+
+
+def rule_added(rule: Mapping[str, Any]) -> list[str]:
+    """Return a line for each value of a new rule."""
+    return [f"{key}: {cell(RawJSON(text))}" for key, text in _wanted_rule(rule).items() if key in rule]
+
+
+def rule_changed(rule: Mapping[str, Any], there: Record) -> list[str]:
+    """Return a line for each value of a rule that would change."""
+    wanted = _wanted_rule(rule)
+    present = {key: jsontext.dump(jsontext.parse(there[key])) for key in wanted if key in there}
+    return _changes({key: wanted[key] for key in wanted if key in rule or key in present}, present)
+
+
+def _wanted_attributes(definition: Definition) -> dict[str, str]:
+    spec = JobSpec.model_validate(definition.given)
+    wanted = {"repeat": jsontext.dump(spec.repeat), "priority": str(spec.wanted_priority), **spec.chosen()}
+    wanted = {key: text for key, text in wanted.items() if text != "null"}
+    if "data" in spec.model_fields_set:
+        wanted["data"] = spec.data
+    return wanted
+
+
+def _wanted_rule(rule: Mapping[str, Any]) -> dict[str, str]:
+    found = RuleSpec.model_validate(dict(rule)).model_dump(by_alias=True)
+    return {key: jsontext.dump(value) for key, value in found.items() if key != "name"}
+
+
+def _changes(wanted: Values, present: Values) -> list[str]:
+    return list(
+        _change_lines(
+            (key, _shown(key, present.get(key)), _shown(key, wanted.get(key)))
+            for key in dict.fromkeys((*wanted, *present))
+            if present.get(key) != wanted.get(key)
+        )
+    )
+
+
+def _change_lines(changes: Iterable[tuple[str, str, str]]) -> Iterable[str]:
+    for key, old, new in changes:
+        if len(key) + len(old) + len(new) <= LINE_CHARS:
+            yield f"{key}: {old} -> {new}"
+        else:
+            yield f"{key}: {old}"
+            yield f"{' ' * len(key)}  -> {new}"
+
+
+def _shown(key: str, text: str | None) -> str:
+    return "left out" if text is None else cell(option_text(key, RawJSON(text)))
+
+
+CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-", "red"))
+"""Kinds of changes: the key of the reply, a sign and a colour."""
+
+KEYS = (*(key for key, _, _ in CHANGES), "unchanged")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The wanted state of a source."""
+
+    source: str
+    schedules: list[Definition]
+    rules: list[dict[str, Any]] | None = None
+    """None if the files have no rules."""
+    prune: bool = True
+    by: str = ""
+    take_over: bool = False
+    """Whether to take schedules and rules of the same names from other sources."""
+    rule_entries: list[Entry] = field(default_factory=list)
+    """The place of each rule in its file; empty if unknown."""
+
+    def schedules_command(self, *, dry_run: bool) -> dict[str, Any]:
+        """Return the parameters of SyncSchedules."""
+        return self._command(dry_run=dry_run, schedules=[definition.given for definition in self.schedules])
+
+    def rules_command(self, *, dry_run: bool) -> dict[str, Any]:
+        """Return the parameters of SyncRules."""
+        return self._command(dry_run=dry_run, rules=self.rules)
+
+    def _command(self, *, dry_run: bool, **entries: Any) -> dict[str, Any]:
+        more: dict[str, Any] = {} if self.prune else {"prune": False}
+        if self.take_over:
+            more["takeOver"] = True
+        return {"source": self.source, **entries, "by": self.by or None, "dryRun": dry_run or None, **more}
+
+
+@dataclass(frozen=True)
+class SyncPlan:
+    """The changes of a source that the server reports."""
+
+    wanted: Wanted
+    schedules: Record
+    rules: Record | None = field(default=None)
+
+    def names(self, key: str) -> list[str]:
+        """Return the names of schedules with this change."""
+        return list(jsontext.parse(self.schedules[key]))
+
+    def rule_names(self, key: str) -> list[str]:
+        """Return the names of rules with this change."""
+        return list(jsontext.parse(self.rules[key])) if self.rules is not None else []
+
+    def problems(self) -> list[str]:
+        """Return the errors that the server reports, with lines."""
+        return self._told("problems")
+
+    def warnings(self) -> list[str]:
+        """Return the warnings of the server, with lines."""
+        return self._told("warnings")
+
+    def _told(self, key: str) -> list[str]:
+        schedules = [definition.entry for definition in self.wanted.schedules]
+        both = ((self.schedules, schedules, "schedule"), (self.rules or {}, self.wanted.rule_entries, "rule"))
+        return [
+            _told(problem, entries, what)
+            for reply, entries, what in both
+            for problem in records_in(reply.get(key, "[]"))
+        ]
+
+    @property
+    def changes(self) -> bool:
+        """Return whether anything would change."""
+        return any(self.names(key) or self.rule_names(key) for key, _, _ in CHANGES)
+
+    def record(self) -> Record:
+        """Return one record: that of the schedules, which contains that of the rules."""
+        return self.schedules if self.rules is None else {**self.schedules, "rules": self.rules}
+
+    def sentences(self) -> list[str]:
+        """Return a sentence about the changed schedules, and one about the rules."""
+        found = [("Schedules", self.names)] + ([("Rules", self.rule_names)] if self.rules is not None else [])
+        return [
+            f"{what} of {self.wanted.source}: {', '.join(f'{len(names(key))} {key}' for key in KEYS)}."
+            for what, names in found
+        ]
+
+
+def _told(problem: Record, entries: Sequence[Entry | None], what: str) -> str:
+    """Return a problem that the server reports, with the line of its key."""
+    place, detail = int(problem["place"]), text_of(problem, "detail").replace("; takeOver ", "; --take-over ")
+    entry = entries[place] if place < len(entries) else None
+    if entry is None:
+        return f"{what} {text_of(problem, 'name')}: {detail}"
+    key = detail.partition(":")[0]
+    field_name = next((name for name in JobSpec.model_fields if wire_name(name) == key), key)
+    return entry.text(detail, key, field_name, *(("schedule",) if key == "repeat" else ()))
+
 
 DATA_CHANGES = "data: as the definition has it from now on"
-"""What changes where no attribute shows it: runs may have given the job other data than its definition."""
+"""Shown if no attribute differs: a run may have changed the job's data."""
 
 PAUSE_REASON = "added paused"
 
 RULES_ASKED = 1_000
-"""Rules that are looked at for what changes of them: a server has fewer."""
+"""Maximum number of rules to compare: a server has fewer."""
 
 
 class Refused(click.ClickException):
-    """A server would refuse it: says all of what, a line each."""
+    """The server would refuse the changes; lists all problems, a line each."""
 
     exit_code = REFUSED
 
@@ -60,15 +241,14 @@ def apply(
     yes: bool,
     by: str,
 ) -> None:
-    """Make a source's schedules what FILE says, and its rules of who is told.
+    """Apply the schedules and notification rules of FILE to its source.
 
-    FILE holds a list of schedules, and one of rules under `notify`, in TOML, YAML or JSON; - is stdin. All
-    that it adds, changes or leaves out is shown first; then schedules are changed in one commit and rules in
-    another. Those of other sources and those that were made by hand are left alone; so are all rules where
-    FILE has no `notify`.
+    FILE has a list of schedules, and a list of rules under `notify`, in TOML, YAML or JSON; - is stdin. All
+    additions, changes and removals are shown first; then the schedules are changed in one commit, and the
+    rules in another. Schedules and rules of other sources, and those made by hand, stay unchanged; so do all
+    rules if FILE has no `notify`.
 
-    What is wrong with the files is told at once, each error with its line. Files of the same source are taken
-    together.
+    All errors of the files are reported together, with their lines. Files of the same source are merged.
     """
     wanted = [
         replace(each, take_over=take_over) for each in _wanted(files, form, source, by, prune=not no_prune)
@@ -79,7 +259,7 @@ def apply(
 def _wanted(
     files: Sequence[str], form: Format | None, source: str | None, by: str, *, prune: bool
 ) -> list[Wanted]:
-    """Read all files, by source; raises click.UsageError with all that is wrong with them."""
+    """Read all files, by source; raises click.UsageError with all errors."""
     problems: list[str] = []
     found: dict[str, Wanted] = {}
     for file in files:
@@ -112,7 +292,7 @@ def _wanted(
 
 
 def _in_two_sources(wanted: list[Wanted]) -> list[str]:
-    """Return what is wrong with names that two sources have: a name is one source's."""
+    """Return the errors for names that occur in two sources."""
     owners: dict[str, str] = {}
     problems = []
     for one in wanted:
@@ -137,7 +317,7 @@ def _read(file: str, form: Format | None) -> Definitions:
 
 
 def _together(first: Wanted, second: Wanted) -> tuple[Wanted, list[str]]:
-    """Return what two files of one source want, and what stands in both."""
+    """Merge two files of one source; return the result and the names that are in both."""
     names = {definition.name for definition in first.schedules}
     rules = {rule["name"] for rule in first.rules or []}
     twice = [f"schedule {each.name}" for each in second.schedules if each.name in names]
@@ -162,9 +342,9 @@ def _all_of(problems: list[str]) -> str:
 
 
 def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False, yes: bool = False) -> None:
-    """Show all that would change, ask unless ``yes``, and change it; without ``prune`` nothing is removed.
+    """Show the changes, ask unless ``yes``, and apply them; without ``prune`` nothing is removed.
 
-    Raises click.UsageError where somebody has to be asked and nobody can be.
+    Raises click.UsageError if a question is needed and nobody can answer it.
     """
     plans = [_planned(session, wanted) for wanted in sources]
     problems = [problem for plan in plans for problem in plan.problems()]
@@ -185,7 +365,7 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
         for plan in changed:
             _show_lines(session, plan, err=session.form != "table", titled=len(plans) > 1)
         if not interactive():
-            raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
+            raise click.UsageError("nobody can answer here: give --yes, or --dry-run to preview")
         owners = ", ".join(plan.wanted.source for plan in changed)
         click.confirm(f"Make this the {_what(changed)} of {printable(owners)}?", abort=True, err=True)
     done = [_done(session, plan) if plan.changes else plan for plan in plans]
@@ -200,7 +380,7 @@ def _planned(session: Session, wanted: Wanted) -> SyncPlan:
 
 
 def _done(session: Session, plan: SyncPlan) -> SyncPlan:
-    """Make it so, and return what was changed."""
+    """Apply a plan; return what was changed."""
     wanted, added = plan.wanted, plan.names("added")
     for definition in wanted.schedules:
         if definition.paused and definition.name in added:
@@ -217,7 +397,7 @@ def _done(session: Session, plan: SyncPlan) -> SyncPlan:
 
 
 def _write(session: Session, plans: list[SyncPlan], sentences: Iterable[str]) -> None:
-    """Write what was done: a sentence each, or one document."""
+    """Write the result: sentences, or one document."""
     if session.form == "table":
         for sentence in sentences:
             click.echo(printable(sentence))
@@ -260,7 +440,7 @@ def _number(count: int, word: str) -> str:
 
 
 def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) -> None:
-    """Write a line for each schedule and rule that would change, and below it all that changes of it."""
+    """Write a line for each changed schedule and rule, followed by its changes."""
     if titled:
         click.echo(styled(f"{printable(plan.wanted.source)}:", err=err, bold=True), err=err)
     defined = {definition.name: definition for definition in plan.wanted.schedules}
@@ -288,7 +468,7 @@ def _lines(head: str, colour: str, more: list[str], *, err: bool) -> None:
 
 
 def _attributes(session: Session, definition: Definition, wanted: Wanted, *, new: bool) -> list[str]:
-    """Return what there is or would change of a schedule; one that is gone has nothing to compare with."""
+    """Return the attributes of a new schedule, or the changes of an existing one."""
     if new:
         return [*attributes_added(definition), *(["paused"] if definition.paused else [])]
     named = built(ListJobs, {"name": literal(definition.name), "limit": 1})

@@ -34,7 +34,7 @@ from bedrockjobs.commands.server import State
 STATE = WordChoice(get_args(State), STATES_ALSO, case_sensitive=False)
 
 SECTION = "Many jobs at once"
-"""Where the help lists the options that choose."""
+"""Heading of the help for the options that choose jobs."""
 
 NEITHER = "give an ID or a name, or choose jobs by --name, --state, --since, --tag or --text"
 
@@ -42,7 +42,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Choice(NamedTuple):
-    """What jobs must be like, all of it; what is left out says nothing."""
+    """Conditions that chosen jobs must meet; None and empty mean any."""
 
     name: str | None = None
     state: str | None = None
@@ -91,9 +91,9 @@ _many = partial(click.option, cls=FieldOption, section=SECTION)
 
 
 def choice_of(given: dict[str, Any], one: object) -> Choice | None:
-    """Take the choice out of the values of a command's options; None where ``one`` job was named.
+    """Remove the choice from the option values and return it; None if ``one`` job was named.
 
-    Raises click.UsageError where neither or both are given.
+    Raises click.UsageError if neither or both are given.
     """
     keys = {
         "name": "only_name",
@@ -107,7 +107,7 @@ def choice_of(given: dict[str, Any], one: object) -> Choice | None:
         if choice != Choice():
             raise click.UsageError("give an ID or a name, or choose jobs by --name, --state, ...: not both")
         if given["dry_run"]:
-            raise click.UsageError("--dry-run has a meaning with --name, --state, ... only")
+            raise click.UsageError("--dry-run needs --name, --state, ...")
         return None
     if choice == Choice():
         raise click.UsageError(NEITHER)
@@ -115,7 +115,7 @@ def choice_of(given: dict[str, Any], one: object) -> Choice | None:
 
 
 def chosen(session: Session, choice: Choice) -> list[Chosen]:
-    """Return the jobs that are chosen, by jobID; they are looked through page by page."""
+    """Return the chosen jobs by jobID, from all pages."""
     fits = fitting(session, choice) or (lambda _: True)
     return [
         Chosen(text_of(job, "jobID"), text_of(job, "name")) for job in _listed(session, choice) if fits(job)
@@ -123,7 +123,7 @@ def chosen(session: Session, choice: Choice) -> list[Chosen]:
 
 
 def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None:
-    """Return what tells whether a job is chosen; None where its name and state, as asked for, say all."""
+    """Return a filter for listed jobs; None if name and state, which the server filters by, are enough."""
     if choice.since is None and not choice.tags and choice.text is None:
         return None
     since = since_timestamp(choice.since, session.now()) if choice.since is not None else ""
@@ -153,17 +153,17 @@ def _fits(job: Record, choice: Choice, since: str) -> bool:
 
 
 NAMES_SHOWN = 5
-"""Names that are told of the jobs that were chosen, those with most jobs first."""
+"""Maximum number of names in a question, those with the most jobs first."""
 
 REASONS_SHOWN = 3
-"""Reasons of refusals that the last line tells, the most frequent ones."""
+"""Maximum number of refusal reasons in the result, the most frequent ones."""
 
 Act = Callable[[str], str]
-"""Does it to one jobID and returns the outcome, such as ``deleted``; raises Failure where it is refused."""
+"""Acts on one jobID and returns the outcome, such as ``deleted``; raises Failure if refused."""
 
 
 def counted(found: list[Chosen]) -> str:
-    """Return how many jobs there are, and their names: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
+    """Return the count and the names of jobs: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
     names = Counter(job.name for job in found).most_common()
     words = ", ".join(f"{count:,} {name}" for name, count in names[:NAMES_SHOWN])
     more = f", and {len(names) - NAMES_SHOWN:,} more names" if len(names) > NAMES_SHOWN else ""
@@ -171,7 +171,7 @@ def counted(found: list[Chosen]) -> str:
 
 
 def jobs(count: int) -> str:
-    """Return a number of jobs in words."""
+    """Return a number of jobs as text."""
     return f"{count:,} job" if count == 1 else f"{count:,} jobs"
 
 
@@ -183,7 +183,7 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
     """
     found = chosen(session, choice)
     if not found and session.form == "table":
-        click.echo(f"No job to {verb}: none matches.", err=True)
+        click.echo(f"No matching job to {verb}.", err=True)
         return
     if options["dry_run"]:
         _would(session, verb, found)
@@ -191,7 +191,7 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
     if found and not options["yes"]:
         click.echo(printable(counted(found)), err=True)
         if not interactive():
-            raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
+            raise click.UsageError("nobody can answer here: give --yes, or --dry-run to preview")
         click.confirm(f"{verb.capitalize()} {jobs(len(found))}?", abort=True, err=True)
     outcomes: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -207,7 +207,7 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
                         raise
                     refused[failure.message] += 1
                 tell()
-    finally:  # what was done is told also where the server went away or somebody interrupted
+    finally:  # report what was done also after an error or an interrupt
         _write(session, verb, len(found), outcomes, refused)
     click.get_current_context().exit(REFUSED if refused else OK)
 
@@ -255,7 +255,7 @@ def _write(session: Session, verb: str, total: int, outcomes: Counter[str], refu
 
 
 def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[str]) -> str:
-    """Return what happened: ``Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job.``"""
+    """Return the result: ``Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job.``"""
     done = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common())
     of = f" of {jobs(total)}" if sum(outcomes.values()) != total or len(outcomes) > 1 else ""
     if not of:
@@ -270,7 +270,7 @@ def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[st
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Show how far it is, on a terminal only."""
+    """Show a progress bar on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda: None
         return

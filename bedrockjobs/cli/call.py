@@ -1,12 +1,13 @@
-"""``bedrockjobs call COMMAND key=value ...``: every command of the protocol, derived from its class.
+"""``bedrockjobs call``, ``query`` and ``status``: any command of the protocol, and read-only queries.
 
-It must not know a single command by name: a new class is a new subcommand with its own help.
+``call`` knows no command by name: a new class is a new subcommand with its own help.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
@@ -19,22 +20,22 @@ from bedrockjobs.base.wire import RawJSON, wire_name
 from bedrockjobs.cli.groups import Group, near
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
 from bedrockjobs.cli.session import Session, built, pass_session, record_of, talks
-from bedrockjobs.cli.values import read_source
-from bedrockjobs.commands import COMMANDS, Command, command_named
+from bedrockjobs.cli.values import TextOrFile, read_source
+from bedrockjobs.commands import COMMANDS, Command, Query, Status, command_named
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Answer
 
 
 class CommandGroup(Group):
-    """One subcommand for each command of the protocol, whatever the case it is typed in."""
+    """One subcommand for each command of the protocol; names are case-insensitive."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the registry's order."""
+        """Return the commands in the order of the registry."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the subcommand of a command's class."""
+        """Return the subcommand of a command class."""
         try:
             return _subcommand(command_named(cmd_name))
         except UnknownCommand:
@@ -43,7 +44,7 @@ class CommandGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand; one that is like the word is named where there is none."""
+        """Find the subcommand; suggest a similar one if there is none."""
         meant = near(args[0], list(COMMANDS))
         if meant and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
@@ -68,7 +69,7 @@ class CallCommand(click.Command):
         self.kind = kind
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the keys, then the options."""
+        """List the keys, then the options."""
         fields = self.kind.model_fields.items()
         with formatter.section("Keys (* must be given)"):
             formatter.write_dl(
@@ -80,9 +81,9 @@ class CallCommand(click.Command):
         super().format_options(ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example of the command, as it is typed here."""
+        """Write the example of the command as a command line."""
         with formatter.section("Example"):
-            # Not wrapped: it is there to be copied.
+            # Not wrapped, so that it can be copied.
             formatter.write(f"  {shlex.join([*ctx.command_path.split(), *example_pairs(self.kind)])}\n")
 
 
@@ -93,7 +94,7 @@ def example_pairs(kind: type[Command[Any]]) -> list[str]:
 
 
 def _described(field: FieldInfo) -> str:
-    """Return what a key means, with the words it may be where not all of them are told already."""
+    """Return the description of a key, with its choices unless the description names them."""
     words = field.description or ""
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if get_origin(kind) is Literal]
     choices = [str(choice) for kind in kinds for choice in get_args(kind) if choice != ""]
@@ -146,7 +147,7 @@ def _value(name: str, value: str) -> str:
 
 
 def _write(answer: Answer, session: Session) -> None:
-    """Write a reply: what is one list is a table, what is no JSON (a Query as text) stands as it is."""
+    """Write a reply: a single list as a table, text that is not JSON (a Query as text) unchanged."""
     text = answer.body.decode(errors="replace")
     if text.startswith("["):
         rows: list[Record] = [_row(RawJSON(element)) for element in jsontext.elements(text)]
@@ -168,9 +169,47 @@ def _write_object(record: Record, session: Session, words: str) -> None:
 
 
 def _row(value: RawJSON, key: str = "") -> Record:
-    """Return one element of a list as a record: an object as it is, an array by position, or alone."""
+    """Return a list element as a record: an object unchanged, an array by position, others by ``key``."""
     if value.startswith("{"):
         return raw_record(value)
     if value.startswith("["):
         return {str(at): RawJSON(element) for at, element in enumerate(jsontext.elements(value), 1)}
     return {key: value}
+
+
+@click.command()
+@click.argument("sql", metavar="SELECT", type=TextOrFile())
+@talks
+@pass_session
+def query(session: Session, sql: str) -> None:
+    """Run one SELECT on the server's database, read-only: 'select * from jobs'.
+
+    The final `;` is optional; @file and - (stdin) are read.
+    """
+    text = sql.strip()
+    command = built(Query, {"query": text if text.endswith(";") else f"{text};", "format": "json"})
+    reply = session.record(command)
+    columns = distinct(jsontext.parse(reply["headers"]))
+    rows = [[RawJSON(value) for value in jsontext.elements(row)] for row in jsontext.elements(reply["rows"])]
+    records: list[Record] = [dict(zip(columns, row, strict=True)) for row in rows]
+    write_many(records, session.form, columns, stored=True)
+
+
+def distinct(headers: Sequence[str]) -> list[str]:
+    """Return unique keys for the headers, so that `select name, name` keeps both columns."""
+    found: list[str] = []
+    for header in headers:
+        key, count = header, 1
+        while key in found:
+            count += 1
+            key = f"{header}_{count}"
+        found.append(key)
+    return found
+
+
+@click.command()
+@talks
+@pass_session
+def status(session: Session) -> None:
+    """Show the version and the status of the server."""
+    write_one(session.record(Status()), session.form)

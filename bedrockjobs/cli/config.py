@@ -1,30 +1,92 @@
-"""``bedrockjobs config``: what the settings are and who set them, whether a file is good, and an example."""
+"""``bedrockjobs config``: show settings and their origin, check a settings file, write an example."""
 
 from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from bedrockjobs.base.clock import days_text
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
+from bedrockjobs.base.settings_file import Entry
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
 from bedrockjobs.cli.session import Session, answers, pass_session
-from bedrockjobs.cli.settings_sources import SECRET, BadSettings, found_settings, read_settings
-from bedrockjobs.databases import EXIT_USAGE
+from bedrockjobs.cli.settings_sources import CONFIG, SECRET, BadSettings, alone, found_settings, read_settings
+from bedrockjobs.databases import EXIT_FAILURE, EXIT_USAGE, StartError
+from bedrockjobs.databases.file import usable_path
+from bedrockjobs.tls.contexts import BadCertificate, chosen_context
+
+
+class Fault(NamedTuple):
+    """The problem of a file with the line that names it, and the exit status of ``serve``."""
+
+    words: str
+    status: int
+
+
+def faults_of_server(entries: Mapping[str, Entry]) -> Iterator[Fault]:
+    """Yield the problems of the files that the table ``[server]`` names."""
+    settings = alone({key: entry.value for key, entry in entries.items()})
+    for keys, check in _CHECKS.items():
+        named = [key for key in keys if key in entries]
+        if not named:
+            continue
+        try:
+            check(settings)
+        except BadCertificate as error:
+            words, status = str(error), EXIT_USAGE
+        except StartError as error:
+            words, status = str(error), error.status
+        else:
+            continue
+        key = words.partition(":")[0]
+        yield Fault(f"{entries[key if key in entries else named[0]].place}: {words}", status)
+
+
+def _check_certificates(settings: Settings) -> None:
+    chosen_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+
+
+def _check_database(settings: Settings) -> None:
+    if not settings.on_postgresql:
+        usable_path(settings)
+
+
+def _check_socket(settings: Settings) -> None:
+    """Check the folder only: the server creates the socket."""
+    path = Path(settings.unix)
+    if settings.unix and not path.parent.is_dir():
+        raise StartError(f"cannot listen: unix: {path}: there is no folder {path.parent}", EXIT_FAILURE)
+
+
+def _check_programs(settings: Settings) -> None:
+    """Check the folder; the server does that with the first message only, which is too late."""
+    if settings.notify_commands and not Path(settings.notify_commands).is_dir():
+        raise StartError(f"notify_commands: there is no folder {settings.notify_commands}", CONFIG)
+
+
+_CHECKS: dict[tuple[str, ...], Callable[[Settings], None]] = {
+    ("tls_cert", "tls_key", "tls_client_ca"): _check_certificates,
+    ("database",): _check_database,
+    ("unix",): _check_socket,
+    ("notify_commands",): _check_programs,
+}
+"""The check of the files that some settings name together."""
+
 
 LINE_CHARS = 100
-"""Width of the example's lines."""
+"""Line width of the example."""
 
 
 @click.group(cls=Group)
 def config() -> None:
-    """Look at the server's settings, and check a settings file.
+    """Show the server's settings, and check a settings file.
 
     An option of `serve` wins over an environment variable, a variable over the file, the file over the
     default.
@@ -32,10 +94,10 @@ def config() -> None:
 
 
 def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) -> None:
-    """Show each setting that `serve` would have here, with the same options, variables and file.
+    """Show the settings that `serve` would use here, with the same options, variables and file.
 
-    Passwords are not shown. With --origin it says who set each: an option, a variable, a line of the file,
-    or nobody (default).
+    Passwords are not shown. With --origin it says where each was set: an option, a variable, a line of the
+    file, or nowhere (default).
     """
     found = found_settings(given, config)
     records = []
@@ -66,14 +128,13 @@ config.add_command(show)
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
-    """Check a settings file: exit 0, or 78 with all that is wrong, by line.
+    """Check a settings file: exit with 0, or with 78 and all errors by line.
 
-    Nothing but the file is checked, with both of its tables: no option and no variable. Where it is good,
-    the files that it names are read too, as `serve` and `bedrock-worker` read them at their start; the exit
-    status is theirs for what is wrong first. Without the folder of `notify_commands` it is 78, though `serve`
-    starts and only warns.
+    Both tables of the file are checked, without options and variables. If they are valid, the files that they
+    name are read too, as `serve` and `bedrock-worker` read them at startup; the first error decides the exit
+    status. It is 78 if the folder of `notify_commands` is missing, although `serve` starts with a warning.
     """
-    from bedrock_worker.cli import main as worker  # no other command needs it
+    from bedrock_worker.cli import main as worker  # only this command needs it
     from bedrock_worker.settings_file import file_faults
     from bedrock_worker.settings_file import read_settings as read_worker
 
@@ -81,7 +142,7 @@ def check(file: Path) -> None:
     problems = [*server.problems, *read_worker(click.Context(worker), file)[0]]
     if problems:
         raise BadSettings(list(dict.fromkeys(problems)), of_file=True)
-    from bedrockjobs.cli.named_files import faults_of_server
+    from bedrockjobs.cli.config import faults_of_server
 
     faults = [*faults_of_server(server.good), *((words, EXIT_USAGE) for words in file_faults(file))]
     if faults:
@@ -91,12 +152,12 @@ def check(file: Path) -> None:
 
 @config.command()
 def example() -> None:
-    """Write a settings file with each setting, what it is and its default, all commented out."""
+    """Write an example settings file: each setting with its description and default, commented out."""
     click.echo(example_text(), nl=False)
 
 
 def example_text() -> str:
-    """Return the example: a line ``#name = default`` for each setting, below what it is."""
+    """Return the example: a line ``#name = default`` for each setting, below its description."""
     parts = ["[server]\n"]
     for field, info in Settings.model_fields.items():
         words = textwrap.wrap(info.description or "", LINE_CHARS, initial_indent="# ", subsequent_indent="# ")
@@ -105,5 +166,5 @@ def example_text() -> str:
 
 
 def _toml(field: str, value: Any) -> str:
-    # JSON's texts, numbers and booleans are also TOML's.
+    # JSON strings, numbers and booleans are valid TOML.
     return json.dumps(days_text(value) if is_duration(field) else value)

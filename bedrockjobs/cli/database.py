@@ -1,4 +1,4 @@
-"""``bedrockjobs backup`` and ``migrate``: commands that open the database itself, as ``move`` does."""
+"""``bedrockjobs backup``, ``migrate``, ``restore`` and ``move``: commands that open the database itself."""
 
 from __future__ import annotations
 
@@ -14,38 +14,94 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from bedrockjobs.base.background import give_way
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.cli.output import write_one
-from bedrockjobs.cli.places import database_named, file_named, is_url, schema_option
-from bedrockjobs.cli.session import FAILED, REFUSED, UNAVAILABLE, Failure, Session, answers, pass_session
-from bedrockjobs.cli.settings_sources import settings_from
+from bedrockjobs.base.wire import timestamp
+from bedrockjobs.cli.output import text_of, write_one
+from bedrockjobs.cli.session import (
+    FAILED,
+    REFUSED,
+    UNAVAILABLE,
+    USAGE,
+    Failure,
+    Session,
+    answers,
+    built,
+    pass_session,
+    talks,
+)
+from bedrockjobs.cli.settings_sources import file_alone, settings_from
+from bedrockjobs.cli.verbs import takes
+from bedrockjobs.commands import ReleaseHold
+from bedrockjobs.job.quarantine import RELEASE
 from bedrockjobs.store import schema
+from bedrockjobs.store import schema as schemas
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.bedrock_import import Findings, examine, import_jobs
 from bedrockjobs.store.files import DatabaseLock, Lost, Owned, UnsafeFile
+from bedrockjobs.store.schema import held_file, hold
 from bedrockjobs.store.transfer import (
     BadName,
     BadRows,
     Copy,
+    Hold,
+    Moved,
+    MoveOptions,
     Progress,
+    Restored,
     TransferError,
     copy_before_migration,
     copy_database,
     open_for_writing,
+    undo_move,
 )
+from bedrockjobs.store.transfer import restore as put_in_place
 
 if TYPE_CHECKING:
     from bedrockjobs.store.postgresql.transfer import TransferDatabase
 
+URLS = ("postgresql://", "postgres://")
+
+schema_option = click.option(
+    "--schema",
+    metavar="NAME",
+    allow_from_autoenv=False,
+    help="PostgreSQL schema of the tables.  [BEDROCKJOBS_DATABASE_SCHEMA; default: bedrockjobs]",
+)
+
+
+def is_url(text: str) -> bool:
+    """Return whether a database argument is a PostgreSQL URL."""
+    return text.startswith(URLS)
+
+
+def file_named(text: str | None) -> Path:
+    """Return the path of a file; without a text, the one that ``serve`` would open. Raises UsageError."""
+    return settings_from({}).database_path() if text is None else file_alone(text)
+
+
+def database_named(url: str, schema: str | None) -> TransferDatabase:
+    """Return a PostgreSQL database; without a schema, with the one that ``serve`` would use.
+
+    Raises Failure if the driver is not installed, BadSettings.
+    """
+    try:
+        from bedrockjobs.store.postgresql.transfer import TransferDatabase
+    except ImportError:
+        raise Failure(
+            "PostgreSQL needs a driver that is not installed: pip install 'bedrockjobs[postgresql]'", USAGE
+        ) from None
+    return TransferDatabase(url, settings_from({}).database_schema if schema is None else schema)
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMPLAINTS_SHOWN_MAX = 50
-"""Bad rows that are listed one by one; the rest is counted."""
+"""Bad rows that are listed; the others are counted."""
 
 
 def _database_option(form: str) -> Callable[[F], F]:
-    """Return --database, which takes ``form``: a file alone, or a URL of PostgreSQL as well."""
+    """Return --database with the metavar ``form``: FILE, or FILE|URL if PostgreSQL is supported."""
     return click.option(
         "--database",
         metavar=form,
@@ -56,7 +112,7 @@ def _database_option(form: str) -> Callable[[F], F]:
 
 @contextmanager
 def told(file: str = "database") -> Iterator[None]:
-    """Context what can go wrong with a database into a sentence and an exit status; ``file`` begins some."""
+    """Turn database errors into a sentence and an exit status; some sentences begin with ``file``."""
     try:
         yield
     except BadName as error:
@@ -78,7 +134,7 @@ def told(file: str = "database") -> Iterator[None]:
 
 @contextmanager
 def owned(database: Path, command: str = "migrate") -> Iterator[None]:
-    """Own the database as a server does, so that none uses it meanwhile; raises what `acquire` raises."""
+    """Hold the lock of the database, so that no server can use it; raises what `acquire` raises."""
     lock = DatabaseLock(database.resolve())
     lock.acquire()
     try:
@@ -90,7 +146,7 @@ def owned(database: Path, command: str = "migrate") -> Iterator[None]:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Progress | None]:
-    """Show a bar on stderr while work is done, on a terminal only."""
+    """Show a progress bar on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -103,7 +159,7 @@ def progress_bar(label: str) -> Iterator[Progress | None]:
 
 
 def size_text(size: int) -> str:
-    """Return a size for people: ``1.5 MiB``."""
+    """Return a size as text: ``1.5 MiB``."""
     amount, unit = float(size), "bytes"
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":
@@ -120,11 +176,11 @@ def size_text(size: int) -> str:
 @answers
 @pass_session
 def backup(session: Session, file: Path, database: str | None, force: bool, schema: str | None) -> None:
-    """Copy the database to FILE while the server goes on.
+    """Copy the database to FILE while the server keeps running.
 
-    FILE is a SQLite file, also of a database postgresql://...: one snapshot, checked, readable by its owner
-    only, and there when it is whole. `bedrockjobs restore` puts it in the place of a file, `bedrockjobs
-    move` takes it back to PostgreSQL.
+    FILE is always a SQLite file, also of a database postgresql://...: a checked snapshot, readable by its
+    owner only, which appears once it is complete. `bedrockjobs restore` restores it to a file, `bedrockjobs
+    move` to PostgreSQL.
     """
     named = settings_from({}).database if database is None else database
     give_way()
@@ -164,19 +220,19 @@ def _copy_of(source: TransferDatabase, file: Path, force: bool) -> Copy:
 @click.option(
     "--migration-backup/--no-migration-backup",
     default=True,
-    help="Copy the file beside itself first; the last two such copies are kept.",
+    help="Copy the file first, in the same folder; the last two copies are kept.",
 )
 @answers
 @pass_session
 def migrate(
     session: Session, database: str | None, old: Path | None, skip_bad: bool, migration_backup: bool
 ) -> None:
-    """Bring a database to this version's schema, or a Bedrock database into ours.
+    """Migrate a database to this version's schema, or import a Bedrock database.
 
-    No server may own the database meanwhile. What it was before is kept in a copy beside it.
+    No server may use the database meanwhile. A copy of the database is kept in the same folder.
     """
     if skip_bad and old is None:
-        raise click.UsageError("--skip-bad has a meaning with --from-bedrock only")
+        raise click.UsageError("--skip-bad needs --from-bedrock")
     path = file_named(database)
     with told(str(path)):
         if old is None:
@@ -214,7 +270,7 @@ def _import(session: Session, old: Path, path: Path, skip_bad: bool) -> None:
     _complain(findings)
     if findings.bad and not skip_bad:
         raise TransferError(
-            f"{len(findings.bad)} rows cannot be imported; mend them, or leave them out by --skip-bad"
+            f"{len(findings.bad)} rows cannot be imported; fix them, or leave them out with --skip-bad"
         )
     with owned(path):
         count = import_jobs(old, path, findings)
@@ -236,3 +292,242 @@ def _complain(findings: Findings) -> None:
     more = len(findings.bad) - COMPLAINTS_SHOWN_MAX
     if more > 0:
         click.echo(f"... and {more} more", err=True)
+
+
+PREFER_OWN_TOOLS = (
+    "a PostgreSQL database is restored by pg_restore or from its archive, a copy of `bedrockjobs backup` by"
+    " `bedrockjobs move --from BACKUP --to URL`; `bedrockjobs restore --hold --database URL` holds it then"
+)
+
+
+@click.command()
+@click.argument("backup", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--database",
+    metavar="FILE|URL",
+    allow_from_autoenv=False,
+    help="The database.  [BEDROCKJOBS_DATABASE; default: jobs.db]",
+)
+@schema_option
+@click.option("--force", is_flag=True, help="Rename an existing database, and restore in its place.")
+@click.option("--no-hold", is_flag=True, help="Let jobs and schedules run as soon as a server starts.")
+@click.option("--hold", "only_hold", is_flag=True, help="Hold a database that was restored by other means.")
+@click.option("--release", is_flag=True, help="Release the queue of a server that is held.")
+@takes(ReleaseHold, "by")
+@talks
+@pass_session
+def restore(
+    session: Session,
+    backup: Path | None,
+    database: str | None,
+    schema: str | None,
+    force: bool,
+    no_hold: bool,
+    only_hold: bool,
+    release: bool,
+    by: str,
+) -> None:
+    """Replace the database with BACKUP, and hold the queue until --release.
+
+    No server may use the database. BACKUP is checked first and stays unchanged; the database is replaced
+    atomically. A server that is started on it accepts commands, but hands out no job, runs no schedule and
+    sends no message until `bedrockjobs restore --release`.
+    """
+    given = (backup is not None) + only_hold + release
+    if given != 1:
+        words = "give a BACKUP, or --hold, or --release"
+        raise click.UsageError(f"{words}; one of them at a time" if given else words)
+    if (force or no_hold) and backup is None:
+        raise click.UsageError("--force and --no-hold need a BACKUP")
+    if release:
+        _release(session, by)
+        return
+    named = settings_from({}).database if database is None else database
+    give_way()
+    if only_hold:
+        _hold(session, named, schema, by)
+    elif is_url(named):
+        raise click.UsageError(PREFER_OWN_TOOLS)
+    else:
+        assert backup is not None
+        _restore(session, backup, file_named(database), force=force, held=not no_hold, by=by)
+
+
+def _restore(session: Session, backup: Path, target: Path, *, force: bool, held: bool, by: str) -> None:
+    why = Hold(by, f"restored from {backup.name}") if held else None
+    with told(f"{backup} to {target}"), progress_bar(f"Restoring {target}") as progress:
+        done = put_in_place(backup, target, held=why, force=force, now=_now(), progress=progress)
+    write_one(
+        {
+            "database": str(target),
+            "backup": str(backup),
+            "jobs": sum(done.states.values()),
+            "states": done.states,
+            "schedules": done.schedules,
+            "seen": done.seen,
+            "held": held,
+            "aside": str(done.aside) if done.aside else "",
+        },
+        session.form,
+        _words(backup, target, done, held=held),
+    )
+
+
+def _words(backup: Path, target: Path, done: Restored, *, held: bool) -> str:
+    states = ", ".join(f"{count:,} {state}" for state, count in done.states.items()) or "no jobs"
+    last = f" Its server was last seen at {done.seen} UTC." if done.seen else ""
+    lines = [
+        f"Restored {target} from {backup}: {states}, {done.schedules:,} of them repeating; checked.{last}",
+        *done.told,
+    ]
+    if done.aside is not None:
+        lines.append(f"The database that was there is {done.aside}.")
+    if target.with_name(f".{target.name}-litestream").exists():
+        lines.append(f"Move .{target.name}-litestream away before Litestream starts: it is the old file's.")
+    if held:
+        lines.append(f"It is held: start the server, look at it, and {RELEASE}.")
+    return "\n".join(lines)
+
+
+def _hold(session: Session, named: str, schema: str | None, by: str) -> None:
+    reason = "restored by other means"
+    with told():
+        if is_url(named):
+            database = database_named(named, schema)
+            from bedrockjobs.store.postgresql.transfer import hold_queue  # it needs the driver
+
+            place = database.place
+            hold_queue(database, by, reason, _now())
+        else:
+            path = file_named(named)
+            if not path.is_file():
+                raise TransferError(f"there is no database {path}")
+            place = str(path)
+            with owned(path, "restore"), closing(held_file(path)) as connection:
+                schemas.apply(connection)
+                hold(connection, by, reason, _now())
+    write_one(
+        {"database": place, "held": True}, session.form, f"{place} is held: start a server, and {RELEASE}."
+    )
+
+
+def _release(session: Session, by: str) -> None:
+    reply = session.record(built(ReleaseHold, {"by": by or None}))
+    since, reason = text_of(reply, "since"), text_of(reply, "reason")
+    why = f" ({reason})" if reason else ""
+    write_one(reply, session.form, f"Released what was held since {since} UTC{why}.")
+
+
+def _now() -> str:
+    return timestamp(SystemClock().now())
+
+
+@click.command()
+@click.option("--from", "source", metavar="FILE|URL", required=True, help="A file, or postgresql://...")
+@click.option(
+    "--to", "target", metavar="FILE|URL", help="The other of the two; a file must not be there yet."
+)
+@schema_option
+@click.option("--keep-damaged", is_flag=True, help="Take jobs along whose data is not what was stored.")
+@click.option(
+    "--replace-zeros",
+    is_flag=True,
+    help="Replace the character 0 in output and errors, as PostgreSQL cannot store it.",
+)
+@click.option("--undo", is_flag=True, help="Let the queue at --from be served again after it was moved.")
+@answers
+@pass_session
+def move(
+    session: Session,
+    source: str,
+    target: str | None,
+    schema: str | None,
+    keep_damaged: bool,
+    replace_zeros: bool,
+    undo: bool,
+) -> None:
+    """Move a queue from a SQLite file to PostgreSQL, or back.
+
+    Stop the server first. Everything is copied in one transaction, read back and compared; then the old queue
+    is marked as moved, and no server starts on it. If anything fails, both stay unchanged.
+    """
+    if undo:
+        if target is not None:
+            raise click.UsageError("--undo cannot be combined with --to")
+        _undo(session, source, schema)
+        return
+    if target is None:
+        raise click.UsageError("--to is missing: give the target of the move")
+    _check_kinds(source, target)
+    clock = SystemClock()
+    begun = clock.monotonic()
+    options = MoveOptions(keep_damaged=keep_damaged, replace_zeros=replace_zeros)
+    with told(target if is_url(source) else source), progress_bar("Moving") as progress:
+        moved, places = (_in if is_url(target) else _out)(source, target, schema, options, progress)
+    seconds = round(clock.monotonic() - begun, 1)
+    write_one(
+        {"from": places[0], "to": places[1], **moved._asdict(), "seconds": seconds},
+        session.form,
+        f"Moved {moved.jobs} jobs and {moved.runs} runs, {moved.rows} rows in all, from {places[0]} to"
+        f" {places[1]} in {duration_text(seconds)}. What has arrived was compared with what was sent."
+        f" {places[0]} is marked and not served any more.",
+    )
+
+
+def _check_kinds(source: str, target: str) -> None:
+    """Raise UsageError unless one is a file and the other one a URL."""
+    for text in (source, target):
+        if not is_url(text):
+            file_named(text)
+    if is_url(source) == is_url(target):
+        other = "pg_dump copies a database" if is_url(source) else "`bedrockjobs backup` copies a file"
+        raise click.UsageError(f"one of --from and --to is a file, the other postgresql://...; {other}")
+
+
+def _in(
+    source: str, target: str, schema: str | None, options: MoveOptions, progress: Progress | None
+) -> tuple[Moved, tuple[str, str]]:
+    """Move a file to PostgreSQL; return the counts, and the names of both."""
+    database, path = database_named(target, schema), _existing(source)
+    from bedrockjobs.store.postgresql import transfer  # it needs the driver
+
+    place = database.place
+    with owned(path, "move"):
+        return transfer.to_postgresql(path, database, options, progress), (str(path), place)
+
+
+def _out(
+    source: str, target: str, schema: str | None, options: MoveOptions, progress: Progress | None
+) -> tuple[Moved, tuple[str, str]]:
+    """Move a queue on PostgreSQL to a file; return the counts, and the names of both."""
+    database, path = database_named(source, schema), file_named(target)
+    from bedrockjobs.store.postgresql import transfer
+
+    return transfer.to_sqlite(database, path, options, progress), (database.place, str(path))
+
+
+def _undo(session: Session, source: str, schema: str | None) -> None:
+    with told():
+        if is_url(source):
+            database = database_named(source, schema)
+            from bedrockjobs.store.postgresql import transfer
+
+            name, place = database.place, transfer.undo_move(database)
+        else:
+            path = _existing(source)
+            with owned(path, "move"):
+                name, place = str(path), undo_move(path)
+    did = (
+        f"{name} can be served again. What was done at {place} since is not in it: no server may go on there."
+        if place
+        else f"{name} was not moved; it can be served."
+    )
+    write_one({"database": name, "movedTo": place}, session.form, did)
+
+
+def _existing(text: str) -> Path:
+    """Return the path of an existing file: taking its lock would create it."""
+    path = file_named(text)
+    if not path.is_file():
+        raise TransferError(f"there is no database {path}")
+    return path

@@ -1,7 +1,7 @@
-"""``bedrockjobs doctor``: looks for what usually goes wrong with a server and its file, and changes nothing.
+"""``bedrockjobs doctor``: check a server and its database for common problems, without changing anything.
 
-Each check is a function that returns findings. What is asked of the server goes through the session, what is
-read from the file through ``store.inspection``; checks of a PostgreSQL database are in ``doctor_postgresql``.
+Each check is a function that returns findings. Checks of the server use the session, checks of the file use
+``store.inspection``; checks of a PostgreSQL database are in ``doctor_postgresql``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
 
@@ -21,14 +21,12 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.cli.database import size_text
-from bedrockjobs.cli.finding import Finding, Level
 from bedrockjobs.cli.lookup import paged
-from bedrockjobs.cli.output import Record, styled, text_of, write_many
+from bedrockjobs.cli.output import Record, one_line, styled, text_of, with_local_times, write_many
 from bedrockjobs.cli.queue import resume_command
 from bedrockjobs.cli.schedule import split_repeat
 from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
 from bedrockjobs.cli.settings_sources import settings_from
-from bedrockjobs.cli.time_text import with_local_times
 from bedrockjobs.commands import ListSchedules, Overview, Status, ValidateSchedule
 from bedrockjobs.schedule.cron import next_tick
 from bedrockjobs.store import inspection, schema
@@ -36,35 +34,53 @@ from bedrockjobs.store.files import owner_of
 from bedrockjobs.store.transfer import TransferError
 from bedrockjobs.views.room import ROOM_LOW_BYTES, WHEN_FULL
 
+Level = Literal["ok", "warn", "fail"]
+
+
+class Finding(NamedTuple):
+    """The result of a check, and what to do about it."""
+
+    level: Level
+    check: str
+    words: str
+    advice: str = ""
+
+    @property
+    def line(self) -> str:
+        """Return the finding as one line."""
+        advice = f" -> {self.advice}" if self.advice else ""
+        return one_line(f"{self.check:<9}{self.words}{advice}")
+
+
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 CLOCK_WARN_S, CLOCK_FAIL_S = 2.0, 60.0
-"""Differences of two clocks: timestamps are whole seconds; schedules are by the minute."""
+"""Clock differences that are warned about: timestamps are whole seconds, schedules are by the minute."""
 
 ROOM_FAIL_BYTES = 64 * 1024**2
-"""Room on the disk that is hardly any: a few write-ahead logs."""
+"""Free disk space that counts as almost none: a few write-ahead logs."""
 
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
-"""Sizes of the write-ahead log, which is a few MiB while nobody holds it back."""
+"""Sizes of the write-ahead log; normally it is a few MiB."""
 
 WAITED_FAIL_S = 300.0
-"""Time after which a job that no worker takes is no longer a worker that is about to start."""
+"""Time after which an untaken job is a problem: a worker that is starting would have taken it."""
 
 SCHEDULES_LOOKED_AT = 10_000
-"""Schedules whose time zones are looked at: as many as one server is built for."""
+"""Schedules whose time zones are checked: as many as one server is built for."""
 
 ZONES_LOOKED_AT = 100
-"""Time zones that the server is asked about, each in a request of its own."""
+"""Time zones that the server is asked about, one request each."""
 
 PROBE = "0 0 1 */3 *"
-"""An expression whose next five ticks show a zone's rules of more than a year."""
+"""An expression whose next five ticks show more than a year of a zone's rules."""
 
 DIFFERENCES_SHOWN_MAX = 10
-"""Differences of a schema that are named."""
+"""Schema differences that are listed."""
 
 
 class Server(NamedTuple):
-    """What the server said, and when it was asked."""
+    """The status of the server, and when it was asked."""
 
     status: dict[str, Any]
     asked: datetime
@@ -72,7 +88,7 @@ class Server(NamedTuple):
 
 
 def ask(session: Session) -> Server | Finding:
-    """Ask the server how it is."""
+    """Ask the server for its status."""
     clock = SystemClock()
     begun = clock.monotonic()
     session.tries = 1
@@ -86,7 +102,7 @@ def ask(session: Session) -> Server | Finding:
 
 
 def check_server(session: Session, server: Server) -> Iterator[Finding]:
-    """Tell which server it is."""
+    """Report which server answers."""
     status = server.status
     words = (
         f"{status['version']} at {session.answering}, {status['state']}, durability {status['durability']}"
@@ -100,9 +116,9 @@ def check_server(session: Session, server: Server) -> Iterator[Finding]:
 def check_clock(server: Server) -> Iterator[Finding]:
     """Compare the server's clock with this machine's."""
     apart_s = (moment_of(server.status["now"]) - server.asked).total_seconds()
-    off_s = max(abs(apart_s) - server.took_s - 1, 0)  # its timestamp is cut to a second
+    off_s = max(abs(apart_s) - server.took_s - 1, 0)  # its timestamp is truncated to a second
     words = f"the server's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
-    advice = "let NTP set both clocks (timedatectl set-ntp true); not where it is a --test-clock"
+    advice = "let NTP set both clocks (timedatectl set-ntp true); not if it is a --test-clock"
     if off_s >= CLOCK_FAIL_S:
         yield Finding("fail", "clock", words, advice)
     elif off_s >= CLOCK_WARN_S:
@@ -112,7 +128,7 @@ def check_clock(server: Server) -> Iterator[Finding]:
 
 
 def check_zones(session: Session) -> Iterator[Finding]:
-    """Look for schedules whose time zone is gone, and compare the server's rules with this machine's."""
+    """Find schedules with a missing time zone, and compare the server's zone rules with this machine's."""
     names: dict[str, list[str]] = {}
     looked_at = paged(session, ListSchedules, {}, SCHEDULES_LOOKED_AT)
     for row in looked_at:
@@ -136,7 +152,7 @@ def check_zones(session: Session) -> Iterator[Finding]:
         try:
             here = [timestamp(tick) for tick in _ticks_here(zone, told)]
         except ValueError:
-            continue  # this machine does not have the zone, and nothing runs by its rules
+            continue  # this machine does not have the zone, and no schedule runs by its rules
         if here != told:
             found = True
             words = f"the server's rules of {zone}, which {who} has, are not those of this machine"
@@ -147,7 +163,7 @@ def check_zones(session: Session) -> Iterator[Finding]:
 
 
 def _ticks_here(zone: str, told: list[str]) -> Iterator[datetime]:
-    """Yield as many ticks of the probe by this machine's rules, from just before the first that was told."""
+    """Yield as many ticks of the probe by this machine's rules, starting with the first of the server."""
     at: datetime | None = moment_of(told[0]) - timedelta(days=1)
     for _ in told:
         at = next_tick(PROBE, at, zone) if at is not None else None
@@ -159,7 +175,7 @@ def _ticks_here(zone: str, told: list[str]) -> Iterator[datetime]:
 
 
 def check_schema(path: Path) -> Iterator[Finding]:
-    """Look at how the database is made, and when it was last in use."""
+    """Check the schema of the database, and report when it was last used."""
     try:
         found = inspection.schema_of(path)
     except (TransferError, sqlite3.Error) as error:
@@ -191,7 +207,7 @@ def check_schema(path: Path) -> Iterator[Finding]:
 
 
 def check_disk(path: Path) -> Iterator[Finding]:
-    """Look at the room on the disk, and whether it is a disk of this machine."""
+    """Check the free disk space, and that the disk is local."""
     free = shutil.disk_usage(path.parent).free
     size = path.stat().st_size
     words = f"{size_text(free)} free, the database has {size_text(size)}"
@@ -210,7 +226,7 @@ def check_disk(path: Path) -> Iterator[Finding]:
 
 
 def check_wal(path: Path) -> Iterator[Finding]:
-    """Look at the size of the write-ahead log."""
+    """Check the size of the write-ahead log."""
     wal = path.with_name(f"{path.name}-wal")
     size = wal.stat().st_size if wal.exists() else 0
     advice = "end what has been reading for long (a backup, sqlite3 on the file), then restart the server"
@@ -223,7 +239,7 @@ def check_wal(path: Path) -> Iterator[Finding]:
 
 
 def check_damage(path: Path) -> Iterator[Finding]:
-    """Read all of the database, and compare its indexes with its tables."""
+    """Read the whole database, and compare its indexes with its tables."""
     try:
         faults = inspection.faults_of(path, whole=True)
     except (TransferError, sqlite3.Error) as error:
@@ -237,7 +253,7 @@ def check_damage(path: Path) -> Iterator[Finding]:
 
 
 def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
-    """Look at whether one server, and the one that was asked, owns the database."""
+    """Check that one server holds the lock of the database: the one that was asked."""
     if path.stat().st_nlink > 1:
         words = f"{path} has {path.stat().st_nlink} names, and each could get a server of its own"
         yield Finding("fail", "owner", words, "remove the other hard links")
@@ -270,7 +286,7 @@ _CHECKS = {
     "own command": "workers",
     "drained": "workers",
 }
-"""The check that a kind of problem belongs to; the others are about jobs."""
+"""The check of each kind of problem; other kinds concern jobs."""
 
 _ADVICE = {
     "disk low": "make room",
@@ -287,9 +303,9 @@ _ADVICE = {
 
 
 def check_jobs(session: Session, server: Server, *, of_disk: bool) -> Iterator[Finding]:
-    """Tell what the server's overview says: what is paused, whom nobody takes, and what went wrong.
+    """Report the problems of the server's overview: pauses, jobs that no worker takes, and failures.
 
-    ``of_disk`` says whether its disk is told of too: not where the disk was looked at here.
+    ``of_disk`` includes its disk, unless the disk was checked here.
     """
     try:
         overview = session.record(Overview())
@@ -311,7 +327,7 @@ def check_jobs(session: Session, server: Server, *, of_disk: bool) -> Iterator[F
 
 
 def counts_text(overview: Record) -> str:
-    """Return how many jobs stand where; ``or more`` where a count ended at its limit."""
+    """Return the counts of jobs by state; ``or more`` if a count reached its limit."""
     more = jsontext.parse(overview["more"])
     return ", ".join(
         f"{int(text_of(overview, name)):,}{' or more' if name in more else ''} {name}"
@@ -336,7 +352,7 @@ def _finding(problem: Record, overview: Record, server: Server) -> Finding:
 
 
 def database_of(given: str | None, server: Server | None) -> Settings:
-    """Return settings with the database: as it is named, else as the server says, else the default."""
+    """Return settings with the database: the given one, else the server's, else the default."""
     named = settings_from({"database": given})
     if given is None and server is not None and "database" not in named.model_fields_set:
         told = named.model_copy(update={"database": server.status["database"]})
@@ -348,7 +364,7 @@ def database_of(given: str | None, server: Server | None) -> Settings:
 
 
 def _folder_of(pid: int) -> Path:
-    """Return where a process works; this folder where it is not to be seen."""
+    """Return the working directory of a process; this one if it cannot be read."""
     try:
         return Path(f"/proc/{pid}/cwd").readlink()
     except OSError:
@@ -356,7 +372,7 @@ def _folder_of(pid: int) -> Path:
 
 
 def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator[Finding]:
-    """Yield what is found, check after check."""
+    """Yield the findings of all checks."""
     found = ask(session)
     server = None if isinstance(found, Finding) else found
     if isinstance(found, Finding):
@@ -366,7 +382,7 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
         yield from check_clock(found)
     settings = database_of(database, server)
     if not settings.database:
-        words = "the server tells where it is only to those who see everything"
+        words = "the server shows its location only to clients without a scope"
         yield Finding("warn", "database", words, "name it by --database, or show a token for all names")
     elif settings.on_postgresql:
         yield from look_at_postgresql(settings, server, scrub=scrub)
@@ -382,7 +398,7 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
 
 
 def look_at_postgresql(settings: Settings, server: Server | None, *, scrub: bool) -> Iterator[Finding]:
-    """Yield what is found in a PostgreSQL database."""
+    """Yield the findings about a PostgreSQL database."""
     if ":***@" in settings.database or "=***" in settings.database:
         words = f"{settings.shown_database}: the server does not tell its password"
         yield Finding("warn", "database", words, "give the whole URL by --database or BEDROCKJOBS_DATABASE")
@@ -401,7 +417,7 @@ def look_at_postgresql(settings: Settings, server: Server | None, *, scrub: bool
 
 
 def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[Finding]:
-    """Yield what is found in a file."""
+    """Yield the findings about a file."""
     if path.exists() and not path.is_file():
         words = f"{path} is no file"
         yield Finding("fail", "database", words, "name the file by --database")
@@ -431,10 +447,10 @@ def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[
 @talks
 @pass_session
 def doctor(session: Session, database: str | None, scrub: bool) -> None:
-    """Look for what usually goes wrong, and say what to do; changes nothing.
+    """Check for common problems, and advise; changes nothing.
 
-    One line a finding: ok, warn or fail. Ends with 1 if anything failed. Run it as the server's user where
-    the server runs; elsewhere it leaves the file alone.
+    One line per finding: ok, warn or fail. Exits with 1 if a check failed. Run it as the server's user on the
+    server's machine; elsewhere it does not check the file.
     """
     failed = False
     rows = []

@@ -1,6 +1,6 @@
-"""What `bedrockjobs doctor` looks at where the database is PostgreSQL's.
+"""Checks of `bedrockjobs doctor` for a PostgreSQL database.
 
-Each check is a function that returns findings; what is read is in ``store.postgresql.inspection``.
+Each check is a function that returns findings; ``store.postgresql.inspection`` reads the data.
 """
 
 from __future__ import annotations
@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.cli.finding import Finding, Level
+from bedrockjobs.cli.doctor import Finding, Level
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.schema import SERVER_VERSION_MIN, VERSION
 from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements
 
 OLDEST_WARN_S, OLDEST_FAIL_S = 60.0, 3_600.0
-"""Ages of a transaction: rows that are gone since it began stay, and each take walks past more of them."""
+"""Transaction ages to report: dead rows remain until it ends, and slow down each take."""
 
 NAMED_MAX = 10
-"""Tables and indexes that one finding names."""
+"""Tables and indexes that one finding lists."""
 
 
 def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
-    """Yield what is found in the database of ``settings``; ``durability`` is what its server promises.
+    """Yield the findings about the database of ``settings``; ``durability`` is the one of its server.
 
-    None takes that of ``settings``.
+    None means that of ``settings``.
     """
     where = settings.shown_database
     try:
@@ -46,7 +46,7 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
 
 
 def checked(session: DatabaseSession, settings: Settings, durability: str) -> Iterator[Finding]:
-    """Yield what all checks find; raises StoreError."""
+    """Yield the findings of all checks; raises StoreError."""
     if inspection.is_standby(session):
         words = f"{settings.shown_database} is a standby, which nobody can write to"
         yield Finding("fail", "database", words, "name the primary by --database")
@@ -63,7 +63,7 @@ def checked(session: DatabaseSession, settings: Settings, durability: str) -> It
 
 
 def check_version(session: DatabaseSession) -> Iterator[Finding]:
-    """Look at the version of PostgreSQL, and the encoding of the database."""
+    """Check the version of PostgreSQL, and the encoding of the database."""
     version = f"PostgreSQL {session.server_version // 10_000}.{session.server_version % 10_000}"
     if session.server_version < SERVER_VERSION_MIN:
         yield Finding("fail", "database", f"{version}; 14 or newer is needed", "upgrade PostgreSQL")
@@ -76,7 +76,7 @@ def check_version(session: DatabaseSession) -> Iterator[Finding]:
 
 
 def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
-    """Look at whether the tables and indexes are ours, and all of them."""
+    """Check that the tables and indexes are complete and as expected."""
     if tables.version is None:
         words = f"there are no tables of bedrockjobs in the schema {schema}"
         yield Finding("fail", "schema", words, "start a server, or name it by BEDROCKJOBS_DATABASE_SCHEMA")
@@ -104,14 +104,14 @@ def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
 
 
 def check_sequences(session: DatabaseSession) -> Iterator[Finding]:
-    """Look at whether the next numbers are ones that nobody has."""
+    """Check that the sequences are ahead of the ids in use."""
     for one in inspection.sequences_behind(session):
         words = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
         yield Finding("fail", "schema", words, f"stop all servers, {one.repair}, and start them")
 
 
 def check_connect(strangers: list[str]) -> Iterator[Finding]:
-    """Look at whether roles may connect that have nothing to do with the queue."""
+    """Check that no unrelated roles may connect."""
     if not strangers:
         yield Finding("ok", "connect", "only roles that may use the tables may connect")
         return
@@ -122,7 +122,7 @@ def check_connect(strangers: list[str]) -> Iterator[Finding]:
 
 
 def check_listening(settings: Settings) -> Iterator[Finding]:
-    """Look at whether servers hear each other over the URL that is for that."""
+    """Check that notifications work over the URL that is configured for them."""
     direct = bool(settings.database_direct)
     name = "database_direct" if direct else "database"
     try:
@@ -147,9 +147,9 @@ def check_listening(settings: Settings) -> Iterator[Finding]:
 def check_durability(
     found: dict[str, str], standbys: list[inspection.StandbyInfo], durability: str
 ) -> Iterator[Finding]:
-    """Look at whether what was acknowledged is kept as was promised.
+    """Check that PostgreSQL keeps acknowledged commits as the durability setting promises.
 
-    ``synchronous_commit`` is no matter: a server sets what its promise takes.
+    ``synchronous_commit`` does not matter: servers set it themselves.
     """
     for name in ("fsync", "full_page_writes"):
         if found[name] == "off":
@@ -173,7 +173,7 @@ def check_durability(
 def check_vacuum(
     found: dict[str, str], tables: inspection.Tables, oldest: inspection.Oldest | None
 ) -> Iterator[Finding]:
-    """Look at whether rows that are gone are removed: takes walk past them until they are."""
+    """Check that dead rows are vacuumed: until then they slow down each take."""
     if found["autovacuum"] == "off":
         words = "autovacuum is off: the tables only grow"
         yield Finding("fail", "vacuum", words, "ALTER SYSTEM SET autovacuum = on, and reload")

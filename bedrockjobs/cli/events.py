@@ -1,4 +1,4 @@
-"""``bedrockjobs events``: what happened, and what happens."""
+"""``bedrockjobs events``: list events, and follow new ones."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.groups import near
-from bedrockjobs.cli.lookup import job_names
-from bedrockjobs.cli.output import Record, as_json, printable, text_of, write_many
+from bedrockjobs.cli.lookup import Pace, job_names
+from bedrockjobs.cli.output import Record, as_json, moment_text, printable, text_of, write_many
 from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
-from bedrockjobs.cli.time_text import moment_text
 from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option
 from bedrockjobs.commands import Events, Overview
@@ -25,19 +23,19 @@ from bedrockjobs.commands import Events, Overview
 COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")
 
 FROM_NOW = "-1"
-"""Number that stands for the last event there is."""
+"""A number that stands for the last event."""
 
 KIND_WIDTH, NAME_WIDTH = 14, 24
-"""Width of columns that are written before it is known what comes."""
+"""Widths of columns of a live list, whose later rows are unknown."""
 
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
-@click.option("--after", metavar="NUMBER", help="Only what has a higher number; -1: what comes from now on.")
+@click.option("--after", metavar="NUMBER", help="Only events with a higher number; -1: only new ones.")
 @click.option(
     "--kind", metavar="KIND", help="Only of this kind: 'lost', 'failed', 'paused', 'worker left', ..."
 )
-@click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only where the name matches.")
+@click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only if the name matches.")
 @since_option("Only what happened since")
 @limit_option("events, the newest of them")
 @talks
@@ -45,9 +43,9 @@ KIND_WIDTH, NAME_WIDTH = 14, 24
 def events(
     session: Session, /, follow: bool, after: str | None, since: Given | None, limit: int, **asked: str | None
 ) -> None:
-    """Tell what happened: the last events, in the order in which they happened."""
+    """List the last events, in the order in which they happened."""
     if follow and session.form == "json":
-        raise click.UsageError("-f writes as it goes: -o jsonl is meant")
+        raise click.UsageError("-f writes continuously: use -o jsonl")
     if since is not None:
         if after is not None:
             raise click.UsageError("give --since or --after, not both")
@@ -92,7 +90,7 @@ def _last(session: Session, asked: dict[str, Any], limit: int) -> tuple[list[Rec
 
 
 def _none(session: Session, kind: str | None) -> str:
-    """Return what is said where nothing was found; of a kind that did not happen, which ones did."""
+    """Return the message for an empty list; for an unknown kind, with the kinds that exist."""
     if not kind or session.form != "table":
         return "No events."
     asked = built(Events, {"after": max(_newest(session) - LIST_MAX, 0), "limit": LIST_MAX})
@@ -117,12 +115,12 @@ def _before(session: Session, begin: str) -> int:
 
 
 def _newest(session: Session) -> int:
-    """Return the number of the last event there is."""
+    """Return the number of the last event."""
     return int(text_of(session.record(Overview()), "newestEvent"))
 
 
 def _row(record: Record) -> Record:
-    """Return an event as a row of a table; no job and no run are left out."""
+    """Return an event as a table row, without the ids of no job and no run."""
     shown = {"detail": line_of(text_of(record, "detail"))}
     return {**record, **shown, **{key: "" for key in ("jobID", "runID") if record.get(key) == "0"}}
 

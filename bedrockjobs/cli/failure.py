@@ -1,4 +1,4 @@
-"""``bedrockjobs failure``: what failed, what is alike put together, and what somebody has seen."""
+"""``bedrockjobs failure``: list failures grouped by cause, and acknowledge them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed
 from bedrockjobs.commands import ListFailures, MarkSeen
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
-"""What a page of failures holds: its member, its cursor, and what one is called."""
+"""Parts of a page of failures: the member of the reply, its cursor, and its kind."""
 
 SHOW_COLUMNS = ("kind", "id", "name", "at", "worker", "seen", "seenBy", "what was wrong")
 
 
 @click.group(cls=Group)
 def failure() -> None:
-    """See what failed, what is alike put together, and mark it as seen.
+    """List failures grouped by cause, and mark them as seen.
 
     \b
     bedrockjobs failure list
@@ -37,16 +37,16 @@ def failure() -> None:
 
 @failure.command("list")
 @takes(ListFailures, GLOB)
-@click.option("--all", "everything", is_flag=True, help="Also what somebody has seen.")
+@click.option("--all", "everything", is_flag=True, help="Include failures that are marked as seen.")
 @limit_option("groups of jobs, and of runs,")
 @talks
 @pass_session
 def list_failures(session: Session, /, mask: str | None, everything: bool, limit: int) -> None:
-    """List what failed, grouped by what was wrong: jobs that wait for somebody, and runs.
+    """List failures grouped by cause: FAILED jobs, and runs.
 
     Errors that differ in numbers, ids, quoted texts or paths are in one group. `count` covers the whole
     group, `newest` is its newest member: a jobID or a runID. The run that made its job FAILED is not counted
-    beside it. What somebody has marked as seen is left out, but for --all.
+    separately. Failures that are marked as seen are left out without --all.
     """
     found = list(_groups(session, {"name": mask}, limit, wanted=lambda group: everything or _is_new(group)))
     if session.form != "table":
@@ -55,7 +55,7 @@ def list_failures(session: Session, /, mask: str | None, everything: bool, limit
     none = (
         "Nothing has failed."
         if everything
-        else "Nothing new has failed; --all shows what was marked as seen too."
+        else "No new failures; --all includes those that are marked as seen."
     )
     write_many([_row(group) for group in found], "table", none=none)
 
@@ -67,7 +67,7 @@ def list_failures(session: Session, /, mask: str | None, everything: bool, limit
 @talks
 @pass_session
 def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> None:
-    """List the failures of one group, the newest first; `failure list` tells its fingerprint."""
+    """List the failures of one group, the newest first; `failure list` shows its fingerprint."""
     found = [one for key in _KINDS for one in islice(_members(session, mask, fingerprint, key), limit)]
     if session.form != "table":
         write_many(found, session.form, identity="id")
@@ -102,7 +102,7 @@ def seen(
     undo: bool,
     by: str,
 ) -> None:
-    """Mark failures as seen: the overview does not count them until they fail again."""
+    """Mark failures as seen, so that the overview does not count them until they fail again."""
     if (mask is None and fingerprint is None) == (not jobs and not runs):
         raise click.UsageError("give --name GLOB or --fingerprint TEXT, or --job ID|NAME and --run RUNID")
     numbers = {"job": [job_id_of(session, each) for each in jobs], "run": list(runs)}
@@ -128,7 +128,7 @@ def seen(
 def _groups(
     session: Session, asked: dict[str, Any], limit: int, wanted: Callable[[Record], bool]
 ) -> Iterator[Record]:
-    """Yield up to ``limit`` wanted groups of each kind, those with the newest failures first."""
+    """Yield up to ``limit`` wanted groups of each kind, the newest failures first."""
     for key, cursor, kind in _KINDS:
         found = filter(wanted, _pages(session, asked, key, cursor, kind))
         yield from islice(found, limit)

@@ -1,4 +1,4 @@
-"""Groups of commands and choices that say what was meant: no summary is cut, and a slip is told with it."""
+"""Classes for click: groups with full summaries, options in sections, and choices with suggestions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bedrockjobs.base.vocabulary import ANY_FAILURE
 from bedrockjobs.base.wire import called, meant
 
 SUMMARY_CHARS = 1_000
-"""Length at which the summary of a command would be cut: none is so long."""
+"""Length at which click cuts a summary: none is so long."""
 
 
 def near(word: str, known: Sequence[str]) -> str:
-    """Return the known word that was probably meant, whatever its case; empty where none is like it."""
+    """Return the known word that was probably meant, ignoring case; empty if none is similar."""
     lower = {each.lower(): each for each in reversed(known)}
     found = get_close_matches(word.lower(), lower, 1)
     return lower[found[0]] if found else ""
@@ -26,10 +26,10 @@ MAIN_SECTION = "Options"
 
 
 class Group(click.Group):
-    """Lists its commands with their whole summaries."""
+    """A group that lists its commands with full summaries."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each command with the first sentence of its help."""
+        """List each command with the first sentence of its help."""
         found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         rows = [
             (name, command.get_short_help_str(SUMMARY_CHARS))
@@ -61,7 +61,7 @@ class FieldArgument(click.Argument):
 
 
 class SectionedCommand(click.Command):
-    """Shows its options in sections: those without a heading first."""
+    """A command whose help lists the options in sections, those without a heading first."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of options for each section."""
@@ -76,7 +76,7 @@ class SectionedCommand(click.Command):
 
 
 class WordChoice(click.Choice[str]):
-    """A choice that takes other words for the same, and names what was probably meant."""
+    """A choice with synonyms, and a suggestion for a misspelled word."""
 
     def __init__(
         self,
@@ -86,27 +86,27 @@ class WordChoice(click.Choice[str]):
         empty: bool = False,
         **attributes: Any,
     ) -> None:
-        """Take ``choices``, ``also`` the keys of a mapping for their values, and nothing where it may be."""
+        """Accept ``choices``, synonyms (the keys of ``also``), and with ``empty`` an empty text."""
         super().__init__(choices, **attributes)
         self.empty = empty
         self.also = dict(also or {})
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        """Return what people say for a choice, where that is one word: it is offered, and both are taken."""
+        """Return the wording for people if it is one word: it is offered, and both are accepted."""
         words = called(str(choice))
         return super().normalize_choice(choice if " " in words else words, ctx)
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """Return what is wrong; that it may be empty too is for the help to say."""
+        """Return the error without the empty choice."""
         return super().get_invalid_choice_message(value, ctx).replace(", ''.", ".")
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
-        """Return what is offered; that it may be empty too is for the help to say."""
+        """Return the metavar without the empty choice."""
         found = super().get_metavar(param, ctx)
         return found and found.replace("|]", "]")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the choice; a word like one of them is named where it is none."""
+        """Return the choice; fails with a suggestion if a similar word exists."""
         if self.empty and not value:
             return ""
         word = self.also.get(str(value).lower()) or meant(str(value))
@@ -129,7 +129,7 @@ STATUSES_ALSO = {
     "timed out": "timeout",
     "timedout": "timeout",
 }
-"""Words for the statuses of runs that people try, and the status that is meant."""
+"""Synonyms for the statuses of runs."""
 
 STATES_ALSO = {
     "fail": "FAILED",
@@ -139,4 +139,4 @@ STATES_ALSO = {
     "done": "FINISHED",
     "canceled": "CANCELLED",
 }
-"""The same for states of jobs."""
+"""Synonyms for the states of jobs."""

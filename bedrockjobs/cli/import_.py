@@ -1,6 +1,6 @@
-"""``bedrockjobs import``: read another system's schedules, show old and new times, write definitions.
+"""``bedrockjobs import``: read schedules of another system, compare old and new times, write definitions.
 
-What a format means is known to ``bedrockjobs.imports`` alone.
+``bedrockjobs.imports`` knows the formats.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.base.wire import Timestamp, moment_of, stamped, timestamp
-from bedrockjobs.cli.apply import carry_out
+from bedrockjobs.cli.apply import Wanted, carry_out
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, printable, write_many
-from bedrockjobs.cli.plan import Wanted
 from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
 from bedrockjobs.cli.values import Moment, read_source
 from bedrockjobs.cli.verbs import takes
@@ -40,17 +39,17 @@ from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
 
 TIMES_DEFAULT = 3
-"""Next times shown of each schedule: enough to see a weekday that moved."""
+"""Next times shown for each schedule: enough to notice a shifted weekday."""
 
 TIMES_MAX = 100
-"""Next times that can be asked for: to read them is all they are for."""
+"""Maximum number of next times: more cannot be read."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is to become of what was read."""
+    """What to do with the imported schedules."""
 
     to: Path | None
     force: bool
@@ -65,19 +64,19 @@ class _Wanted:
 
 @click.group("import", cls=Group)
 def import_() -> None:
-    """Take over schedules from crontab, Cronken, castle-cron, FTL or LUCI.
+    """Import schedules from crontab, Cronken, castle-cron, FTL or LUCI.
 
     \b
     bedrockjobs import crontab --system /etc/crontab
     bedrockjobs import cronken jobs.json --weekday-0 monday --to jobs.toml
 
-    Each schedule is shown with its next times there and here. --to writes a file for `bedrockjobs apply`.
+    Each schedule is shown with its old and new next times. --to writes a file for `bedrockjobs apply`.
     """
 
 
 def _moment(_: click.Context, __: click.Parameter, value: str | timedelta | None) -> datetime:
     if value is None or isinstance(value, timedelta):
-        # Of this machine: what only reads a file asks no server.
+        # The clock of this machine: reading a file needs no server.
         return SystemClock().now() + (value or timedelta())
     from pydantic import TypeAdapter, ValidationError
 
@@ -106,7 +105,7 @@ _zone_option = click.option(
 
 
 def _reader(command: F) -> F:
-    """Add what all readers have in common."""
+    """Add the options of all formats."""
     found: Any = command
     for option in (
         click.argument("file", metavar="FILE"),
@@ -148,7 +147,7 @@ def _reader(command: F) -> F:
 @click.option(
     "--system/--no-system",
     default=None,
-    help="Whether each line has a user, as in /etc/crontab; told by path and names if left out.",
+    help="Whether each line has a user, as in /etc/crontab; guessed from path and names if left out.",
 )
 @click.option(
     "--cron",
@@ -258,7 +257,7 @@ def _import(
 
 
 def entry_of(found: ImportedSchedule) -> dict[str, Any]:
-    """Return what stands in a definitions file for a schedule that was found."""
+    """Return the definition of an imported schedule."""
     entry: dict[str, Any] = {"name": found.name, "schedule": found.expression}
     if found.zone != "UTC":
         entry["zone"] = found.zone
@@ -268,7 +267,7 @@ def entry_of(found: ImportedSchedule) -> dict[str, Any]:
 
 
 def _checked(found: list[ImportedSchedule]) -> list[ImportedSchedule]:
-    """Refuse what no definition can say."""
+    """Reject what a definition cannot express."""
     judged = []
     for entry in found:
         if not entry.refused:
@@ -329,9 +328,9 @@ def _lines(record: Record) -> list[str]:
 def definitions_text(
     kind: str, found: list[ImportedSchedule], source: str, refused: Sequence[ImportedSchedule] = ()
 ) -> str:
-    """Return a definitions file with what was found; what it cannot hold stands there as a command.
+    """Return a definitions file; jobs that it cannot express are comments with a command.
 
-    What was refused is named, and a file that lacks it removes nothing.
+    If entries were rejected, they are listed, and applying the file removes nothing.
     """
     head = (
         f"# Schedules taken over from {kind}. `bedrockjobs apply` makes them the server's.\n"
@@ -355,7 +354,7 @@ def definitions_text(
 
 
 def _loop(found: ImportedSchedule) -> dict[str, str]:
-    """Return the parameters of CreateJob for a job that runs again after its own end."""
+    """Return the parameters of CreateJob for a job that repeats after its own end."""
     definition = definition_of({**entry_of(found), "schedule": "@never"}, found.place)
     given = {**definition.given, "repeat": found.repeat, "unique": True}
     return {key: value if isinstance(value, str) else jsontext.dump(value) for key, value in given.items()}
@@ -372,7 +371,7 @@ def _write(
 
 
 def _apply(session: Session, found: list[ImportedSchedule], wanted: _Wanted, *, prune: bool) -> None:
-    """Make them the server's; what is there of a source whose file had errors is not removed."""
+    """Apply the schedules; nothing is removed of a source whose file had errors."""
     schedules: list[Definition] = [
         definition_of(entry_of(entry), entry.place) for entry in found if entry.expression
     ]

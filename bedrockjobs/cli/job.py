@@ -23,10 +23,18 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.bulk import STATE, Choice, choice_of, choosing, delete_each, fitting, for_chosen
-from bedrockjobs.cli.follow import WAIT_MS, Pace
 from bedrockjobs.cli.groups import Group, SectionedCommand
-from bedrockjobs.cli.lookup import is_number, job_id_of, job_names, paged
-from bedrockjobs.cli.output import Record, one_line, printable, text_of, write_many, write_one
+from bedrockjobs.cli.lookup import WAIT_MS, Pace, is_number, job_id_of, job_names, paged
+from bedrockjobs.cli.output import (
+    Record,
+    local_text,
+    one_line,
+    printable,
+    text_of,
+    with_local_times,
+    write_many,
+    write_one,
+)
 from bedrockjobs.cli.session import (
     NOT_FOUND,
     TIMED_OUT,
@@ -39,7 +47,6 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.time_text import local_text, with_local_times
 from bedrockjobs.cli.values import Duration, since_option
 from bedrockjobs.cli.verbs import JOB, RUN, act, asked, given, job_options, limit_option, takes, typed
 from bedrockjobs.commands import (
@@ -126,7 +133,7 @@ def job() -> None:
 def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> None:
     """Create the job NAME and print its jobID."""
     if no_overwrite and not unique:
-        raise click.UsageError("--no-overwrite has a meaning with --unique only")
+        raise click.UsageError("--no-overwrite needs --unique")
     reply = session.record(asked(session, CreateJob))
     words = f"{'Created or updated' if unique else 'Created'} job {reply['jobID']}."
     if reply.get("created") == "false":
@@ -295,7 +302,7 @@ def sentence(reason: Record) -> str:
 def _check(kind: type[Command[Any]], job_id: str | None, run: str | None, changes: dict[str, Any]) -> None:
     """Report what is wrong with the changes of one job, or of many, before the server is asked."""
     if not job_id and run is not None:
-        raise click.UsageError("--run has a meaning with an ID or a name only")
+        raise click.UsageError("--run needs an ID or a name")
     built(kind, {"jobID": 0, **changes})
 
 
@@ -363,8 +370,6 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
     """
     choice = choice_of(options, job_id)
     changes = given(session, RetryJob) | {"runID": None}
-    if changes["delay"] is not None:
-        changes["delay"] = int(changes["delay"])
     if choice is not None:
         choice = choice._replace(state=choice.state or ENDED_BADLY)
         changes["revive"] = changes["revive"] or choice.state == ENDED_BADLY or None
@@ -437,7 +442,7 @@ def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") 
             hint = f"only children are cancelled; `bedrockjobs job delete {named}` or --delete removes it"
             if text_of(session.record(built(QueryJob, {"jobID": job_id})), "state") in WORKING:
                 hint = (
-                    "it is RUNNING, and who took it cannot be told to stop;"
+                    "it is RUNNING, and its worker cannot be asked to stop;"
                     f" `bedrockjobs job fail {named}` or `job retry {named}` ends its run"
                 )
             raise Failure(f"{refusal.error.status_line}: {hint}", refusal.exit_code) from None
@@ -451,9 +456,9 @@ def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") 
 @talks
 @pass_session
 def delete(session: Session, /, job_ids: tuple[str, ...], **options: Any) -> None:
-    """Remove jobs that are neither RUNNING nor waiting for children (state PAUSED).
+    """Delete jobs that are neither RUNNING nor waiting for children (state PAUSED).
 
-    Each is removed for itself; the exit status is that of the first that was refused. Many at once:
+    Each is deleted on its own; the exit status is that of the first refusal. Many at once:
     `job delete --name 'mail/*' --state FAILED --dry-run`.
     """
     choice = choice_of(options, job_ids)

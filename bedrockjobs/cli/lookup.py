@@ -1,12 +1,13 @@
-"""Find records on the server: pages of lists, a job by its number or name, and names for completion.
+"""Find records on the server: pages of lists, jobs by number or name, names for completion, long polling.
 
-A shell that completes must not hang or print: a server that is away or slow completes nothing.
+Shell completion must not hang or print: if the server is away or slow, it completes nothing.
 """
 
 from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,11 +15,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import session as session_module
 from bedrockjobs.cli.output import Record, text_of
-from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in
+from bedrockjobs.cli.session import NOT_FOUND, REFUSED, UNAVAILABLE, Failure, Session, built, records_in
 from bedrockjobs.commands import Command, ListJobs, ListRuns, ListSchedules, ListWorkers
 
 _GLOB = re.compile(r"[*?\[]")
@@ -67,21 +69,21 @@ def literal(name: str) -> str:
 
 
 NAMESAKES_SHOWN = 5
-"""Jobs of one name that are told to choose from: enough to see that the name does not tell them apart."""
+"""Maximum number of jobIDs that are listed if several jobs have the name."""
 
 _NUMBER = re.compile(r"\s*[-+]?\d*\s*")
-"""What is meant as a jobID, also where it cannot be one: that is for the command's class to say."""
+"""A text that is meant as a jobID, valid or not: the command class validates it."""
 
 
 def is_number(given: str) -> bool:
-    """Tell whether a jobID is meant: a number, or nothing."""
+    """Return whether a text is meant as a jobID: a number, or empty."""
     return _NUMBER.fullmatch(given) is not None
 
 
 def job_id_of(session: Session, given: str) -> str:
-    """Return the jobID of the job that is meant by its jobID or by its name.
+    """Return the jobID of a job that is given by its jobID or by its name.
 
-    A number is always a jobID. Raises Failure where no job has the name, or more than one.
+    A number is always a jobID. Raises Failure if no job has the name, or more than one.
     """
     if is_number(given):
         return given
@@ -96,21 +98,21 @@ def job_id_of(session: Session, given: str) -> str:
 
 
 TIMEOUT_S = 0.7
-"""Time within which the server must have answered: what a person bears after pressing TAB."""
+"""Time limit for the server: longer waits after TAB are annoying."""
 
 ASKED_MAX = 200
-"""Records that are looked at for names."""
+"""Maximum number of records to collect names from."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _answered(ctx: click.Context, command: Command[Any]) -> str:
-    """Return the body of an answer, or empty where none came in time."""
+    """Return the body of an answer; empty if none came in time."""
     session = ctx.find_object(Session) or Session()
     bodies: list[str] = []
 
     def ask() -> None:
-        # Whatever goes wrong here must leave the user's command line alone.
+        # An error here must not disturb the user's command line.
         try:
             with session_module.connect(session.server, 1, session.files) as client:
                 bodies.append(client.exchange(command).body.decode())
@@ -154,3 +156,41 @@ job_names = _completer(ListJobs, "jobs", "name")
 schedule_names = _completer(ListSchedules, "schedules", "name", "words")
 run_ids = _completer(ListRuns, "runs", "runID", "name")
 worker_names = _completer(ListWorkers, "workers", "name", "status")
+
+
+WAIT_MS = 30_000
+"""Wait of one polling request: shorter than the idle timeout of most proxies and firewalls."""
+
+WAITED_LEAST_S = 1.0
+"""An empty answer that arrives sooner means that the server did not wait."""
+
+HASTY_MAX = 30
+"""Early empty answers in a row after which the server counts as unavailable."""
+
+PAUSE_S = 1.0
+"""Pause after an early empty answer."""
+
+
+class Pace:
+    """Paces the polling of one reader."""
+
+    def __init__(self) -> None:
+        """Start without early answers."""
+        self._clock = SystemClock()
+        self._asked = 0.0
+        self._hasty = 0
+
+    def asking(self) -> dict[str, object]:
+        """Return the parameters of the next polling request."""
+        self._asked = self._clock.monotonic()
+        return {"connection": "wait", "timeout": WAIT_MS}
+
+    def answered(self, *, something: bool) -> None:
+        """Register an answer; pause after an early empty one, and raise Failure after many."""
+        if something or self._clock.monotonic() - self._asked >= WAITED_LEAST_S:
+            self._hasty = 0
+            return
+        self._hasty += 1
+        if self._hasty >= HASTY_MAX:
+            raise Failure("the server does not wait", UNAVAILABLE)
+        time.sleep(PAUSE_S)

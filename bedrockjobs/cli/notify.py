@@ -1,4 +1,4 @@
-"""``bedrockjobs notify``: who gets messages about what happens."""
+"""``bedrockjobs notify``: notification rules."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.groups import Group
-from bedrockjobs.cli.output import Record, text_of, write_one
+from bedrockjobs.cli.output import Record, local_text, text_of, write_one
 from bedrockjobs.cli.session import Session, pass_session, talks
-from bedrockjobs.cli.time_text import local_text
 from bedrockjobs.cli.verbs import act, asked, listing, takes, typed
 from bedrockjobs.commands import ListRules, MuteRule, PutRule, RemoveRule, TestRule
 from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
@@ -20,7 +19,7 @@ from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
 
 @click.group(cls=Group)
 def notify() -> None:
-    """Say who gets messages about what happens, by mail or posted to an address.
+    """Send notifications about events, by mail or webhook.
 
     \b
     bedrockjobs notify add night --on failed --to mailto:ann@example.com
@@ -77,8 +76,8 @@ listing(
     ListRules,
     columns=("name", "on", "names", "to", "sent", "lastSent", "tries", "lastError", "mutedUntil"),
     row=_row,
-    none="Nobody is told of anything: `bedrockjobs notify add NAME` says who is.",
-    text="List the rules, and the state of the delivery of their messages.",
+    none="No rules: `bedrockjobs notify add NAME` adds one.",
+    text="List the rules and the delivery of their messages.",
 )
 act(
     notify,

@@ -1,8 +1,8 @@
-"""Writes results as a table, as JSON, as JSON lines, or as bare names.
+"""Write results as a table, JSON, JSON lines or bare names.
 
-On a terminal a table is coloured and fitted to the width: long names and texts are cut, and columns that
-matter least are left out. Anywhere else, and with ``-o wide``, a table is as wide as its content. This module
-knows records (wire name to value) and nothing of commands, servers or the database.
+On a terminal a table is coloured and fitted to the width: long names and texts are cut, and the least
+important columns are left out. Elsewhere, and with ``-o wide``, a table is as wide as its content. This
+module knows records (wire name to value), and no commands, servers or databases.
 """
 
 from __future__ import annotations
@@ -19,137 +19,196 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, get_a
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.wire import RawJSON, called, moment_of
-from bedrockjobs.cli.time_text import FAR_YEAR, away_text, is_timestamp, moment_text, zone_now
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+FAR_YEAR = 9000
+"""Years from this one on mean never: a schedule without a next tick has the last possible date."""
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+_TOLD = re.compile(
+    r"\b(since|until|at) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)", re.ASCII
+)
+"""A timestamp in a sentence of the server."""
+
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
+
+
+def local_text(timestamp: str) -> str:
+    """Return a timestamp in local time with UTC: ``2026-11-23 09:00 CET (08:00 UTC)``."""
+    if not timestamp:
+        return ""
+    moment = moment_of(timestamp)
+    if moment.year >= FAR_YEAR:
+        return "never"
+    local = moment.astimezone()
+    if not local.utcoffset():
+        return f"{_day_and_time(moment)} UTC"
+    utc = _time(moment) if local.date() == moment.date() else _day_and_time(moment)
+    return f"{_day_and_time(local)} {local:%Z} ({utc} UTC)"
+
+
+def with_local_times(sentence: str) -> str:
+    """Convert the timestamps in a sentence of the server from UTC to local time."""
+    return _TOLD.sub(lambda found: f"{found[1]} {_with_zone(moment_of(found[2]))}", sentence)
+
+
+def _with_zone(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+
+
+def is_timestamp(text: str) -> bool:
+    """Return whether a text is a stored timestamp."""
+    return _STAMP.fullmatch(text) is not None
+
+
+def zone_now(now: datetime) -> str:
+    """Return the current name of this machine's time zone: ``CET``."""
+    return f"{now.astimezone():%Z}"
+
+
+def moment_text(text: str, now: datetime, *, whole: bool = False) -> str:
+    """Return a timestamp in local time with its relative time: ``09:00:05 (3m ago)``.
+
+    Today's date is left out unless ``whole``, and the zone if it is the current one.
+    """
+    moment = moment_of(text)
+    if moment.year >= FAR_YEAR:
+        return "never"
+    local, today = moment.astimezone(), now.astimezone()
+    day = "" if local.date() == today.date() and not whole else f"{local:%Y-%m-%d} "
+    zone = f" {local:%Z}" if local.tzname() != today.tzname() else ""
+    return f"{day}{local:%H:%M:%S}{zone} ({away_text((moment - now).total_seconds())})"
+
+
+def away_text(seconds: float) -> str:
+    """Return a relative time in one unit: ``3m ago``, ``in 2d``, ``now``."""
+    far = abs(seconds)
+    if far < 1:
+        return "now"
+    size, unit = next((size, unit) for size, unit in _UNITS if far >= size)
+    words = f"{int(far // size)}{unit}"
+    return f"in {words}" if seconds > 0 else f"{words} ago"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
+
+
+def _day_and_time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d} {_time(moment)}"
+
+
+def seconds_between(earlier: str, later: str) -> float | None:
+    """Return the seconds between two timestamps; None if one is missing."""
+    return (moment_of(later) - moment_of(earlier)).total_seconds() if earlier and later else None
+
+
+def took_text(earlier: str, later: str) -> str:
+    """Return the time between two timestamps as a duration: ``1m30s``; empty if one is missing."""
+    seconds = seconds_between(earlier, later)
+    if seconds is None:
+        return ""
+    return duration_text(max(round(seconds, 1 if seconds < 10 else 0), 0))
+
+
+def countdown_text(now: str, then: str) -> str:
+    """Return the time until a timestamp: ``in 1h30m``, ``due since 5s``, ``never``."""
+    seconds = seconds_between(now, then)
+    if seconds is None:
+        return ""
+    if moment_of(then).year >= FAR_YEAR:
+        return "never"
+    if round(seconds) <= 0:
+        return "due" if round(seconds) == 0 else f"due since {rough_text(-seconds)}"
+    return f"in {rough_text(seconds)}"
+
+
+def rough_text(seconds: float) -> str:
+    """Return a duration in its two largest units: ``2d5h``, ``1h30m``, ``12s``."""
+    left = round(seconds)
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return "".join(parts[:2]) or "0s"
+
 
 Form = Literal["table", "json", "jsonl", "name"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 WIDE: Final = "wide"
-"""What ``-o`` takes beside the forms: a table of which nothing is cut or left out on a terminal."""
+"""Another value of ``-o``: a table that is not fitted to the terminal."""
 
 _WIDE_KEY = f"{__name__}.wide"
-"""The key under which click's context keeps whether ``-o wide`` was given."""
+"""Key of click's context for whether ``-o wide`` was given."""
 
 Record = Mapping[str, Any]
-"""Values by wire name; a value that came from a server is ``RawJSON`` and keeps its spelling."""
+"""Values by wire name; values from a server are ``RawJSON`` and keep their spelling."""
 
 OUTPUT_LOST = 74
 """Exit status if the output cannot be written: EX_IOERR of sysexits.h."""
 
 NOW = "now"
-"""The key of the moment that the others are compared with: how far away it is says nothing."""
+"""Key of the timestamp that others are relative to, so it is not shown relative itself."""
 
 COLUMN_GAP = "  "
 
 SHORT_CELLS = 24
-"""Width up to which an unknown column is shown whole."""
+"""Width up to which an unknown column is not cut."""
 
 LONG_CELLS = 20
-"""Width of a long column below which others are left out instead, if they matter less."""
+"""Minimum width of a long column while less important columns can be left out instead."""
 
 LEAST_CELLS = 8
-"""Width that a long column keeps on the narrowest terminal."""
+"""Minimum width of a long column on the narrowest terminal."""
 
 ELLIPSIS = "…"
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(text.split(", "))
+
 
 NAMES = frozenset(
     {"name", "worker", "host", "address", "to", "schedule", "by", "seen by", "seenBy", "source"}
 )
-"""Keys of long columns that are cut in the middle: names often differ at their ends."""
+"""Long columns that are cut in the middle, as names often differ at their ends."""
 
 TEXTS = frozenset(
-    {
-        "error",
-        "detail",
-        "reason",
-        "lastError",
-        "what was wrong",
-        "progress",
-        "paused by",
-        "paused",
-        "repeat",
-        "names",
-        "on",
-        "roles",
-    }
+    _keys(
+        "error, detail, reason, lastError, what was wrong, progress, paused by, paused, repeat, names, on, "
+        "roles"
+    )
 )
-"""Keys of long columns that are cut at the end; of several lines one is shown that says what was wrong."""
+"""Long columns that are cut at the end; of several lines the one with the cause is shown."""
 
-LEFT_OUT = (
-    "version",
-    "fingerprint",
-    "pid",
-    "blocked",
-    "later",
-    "address",
-    "exitCode",
-    "cause",
-    "attempt",
-    "late",
-    "host",
-    "sent",
-    "tries",
-    "priority",
-    "perSecond",
-    "by",
-    "seen by",
-    "seenBy",
-    "until",
-    "roles",
-    "slots",
-    "runID",
-    "jobID",
-    "lastRun",
-    "lastSent",
-    "lastRefused",
-    "oldest of all",
-    "worker",
-    "repeat",
-    "used",
-    "lastUsed",
-    "most",
-    "names",
+LEFT_OUT = _keys(
+    "version, fingerprint, pid, blocked, later, address, exitCode, cause, attempt, late, host, sent, "
+    "tries, priority, perSecond, by, seen by, seenBy, until, roles, slots, runID, jobID, lastRun, "
+    "lastSent, lastRefused, oldest of all, worker, repeat, used, lastUsed, most, names"
 )
-"""Keys of columns that a narrow terminal leaves out, the first ones first; never the first column."""
+"""Columns to leave out on a narrow terminal, in this order; never the first column."""
 
 TIMES = frozenset(
-    {
-        "created",
-        "nextRun",
-        "lastRun",
-        "started",
-        "ended",
-        "scheduledFor",
-        "expires",
-        "now",
-        "at",
-        "joined",
-        "heartbeat",
-        "tick",
-        "until",
-        "lastUsed",
-        "lastSent",
-        "mutedUntil",
-        "lastRefused",
-        "revoked",
-        "pulse",
-        "next run",
-        "oldest of all",
-    }
+    _keys(
+        "created, nextRun, lastRun, started, ended, scheduledFor, expires, now, at, joined, heartbeat, tick, "
+        "until, lastUsed, lastSent, mutedUntil, lastRefused, revoked, pulse, next run, oldest of all"
+    )
 )
-"""Keys whose values are moments. A fitted table shows how far away they are, others also the local time."""
+"""Columns with timestamps. A fitted table shows relative times, other tables also the local time."""
 
 EXACT = frozenset({"tick", "until"})
-"""Keys of moments that a fitted table shows by the clock: a tick is known by its time."""
+"""Timestamps that a fitted table shows as local times: a tick is identified by its time."""
 
 SAID = frozenset({"state", "status", "outcome", "last status"})
-"""Keys whose values a table shows in a person's words; JSON has those of the wire."""
+"""Columns whose values a table words for people; JSON has the wire values."""
 
 STATE_COLOURS = {
     "QUEUED": "cyan",
@@ -185,8 +244,8 @@ _LOST = {errno.EBADF: "stdout is closed", errno.EPIPE: "the program that read it
 
 @contextmanager
 def output_written() -> Iterator[None]:
-    """End the program with a sentence and status 74 if its output cannot be written."""
-    if sys.stdout is None:  # closed before we began: Python would drop what is written
+    """Exit with a message and status 74 if output cannot be written."""
+    if sys.stdout is None:  # closed before the start: Python would silently drop the output
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     try:
         yield
@@ -194,7 +253,7 @@ def output_written() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:  # not about stdout
             raise
-        with suppress(OSError, ValueError):  # Python would flush once more at its end, and complain
+        with suppress(OSError, ValueError):  # Python would flush again at exit, and report an error
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         words = _LOST.get(error.errno or 0) or error.strerror or str(error)
         click.echo(f"The output was lost: {words}.", err=True)
@@ -202,19 +261,19 @@ def output_written() -> Iterator[None]:
 
 
 def printable(text: str) -> str:
-    """Return text with control characters escaped: a job's name must not steer the reader's terminal."""
+    """Escape control characters: a job name must not control the terminal."""
     return _CONTROL.sub(_escape, text)
 
 
 def one_line(text: str) -> str:
-    """Return a text of perhaps several lines as one line, with control characters escaped."""
+    """Join the lines of a text, and escape control characters."""
     return printable(" ".join(filter(None, map(str.strip, text.splitlines()))))
 
 
 def printable_line(text: str) -> str:
-    """Return a line of output with its control characters escaped, but for tabs and colours.
+    """Escape control characters in a line of output, except tabs and colours.
 
-    Colours end with the line; they are taken away where stdout is no terminal that may show them.
+    Colours end with the line; they are removed if stdout is not a terminal that may show them.
     """
     colours = _may_colour(sys.stdout)
     shown = [
@@ -229,14 +288,14 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def raw_record(text: str) -> dict[str, RawJSON]:
-    """Return the text of a JSON object as a record."""
+    """Parse a JSON object into a record."""
     return {key: RawJSON(value) for key, value in jsontext.members(text).items()}
 
 
 def as_json(value: Any) -> str:
     """Return a value as JSON text on one line."""
     if isinstance(value, RawJSON):
-        # A line end in JSON text can only stand between values, where a blank does as well.
+        # In JSON text a line break can only occur between values, where a blank means the same.
         text = value.replace("\r", " ").replace("\n", " ")
     elif isinstance(value, Mapping):
         text = "{" + ",".join(f"{as_json(key)}:{as_json(item)}" for key, item in value.items()) + "}"
@@ -248,7 +307,7 @@ def as_json(value: Any) -> str:
 
 
 def _indented(record: Record, margin: str = "") -> str:
-    """Return a record as JSON with a line for each of its keys."""
+    """Return a record as JSON, one key per line."""
     if not record:
         return f"{margin}{{}}"
     lines = ",\n".join(f"{margin}  {as_json(key)}: {as_json(value)}" for key, value in record.items())
@@ -256,7 +315,7 @@ def _indented(record: Record, margin: str = "") -> str:
 
 
 def cell(value: Any) -> str:
-    """Return a value as the text of one cell of a table."""
+    """Return a value as the text of a table cell."""
     if isinstance(value, RawJSON) and value[:1] in '"n':
         value = jsontext.parse(value)
     if value is None:
@@ -265,7 +324,7 @@ def cell(value: Any) -> str:
 
 
 def text_of(record: Record, key: str) -> str:
-    """Return one value of a record as text; empty where it has none."""
+    """Return a value of a record as text; empty if it is missing or null."""
     value = record.get(key)
     if isinstance(value, RawJSON):
         value = jsontext.parse(value)
@@ -273,7 +332,7 @@ def text_of(record: Record, key: str) -> str:
 
 
 def heading(key: str, *, stored: bool = False, fitted: bool = False) -> str:
-    """Return the heading of a column; clock times name their zone, which is UTC if shown as ``stored``."""
+    """Return the heading of a column; clock times include their zone, UTC if shown as ``stored``."""
     if key not in TIMES or (fitted and key not in EXACT):
         return printable(key)
     return f"{printable(key)} ({'UTC' if stored else zone_now(_clock())})"
@@ -283,7 +342,7 @@ _clock: Callable[[], datetime] = SystemClock().now
 
 
 def tell_time_by(clock: Callable[[], datetime]) -> None:
-    """Let tables say by this clock how far away moments are; by this machine's, if it is never called."""
+    """Use this clock for relative times; the default is the clock of this machine."""
     global _clock
     _clock = clock
 
@@ -299,7 +358,7 @@ def _moment_cell(key: str, value: Any, *, whole: bool = False, fitted: bool = Fa
 
 
 def away(text: str) -> str:
-    """Return how far away a stored timestamp is, in brackets; empty where it is none, or never comes."""
+    """Return the relative time of a timestamp in brackets; empty if it is none, or never."""
     if not is_timestamp(text) or moment_of(text).year >= FAR_YEAR:
         return ""
     return f"({away_text((moment_of(text) - _clock()).total_seconds())})"
@@ -314,7 +373,7 @@ def _cell_of(key: str, value: Any, *, fitted: bool) -> str:
 
 
 def _complete_cell(key: str, value: Any, *, stored: bool) -> str:
-    """Return a value as a cell that keeps all of it; its lines are lines on a terminal."""
+    """Return a value as an uncut cell; on a terminal it keeps its line breaks."""
     if not stored and key in SAID | TIMES:
         return _cell_of(key, value, fitted=False)
     text = text_of({key: value}, key)
@@ -324,7 +383,7 @@ def _complete_cell(key: str, value: Any, *, stored: bool) -> str:
 
 
 def write_one(record: Record, form: Form, sentence: str = "", *, identity: str = "jobID") -> None:
-    """Write one record; as a table it is ``sentence``, or a line for each of its keys."""
+    """Write one record; in table form, write ``sentence`` if given, else one line per key."""
     if form == "table" and sentence:
         click.echo(printable(sentence))
     elif form == "table":
@@ -336,7 +395,7 @@ def write_one(record: Record, form: Form, sentence: str = "", *, identity: str =
 
 
 def _rows_of(key: str, value: Any) -> list[list[str]]:
-    """Return a value beside its heading: a text of several lines takes a row for each of them."""
+    """Return the rows of a heading and its value: one row for each line of a text."""
     title = heading(key)
     if key in TIMES:
         return [[title, _moment_cell(key, value, whole=True)]]
@@ -349,12 +408,12 @@ def _rows_of(key: str, value: Any) -> list[list[str]]:
 
 
 def write_title(text: str) -> None:
-    """Write the title of a part of a page, after a blank line."""
+    """Write a blank line and the title of a section."""
     click.echo(f"\n{styled(text, bold=True)}")
 
 
 def styled(text: str, *, err: bool = False, **style: Any) -> str:
-    """Return text with colours where stdout, or with ``err`` stderr, is a terminal that may show them."""
+    """Return styled text if stdout (with ``err``: stderr) is a terminal that may show colours."""
     return click.style(text, **style) if _may_colour(sys.stderr if err else sys.stdout) else text
 
 
@@ -374,11 +433,10 @@ def write_many(
 ) -> None:
     """Write a list of records.
 
-    A table shows ``columns``, or all keys of the first record, and says ``none`` on stderr if the list is
-    empty. Moments are shown by this machine's clock unless as ``stored``. On a terminal a table is fitted to
-    the width; if it must be ``complete`` or ``stored``, it wraps its texts instead, or shows its records one
-    below the other.
-    ``name`` writes the ``identity`` of each record, or its first value.
+    A table shows ``columns``, or all keys of the first record; for an empty list ``none`` goes to stderr.
+    Timestamps are shown in local time unless ``stored``. On a terminal a table is fitted to the width; a
+    ``complete`` or ``stored`` one wraps its texts instead, or shows its records one below the other.
+    The form ``name`` writes the ``identity`` of each record, or its first value.
     """
     if form == "json":
         inside = ",\n".join(_indented(record, "  ") for record in records)
@@ -399,7 +457,7 @@ def write_many(
 
 
 class Grid(NamedTuple):
-    """A table as text: the key and the title of each column, and rows with a cell for each column."""
+    """A table as text: the keys and the titles of the columns, and the cells of each row."""
 
     keys: Sequence[str]
     titles: Sequence[str]
@@ -413,18 +471,18 @@ class Grid(NamedTuple):
         return [max(cell_len(line) for text in column for line in text.split("\n")) for column in columns]
 
     def only(self, places: Sequence[int]) -> Grid:
-        """Return the grid with the columns at these places."""
+        """Return the grid with only the columns at these indexes."""
         keys, titles, *rows = ([line[at] for at in places] for line in (self.keys, self.titles, *self.rows))
         return Grid(keys, titles, rows)
 
 
 def set_wide(context: click.Context, *, wide: bool) -> None:
-    """Set whether tables are as wide as their content on a terminal too, in this run of the program."""
+    """Set whether tables on a terminal are as wide as their content, for this run of the program."""
     context.meta[_WIDE_KEY] = wide
 
 
 def fits_terminal() -> bool:
-    """Tell whether tables are fitted to a terminal."""
+    """Return whether tables are fitted to a terminal."""
     context = click.get_current_context(silent=True)
     return sys.stdout.isatty() and not (context and context.meta.get(_WIDE_KEY))
 
@@ -454,7 +512,7 @@ def _write_table(records: Sequence[Record], keys: Sequence[str], *, stored: bool
 
 
 def _write_complete(grid: Grid, width: int) -> None:
-    """Draw a table whose long texts are wrapped; if that is too wide, each record as lines of its own."""
+    """Draw a table with wrapped texts; if it is still too wide, draw the records one below the other."""
     natural = grid.widths()
     long = [at for at, each in enumerate(natural) if each > SHORT_CELLS]
     widths = _shared(natural, long, [min(SHORT_CELLS, each) for each in natural], width)
@@ -468,9 +526,9 @@ def _write_complete(grid: Grid, width: int) -> None:
 
 
 def fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
-    """Return a grid that fits a width, and the titles of the columns with content that it leaves out.
+    """Fit a grid to a width; return it and the titles of the non-empty columns that were left out.
 
-    Only names and texts are cut. If the first column and the state alone are wider, the grid is too.
+    Only names and texts are cut. The first column and the state are always shown, even if too wide.
     """
     from rich.cells import cell_len
 
@@ -503,12 +561,12 @@ def fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
 
 
 def _is_long(key: str, width: int) -> bool:
-    """Tell whether a column may be cut."""
+    """Return whether a column may be cut."""
     return key in NAMES | TEXTS or (width > SHORT_CELLS and key not in SAID | TIMES)
 
 
 def _shared(natural: Sequence[int], long: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Return the widths of columns if the long ones share what the others leave; the short of them first."""
+    """Return column widths: the long columns share the remaining space, the shortest first."""
     widths = list(natural)
     room = width - _total([0 if at in long else each for at, each in enumerate(natural)])
     for place, at in enumerate(sorted(long, key=lambda at: natural[at])):
@@ -518,13 +576,13 @@ def _shared(natural: Sequence[int], long: Sequence[int], least: Sequence[int], w
 
 
 def _cut(key: str, text: str, width: int) -> str:
-    """Return a text with an ellipsis in the place of what is too much: names lose their middle."""
+    """Cut a text to a width with an ellipsis: names in the middle, others at the end."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
         return text
     end = (width - 1) // 2 if key in NAMES else 0
-    # Turned around, the end of a text is cut like its beginning.
+    # Reversed, so that the end is cut like a beginning.
     tail = set_cell_size(text[::-1], end)[::-1].lstrip() if end else ""
     return f"{set_cell_size(text, width - 1 - end).rstrip()}{ELLIPSIS}{tail}"
 
@@ -534,7 +592,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of cells as text in columns, whatever the width of the whole."""
+    """Return rows of cells as aligned lines of text, without a width limit."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
@@ -547,7 +605,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def drawn(grid: Grid, widths: Sequence[int] | None = None, **attributes: Any) -> Table:
-    """Return a grid for rich to draw; texts are wrapped to ``widths``. ``attributes`` are the table's."""
+    """Return a grid as a rich table; texts are wrapped to ``widths``, if given."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -567,7 +625,7 @@ def _style(key: str, text: str) -> str:
 
 
 def _write_facts(rows: Sequence[Sequence[str]]) -> None:
-    """Write values beside their headings; a terminal wraps what is long between words."""
+    """Write headings and values; a terminal wraps long values."""
     if not sys.stdout.isatty():
         for line in _aligned(rows):
             click.echo(line)
@@ -591,7 +649,7 @@ def _terminal_width() -> int:
 
 
 def _draw(table: Table, width: int) -> None:
-    """Draw a table on the terminal; one that is wider than it goes on in the terminal's next line."""
+    """Draw a table on the terminal; the terminal wraps one that is too wide."""
     from rich.console import Console
 
     Console(file=sys.stdout, width=width).print(table, crop=False)

@@ -1,4 +1,4 @@
-"""``bedrockjobs ping``: a sign of life of the server, or one for it of a schedule that is done here."""
+"""``bedrockjobs ping``: ping the server, or report a run of a schedule that is executed elsewhere."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from bedrockjobs.commands.control import PING_OUTPUT_CHARS_MAX
 READ_BYTES = 65_536
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""What a shell answers for a command that is not there, or that is no program."""
+"""Exit statuses of a shell for a missing command, and for one that is not executable."""
 
 
 @click.command()
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=schedule_names)
 @click.argument("command", nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED)
-@click.option("--start", is_flag=True, help="Say that it has begun.")
-@click.option("--fail", is_flag=True, help="Say that it has failed.")
+@click.option("--start", is_flag=True, help="Report that it has started.")
+@click.option("--fail", is_flag=True, help="Report that it has failed.")
 @talks
 @pass_session
 def ping(session: Session, /, name: str | None, command: tuple[str, ...], start: bool, fail: bool) -> None:
-    """Ask the server for a sign of life; or give one for the schedule NAME, which expects pings.
+    """Check that the server answers; or send a ping for the schedule NAME, which expects pings.
 
-    With a COMMAND it says that it begins, runs it, and says how it ended and what it printed; its output
-    goes on to stdout, and its exit status is this one's. Where the server does not answer, COMMAND is run
-    all the same. Without one it says that it has ended well.
+    With a COMMAND it pings the start, runs the command, and pings its result and output; the output also
+    goes to stdout, and the exit status is that of COMMAND, which runs even if the server does not answer.
+    Without COMMAND it reports a success.
     """
     if name is None:
         if start or fail:
@@ -57,7 +57,7 @@ def ping(session: Session, /, name: str | None, command: tuple[str, ...], start:
 def _ask_for_life(session: Session) -> None:
     clock = SystemClock()
     begun = clock.monotonic()
-    session.tries = 1  # whoever asks for a sign of life wants to know about this moment
+    session.tries = 1  # a retry would hide that the server does not answer now
     session.ask(Ping())
     took_ms = round((clock.monotonic() - begun) * 1000, 1)
     sentence = f"{session.answering} answered in {took_ms} ms."
@@ -69,11 +69,11 @@ def _host() -> str:
 
 
 def _tell(session: Session, name: str, **said: object) -> None:
-    """Send a ping; where that fails, say so and go on: the command matters more."""
+    """Send a ping; if that fails, warn and continue: the command is more important."""
     try:
         session.ask(built(PingSchedule, {"name": name, "host": _host(), **said}))
     except click.ClickException as error:
-        click.echo(f"bedrockjobs ping: {name} is not told: {printable(error.format_message())}", err=True)
+        click.echo(f"bedrockjobs ping: cannot report {name}: {printable(error.format_message())}", err=True)
 
 
 def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
@@ -90,7 +90,7 @@ def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
 
 
 def _run(command: tuple[str, ...]) -> tuple[int, bytes]:
-    """Return the exit status of a command, 128 and the signal where one ended it, and its last output."""
+    """Return the exit status of a command (128 + signal if it was killed), and its last output."""
     kept = bytearray()
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603  the caller's own
@@ -114,9 +114,9 @@ def _run(command: tuple[str, ...]) -> tuple[int, bytes]:
 @talks
 @pass_session
 def ping_url(session: Session, /, name: str) -> None:
-    """Print where a machine without a token pings a schedule; whoever has the address can ping it.
+    """Print the URL to ping a schedule without a token; anybody who has the URL can ping it.
 
-    `curl -X POST URL` ends a run well; URL/start begins one, URL/fail and URL/<exit status> end it.
+    `curl -X POST URL` reports a success; URL/start starts a run, URL/fail and URL/<exit status> end it.
     """
     reply = session.record(built(GetPingSecret, {"name": name}))
     path = reply["path"].strip('"')
@@ -124,7 +124,7 @@ def ping_url(session: Session, /, name: str) -> None:
 
 
 def _server_url(session: Session) -> str:
-    """Return the server that was named, the first of several, as the beginning of a URL."""
+    """Return the base URL of the server, the first of several."""
     address = addresses_of(session.server)[0]
     if isinstance(address, UnixAddress):
         return "http://localhost"

@@ -1,4 +1,4 @@
-"""``bedrockjobs queue``: which names pile up, and how a name is paused."""
+"""``bedrockjobs queue``: counts of jobs by name, and pausing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import Completer, job_names, paged
-from bedrockjobs.cli.output import Record, one_line, printable, text_of, write_many, write_one
+from bedrockjobs.cli.output import (
+    Record,
+    local_text,
+    one_line,
+    printable,
+    rough_text,
+    text_of,
+    write_many,
+    write_one,
+)
 from bedrockjobs.cli.session import Session, built, interactive, pass_session, records_in, talks
-from bedrockjobs.cli.time_text import local_text, rough_text
 from bedrockjobs.cli.verbs import GLOB, asked, given, limit_option, takes, typed
 from bedrockjobs.commands import ListJobs, ListPauses, ListQueues, PauseJobs, ResumeJobs
 from bedrockjobs.job.limits import AT_LIMIT
@@ -28,7 +36,7 @@ COUNTS = ("ready", "running", "failed", "later", "paused", "blocked")
 
 @click.group(cls=Group)
 def queue() -> None:
-    """See which names pile up and why; pause and resume them.
+    """Show which queues are long and why; pause and resume them.
 
     \b
     bedrockjobs queue list
@@ -47,7 +55,7 @@ def queue() -> None:
 @talks
 @pass_session
 def list_queues(session: Session, /, limit: int, **_: Any) -> None:
-    """List the names of jobs: how many are ready, run or failed, and who paused them.
+    """List job names with counts of ready, running and failed jobs, and pauses.
 
     `oldest` is how long the oldest ready job has been due, `workers` how many live workers take the name. A
     count with a + is a minimum. Very many jobs are counted now and then: the list says how long ago.
@@ -62,7 +70,7 @@ def list_queues(session: Session, /, limit: int, **_: Any) -> None:
     rows = [_row(each, pauses) for each in found]
     age = max((int(text_of(each, "countedAge") or 0) for each in found), default=0)
     if age:
-        click.echo(f"What is queued was counted {age} s ago.", err=True)
+        click.echo(f"Queued jobs were counted {age} s ago.", err=True)
     write_many(rows, "table", none="No jobs: `bedrockjobs job create NAME` makes the first one.")
 
 
@@ -97,9 +105,9 @@ def add_pausing(group: click.Group, names: Completer) -> None:
     @talks
     @pass_session
     def pause(session: Session, /, pattern: str | None, everything: bool, **_: Any) -> None:
-        """Let no job of this name be taken: schedules and others whose name matches.
+        """Pause all jobs and schedules whose name matches, so that no worker takes them.
 
-        Runs in progress go on. Pausing the same pattern again changes its reason and its end.
+        Runs in progress continue. Pausing the same pattern again changes its reason and its end.
         """
         name = _pattern(pattern, everything)
         command = asked(session, PauseJobs, name=name)
@@ -110,7 +118,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
         write_one(record, session.form, f"Paused {'everything' if name == EVERYTHING else name}{how}.")
         matching = built(ListJobs, {"name": name, "limit": 1})
         if name != EVERYTHING and not records_in(session.record(matching)["jobs"]):
-            click.echo("No job has such a name at the moment.", err=True)
+            click.echo("No job matches at the moment.", err=True)
 
     @group.command()
     @pattern
@@ -120,9 +128,9 @@ def add_pausing(group: click.Group, names: Completer) -> None:
     @talks
     @pass_session
     def resume(session: Session, /, pattern: str | None, everything: bool, yes: bool, **_: Any) -> None:
-        """End a pause, by the pattern it was made with: '*' ends the pause of '*' and no other.
+        """End the pause with this pattern: '*' only ends the pause of '*'.
 
-        Ticks of schedules that passed meanwhile are skipped. --all lists the pauses and asks first.
+        Ticks of schedules during the pause are skipped. --all lists the pauses and asks first.
         """
         name = _pattern(pattern, everything)
         if everything and not yes:
@@ -171,7 +179,7 @@ def _ask_to_end_all(session: Session) -> None:
     for pause in ending:
         click.echo(one_line(paused_words(text_of(pause, "pattern"), pause)), err=True)
     if not interactive():
-        raise click.UsageError("nobody can be asked here: give --yes to end all of these pauses")
+        raise click.UsageError("nobody can answer here: give --yes to end all of these pauses")
     click.confirm(f"End {len(ending):,} pause{'s' if len(ending) > 1 else ''}?", abort=True, err=True)
 
 

@@ -1,4 +1,4 @@
-"""``bedrockjobs run``: each attempt of a job by a worker: list, read, stop, repeat and delete them."""
+"""``bedrockjobs run``: list, read, stop, repeat and delete runs, the attempts of jobs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES
-from bedrockjobs.cli.follow import Pace
 from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
-from bedrockjobs.cli.lookup import job_names, paged, run_ids
+from bedrockjobs.cli.lookup import Pace, job_names, paged, run_ids
 from bedrockjobs.cli.output import (
     Record,
     as_json,
@@ -23,6 +22,7 @@ from bedrockjobs.cli.output import (
     printable_line,
     styled,
     text_of,
+    took_text,
     write_many,
     write_one,
     write_title,
@@ -38,7 +38,6 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.time_text import took_text
 from bedrockjobs.cli.values import SINCE_WORDS, Given, Since, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, takes, typed
 from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
@@ -62,13 +61,13 @@ RUN_COLUMNS = ("runID", "status", "cause", "attempt", "started", "took", "worker
 
 
 def run_row(run: Record) -> Record:
-    """Return a run as a row of a table, with the line of its error that says what was wrong."""
+    """Return a run as a table row, with the decisive line of its error."""
     started = text_of(run, "started")
     return {**run, "took": took_text(started, text_of(run, "ended")), "error": line_of(text_of(run, "error"))}
 
 
 SUCCESS, RETURNED = "success", "returned"
-"""The statuses that a run in progress may end with and that are told."""
+"""Final statuses of a run that need their own handling."""
 
 
 @click.group(cls=Group)
@@ -143,7 +142,7 @@ def show(session: Session, /, **_: Any) -> None:
 
 
 def _unrepeated(error: str, tail: list[str]) -> str:
-    """Return an error without the last lines of output, if these are shown beside it."""
+    """Return an error without the last lines of output if they are shown separately."""
     first, *more = error.splitlines() or [""]
     return first if more and set(more) <= set(tail) else error
 
@@ -163,13 +162,13 @@ def _unrepeated(error: str, tail: list[str]) -> str:
 def logs(
     session: Session, /, run_id: str, follow: bool, after: str, timestamps: bool, exit_status: bool
 ) -> None:
-    """Print the output of a run, what went to stderr among the rest.
+    """Print the output of a run, with stderr in place.
 
-    In a terminal colours are shown and all other control characters escaped; a file gets the lines as they
-    were printed.
+    A terminal shows colours and escapes all other control characters; a file gets the lines as they were
+    printed.
     """
     if follow and session.form == "json":
-        raise click.UsageError("-f writes as it goes: -o jsonl is meant")
+        raise click.UsageError("-f writes continuously: use -o jsonl")
     kept: list[Record] = []
     pace = Pace()
     ended, status = False, ""
@@ -202,7 +201,7 @@ def logs(
 
 
 def _tell_missing(after: str, lines: list[Record]) -> None:
-    """Tell of lines that are not kept, as the run printed more: it is nothing that the run said itself."""
+    """Report on stderr lines that were not kept, as they are not output of the run."""
     last = int(after)
     for line in lines:
         seq = int(text_of(line, "seq"))
@@ -261,9 +260,9 @@ _add_stop("kill", KillRun, "KILL", "End a run at once: its worker sends SIGKILL 
 @talks
 @pass_session
 def again(session: Session, /, **_: Any) -> None:
-    """Run again what a run was given.
+    """Repeat a run.
 
-    A schedule is triggered; of any other job a new one is made, with the data and the options of the run.
+    A schedule is triggered; for any other job a new one is created with the data and the options of the run.
     """
     reply = session.record(asked(session, RunAgain))
     job_id = text_of(reply, "jobID")
@@ -274,7 +273,7 @@ def again(session: Session, /, **_: Any) -> None:
 DELETED_COLUMNS = ("runID", "status", "name", "jobID", "ended")
 
 NAMES_SHOWN = 5
-"""Names of the runs to delete that a question tells, those with most runs first."""
+"""Maximum number of names in a question, those with the most runs first."""
 
 
 @run.command()
@@ -287,7 +286,7 @@ NAMES_SHOWN = 5
     " that it does not stay in the history of the shell.",
 )
 @click.option("--before", type=Since(), metavar="WHEN", help=f"Runs that ended before then: {SINCE_WORDS}.")
-@click.option("--dry-run", is_flag=True, help="Tell which runs it would be, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show which runs would be deleted, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @takes(DeleteRuns, "by")
 @talks
@@ -303,11 +302,11 @@ def delete(
 ) -> None:
     """Delete runs that have ended, with their data, result, error and output.
 
-    Runs are chosen by number, or by all of --name, --text and --before that are given. Events of these runs
-    stay, without the detail that may quote them; with --text all other events that hold it lose their detail
-    too. A run in progress is refused by number, and left alone otherwise.
+    Give run numbers, or choose runs by --name, --text and --before together. Events of these runs stay,
+    without their detail; with --text all other events that contain it lose their detail too. A run in
+    progress is refused if given by number, and skipped otherwise.
 
-    How to remove a leaked secret everywhere it may be is a page of the documentation: remove-a-leaked-secret.
+    The page remove-a-leaked-secret of the documentation lists all places of a leaked secret.
     """
     if bool(run_ids) == any(each is not None for each in (asked["name"], asked["text"], before)):
         raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
@@ -332,13 +331,13 @@ def delete(
             one for reply in _deletions(session, parts, dry_run=True) for one in records_in(reply["runs"])
         ]
         if dry_run:
-            none = "No run to delete: none matches."
+            none = "No matching run to delete."
             write_many(found, session.form, DELETED_COLUMNS, none=none, identity="runID")
             return
         if found or asked["text"]:
             click.echo(printable(_counted(found)), err=True)
             if not interactive():
-                raise click.UsageError("nobody is there to be asked: give --yes, or --dry-run to look only")
+                raise click.UsageError("nobody can answer here: give --yes, or --dry-run to preview")
             click.confirm("Delete them? This cannot be undone.", abort=True, err=True)
     deleted: list[Record] = []
     running = events = 0
@@ -347,7 +346,7 @@ def delete(
             deleted += records_in(reply["runs"])
             running += int(text_of(reply, "running"))
             events += int(text_of(reply, "events"))
-    finally:  # what was deleted is told even if the server went away or somebody interrupted
+    finally:  # report what was deleted also after an error or an interrupt
         _tell_deleted(session, deleted, running, events)
     missing = set(run_ids) - {text_of(one, "runID") for one in deleted}
     if missing:
@@ -355,7 +354,7 @@ def delete(
 
 
 def _secret() -> str:
-    """Return a text that is asked for without being shown, or the first line of stdin."""
+    """Prompt for a text without echo, or return the first line of stdin."""
     if interactive():
         return str(click.prompt("Text", hide_input=True, err=True))
     return sys.stdin.readline().rstrip("\n")
@@ -364,7 +363,7 @@ def _secret() -> str:
 def _deletions(
     session: Session, parts: Iterable[dict[str, Any]], *, dry_run: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the answers of the server, request by request until it has looked at all runs."""
+    """Yield the replies of the server, page by page."""
     for part in parts:
         cursor: Any = None
         while True:
@@ -388,7 +387,7 @@ def _runs(count: int) -> str:
 
 
 def _tell_deleted(session: Session, deleted: list[Record], running: int, events: int) -> None:
-    """Write how many runs were deleted, and which stay as they have not ended."""
+    """Write how many runs were deleted, and how many are still in progress."""
     if session.form == "name":
         write_many(deleted, "name", identity="runID")
         return

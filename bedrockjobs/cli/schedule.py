@@ -1,7 +1,6 @@
 """``bedrockjobs schedule``: jobs that run by a cron expression, by their names.
 
-A schedule is a job whose repeat begins with CRON. What an expression means is asked of the server; how
-schedules are paused and triggered is in ``bedrockjobs.cli.schedule_control``.
+A schedule is a job whose repeat begins with CRON. The server validates and explains expressions.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from bedrockjobs.cli.output import (
     Record,
     as_json,
     away,
+    local_text,
     one_line,
     printable,
     text_of,
@@ -40,7 +40,6 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.time_text import local_text
 from bedrockjobs.cli.verbs import asked, given, job_options, listing, option_text, takes, typed
 from bedrockjobs.commands import (
     CreateJob,
@@ -64,7 +63,7 @@ LAST_RUNS = 5
 TICK_COLUMNS = ("tick", "until", "count", "outcome", "reason", "status", "failed", "late", "runID")
 
 UNTAKEN = ("own command", "no worker")
-"""Reasons of ExplainJob for which nobody would run a schedule when its time comes."""
+"""Reasons of ExplainJob for which no worker would run a schedule."""
 
 _REPEAT = re.compile(
     r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:TZ=(?P<zone>[^ \t]*)[ \t]*)?(?P<expression>.*)", re.I | re.S
@@ -78,7 +77,7 @@ _zone_option = click.option(
 
 @click.group(cls=Group)
 def schedule() -> None:
-    """Add, look at, pause and trigger what runs by the clock.
+    """Add, show, change, pause and trigger schedules.
 
     \b
     bedrockjobs schedule add backup '0 3 * * *' --zone Europe/Berlin --argv 'restic backup /srv'
@@ -88,9 +87,9 @@ def schedule() -> None:
 
 
 def repeat_of(expression: str, zone: str | None) -> str:
-    """Return the repeat of a job that runs by this expression.
+    """Return the repeat of a schedule with this expression.
 
-    Raises click.UsageError where the expression names a zone itself and another is given.
+    Raises click.UsageError if the expression has a zone, and a different one is given.
     """
     found = _REPEAT.fullmatch(expression.strip())
     assert found is not None
@@ -109,9 +108,9 @@ def split_repeat(repeat: str) -> tuple[str, str]:
 
 
 def validated(session: Session, repeat: str) -> Record:
-    """Return what the server says of a repeat; raises click.UsageError where it cannot be read.
+    """Let the server validate a repeat; raises click.UsageError if it is invalid.
 
-    Its warnings go to stderr.
+    Warnings go to stderr.
     """
     reply = session.record(built(ValidateSchedule, {"repeat": repeat}))
     if reply["valid"] != "true":
@@ -127,7 +126,7 @@ def next_ticks(reply: Record) -> list[str]:
 
 
 def found_by_name(session: Session, name: str) -> Record:
-    """Return the one schedule of this name; raises Failure where there is none, or more than one."""
+    """Return the schedule of this name; raises Failure if there is none, or more than one."""
     found = records_in(session.record(built(ListSchedules, {"name": literal(name), "limit": 2}))["schedules"])
     if not found:
         raise Failure(f"there is no schedule {name!r}; `bedrockjobs schedule list` shows them", NOT_FOUND)
@@ -139,7 +138,7 @@ def found_by_name(session: Session, name: str) -> Record:
 def _told(
     session: Session, did: str, name: str, job_id: str, validity: Record | None, set_to: str = ""
 ) -> None:
-    """Tell what was done; ``set_to`` is the next run that the server has, if it was asked."""
+    """Report what was done; ``set_to`` is the next run on the server, if known."""
     record: dict[str, Any] = {"jobID": int(job_id), "name": name, "outcome": did}
     lines = [f"{did.capitalize()} schedule {name} (job {job_id})."]
     if validity is not None:
@@ -167,12 +166,12 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **_: 
     """Add the schedule NAME; refused if there is a job of this name.
 
     EXPRESSION is 'MINUTE HOUR DAY MONTH WEEKDAY', quoted for the shell: '0 9 * * 1-5' is nine o'clock on
-    weekdays. It may have seconds before them and a year after them, or be a word like @daily.
+    weekdays. Seconds may precede it and a year may follow it, or it is a word like @daily.
 
-    Without --cmd, --argv or --url a worker must know what NAME stands for.
+    Without --cmd, --argv or --url a worker must know NAME.
     """
     if "*" in name:
-        raise click.UsageError(f"NAME: {name!r} has a *, which stands for other names in patterns")
+        raise click.UsageError(f"NAME: {name!r} contains a *, which is for patterns")
     repeat = repeat_of(expression, zone)
     # Two people who add the same name at the same moment make one schedule.
     command = asked(session, CreateJob, repeat=repeat, unique=True, overwrite=False)
@@ -181,7 +180,7 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **_: 
         is_schedule = text_of(there, "repeat").upper().startswith("CRON")
         what = "schedule" if is_schedule else "job"
         hint = f"; `bedrockjobs schedule update {name}` changes it" if is_schedule else ""
-        raise Failure(f"there is a {what} {name!r} already: job {there['jobID']}{hint}", REFUSED)
+        raise Failure(f"a {what} {name!r} already exists: job {there['jobID']}{hint}", REFUSED)
     job_id = session.record(command)["jobID"]
     _told(session, "added", name, job_id, validity)
     if session.form == "table":
@@ -189,11 +188,11 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **_: 
 
 
 def _tell_if_untaken(session: Session, job_id: str) -> None:
-    """Say on stderr that nobody would run it, as far as the server tells us."""
+    """Warn on stderr if no live worker would run the schedule."""
     try:
         reply = session.record(built(ExplainJob, {"jobID": job_id}))
     except Failure:
-        return  # it was added, whatever we may see of it
+        return  # the schedule was added, even if this token may not see it
     for reason in records_in(reply.get("waitsFor", RawJSON("[]"))):
         if text_of(reason, "reason") in UNTAKEN:
             click.echo(f"Note: {one_line(sentence(reason))}.", err=True)
@@ -201,11 +200,11 @@ def _tell_if_untaken(session: Session, job_id: str) -> None:
 
 
 def _next_run(session: Session, name: str) -> str:
-    """Return when a schedule runs next as the server has it; empty if that is not to be had, or never."""
+    """Return the next run of a schedule on the server; empty if unknown or never."""
     try:
         found = session.record(built(ListSchedules, {"name": literal(name), "limit": 1}))
     except Failure:
-        return ""  # it was changed, whatever we may see of it
+        return ""  # the schedule was changed, even if this token may not see it
     rows = records_in(found.get("schedules", RawJSON("[]")))
     following = text_of(rows[0], "nextRun") if rows else ""
     return "" if following >= NEVER else following
@@ -248,9 +247,9 @@ def update(session: Session, /, name: str, expression: str | None, zone: str | N
 @talks
 @pass_session
 def delete(session: Session, names: tuple[str, ...]) -> None:
-    """Remove schedules that are not running at the moment.
+    """Delete schedules that are not running at the moment.
 
-    Each is removed for itself; the exit status is that of the first that was refused.
+    Each is deleted on its own; the exit status is that of the first refusal.
     """
 
     def removed(name: str) -> Record:
@@ -301,7 +300,7 @@ listing(
 @talks
 @pass_session
 def show_next(session: Session, /, expression: str, zone: str | None) -> None:
-    """Say what an expression, or the schedule NAME, means, and when it runs next."""
+    """Explain an expression, or the schedule NAME, and show when it runs next."""
     named = ListSchedules(name=literal(expression), limit=1)
     there = [] if zone is not None else records_in(session.record(named)["schedules"])
     repeat = text_of(there[0], "repeat") if there else repeat_of(expression, zone)
@@ -333,9 +332,9 @@ def show_next(session: Session, /, expression: str, zone: str | None) -> None:
 @talks
 @pass_session
 def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any) -> None:
-    """Run a job now, a schedule or another, also a paused one.
+    """Run a schedule or another job now, even if it is paused.
 
-    A schedule's own next run is kept. A job that is running runs once more at its end.
+    Its next run is kept. A job that is running runs once more after its end.
     """
     if (name is None) == (job_id is None):
         raise click.UsageError("give the name of a job, or --job ID")
@@ -351,7 +350,7 @@ def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any)
 @talks
 @pass_session
 def show(session: Session, name: str) -> None:
-    """Show the schedule NAME: its job, its last runs and ticks, and the next five."""
+    """Show the schedule NAME: its job, its last runs and ticks, and its next five ticks."""
     schedule = found_by_name(session, name)
     job_id = text_of(schedule, "jobID")
     job = session.record(built(QueryJob, {"jobID": job_id}))
@@ -412,7 +411,7 @@ def _facts(schedule: Record, job: Record, failing: Record) -> Record:
 
 
 def _when(timestamp: str) -> str:
-    """Return a moment by both clocks, and how far away it is."""
+    """Return a timestamp in local time and UTC, and its relative time."""
     return " ".join(filter(None, (local_text(timestamp), away(timestamp))))
 
 

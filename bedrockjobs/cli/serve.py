@@ -1,7 +1,7 @@
-"""``bedrockjobs serve``: every field of ``config.Settings`` as an option, derived from the class.
+"""``bedrockjobs serve``: every field of ``Settings`` as an option, derived from the class.
 
-It must not know a setting by name, but for the form of the log, in which bad ones are told: a new field is
-an option, an environment variable and a line of the help at once.
+A new field is an option, an environment variable and a line of the help at once. The log format is the only
+setting known by name here, as errors of the settings are logged in it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SECTIONS = {
     "max": "Limits of number and size",
     "bytes": "Limits of number and size",
 }
-"""Where the help lists a setting, by the last word of its name, which is its unit."""
+"""Headings of the help, by the last word of a setting's name, which is its unit."""
 
 
 def section_of(field: str) -> str:
-    """Return the heading under which the help lists a setting."""
+    """Return the heading of a setting in the help."""
     return SECTIONS.get("s" if is_duration(field) else field.rpartition("_")[2], MAIN_SECTION)
 
 
 class Setting(FieldOption):
-    """The option of one setting; its value is judged by the class, which reads the environment as well."""
+    """The option of a setting; ``Settings`` validates its value, and reads the environment."""
 
     def __init__(self, field: str, info: FieldInfo) -> None:
         """Derive the option from a field of Settings."""
@@ -80,11 +80,11 @@ SETTINGS = [Setting(field, info) for field, info in Settings.model_fields.items(
 
 @click.pass_context
 def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
-    """Run the server until it is told to stop.
+    """Run the server until it is stopped.
 
-    It speaks the Bedrock protocol and HTTP on one port, and owns its database: a second server of the same
-    file exits 69, or with --standby waits. SIGTERM and SIGINT end it well, SIGHUP
-    lets it read its certificate and its settings file again.
+    It serves the Bedrock protocol and HTTP on one port, and locks its database: a second server of the same
+    file exits with 69, or waits with --standby. SIGTERM and SIGINT shut it down cleanly, SIGHUP reloads its
+    certificate and its settings file.
     """
     try:
         settings = settings_from(given, config)
@@ -94,7 +94,7 @@ def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
         logs.configure("json")
         log.critical("%s", error.message)
         ctx.exit(error.exit_code)
-    from bedrockjobs.server import run  # the other commands need no server
+    from bedrockjobs.server import run  # only this command needs the server
 
     def read_again() -> Settings:
         try:

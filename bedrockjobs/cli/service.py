@@ -1,4 +1,4 @@
-"""``bedrockjobs service``: let systemd run the server, as a service of the system or of a user."""
+"""``bedrockjobs service``: install the server as a systemd service of the system or of a user."""
 
 from __future__ import annotations
 
@@ -15,21 +15,71 @@ import click
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.session import FAILED, Failure
-from bedrockjobs.cli.units import MARK, NAMES, units
+
+NAMES = ("bedrockjobs.service", "bedrockjobs.socket", "bedrock-worker@.service")
+"""The units that are installed: the server, its port, and a template for workers."""
+
+MARK = "# Written by `bedrockjobs service install`, which writes it again; change it with `systemctl edit`."
+"""The first line of units that this program may overwrite and remove."""
+
+_PROGRAMS = re.compile(r"/opt/bedrockjobs/bin/(?=bedrock)")
+_PORTS = re.compile(r"^(ListenStream=.*:)\d+$", re.MULTILINE)
+
+_OF_THE_SYSTEM = re.compile(
+    r"^(?:DynamicUser|After|Protect\w+|Private\w+|Restrict(?!art)\w+|RemoveIPC|\w*Capabilit\w+|SystemCall\w+"
+    r"|LockPersonality|NoNewPrivileges)=.*\n",
+    re.MULTILINE,
+)
+"""Settings that only work for system services, and are removed from user services."""
+
+_SANDBOX_WORDS = re.compile(r"^# These bind the commands as well.*\n", re.MULTILINE)
+
+
+def units(folder: Path, *, port: int | None = None, user: bool = False) -> dict[str, str]:
+    """Return the text of each unit by name, for the programs in a folder.
+
+    ``port`` is that of the socket, 8888 if left out. With ``user`` they are user services.
+    """
+    return {name: _unit(name, folder, port, user=user) for name in NAMES}
+
+
+def _unit(name: str, folder: Path, port: int | None, *, user: bool) -> str:
+    text = _PROGRAMS.sub(lambda _: f"{_escaped(folder)}/", _shipped(name))
+    if port is not None:
+        text = _PORTS.sub(rf"\g<1>{port}", text)
+    if user:
+        text = _SANDBOX_WORDS.sub("", _OF_THE_SYSTEM.sub("", text))
+        text = text.replace("WantedBy=multi-user.target", "WantedBy=default.target")
+        text = text.replace("/etc/bedrock-worker/", "%E/bedrock-worker/")
+        text = re.sub(r"\n{3,}", "\n\n", text)
+    return f"{MARK}\n{text}"
+
+
+def _escaped(folder: Path) -> str:
+    """Escape ``%`` and ``$`` in a path for a unit."""
+    return str(folder).replace("%", "%%").replace("$", "$$")
+
+
+def _shipped(name: str) -> str:
+    """Return a unit as shipped: next to this module in a wheel, in ``deploy`` of a checkout."""
+    packaged = Path(__file__).with_name("units.d") / name
+    shipped = packaged if packaged.exists() else Path(__file__).parents[2] / "deploy/systemd" / name
+    return shipped.read_text()
+
 
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 
 STARTED = ("bedrockjobs.socket", "bedrockjobs.service")
-"""The units that are started; workers are, once somebody says what they do."""
+"""The units that are started; workers need a configuration first."""
 
 WORKERS = "bedrock-worker@*.service"
-"""All workers; to disable the template disables each of them."""
+"""All workers; disabling the template disables each of them."""
 
 SYSTEMCTL_S = 120
-"""Time that one call of systemctl may take: that of a server that reads a large log at its start."""
+"""Time limit of a systemctl call: a server may have to recover a large write-ahead log at startup."""
 
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
-"""Folders that a service of the system does not see (ProtectHome)."""
+"""Folders that a system service cannot see (ProtectHome)."""
 
 _user = click.option(
     "--user", is_flag=True, help="A service of the user who calls, in a folder of theirs; no root needed."
@@ -39,7 +89,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be
 
 @click.group(cls=Group)
 def service() -> None:
-    """Let systemd run the server, and workers.
+    """Run the server and workers as systemd services.
 
     \b
     sudo bedrockjobs service install
@@ -55,12 +105,12 @@ def service() -> None:
 )
 @click.option("--no-start", is_flag=True, help="Only write the units; start nothing.")
 def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None:
-    """Write the units, and start the server.
+    """Install the units, and start the server.
 
-    There is one for the server, one for its port, and a template for workers. The server then starts with
-    the machine (with --user: when the user logs in), is watched, and is started again if it fails. Its
-    database is in /var/lib/bedrockjobs (with --user: in the user's state folder). Called again after an
-    upgrade, it writes the units anew and restarts the server.
+    There is a unit for the server, one for its port, and a template for workers. The server starts with the
+    machine (with --user: when the user logs in), and is restarted if it fails. Its database is in
+    /var/lib/bedrockjobs (with --user: in the user's state folder). After an upgrade, run it again: it
+    rewrites the units and restarts the server.
     """
     program = Path(sys.executable).parent
     _check_programs(program, user=user)
@@ -89,7 +139,7 @@ def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None
 @_user
 @_dry_run
 def uninstall(user: bool, dry_run: bool) -> None:
-    """Stop server and workers, remove the units; the database stays."""
+    """Stop the server and workers, and remove the units; the database stays."""
     folder = _folder(user=user)
     there = [name for name in NAMES if _is_ours(folder / name)]
     if not there:
@@ -111,7 +161,7 @@ def uninstall(user: bool, dry_run: bool) -> None:
 
 
 def _folder(*, user: bool) -> Path:
-    """Return where the units are."""
+    """Return the folder of the units."""
     if not user:
         return SYSTEM_FOLDER
     given = os.environ.get("XDG_CONFIG_HOME", "")
@@ -151,7 +201,7 @@ def _check_ours(unit: Path) -> None:
 
 
 def _write(unit: Path, text: str) -> None:
-    """Write a unit whole or not at all."""
+    """Write a unit atomically."""
     draft = unit.with_name(f".{unit.name}.new")
     draft.write_text(text)
     draft.chmod(0o644)

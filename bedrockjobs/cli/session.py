@@ -1,6 +1,6 @@
-"""What the commands share: which server they talk to, how they answer, and how a failure ends the process.
+"""The session of one run: the connection to the server, the output form, and errors with exit statuses.
 
-Only ``bedrockjobs.client`` is used to reach a server.
+Servers are reached through ``bedrockjobs.client`` only.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
 
 OK, FAILED, USAGE, NOT_FOUND, REFUSED, FORBIDDEN = 0, 1, 2, 3, 4, 5
 UNAVAILABLE, TIMED_OUT, INTERRUPTED = 69, 124, 130
-"""Exit statuses: 69 is EX_UNAVAILABLE of sysexits.h, 124 is what timeout(1) says, 130 is 128 + SIGINT."""
+"""Exit statuses: 69 is EX_UNAVAILABLE of sysexits.h, 124 as of timeout(1), 130 is 128 + SIGINT."""
 
-NO_TOKEN = "no token was sent: name its file by --token-file, or set BEDROCKJOBS_TOKEN"  # noqa: S105  words
-"""What is said beside a refusal where there was no token."""
+NO_TOKEN = "no token was sent: give --token-file, or set BEDROCKJOBS_TOKEN"  # noqa: S105  words
+"""Advice for a refusal if no token was sent."""
 
 EXIT_BY_CODE = {
     400: USAGE,
@@ -66,26 +66,26 @@ IN_COMMANDS = {
     "see RotateToken": "`bedrockjobs token rotate` renews its secret",
     "RetryJob with revive": "`bedrockjobs job retry --revive`",
 }
-"""What the server advises, in commands of this program."""
+"""Advice of the server, with the CLI commands to use instead."""
 
 NOBODY_THERE = "`bedrockjobs serve` starts a server, --server names another"
-"""What is said where nobody listens."""
+"""Advice if no server listens."""
 
 C = TypeVar("C", bound=Command[Any])
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Failure(click.ClickException):
-    """Ends the process with a sentence on stderr and an exit status."""
+    """Exit the process with a message on stderr and an exit status."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        """Say ``message`` and end with ``exit_code``."""
+        """Set the message and the exit status."""
         super().__init__(printable(message))
-        self.exit_code = exit_code  # type: ignore[misc]  # click means an instance to have its own
+        self.exit_code = exit_code  # type: ignore[misc]  # click means instances to set it
 
 
 def in_commands(words: str) -> str:
-    """Return words of the server's, with commands of this program in the place of the protocol's."""
+    """Replace commands of the protocol in a message of the server with CLI commands."""
     for said, typed in IN_COMMANDS.items():
         words = words.replace(said, typed)
     return words
@@ -95,14 +95,14 @@ class Refusal(Failure):
     """The server refused a command."""
 
     def __init__(self, error: CommandError, advice: str = "") -> None:
-        """Say the server's words, and ``advice``; the exit status follows from its code."""
+        """Take the server's message, with ``advice``; its code decides the exit status."""
         words = "; ".join(filter(None, (in_commands(str(error)), advice)))
         super().__init__(words, EXIT_BY_CODE.get(error.code, FAILED))
         self.error = error
 
 
 def connect(server: str, tries: int | None = None, files: Mapping[str, Path] | None = None) -> Client:
-    """Return a client of this server, which sends a command ``tries`` times or as often as clients do.
+    """Return a client that tries each command ``tries`` times, or as often as its default.
 
     ``files`` are parameters of the client. Raises ValueError for a bad address or file.
     """
@@ -114,18 +114,18 @@ def connect(server: str, tries: int | None = None, files: Mapping[str, Path] | N
 
 @dataclass
 class Session:
-    """One run of the command line: the server's address, the form of the output, the open client."""
+    """One run of the command line: the server's address, the output form, the open client."""
 
     server: str = DEFAULT_SERVER
     form: Form = "table"
     tries: int | None = None
     files: dict[str, Path] = field(default_factory=dict)
-    """The files that were named of who we are and whom we trust, by their parameter of ``Client``."""
+    """Files with credentials and CA certificates, by parameter of ``Client``."""
     _client: Client | None = field(default=None, repr=False)
     _looked: datetime | None = field(default=None, repr=False)
 
     def ask(self, command: Command[Any]) -> Answer:
-        """Send a command and return the answer; raises Refusal or, where no server answers, Failure."""
+        """Send a command and return the answer; raises Refusal, or Failure if no server answers."""
         try:
             return self._connected().exchange(command)
         except Forbidden as error:
@@ -141,16 +141,16 @@ class Session:
 
     @property
     def answering(self) -> str:
-        """Return what was given as the server; of several, once one has answered, the one that did."""
+        """Return the server address; if several were given, the one that has answered."""
         several = "," in self.server
         return str(self._client.server) if several and self._client is not None else self.server
 
     def record(self, command: Command[Any]) -> dict[str, RawJSON]:
-        """Send a command and return its reply as a record, spelled as the server sent it."""
+        """Send a command and return its reply as a record of raw JSON values."""
         return record_of(self.ask(command))
 
     def moment(self, given: str | timedelta | None) -> str | None:
-        """Return a moment that was given as one or as a time from now: by the server's clock, not by ours."""
+        """Return a timestamp; a time from now is added to the clock of the server, not to ours."""
         if not isinstance(given, timedelta):
             return given
         now = self.now()
@@ -160,11 +160,11 @@ class Session:
             raise click.UsageError(f"the server's clock shows {timestamp(now)}: years end at 9999") from None
 
     def now(self) -> datetime:
-        """Return the moment that the server's clock shows."""
+        """Return the time of the server's clock."""
         return moment_of(text_of(self.record(Status()), "now"))
 
     def clock(self) -> datetime:
-        """Return the server's moment as far as it tells, else this machine's; it is asked once."""
+        """Return the server's time, asked once; the time of this machine if it does not answer."""
         if self._looked is None:
             try:
                 self._looked = self.now()
@@ -179,21 +179,21 @@ class Session:
             except ValueError as error:
                 raise click.UsageError(str(error)) from None
             tell_time_by(self.clock)
-            # The root context closes it at the end, also after an error.
+            # The root context closes it, also after an error.
             self._client = click.get_current_context().find_root().with_resource(client)
         return self._client
 
 
 def record_of(answer: Answer) -> dict[str, RawJSON]:
-    """Return an answer as a record; empty where it has no body."""
+    """Return an answer as a record; empty if it has no body."""
     try:
         return raw_record(answer.body.decode() or "{}")
     except (ValueError, IndexError):
-        raise Failure("the server's answer is no JSON object") from None
+        raise Failure("the server's answer is not a JSON object") from None
 
 
 def records_in(listed: RawJSON) -> list[Record]:
-    """Return the JSON array of objects in a reply as records."""
+    """Return a JSON array of objects as records."""
     return [raw_record(text) for text in jsontext.elements(listed)]
 
 
@@ -209,11 +209,11 @@ def built(kind: type[C], given: Mapping[str, Any]) -> C:
 
 
 _PARAMETER = re.compile(r"([A-Za-z]+)(?:\.\w+)*(?=: | is required)")
-"""What a fault of a command begins with: the parameter, and perhaps what is in it."""
+"""The beginning of a validation error: the parameter, and perhaps a part of it."""
 
 
 def _as_typed(fault: str) -> str:
-    """Return what is wrong with a parameter, called as it was typed: ``--run-timeout: expected ...``."""
+    """Name the parameter of a validation error as the option that was typed: ``--run-timeout: ...``."""
     context, named = click.get_current_context(silent=True), _PARAMETER.match(fault)
     for parameter in context.command.params if context and named else ():
         wanted = named[1] if named else ""
@@ -232,7 +232,7 @@ def _as_typed(fault: str) -> str:
 
 
 def interactive() -> bool:
-    """Tell whether somebody is there to answer a question."""
+    """Return whether somebody can answer a question."""
     return sys.stdin.isatty()
 
 
@@ -249,7 +249,7 @@ def _set_form(ctx: click.Context, _: click.Parameter, value: Form | Literal["wid
 
 def _note_file(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> None:
     name = parameter.name
-    # What is a variable the client reads itself: it knows that a token goes before a file with one.
+    # The client reads environment variables itself, as a token wins over a token file.
     if value is None or name is None or ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
         return
     ctx.ensure_object(Session).files[name] = value
@@ -257,15 +257,15 @@ def _note_file(ctx: click.Context, parameter: click.Parameter, value: Path | Non
 
 FILES = {
     "token_file": "File with the token that is sent; BEDROCKJOBS_TOKEN may be the token itself.",
-    "ca": "Certificates (PEM) of who signs the server's, for https://; those of the system if left out.",
-    "cert": "Certificate (PEM) that is shown to the server.",
-    "key": "Key of that certificate (PEM), where it is not in the same file.",
+    "ca": "CA certificates (PEM) to verify the server with, for https://; those of the system if left out.",
+    "cert": "Client certificate (PEM).",
+    "key": "Key of the client certificate (PEM), if it is in another file.",
 }
-"""The files of who we are and whom we trust, by their parameter of ``Client``."""
+"""Help of the options for credentials and CA certificates, by parameter of ``Client``."""
 
 
 def _file_options(command: F, *, of_program: bool) -> F:
-    """Add an option for each of ``FILES``; the program's own are shown, and are variables."""
+    """Add an option for each of ``FILES``; those of the program are in its help, and have variables."""
     for name, words in reversed(FILES.items()):
         variable: dict[str, Any] = (
             {"envvar": f"BEDROCKJOBS_{name.upper()}", "show_envvar": True} if of_program else {}
@@ -304,14 +304,14 @@ def _server_option(**attributes: Any) -> Callable[[F], F]:
         metavar="ADDRESS[,ADDRESS]",
         expose_value=False,
         callback=_set_server,
-        help="Server to talk to: host:port or unix:/path, or several: the next one is used where one does"
+        help="Server to talk to: host:port or unix:/path; of several the next one is tried if one does"
         f" not answer. {DEFAULT_SERVER} if left out.",
         **attributes,
     )
 
 
 def global_options(command: F) -> F:
-    """Add --server, --output and the files to the program itself, with their environment variables."""
+    """Add --server, --output and the file options to the program, with environment variables."""
     shown = {"show_envvar": True}
     form = _form_option(envvar="BEDROCKJOBS_OUTPUT", **shown)
     return _server_option(envvar=["BEDROCKJOBS_SERVER", "BEDROCK_SERVER"], **shown)(
@@ -320,14 +320,14 @@ def global_options(command: F) -> F:
 
 
 def answers(command: F) -> F:
-    """Add --output to a command, where it wins over the program's own."""
+    """Add --output to a command; it wins over that of the program."""
     return _form_option(allow_from_autoenv=False)(command)
 
 
 def talks(command: F) -> F:
-    """Add --server, --output and the files to a command, where they win over the program's own.
+    """Add --server, --output and the file options to a command; they win over those of the program.
 
-    The files are told in the help of the program alone.
+    The file options are hidden here: the help of the program lists them.
     """
     return _server_option(allow_from_autoenv=False)(answers(_file_options(command, of_program=False)))
 

@@ -1,6 +1,6 @@
-"""Where settings come from: an option, else a variable, else the settings file, else the default.
+"""Settings from an option, else an environment variable, else the settings file, else the default.
 
-Faults of all of them are told together, each with the place where it was set and without passwords.
+All errors are reported together, each with the place where the setting was set, and without passwords.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ CONFIG = 78
 
 DEFAULT = "default"
 SHOWN_CHARS_MAX = 100
-"""Characters of a bad value that are shown with its fault."""
+"""Characters of a bad value that its error message shows."""
 
 
 class BadSettings(click.UsageError):
-    """Settings that cannot be used; its exit status is CONFIG where the settings file is at fault."""
+    """Invalid settings; the exit status is CONFIG if the error is in the settings file."""
 
     def __init__(self, problems: Sequence[str], *, of_file: bool = False, status: int | None = None) -> None:
-        """Say all of the problems, a line each; a ``status`` may be another."""
+        """List all problems, a line each; ``status`` overrides the exit status."""
         super().__init__("\n".join(map(printable, problems)))
         if of_file or status is not None:
             self.exit_code = CONFIG if status is None else status  # type: ignore[misc]  # click means its class
 
 
 class _Alone(Settings):
-    """Settings that nothing but what is given decides: no environment."""
+    """Settings without the environment: only the given values count."""
 
     @classmethod
     def settings_customise_sources(
@@ -58,7 +58,7 @@ class _Alone(Settings):
 
 @dataclass(frozen=True)
 class FromFile:
-    """What a settings file sets for the server, by field, and what is wrong with the file."""
+    """The server settings of a file, by field, and the problems of the file."""
 
     good: Mapping[str, Entry]
     problems: tuple[str, ...]
@@ -66,7 +66,7 @@ class FromFile:
 
 @dataclass(frozen=True)
 class LayeredSettings:
-    """The settings, and for each field who set it: an option, a variable, ``file:line`` or ``default``."""
+    """The settings, and the origin of each: an option, a variable, ``file:line`` or ``default``."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -83,23 +83,23 @@ def variable_name(field: str) -> str:
 
 
 def file_in_use(named: Path | None) -> Path | None:
-    """Return the settings file: the one named, else that of the environment, else where one usually is."""
+    """Return the settings file: the given one, else that of the environment, else a default location."""
     variable = os.environ.get(VARIABLE, "")
     return named or (Path(variable) if variable else usual_file())
 
 
 def settings_from(given: Mapping[str, Any], file: Path | None = None) -> Settings:
-    """Return the settings alone; see ``found_settings``."""
+    """Return the settings without their origins; see ``found_settings``."""
     return found_settings(given, file).settings
 
 
 def alone(values: Mapping[str, Any]) -> Settings:
-    """Return settings that no variable and no file adds to; raises ValidationError."""
+    """Return settings from these values only, without environment and file; raises ValidationError."""
     return _Alone(**values)
 
 
 def file_alone(database: str) -> Path:
-    """Return the path of a database that is named by hand, whatever else is set; raises UsageError."""
+    """Return the path of a database argument, independent of other settings; raises UsageError."""
     try:
         return alone({"database": database}).database_path()
     except ValueError as error:
@@ -107,10 +107,10 @@ def file_alone(database: str) -> Path:
 
 
 def found_settings(given: Mapping[str, Any], file: Path | None = None) -> LayeredSettings:
-    """Return the settings: what is given, then the environment, then the file, then the defaults.
+    """Return the settings: given values win over the environment, that over the file, that over defaults.
 
-    Without ``file`` it is the one that the environment names, or one in a usual place. Raises BadSettings,
-    which names the option, the variable or the line of the file and what was expected, of all that is wrong.
+    Without ``file``, the file of the environment or in a default location is read. Raises BadSettings, which
+    names for each problem the option, the variable or the line of the file, and what was expected.
     """
     named = file_in_use(file)
     read = FromFile({}, ()) if named is None else read_settings(named)
@@ -139,7 +139,7 @@ def found_settings(given: Mapping[str, Any], file: Path | None = None) -> Layere
 
 
 def read_settings(path: Path) -> FromFile:
-    """Return what a file sets for the server; what is bad in it is a problem, and not among the good."""
+    """Return the server settings of a file; invalid ones are listed as problems only."""
     try:
         table = read_table(path, "server")
     except SettingsFileError as error:
@@ -158,7 +158,7 @@ def read_settings(path: Path) -> FromFile:
             key = str(fault["loc"][0])
             problems.append(_complaint(fault, {key: f"{good.pop(key).place}: {key}"}))
     else:
-        # A database that the file leaves open may be PostgreSQL's all the same.
+        # If the file does not set the database, it may still be PostgreSQL.
         if "database" in good and (disagreement := _disagreement(settings, wholly=True)):
             place = good.pop(disagreement.partition(":")[0]).place
             problems.append(f"{place}: {disagreement}")
@@ -166,9 +166,9 @@ def read_settings(path: Path) -> FromFile:
 
 
 def _disagreement(settings: Settings, *, wholly: bool = False) -> str:
-    """Return which setting does not go with the database, and why; empty if all do.
+    """Return the setting that is incompatible with the database, and why; empty if all are compatible.
 
-    Unless ``wholly``, those that a server on PostgreSQL refuses at its start are left to it.
+    Unless ``wholly``, settings that a server on PostgreSQL rejects at startup are not checked.
     """
     try:
         if not settings.on_postgresql:
@@ -181,7 +181,7 @@ def _disagreement(settings: Settings, *, wholly: bool = False) -> str:
 
 
 def _fault_of(key: str, value: Any) -> str:
-    """Return what is wrong with a key or with the type of its value, without the value."""
+    """Return the problem of a key or of the type of its value, without the value."""
     info = Settings.model_fields.get(key)
     if info is None:
         near = get_close_matches(key.replace("-", "_"), Settings.model_fields, 1)
@@ -209,7 +209,7 @@ def _seconds(field: str, value: Any) -> Any:
 
 
 _NUMBERS = {"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"}
-"""What was expected of numbers, by the kind of fault."""
+"""What is expected of numbers, by kind of error."""
 
 ROLES_WORDS = "a comma list of the roles read, produce, work, operate and admin"
 PATTERNS = {
@@ -227,13 +227,13 @@ PATTERNS = {
     "smtp": "a mail server such as smtp://host:25, smtps://user:password@host:465 or smtp+starttls://host:587",
     "mail_from": "a mail address such as jobs@example.com",
 }
-"""What was expected of texts that have a pattern, which says it worse."""
+"""What is expected of texts with a pattern, in words."""
 
 SECRET = frozenset({"heartbeat_url"})
-"""Settings whose value says to whoever reads it how to speak as the server: they are never shown."""
+"""Settings with secrets, whose values are never shown."""
 
 _HIDDEN = SECRET | {"smtp"}
-"""Those of which a bad value is not shown either: a password may stand anywhere in it."""
+"""Settings whose invalid values are not shown, as they may contain a password."""
 
 
 def _complaint(fault: Any, origins: Mapping[str, str]) -> str:

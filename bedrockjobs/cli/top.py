@@ -1,20 +1,44 @@
-"""``bedrockjobs top``: the queue as it is now, drawn again each second.
+"""``bedrockjobs top``: a live view of the queue, refreshed each second.
 
-This module gathers what ``bedrockjobs.cli.top_view`` draws.
+An observer collects records, and ``frame`` turns them into a rich renderable without a server or a clock.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.errors import Forbidden
+from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.vocabulary import ANY_FAILURE
-from bedrockjobs.cli.keys import waiting_for_the_end
-from bedrockjobs.cli.output import Record, fits_terminal, text_of, write_one
+from bedrockjobs.base.wire import RawJSON, called
+from bedrockjobs.cli.output import (
+    Grid,
+    Record,
+    away_text,
+    countdown_text,
+    drawn,
+    fits_terminal,
+    fitted,
+    local_text,
+    one_line,
+    printable,
+    rough_text,
+    seconds_between,
+    text_of,
+    with_local_times,
+    write_one,
+)
 from bedrockjobs.cli.session import (
     UNAVAILABLE,
     Failure,
@@ -25,42 +49,342 @@ from bedrockjobs.cli.session import (
     records_in,
     talks,
 )
-from bedrockjobs.cli.top_view import Picture, frame
 from bedrockjobs.cli.values import Duration
-from bedrockjobs.cli.worker import workers
+from bedrockjobs.cli.worker import run_count, workers
 from bedrockjobs.commands import ListQueues, ListRuns, Overview, Status
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.table import Table
+    from rich.text import Text
+
+END_KEYS = frozenset(b"qQ\x1b\x04")
+"""Keys that quit a view: q, Escape, and Ctrl-D (end of input)."""
+
+
+@contextmanager
+def waiting_for_the_end() -> Iterator[Callable[[float], bool]]:
+    """Yield a function that waits some seconds, and returns whether a quit key was pressed.
+
+    If stdin is not a terminal, it only waits.
+    """
+    if not sys.stdin.isatty():
+        yield _asleep
+        return
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        yield lambda seconds: _pressed(terminal, seconds)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _asleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+def _pressed(terminal: int, seconds: float) -> bool:
+    """Wait for a key; any other key only makes the next frame come sooner."""
+    ready, _, _ = select.select([terminal], [], [], seconds)
+    if not ready:
+        return False
+    pressed = os.read(terminal, 1)
+    return not pressed or pressed[0] in END_KEYS
+
+
+BAR_CELLS = 10
+"""Width of a progress bar."""
+
+ERROR_CHARS = 200
+"""Maximum length of a problem."""
+
+PROBLEMS_SHOWN = 3
+"""Maximum number of problems, the most urgent ones."""
+
+TOP_LINES, TABLE_LINES = 7, 5
+"""Lines of a frame in addition to table rows: two to seven at the top, five around each table."""
+
+NAMES_SHOWN = 8
+"""Maximum number of names, those with the most ready jobs."""
+
+COUNTS = (
+    ("ready", "cyan"),
+    ("later", ""),
+    ("running", "green"),
+    ("paused", "yellow"),
+    ("blocked", "yellow"),
+    ("mocked", ""),
+    ("untaken", "red"),
+    ("failed", "red"),
+    ("children", ""),
+)
+"""Counts of Overview to show, and their colours."""
+
+SELDOM = frozenset({"blocked", "mocked", "untaken", "children"})
+"""Counts that are left out if they are 0."""
+
+
+class Picture(NamedTuple):
+    """The state of the queue at one time."""
+
+    server: str = ""
+    status: Record = {}
+    now: str = ""
+    overview: Record = {}
+    counted: bool = False
+    runs: Sequence[Record] = ()
+    workers: Sequence[Record] = ()
+    failures: Sequence[Record] = ()
+    names: Sequence[Record] = ()
+    problem: str = ""
+
+    def count(self, name: str) -> int:
+        """Return a count of jobs."""
+        return int(text_of(self.overview, name) or 0)
+
+    @property
+    def more(self) -> list[str]:
+        """Return the counts that reached their limit."""
+        return list(jsontext.parse(self.overview.get("more") or "[]"))
+
+    @property
+    def schedules(self) -> list[Record]:
+        """Return the next schedules."""
+        return records_in(self.overview.get("next") or RawJSON("[]"))
+
+    @property
+    def problems(self) -> list[Record]:
+        """Return the problems."""
+        return records_in(self.overview.get("problems") or RawJSON("[]"))
+
+    def record(self) -> Record:
+        """Return the state as a record."""
+        return {
+            **{name: self.count(name) for name, _ in COUNTS},
+            "more": self.more,
+            "problems": self.problems,
+            "now": self.now,
+            "runs": self.runs,
+            "schedules": self.schedules,
+            "workers": self.workers,
+            "failures": self.failures,
+            "names": self.names,
+        }
+
+
+def frame(picture: Picture, width: int | None = None, height: int | None = None) -> Group:
+    """Return a frame that fits a terminal; without ``width`` or ``height`` it is not limited."""
+    from rich.console import Group
+    from rich.text import Text
+
+    tables = _tables(picture)
+    most = max((height - TOP_LINES) // len(tables) - TABLE_LINES, 2) if height else None
+    parts: list[Any] = [_head(picture), _counts(picture)]
+    parts += [
+        Text(one_line(with_local_times(text_of(problem, "detail"))[:ERROR_CHARS]), style="yellow")
+        for problem in picture.problems[:PROBLEMS_SHOWN]
+    ]
+    if (more := len(picture.problems) - PROBLEMS_SHOWN) > 0:
+        parts.append(Text(f"and {more} more: bedrockjobs doctor tells all of them", style="yellow"))
+    if picture.problem:
+        parts.append(Text(one_line(picture.problem[:ERROR_CHARS]), style="bold red"))
+    parts += [_table(title, columns, rows, width, most) for title, columns, rows in tables]
+    return Group(*parts)
+
+
+def _tables(picture: Picture) -> list[tuple[str, tuple[str, ...], list[list[str]]]]:
+    """Return the tables of a frame; those of failed runs and queues are left out if empty."""
+    failures = ("Failed lately", ("run", "name", "status", "ended", "error"), _failure_rows(picture))
+    names = ("Names", ("name", "ready", "running", "failed", "oldest", "paused by"), _name_rows(picture))
+    return [
+        ("Running", ("run", "name", "for", "progress", "worker"), _run_rows(picture)),
+        *([failures] if failures[2] else []),
+        *([names] if names[2] else []),
+        ("Next", ("schedule", "in", "at", "paused by"), _schedule_rows(picture)),
+        ("Workers", ("worker", "status", "runs", "slots", "host", "names"), _worker_rows(picture)),
+    ]
+
+
+def _failure_rows(picture: Picture) -> list[list[str]]:
+    rows = []
+    for run in picture.failures:
+        ago = seconds_between(text_of(run, "ended"), picture.now)
+        rows.append(
+            [
+                text_of(run, "runID"),
+                text_of(run, "name"),
+                called(text_of(run, "status")),
+                "" if ago is None else away_text(-ago),
+                line_of(text_of(run, "error")),
+            ]
+        )
+    return rows
+
+
+def _name_rows(picture: Picture) -> list[list[str]]:
+    def jobs(row: Record) -> tuple[int, int]:
+        ready, paused, failed = (int(text_of(row, key) or 0) for key in ("ready", "paused", "failed"))
+        return ready + paused, failed
+
+    piled = sorted((row for row in picture.names if any(jobs(row))), key=jobs, reverse=True)[:NAMES_SHOWN]
+    return [
+        [
+            text_of(row, "name"),
+            *(f"{int(text_of(row, key)):,}" for key in ("ready", "running", "failed")),
+            rough_text(float(text_of(row, "age"))) if text_of(row, "oldestReady") else "",
+            text_of(row, "pausedBy"),
+        ]
+        for row in piled
+    ]
+
+
+def _head(picture: Picture) -> Text:
+    from rich.text import Text
+
+    started = text_of(picture.status, "started")
+    up = seconds_between(started, picture.now)
+    words = [
+        f"bedrockjobs {text_of(picture.status, 'version')}",
+        picture.server,
+        f"up {rough_text(up)}" if up is not None else "",
+        local_text(picture.now[:19]),
+    ]
+    return Text(printable("  ".join(word for word in words if word)), style="bold")
+
+
+def _counts(picture: Picture) -> Text:
+    from rich.text import Text
+
+    text = Text()
+    if not picture.overview and not picture.counted:
+        return Text("The jobs could not be counted in time.")
+    for name, colour in COUNTS:
+        number = picture.count(name)
+        if not number and name in SELDOM:
+            continue
+        text.append(f"{name} ", style="")
+        more = "+" if name in picture.more else ""
+        text.append(f"{number:,}{more}", style=f"bold {colour}" if number else "bright_black")
+        text.append("   ")
+    if not picture.counted:
+        text.append("(counted some time ago)", style="bright_black")
+    return text
+
+
+def _run_rows(picture: Picture) -> list[list[str]]:
+    rows = []
+    for run in picture.runs:
+        spent = seconds_between(text_of(run, "started"), picture.now)
+        where = "@".join(part for part in (text_of(run, "worker"), text_of(run, "host")) if part)
+        rows.append(
+            [
+                text_of(run, "runID"),
+                text_of(run, "name"),
+                rough_text(max(spent or 0, 0)),
+                progress_text(run),
+                where,
+            ]
+        )
+    return rows
+
+
+def progress_text(run: Record) -> str:
+    """Return the progress of a run: a bar if it has ``percent``, and its ``message``."""
+    stop = text_of(run, "stop")
+    ending = f"stopping ({stop})" if stop else ""
+    progress = jsontext.parse(run.get("progress") or "null")
+    if not isinstance(progress, dict):
+        return ending
+    parts = []
+    percent = progress.get("percent")
+    if isinstance(percent, (int, float)) and not isinstance(percent, bool):
+        full = round(min(max(percent, 0), 100) / 100 * BAR_CELLS)
+        parts.append(f"{'█' * full}{'░' * (BAR_CELLS - full)} {percent:g} %")
+    parts.append(str(progress.get("message") or ""))
+    return " ".join(part for part in (*parts, ending) if part)
+
+
+def _schedule_rows(picture: Picture) -> list[list[str]]:
+    return [
+        [
+            text_of(row, "name"),
+            countdown_text(picture.now, text_of(row, "nextRun")),
+            local_text(text_of(row, "nextRun")),
+            text_of(row, "paused"),
+        ]
+        for row in picture.schedules
+    ]
+
+
+def _worker_rows(picture: Picture) -> list[list[str]]:
+    return [
+        [
+            text_of(row, "name"),
+            text_of(row, "status"),
+            str(run_count(row)),
+            text_of(row, "slots"),
+            text_of(row, "host"),
+            " ".join(jsontext.parse(row.get("names") or "[]")),
+        ]
+        for row in picture.workers
+    ]
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: list[list[str]], width: int | None, most: int | None
+) -> Table:
+    from rich.text import Text
+
+    shown = rows if most is None else rows[:most]
+    more = len(rows) - len(shown)
+    grid = Grid(columns, columns, [list(map(printable, row)) for row in shown])
+    if width is not None:
+        grid, _ = fitted(grid, width)
+    table = drawn(
+        grid,
+        title=Text(f"\n{title}", style="bold"),
+        title_justify="left",
+        caption=f"and {more} more" if more else None,
+        caption_justify="left",
+    )
+    if not rows:
+        table.add_row(Text("none", style="bright_black"))
+    return table
+
 
 RUNS_SHOWN = 20
-"""Running runs that are listed, the newest of them."""
+"""Maximum number of running runs, the newest."""
 
 FAILURES_SHOWN = 5
-"""Runs that ended badly, the newest of them: the last minutes are what a view is for."""
+"""Maximum number of failed runs, the newest: the view is about the last minutes."""
 
 COUNTING_PART = 0.1
-"""Part of the time that counting the jobs may take: a huge table is counted less often than it is drawn."""
+"""Maximum share of time for counting jobs: a huge table is counted less often than it is drawn."""
 
 PLAIN_WIDTH = 100_000
-"""Width for a frame in which nothing is cut or wrapped: more than the longest line."""
+"""Width of a frame that is neither cut nor wrapped: more than the longest line."""
 
 INTERVAL_LEAST_S = 0.2
-"""The shortest time between two frames: a view is no load test."""
+"""Minimum time between two frames, so that a view puts little load on the server."""
 
 
 class Observer:
-    """Gathers what a frame shows, and goes on where the server goes away."""
+    """Collects the data of a frame, and keeps going if the server goes away."""
 
     def __init__(self, session: Session) -> None:
-        """Look at the server of ``session``."""
+        """Observe the server of ``session``."""
         self._session = session
         self._clock = SystemClock()
         self._count_again = float("-inf")
         self._picture = Picture()
 
     def observe(self) -> Picture:
-        """Return how things are now; raises Failure where the server does not tell."""
+        """Return the current state; raises Failure if the server does not answer."""
         session = self._session
         status = session.record(Status())
         now = text_of(status, "now")
@@ -85,7 +409,7 @@ class Observer:
         return picture
 
     def _counted(self, picture: Picture) -> Picture:
-        """Return the picture with what the server must count; a server that is too busy keeps the old."""
+        """Update the counts of a picture; keep the old ones if the server is too busy."""
         try:
             overview = self._session.record(Overview())
             names = self._session.record(built(ListQueues, {"limit": LIST_MAX}))["queues"]
@@ -96,7 +420,7 @@ class Observer:
         return picture._replace(overview=overview, names=records_in(names), counted=True)
 
     def _workers(self) -> list[Record]:
-        """Return the workers; none where whoever looks sees some names only, and so no workers."""
+        """Return the workers; none if the token is limited to some names and sees no workers."""
         try:
             return workers(self._session)
         except Refusal as refusal:
@@ -105,12 +429,12 @@ class Observer:
             return []
 
     def _failures(self) -> list[Record]:
-        """Return the newest runs that ended badly, the newest first."""
+        """Return the newest failed runs, the newest first."""
         asked = built(ListRuns, {"status": ANY_FAILURE, "limit": FAILURES_SHOWN})
         return records_in(self._session.record(asked)["runs"])
 
     def away(self, failure: Failure) -> Picture:
-        """Return the last picture with the word that the server is away."""
+        """Return the last picture, marked as without a server."""
         self._picture = self._picture._replace(problem=failure.message)
         return self._picture
 
@@ -123,16 +447,16 @@ class Observer:
 @talks
 @pass_session
 def top(session: Session, once: bool, interval: float) -> None:
-    """Show live how jobs stand, what is wrong, what runs and failed, which names pile up. q ends it.
+    """Show a live view of jobs, problems, running and failed runs, and long queues. q quits.
 
-    Without a terminal it prints one frame, as with --once; with -o json the same as data.
+    Without a terminal it prints one frame, as with --once; with -o json as data.
     """
     if interval < INTERVAL_LEAST_S:
         raise click.UsageError(f"--interval: expected at least {INTERVAL_LEAST_S:g} s")
     from rich.console import Console
 
     console = Console()
-    session.tries = 1  # whoever looks wants to know about this moment
+    session.tries = 1  # a retry would show an old state
     observer = Observer(session)
     picture = observer.observe()
     if session.form != "table":
@@ -147,7 +471,7 @@ def top(session: Session, once: bool, interval: float) -> None:
 
 
 def _live(console: Console, observer: Observer, picture: Picture, interval: float) -> None:
-    """Draw until somebody presses q, or interrupts."""
+    """Draw until q is pressed, or an interrupt."""
     from rich.live import Live
 
     try:

@@ -1,6 +1,6 @@
-"""How the values of options are typed: durations, moments, words, and text that may come from a file.
+"""Types of option values: durations, timestamps, sizes, words, and text that may come from a file.
 
-Nothing here knows a command; what a value means is decided by the command's class.
+They know no command; the command classes validate the values.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from bedrockjobs.base.wire import timestamp
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Size of a file given as a value: a server's default limit of a whole request."""
+"""Maximum size of a file as a value: the default request limit of a server."""
 
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 
 
 class Duration(click.ParamType[float]):
-    """A duration, given as seconds to the command."""
+    """A duration in seconds."""
 
     name = "duration"
 
     def __init__(self, *, whole: bool = False) -> None:
-        """With ``whole`` refuse parts of a second."""
+        """With ``whole`` reject fractions of a second."""
         self.whole = whole
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds of what was typed."""
+        """Return the seconds."""
         seconds = value if isinstance(value, (int, float)) else seconds_of(str(value))
         if seconds is None:
             self.fail(f"expected {clock.WORDS}, got {value!r}", param, ctx)
@@ -50,12 +50,12 @@ class Duration(click.ParamType[float]):
 
 
 class Size(click.ParamType[int]):
-    """A number of bytes, as such or in thousands, millions, ...: 1000000000, 10M, 1G."""
+    """A number of bytes, with or without a decimal unit: 1000000000, 10M, 1G."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes of what was typed."""
+        """Return the bytes."""
         found = _SIZE.fullmatch(str(value).strip())
         if found is None:
             self.fail(f"expected bytes, such as 500000, 500k, 10M or 1G, got {value!r}", param, ctx)
@@ -63,12 +63,12 @@ class Size(click.ParamType[int]):
 
 
 class Modifier(click.ParamType[str]):
-    """A time span in SQLite's words (``+5 MINUTES``), or a duration that is turned into them."""
+    """A date modifier of SQLite (``+5 MINUTES``), or a duration, which is converted to one."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the span in SQLite's words; what is no duration is left for the server to judge."""
+        """Return the modifier; the server validates what is not a duration."""
         text = str(value)
         seconds = seconds_of(text)
         if seconds is None or text.lstrip().startswith("+"):
@@ -79,14 +79,14 @@ class Modifier(click.ParamType[str]):
 
 
 class Moment(click.ParamType["str | timedelta"]):
-    """A moment as the server reads it, or a duration from now: whose now is for the command to say."""
+    """A timestamp, or a duration from now."""
 
     name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | timedelta:
-        """Return a duration as such; what is none is left for the command's class to judge."""
+        """Return a timedelta for a duration; the command class validates timestamps."""
         text = str(value)
         seconds = seconds_of(text)
         if seconds is None:
@@ -97,12 +97,12 @@ class Moment(click.ParamType["str | timedelta"]):
 
 
 class Words(click.ParamType[str]):
-    """A program with its arguments: quoted as for a shell, or a JSON array. No shell sees them."""
+    """A program with arguments, quoted as for a shell, or as a JSON array; no shell runs them."""
 
     name = "words"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the words as a JSON array; nothing where there are none."""
+        """Return the words as a JSON array; empty if there are none."""
         text = str(value)
         if not text.strip() or text.lstrip().startswith("["):
             return text.strip()
@@ -113,12 +113,12 @@ class Words(click.ParamType[str]):
 
 
 class TextOrFile(click.ParamType[str]):
-    """Text as typed, ``@file`` for what a file holds, ``-`` for what comes on stdin."""
+    """Text, ``@file`` for the content of a file, or ``-`` for stdin."""
 
     name = "text|@file|-"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text itself."""
+        """Return the text."""
         text = str(value)
         if text != "-" and not text.startswith("@"):
             return text
@@ -129,7 +129,7 @@ class TextOrFile(click.ParamType[str]):
 
 
 def current_user() -> str:
-    """Return the name of who runs this; empty where the system knows none."""
+    """Return the name of the current user; empty if it is unknown."""
     try:
         return getpass.getuser()[:WORKER_CHARS_MAX]
     except (OSError, KeyError):
@@ -137,9 +137,9 @@ def current_user() -> str:
 
 
 def read_source(name: str) -> str:
-    """Return the text of a file, or of stdin for ``-``, without its last line end.
+    """Return the text of a file, or of stdin for ``-``, without its last line break.
 
-    Raises ValueError with a sentence where it cannot be read, is too large or is not UTF-8.
+    Raises ValueError if it cannot be read, is too large or is not UTF-8.
     """
     label = "stdin" if name == "-" else name
     try:
@@ -163,21 +163,21 @@ def _read(file: IO[bytes], label: str) -> bytes:
 
 
 DAYS_AGO = {"today": 0, "yesterday": 1}
-"""Words for the beginning of a day."""
+"""Names of days; they stand for the beginning of the day."""
 
 SINCE_WORDS = "yesterday, today, a time ago like 2h, or a day like 2026-11-22"
 
 Given = timedelta | datetime | str
-"""A time ago, a moment (without a zone: by this machine's clock), or a word of ``DAYS_AGO``."""
+"""A time ago, a timestamp (local time if it has no zone), or a word of ``DAYS_AGO``."""
 
 
 class Since(click.ParamType[Given]):
-    """A moment in the past."""
+    """A time in the past."""
 
     name = "since"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Given:
-        """Return what was meant; the moment itself needs a server's clock (``since_timestamp``)."""
+        """Return the parsed value; ``since_timestamp`` makes a timestamp of it."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]  # it was converted before
         text = value.strip().lower()
@@ -193,9 +193,9 @@ class Since(click.ParamType[Given]):
 
 
 def since_timestamp(given: Given, now: datetime, option: str = "--since") -> str:
-    """Return a moment as the server stores them; days begin by this machine's clock.
+    """Return a timestamp; days begin at local midnight.
 
-    Raises click.UsageError for what lies before the years there are.
+    Raises click.UsageError if it is before year 1.
     """
     try:
         if isinstance(given, timedelta):
@@ -209,7 +209,7 @@ def since_timestamp(given: Given, now: datetime, option: str = "--since") -> str
 
 
 def since_option(what: str, name: str = "since", **more: Any) -> Callable[[F], F]:
-    """Return --since; ``what`` begins its help: ``Only runs that began since``."""
+    """Return --since; its help begins with ``what``: ``Only runs that began since``."""
     return click.option(
         "--since", name, type=Since(), metavar="WHEN", help=f"{what} then: {SINCE_WORDS}.", **more
     )

@@ -114,6 +114,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "repeat": {"metavar": "REPEAT"},
     "retry_after": {"type": Modifier()},
     "idempotency_key": {"metavar": "KEY"},
+    "unique_key": {"metavar": "KEY"},
+    "unique_for": {"metavar": "DURATION"},
     "run_id": {"metavar": "RUNID", "shell_complete": run_ids},
     "worker": {"metavar": "NAME", "shell_complete": worker_names},
     "source": {"metavar": "NAME"},
@@ -244,6 +246,8 @@ def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
         value, default = context.params[parameter.name], kind.model_fields[field].default
         if isinstance(value, timedelta):
             value = session.moment(value)
+        elif isinstance(value, float):
+            value = int(value)
         elif isinstance(value, tuple):
             value = list(value) or None
         elif isinstance(value, bool):
@@ -262,7 +266,7 @@ def asked(session: Session, kind: type[C], **more: Any) -> C:
 
 
 LIST_DEFAULT = 100
-"""Records that a list shows unless told otherwise."""
+"""Default number of records in a list."""
 
 
 def limit_option(what: str, default: int = LIST_DEFAULT) -> Callable[[F], F]:

@@ -36,14 +36,14 @@ LIST_COLUMNS = ("name", "status", "runs", "slots", "host", "pid", "names", "hear
 NONE = "No workers: `bedrock-worker --name NAME -- COMMAND` starts one."
 
 LOOK_S = 1.0
-"""How often a worker that is being drained is looked at."""
+"""Polling interval while a worker drains."""
 
 _drained = takes(DrainWorker, typed("worker", "name", metavar="NAME", shell_complete=worker_names), "undo")
 
 
 @click.group(cls=Group)
 def worker() -> None:
-    """List the live workers, and bring one to rest.
+    """List the live workers, and drain them.
 
     \b
     bedrockjobs worker list
@@ -53,7 +53,7 @@ def worker() -> None:
 
 
 def workers(session: Session, name: str | None = None) -> list[Record]:
-    """Return the live workers by name, all or the one that is called so."""
+    """Return the live workers by name, all or the one of this name."""
     found: list[Record] = []
     while True:
         after = text_of(found[-1], "name") if found else ""
@@ -61,17 +61,17 @@ def workers(session: Session, name: str | None = None) -> list[Record]:
         page = records_in(session.record(built(ListWorkers, asked))["workers"])
         found += [record for record in page if name is None or text_of(record, "name") == name]
         size = sum(len(text) for record in page for text in record.values())
-        if len(page) != LIST_MAX and size < ANSWER_BYTES_MAX // 2:  # it is cut neither there nor for its size
+        if len(page) != LIST_MAX and size < ANSWER_BYTES_MAX // 2:  # not cut, by limit or size
             return found
 
 
 def run_count(record: Record) -> int:
-    """Return how many runs a worker has."""
+    """Return the number of runs of a worker."""
     return len(jsontext.elements(record.get("runIDs") or RawJSON("[]")))
 
 
 def worker_row(record: Record) -> Record:
-    """Return a worker as a row of a table."""
+    """Return a worker as a table row."""
     names = jsontext.parse(record["names"]) if "names" in record else []
     return {**record, "runs": run_count(record), "names": " ".join(names)}
 
@@ -80,7 +80,7 @@ def worker_row(record: Record) -> Record:
 @talks
 @pass_session
 def list_workers(session: Session) -> None:
-    """List the workers that are alive."""
+    """List the live workers."""
     found = workers(session)
     if session.form == "table":
         found = [worker_row(record) for record in found]
@@ -93,9 +93,9 @@ def list_workers(session: Session) -> None:
 @talks
 @pass_session
 def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
-    """Let a worker take no more jobs, and return at once.
+    """Stop a worker from taking jobs, and return at once.
 
-    What it runs goes on. `worker drain --wait` waits for that too.
+    Its runs continue. `worker drain --wait` waits for them.
     """
     session.ask(asked(session, DrainWorker))
     outcome = "active" if undo else "quiet"
@@ -116,11 +116,11 @@ def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
 @talks
 @pass_session
 def drain(session: Session, /, name: str, undo: bool, wait: bool, timeout: float | None, **_: Any) -> None:
-    """Let a worker end its runs and take no more jobs, so that it can be stopped."""
+    """Drain a worker: it finishes its runs and takes no more jobs, so that it can be stopped."""
     if undo and wait:
-        raise click.UsageError("--undo has nothing to wait for")
+        raise click.UsageError("--undo cannot be combined with --wait")
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout has a meaning with --wait only")
+        raise click.UsageError("--timeout needs --wait")
     session.ask(asked(session, DrainWorker))
     if undo:
         write_one({"name": name, "outcome": "active"}, session.form, f"Worker {name} takes jobs again.")
@@ -144,7 +144,7 @@ def _until_drained(session: Session, name: str, timeout: float | None) -> str:
             if not there:
                 return "left"
             if text_of(there[0], "status") == "active":
-                raise Failure(f"somebody lets {name} take jobs again", REFUSED)
+                raise Failure(f"somebody made {name} active again", REFUSED)
             if not left:
                 return "drained"
             tell(left)
@@ -160,7 +160,7 @@ def _runs(count: int) -> str:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[int], None]]:
-    """Show how many runs are left: as a bar on a terminal, else a line when the number changes."""
+    """Show how many runs are left: a bar on a terminal, else a line for each change."""
     if not sys.stderr.isatty():
         last: list[int] = []
 

@@ -1,4 +1,4 @@
-"""A server for the tests of a module, and the program that talks to it."""
+"""A server for the tests of a module, and the program as its client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bedrockjobs.cli import main
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Run a server for the tests of a module; it must end well."""
+    """Run a server for the tests of a module; it must shut down cleanly."""
     running = start(tmp_path_factory.mktemp("server") / "jobs.db")
     yield running
     assert stop(running.process) == 0
@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def bedrockjobs(server: Running, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Run `bedrockjobs` against the module's server, in this process: a process for each takes long."""
+    """Run `bedrockjobs` against the module's server, in this process, as starting a process takes long."""
     for name in [name for name in os.environ if name.startswith("BEDROCKJOBS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("BEDROCKJOBS_SERVER", server.address)

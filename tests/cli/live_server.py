@@ -1,4 +1,4 @@
-"""Starts and stops a server as a process of its own. Not named conftest: other folders have one."""
+"""Start and stop a server process. Not named conftest, as other folders have one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 DEADLINE_S = 30
-"""Time a program of these tests may take: many times what it needs on a busy machine."""
+"""Time limit for a program, many times what it needs on a busy machine."""
 
 BEDROCKJOBS = [sys.executable, "-m", "bedrockjobs"]
 
@@ -26,7 +26,7 @@ class Running(NamedTuple):
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Return the environment without what would change a run of these tests."""
+    """Return the environment without variables that affect these tests."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("BEDROCKJOBS_")}
     return {**mine, **more}
 
@@ -43,7 +43,7 @@ def start(database: Path, *arguments: str, stderr: int | None = None) -> Running
     assert process.stdout is not None
     guard = threading.Timer(DEADLINE_S, process.kill)
     guard.start()
-    line = process.stdout.readline()  # the first line, or the end of the output where it cannot start
+    line = process.stdout.readline()  # the first line, or the end of the output if it cannot start
     guard.cancel()
     found = re.search(r"127\.0\.0\.1:\d+", line)
     if found is None:
@@ -53,7 +53,7 @@ def start(database: Path, *arguments: str, stderr: int | None = None) -> Running
 
 
 def stop(process: subprocess.Popen[str]) -> int:
-    """Tell a server to stop and return its exit status."""
+    """Stop a server and return its exit status."""
     process.send_signal(signal.SIGTERM)
     try:
         return process.wait(DEADLINE_S)

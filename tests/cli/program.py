@@ -1,4 +1,4 @@
-"""What the tests of the command line say often."""
+"""Helpers of the tests of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from live_server import BEDROCKJOBS, DEADLINE_S, clean_environment
 
 
 class Completed(NamedTuple):
-    """How a run of the program ended."""
+    """The result of a run of the program."""
 
     returncode: int
     stdout: str
@@ -22,7 +22,7 @@ Program = Callable[..., Completed]
 
 
 def process_of(*arguments: str, **environment: str) -> Completed:
-    """Run `bedrockjobs` as a process of its own."""
+    """Run `bedrockjobs` as a process."""
     done = subprocess.run(
         [*BEDROCKJOBS, *arguments],
         capture_output=True,
@@ -42,14 +42,14 @@ def made(bedrockjobs: Program, *arguments: str) -> str:
 
 
 def shown(bedrockjobs: Program, job_id: str) -> dict[str, Any]:
-    """Return what `job show` says of a job."""
+    """Return the output of `job show` for a job."""
     result = bedrockjobs("job", "show", job_id, "-o", "json")
     assert result.returncode == 0, result.stderr
     return dict(json.loads(result.stdout))
 
 
 def asked(bedrockjobs: Program, *arguments: str) -> Any:
-    """Return what a command answers as JSON; it must end well."""
+    """Return the JSON output of a command, which must succeed."""
     result = bedrockjobs(*arguments, "-o", "json")
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

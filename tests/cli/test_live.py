@@ -1,4 +1,4 @@
-"""The command line as its users have it, against a real server: jobs, lists, terminals."""
+"""The command line against a real server: jobs, lists, terminals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_life_of_a_job(bedrockjobs: Program) -> None:
+def test_job_lifecycle(bedrockjobs: Program) -> None:
     job_id = made(bedrockjobs, "life/one", "--data", '{"value":1.50}', "--repeat", "FINISHED, +1 HOUR")
     assert shown(bedrockjobs, job_id)["state"] == "QUEUED"
 
@@ -55,7 +55,7 @@ def test_retry_fail_and_revive(bedrockjobs: Program) -> None:
     assert shown(bedrockjobs, job_id)["state"] == "QUEUED"
 
 
-def test_what_the_alert_of_failed_jobs_tells_to_do_is_not_refused(bedrockjobs: Program) -> None:
+def test_the_advice_of_the_alert_for_failed_jobs_works(bedrockjobs: Program) -> None:
     alerts = YAML(typ="safe").load(ROOT / "deploy/prometheus/alerts.yaml")
     rules = {rule["alert"]: rule for rule in alerts["groups"][0]["rules"]}
     action = rules["BedrockjobsFailedJobsGrow"]["annotations"]["action"]
@@ -72,7 +72,7 @@ def test_what_the_alert_of_failed_jobs_tells_to_do_is_not_refused(bedrockjobs: P
         bedrockjobs("job", "delete", job_id)
 
 
-def test_cancel_a_child_and_what_is_none(bedrockjobs: Program) -> None:
+def test_cancel_a_child_and_other_jobs(bedrockjobs: Program) -> None:
     parent = made(bedrockjobs, "family")
     plain = bedrockjobs("job", "cancel", parent)
     assert plain.returncode == 3
@@ -124,7 +124,7 @@ def test_an_interrupted_wait_takes_nothing(server: Running, bedrockjobs: Program
 
 
 def until_waiting(bedrockjobs: Program) -> None:
-    """Return when the server has a waiting GetJob; each look is a round trip."""
+    """Return once the server has a waiting GetJob; each check is a round trip."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         if json.loads(bedrockjobs("status", "-o", "json").stdout)["waiting"]:
@@ -178,7 +178,7 @@ def test_ping_and_status(server: Running, bedrockjobs: Program) -> None:
     assert (status["pid"], status["durability"]) == (server.process.pid, "full")
 
 
-def test_nobody_there_is_69(bedrockjobs: Program) -> None:
+def test_exit_status_without_a_server(bedrockjobs: Program) -> None:
     result = bedrockjobs("ping", "-s", "127.0.0.1:1")
     assert (result.returncode, result.stdout) == (69, "")
     assert "cannot connect to 127.0.0.1:1" in result.stderr
@@ -197,7 +197,7 @@ def test_a_terminal_has_colours_and_a_pipe_has_none(server: Running, bedrockjobs
     assert "\x1b" not in bedrockjobs("job", "show", job_id).stdout
 
 
-def test_output_on_a_terminal_has_its_colours_and_steers_nothing(
+def test_terminal_output_keeps_colours_and_escapes_other_controls(
     server: Running, bedrockjobs: Program
 ) -> None:
     made(bedrockjobs, "coloured")
@@ -217,7 +217,7 @@ def test_output_on_a_terminal_has_its_colours_and_steers_nothing(
 
 
 def on_terminal(arguments: list[str], environment: dict[str, str]) -> str:
-    """Run the program with a terminal as its stdout and return what the terminal got."""
+    """Run the program with a terminal as stdout; return what it wrote."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen([*BEDROCKJOBS, *arguments], stdout=theirs, env=environment)
     os.close(theirs)
@@ -235,7 +235,7 @@ def on_terminal(arguments: list[str], environment: dict[str, str]) -> str:
     return b"".join(pieces).decode()
 
 
-def test_a_reader_that_leaves_early_is_no_failure(server: Running, bedrockjobs: Program) -> None:
+def test_a_closed_pipe_is_no_failure(server: Running, bedrockjobs: Program) -> None:
     made(bedrockjobs, "pipe")
     process = subprocess.Popen(
         [*BEDROCKJOBS, "job", "list", "-s", server.address],

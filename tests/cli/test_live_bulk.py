@@ -6,15 +6,15 @@ from program import Program, asked, made, shown
 
 
 def failed(bedrockjobs: Program, name: str, error: str) -> str:
-    """Make a job that has failed."""
+    """Create a job that has failed."""
     job_id = made(bedrockjobs, name, "--tags", f"bulk,{error}")
     assert bedrockjobs("job", "get", name).returncode == 0
     assert bedrockjobs("job", "fail", job_id, "--error", f"{error} is away").returncode == 0
     return job_id
 
 
-def test_a_failed_night_is_mended_in_one_line(bedrockjobs: Program) -> None:
-    """Only what is like that, and only what is FAILED."""
+def test_retry_failed_jobs_with_one_command(bedrockjobs: Program) -> None:
+    """Only matching jobs, and of these only the FAILED ones."""
     disk, net = failed(bedrockjobs, "bulk/a", "disk"), failed(bedrockjobs, "bulk/b", "net")
     made(bedrockjobs, "bulk/c")
     would = bedrockjobs("job", "retry", "--name", "bulk/*", "--since", "2h", "--dry-run")
@@ -31,7 +31,7 @@ def test_a_failed_night_is_mended_in_one_line(bedrockjobs: Program) -> None:
     assert [job["name"] for job in asked(bedrockjobs, "job", "list", "--name", "bulk/*")] == ["bulk/b"]
 
 
-def test_what_is_refused_is_told_and_the_rest_is_done(bedrockjobs: Program) -> None:
+def test_refusals_are_reported_and_the_rest_is_done(bedrockjobs: Program) -> None:
     for _ in range(3):
         made(bedrockjobs, "busy/a")
     assert bedrockjobs("job", "get", "busy/a").returncode == 0
@@ -40,7 +40,7 @@ def test_what_is_refused_is_told_and_the_rest_is_done(bedrockjobs: Program) -> N
     assert did.stdout.startswith("Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job")
 
 
-def test_a_queue_that_is_paused_says_so(bedrockjobs: Program) -> None:
+def test_a_paused_queue_is_reported(bedrockjobs: Program) -> None:
     made(bedrockjobs, "piles/up")
     bedrockjobs("queue", "pause", "piles/*", "--reason", "no disk", "--by", "ann")
     assert "ann: no disk (piles/*)" in bedrockjobs("queue", "list", "piles/*").stdout

@@ -17,7 +17,9 @@ from program import Program, asked, made, process_of
 ROOT = Path(__file__).parents[2]
 
 
-def test_backup_and_migrate_beside_a_server(server: Running, bedrockjobs: Program, tmp_path: Path) -> None:
+def test_backup_and_migrate_with_a_running_server(
+    server: Running, bedrockjobs: Program, tmp_path: Path
+) -> None:
     job_id = made(bedrockjobs, "kept", "--data", '{"a":2.50}')
     copy = tmp_path / "copy.db"
     backup = bedrockjobs("backup", str(copy), "--database", str(server.database))
@@ -56,7 +58,7 @@ def test_a_server_takes_its_settings_from_the_environment(bedrockjobs: Program, 
     assert (refused.returncode, "--insecure" in refused.stderr) == (2, True)
 
 
-def test_hup_reads_the_settings_file_again(bedrockjobs: Program, tmp_path: Path) -> None:
+def test_hup_reloads_the_settings_file(bedrockjobs: Program, tmp_path: Path) -> None:
     file = tmp_path / "bedrockjobs.toml"
     file.write_text('[server]\nkeep_audit_s = "10d"\nquery_s = 2\n')
     running = start(tmp_path / "jobs.db", "--config", str(file), stderr=subprocess.PIPE)
@@ -140,7 +142,7 @@ def test_a_run_is_followed_and_stopped(server: Running, bedrockjobs: Program) ->
     assert kinds == ["triggered", "stop", "failed"]
 
 
-def test_a_run_is_followed_until_it_is_handed_back(server: Running, bedrockjobs: Program) -> None:
+def test_a_run_is_followed_until_it_is_returned(server: Running, bedrockjobs: Program) -> None:
     job_id = made(bedrockjobs, "live/back")
     run_id = str(asked(bedrockjobs, "call", "GetJob", "name=live/back", "worker=hand")["runID"])
     asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=1", 'lines=["one"]')
@@ -165,7 +167,7 @@ def test_a_run_is_followed_until_it_is_handed_back(server: Running, bedrockjobs:
     assert following.wait(DEADLINE_S) == 0
 
 
-def test_the_doctor_tells_what_is_paused(bedrockjobs: Program) -> None:
+def test_doctor_reports_pauses(bedrockjobs: Program) -> None:
     assert bedrockjobs("schedule", "pause", "live/held", "--by", "ann", "--reason", "disks").returncode == 0
     assert bedrockjobs("schedule", "pause", "live/until", "--by", "ann", "--until", "2h").returncode == 0
     found = [each for each in asked(bedrockjobs, "doctor") if each["check"] == "paused"]

@@ -1,4 +1,4 @@
-"""`bedrockjobs serve` with TLS as a process: HUP reads its certificate again, and no connection is lost."""
+"""`bedrockjobs serve` with TLS as a process: HUP reloads its certificate without losing connections."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bedrockjobs.commands import Ping
 from tests.certificates import Authority
 
 DEADLINE_S = 30.0
-"""Time in which the server must have read its files, many times what it needs."""
+"""Time limit for the server to reload, many times what it needs."""
 
 
 def serial(port: int, authority: Authority) -> str:
-    """Return the number of the certificate that the server shows."""
+    """Return the serial number of the server's certificate."""
     plain = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
     with authority.trusting().wrap_socket(plain, server_hostname="localhost") as inside:
         found = inside.getpeercert()
@@ -29,7 +29,7 @@ def serial(port: int, authority: Authority) -> str:
         return str(found["serialNumber"])
 
 
-def test_hup_reads_the_certificate_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hup_reloads_the_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority(tmp_path / "tls")
     settings = authority.serving()
     server = start(tmp_path / "jobs.db", "--tls-cert", settings["tls_cert"], "--tls-key", settings["tls_key"])

@@ -1,4 +1,4 @@
-"""Output that cannot be written: one sentence, a status, and no job that nobody knows of."""
+"""Output that cannot be written: an error, an exit status, and no job is lost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Opened = Callable[[ExitStack], int | None]
 
 
 def full(stack: ExitStack) -> int:
-    """Return a stdout without room."""
+    """Return a stdout on a full disk."""
     return stack.enter_context(Path("/dev/full").open("w")).fileno()
 
 
 def unread(stack: ExitStack) -> int:
-    """Return a pipe that nobody reads any longer, as behind ``| true``."""
+    """Return a pipe whose reader has gone, as with ``| true``."""
     reads, writes = os.pipe()
     os.close(reads)
     stack.callback(os.close, writes)
@@ -32,7 +32,7 @@ def unread(stack: ExitStack) -> int:
 
 
 def closed(_: ExitStack) -> None:
-    """Return no stdout at all, as behind ``>&-``."""
+    """Return a closed stdout, as with ``>&-``."""
 
 
 STDOUTS: dict[str, Opened] = {"full": full, "unread": unread, "closed": closed}
@@ -44,7 +44,7 @@ SAID = {
 
 
 def without_output(server: Running, how: str, *arguments: str) -> tuple[int, str]:
-    """Run the program with such a stdout; return its status and what it said."""
+    """Run the program with such a stdout; return its exit status and stderr."""
     with ExitStack() as stack:
         stdout = STDOUTS[how](stack)
         command = [*BEDROCKJOBS, *arguments]
@@ -66,7 +66,7 @@ def without_output(server: Running, how: str, *arguments: str) -> tuple[int, str
     ("how", "more"),
     [*((how, []) for how in STDOUTS), *(("full", more) for more in (["--count", "2"], ["--worker", "w"]))],
 )
-def test_a_job_that_cannot_be_shown_is_handed_back(
+def test_a_job_that_cannot_be_shown_is_returned(
     server: Running, bedrockjobs: Program, how: str, more: list[str]
 ) -> None:
     job_id = made(bedrockjobs, f"lost/{how}{''.join(more)}", "--repeat", "finished, +1 DAY")
@@ -92,18 +92,18 @@ COMMANDS = [
     ("doctor",),
     ("config", "show"),
 ]
-"""A command of each way to write."""
+"""One command for each kind of output."""
 
 
 @pytest.fixture(scope="module")
 def something(server: Running) -> None:
-    """Let lists have a row to write."""
+    """Give lists a row to write."""
     made(partial(process_of, BEDROCKJOBS_SERVER=server.address), "something", "--repeat", "finished, +1 DAY")
 
 
 @pytest.mark.usefixtures("something")
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_each_command_ends_with_a_sentence_and_a_status(
+def test_each_command_exits_with_an_error_and_a_status(
     server: Running, bedrockjobs: Program, command: tuple[str, ...]
 ) -> None:
     assert bedrockjobs(*command).returncode in (0, 1), "the command itself"

@@ -1,4 +1,4 @@
-"""A job that prints 100 MB: what it costs on disk, on its page, and in the worker's log."""
+"""A job that prints 100 MB: its costs on disk, on its page, and in the worker's log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.effort import examples
 MB = 1_000_000
 PRINTED_MB = examples(5, night=100)
 OTHERS_MB = 0.2
-"""Room for all that is no output: an empty database."""
+"""Size of an empty database."""
 
 WHAT = ("GET", "POST", "resized", "cache miss")
 PAGE_MS = 200
@@ -30,7 +30,7 @@ DEADLINE_S = 300.0
 
 
 def block(file: Path) -> None:
-    """Write 1 MB of a log whose lines differ as those of most programs do."""
+    """Write 1 MB of a log with lines that vary as in most programs."""
     dice = random.Random(1)
     with file.open("w") as out:
         while out.tell() < MB:
@@ -42,14 +42,14 @@ def block(file: Path) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time that a process has taken."""
+    """Return the CPU time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def looked_at(address: str, pid: int, path: str) -> float:
-    """Look at a page a few times; return the CPU time of the server for one, in ms."""
-    with urllib.request.urlopen(f"http://{address}{path}") as page:  # what is loaded when it is needed first
+    """Load a page a few times; return the server's CPU time for one, in ms."""
+    with urllib.request.urlopen(f"http://{address}{path}") as page:  # the first request loads more
         assert b"took=" in page.read()
     before = cpu_s(pid)
     for _ in range(PAGES):
@@ -59,7 +59,7 @@ def looked_at(address: str, pid: int, path: str) -> float:
 
 
 def room_mb(database: Path) -> float:
-    """Return the room in use; what waited to be packed leaves free pages, which the next run fills."""
+    """Return the space in use, without free pages, which the next run fills."""
     with closing(sqlite3.connect(database)) as connection:
         (pages,), (free,), (size,) = (
             connection.execute(f"PRAGMA {name}").fetchone()
@@ -69,7 +69,7 @@ def room_mb(database: Path) -> float:
 
 
 def loose(database: Path) -> int:
-    """Return how many chunks are not packed."""
+    """Return the number of chunks that are not compacted."""
     with closing(sqlite3.connect(database)) as connection:
         return int(connection.execute("SELECT count(*) FROM output WHERE codec = ''").fetchone()[0])
 
@@ -101,7 +101,7 @@ def test_a_job_that_prints_much(settings: list[str], most_mb: float, tmp_path: P
         )
         log = worker.stdout + worker.stderr
         end = time.monotonic() + DEADLINE_S
-        while loose(server.database):  # what is left is packed after the end of the run
+        while loose(server.database):  # the rest is compacted after the end of the run
             assert time.monotonic() < end
         page_ms = looked_at(server.address, server.process.pid, "/ui/runs/1")
     finally:

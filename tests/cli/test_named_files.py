@@ -1,4 +1,4 @@
-"""`config check` reads the files that a settings file names, and says what the programs say as they start."""
+"""`config check` reads the files that a settings file names, with the errors of the programs at startup."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OF_SERVER: dict[str, tuple[str, int, str]] = {
         "cannot listen: unix: {folder}/none/socket: there is no folder {folder}/none",
     ),
 }
-"""What stands in ``[server]``, the line that names a bad file, and what is said of it."""
+"""Content of ``[server]``, the line that names a bad file, and the error."""
 
 OF_WORKER: dict[str, tuple[str, int, str]] = {
     "no token": ('token_file = "{folder}/none"', 2, "token file {folder}/none: cannot be read: No such"),
@@ -54,7 +54,7 @@ OF_WORKER: dict[str, tuple[str, int, str]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with certificates of a server and a client, and a text."""
+    """Return a folder with server and client certificates, and a text file."""
     ours = Authority(tmp_path / "ours")
     ours.serving()
     ours.sign("client")
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def said(program: str, *arguments: str) -> tuple[int, str]:
-    """Return how a program ended, and what it said was wrong."""
+    """Return the exit status and the error of a program."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("BEDROCKJOBS")}
     done = subprocess.run(
         [sys.executable, "-m", program, *arguments],
@@ -83,7 +83,7 @@ def written(folder: Path, table: str, lines: str) -> Path:
 
 
 def check_says(folder: Path, case: tuple[str, int, str], table: str, program: str, *arguments: str) -> None:
-    """Look whether `config check` says behind the line what a program says that is started with a file."""
+    """Check that `config check` reports a line with the error of a program that starts with the file."""
     lines, number, words = case
     path = written(folder, table, lines.format(folder=folder))
     status, told = said(program, *arguments, "--config", str(path))
@@ -95,12 +95,12 @@ def check_says(folder: Path, case: tuple[str, int, str], table: str, program: st
 
 
 @pytest.mark.parametrize("case", OF_SERVER)
-def test_what_the_server_says_of_a_file_is_said_before_it_starts(folder: Path, case: str) -> None:
+def test_errors_of_the_server_are_found_before_it_starts(folder: Path, case: str) -> None:
     check_says(folder, OF_SERVER[case], "server", "bedrockjobs", "serve", "--port", "0")
 
 
 @pytest.mark.parametrize("case", OF_WORKER)
-def test_what_a_worker_says_of_a_file_is_said_before_it_starts(folder: Path, case: str) -> None:
+def test_errors_of_a_worker_are_found_before_it_starts(folder: Path, case: str) -> None:
     arguments = ("--as-root", "--server", "https://localhost:1", "--name", "Foo", "--allow-cmd", "Foo")
     check_says(folder, OF_WORKER[case], "worker", "bedrock_worker", *arguments)
 
@@ -121,7 +121,7 @@ rules = "{{folder}}/rules.toml"
 """
 
 
-def test_good_files_are_good_and_nothing_is_made(folder: Path) -> None:
+def test_good_files_pass_and_nothing_is_created(folder: Path) -> None:
     (folder / "token").write_text("bj_abc\n")
     (folder / "rules.toml").write_text('[[rule]]\nname = "Foo"\nargv = ["/bin/true"]\n')
     path = folder / "settings.toml"
@@ -140,9 +140,7 @@ rules = "/none"
 """
 
 
-def test_all_bad_files_of_both_tables_are_told_and_a_folder_that_serve_does_not_look_for(
-    folder: Path,
-) -> None:
+def test_all_bad_files_of_both_tables_are_reported_and_a_folder_that_serve_ignores(folder: Path) -> None:
     path = folder / "settings.toml"
     path.write_text(BAD)
     status, text = said("bedrockjobs", "config", "check", str(path))
@@ -154,7 +152,7 @@ def test_all_bad_files_of_both_tables_are_told_and_a_folder_that_serve_does_not_
     assert said("bedrockjobs", "config", "check", str(path))[0] == 78
 
 
-def test_what_is_bad_in_the_text_is_told_first(folder: Path) -> None:
+def test_errors_in_the_text_are_reported_first(folder: Path) -> None:
     path = written(folder, "server", 'prot = 1\ntls_cert = "/none"')
     status, text = said("bedrockjobs", "config", "check", str(path))
     assert (status, "/none" in text) == (78, False)

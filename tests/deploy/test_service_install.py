@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from bedrockjobs.cli import main as program
 from bedrockjobs.cli import service
-from bedrockjobs.cli.units import MARK, NAMES, units
+from bedrockjobs.cli.service import MARK, NAMES, units
 from bedrockjobs.client import Client
 from bedrockjobs.commands import Status
 

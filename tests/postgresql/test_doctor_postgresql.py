@@ -12,8 +12,7 @@ import pytest
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import doctor_postgresql as doctor
-from bedrockjobs.cli.doctor import Server, database_of, look_at_postgresql
-from bedrockjobs.cli.finding import Finding
+from bedrockjobs.cli.doctor import Finding, Server, database_of, look_at_postgresql
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.inspection import Oldest, StandbyInfo, Tables
 from bedrockjobs.store.postgresql.schema import VERSION

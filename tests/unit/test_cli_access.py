@@ -24,7 +24,7 @@ def test_who_is_not_let_in_gets_5_and_is_told_what_is_missing(fake: FakeServer) 
     said = run("ping")
     assert said.exit_code == 5
     assert said.stderr == (
-        "Error: 403 Forbidden; no token was sent: name its file by --token-file, or set BEDROCKJOBS_TOKEN\n"
+        "Error: 403 Forbidden; no token was sent: give --token-file, or set BEDROCKJOBS_TOKEN\n"
     )
     fake.has_token = True
     said = run("ping")

@@ -15,7 +15,7 @@ from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.base.errors import WrongState
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import apply as apply_module
-from bedrockjobs.cli.difference import attributes_changed
+from bedrockjobs.cli.apply import attributes_changed
 from bedrockjobs.definitions import definition_of
 
 DIFFERENCE = {"added": ["a"], "changed": ["b"], "removed": ["old"], "unchanged": ["c", "d"]}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run, sent
 
-from bedrockjobs.cli.difference import LINE_CHARS
+from bedrockjobs.cli.apply import LINE_CHARS
 
 NOTHING = {"added": [], "changed": [], "removed": [], "unchanged": []}
 

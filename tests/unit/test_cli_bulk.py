@@ -115,7 +115,7 @@ def test_a_person_is_asked(answer: bool, fake: FakeServer, monkeypatch: pytest.M
 def test_no_job_is_no_question(fake: FakeServer) -> None:
     fake.will("ListJobs", jobs(), jobs())
     result = run("job", "retry", "--name", "x")
-    assert (result.exit_code, result.stderr) == (0, "No job to retry: none matches.\n")
+    assert (result.exit_code, result.stderr) == (0, "No matching job to retry.\n")
     assert json.loads(run("job", "retry", "--name", "x", "-o", "json").stdout)["jobs"] == 0
 
 

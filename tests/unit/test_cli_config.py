@@ -26,7 +26,7 @@ from bedrockjobs.base.settings_file import (
 )
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.config import example_text
-from bedrockjobs.cli.places import database_named, file_named
+from bedrockjobs.cli.database import database_named, file_named
 from bedrockjobs.cli.session import FILES
 from bedrockjobs.cli.settings_sources import (
     PATTERNS,

@@ -73,9 +73,7 @@ def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeSer
         "job",
         "run",
     ]
-    assert (
-        run("failure", "list").stderr == "Nothing new has failed; --all shows what was marked as seen too.\n"
-    )
+    assert run("failure", "list").stderr == "No new failures; --all includes those that are marked as seen.\n"
     assert sent(fake, "ListFailures")[0]["name"] == "a*"
 
 

@@ -120,4 +120,4 @@ def test_a_schedule_is_not_named_by_a_pattern(server: FakeServer) -> None:
     result = run("schedule", "add", "backup/*", "0 3 * * *")
 
     assert (result.exit_code, server.wired) == (2, [])
-    assert "'backup/*' has a *" in result.stderr
+    assert "'backup/*' contains a *" in result.stderr

@@ -289,7 +289,7 @@ def test_a_crash_in_the_middle_leaves_nothing_that_a_server_starts_on(backup: Pa
     [
         ([], "give a BACKUP, or --hold, or --release"),
         (["a.db", "--hold"], "give a BACKUP, or --hold, or --release; one of them at a time"),
-        (["--release", "--force"], "have a meaning with a BACKUP only"),
+        (["--release", "--force"], "need a BACKUP"),
         (["a.db", "--database", "postgresql://h/d"], "pg_restore"),
     ],
 )

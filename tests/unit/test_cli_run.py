@@ -11,7 +11,7 @@ from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
-from bedrockjobs.cli import follow
+from bedrockjobs.cli import lookup
 from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
 
@@ -38,7 +38,7 @@ RUN = {
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Note each pause of a follower instead of making it."""
     found: list[float] = []
-    monkeypatch.setattr(follow.time, "sleep", found.append)
+    monkeypatch.setattr(lookup.time, "sleep", found.append)
     return found
 
 
@@ -150,17 +150,17 @@ def test_logs_follows_to_the_end(
     result = run("run", "logs", "3", "-f", *arguments)
     assert (result.exit_code, result.stdout) == (exit_code, "one\ntwo\nlast\n")
     assert [command.after for command in fake.asked] == [0, 1, 2]  # type: ignore[attr-defined]
-    assert all(command.waiting and command.timeout == follow.WAIT_MS for command in fake.asked)
+    assert all(command.waiting and command.timeout == lookup.WAIT_MS for command in fake.asked)
     assert pauses == []
 
 
 def test_a_server_that_does_not_wait_is_asked_slowly_and_not_for_ever(
     fake: FakeServer, pauses: list[float]
 ) -> None:
-    fake.will("ReadOutput", *[output(0)] * follow.HASTY_MAX)
+    fake.will("ReadOutput", *[output(0)] * lookup.HASTY_MAX)
     result = run("run", "logs", "3", "-f")
     assert (result.exit_code, result.stderr) == (69, "Error: the server does not wait\n")
-    assert pauses == [follow.PAUSE_S] * (follow.HASTY_MAX - 1)
+    assert pauses == [lookup.PAUSE_S] * (lookup.HASTY_MAX - 1)
 
 
 def test_logs_in_each_form(fake: FakeServer, pauses: list[float]) -> None:
@@ -170,7 +170,7 @@ def test_logs_in_each_form(fake: FakeServer, pauses: list[float]) -> None:
     assert [json.loads(line)["stream"] for line in followed] == ["out", "err"]
     assert run("run", "logs", "3", "-t").stdout.splitlines()[0] == "2026-11-21 08:00:01.5  a"
     refused = run("run", "logs", "3", "-f", "-o", "json")
-    assert (refused.exit_code, "-o jsonl is meant" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use -o jsonl" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_events_follows_until_interrupted(fake: FakeServer, pauses: list[float])
         (1, True),
         (2, True),
     ]
-    assert pauses == [follow.PAUSE_S]
+    assert pauses == [lookup.PAUSE_S]
 
 
 def test_events_from_now_on_begin_at_the_last_one(fake: FakeServer) -> None:
@@ -372,7 +372,7 @@ def test_a_look_lists_the_runs_and_deletes_none(fake: FakeServer) -> None:
         ["7", "fail", "n/1"],
     ]
     assert run("run", "delete", "--name", "x", "--dry-run", "-o", "name").stdout == "9\n7\n"
-    assert run("run", "delete", "--name", "x", "--dry-run").stderr == "No run to delete: none matches.\n"
+    assert run("run", "delete", "--name", "x", "--dry-run").stderr == "No matching run to delete.\n"
     asked = sent(fake, "DeleteRuns")
     assert all(one["dryRun"] for one in asked)
     assert asked[0]["endedBefore"] == "2026-11-22 00:00:00"

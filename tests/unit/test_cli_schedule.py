@@ -138,8 +138,8 @@ def test_add_checks_the_expression_and_the_name(fake: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        ({"jobID": 7, "repeat": REPEAT}, "there is a schedule 'backup' already: job 7; `bedrockjobs"),
-        ({"jobID": 7, "repeat": "DAILY"}, "there is a job 'backup' already: job 7\n"),
+        ({"jobID": 7, "repeat": REPEAT}, "a schedule 'backup' already exists: job 7; `bedrockjobs"),
+        ({"jobID": 7, "repeat": "DAILY"}, "a job 'backup' already exists: job 7\n"),
     ],
 )
 def test_add_refuses_a_name_that_is_taken(there: dict[str, Any], said: str, fake: FakeServer) -> None:
@@ -352,7 +352,7 @@ def test_pause_says_how_it_ends(fake: FakeServer) -> None:
     assert result.stdout == "Paused rep*; `bedrockjobs schedule resume 'rep*'` ends it.\n"
     until = run("schedule", "pause", "foo", "--until", "2026-11-22T10:00Z", "--by", "ann")
     assert until.stdout == "Paused foo until 2026-11-22 10:00 UTC.\n"
-    assert until.stderr == "No job has such a name at the moment.\n"
+    assert until.stderr == "No job matches at the moment.\n"
     everything = run("schedule", "pause", "--all", "--by", "ann", "-o", "json")
     assert json.loads(everything.stdout) == {"name": "*", "outcome": "paused", "until": None}
     assert sent(fake, "PauseJobs") == [
@@ -400,7 +400,7 @@ def test_resume_all_lists_the_pauses_and_asks(fake: FakeServer) -> None:
     result = run("schedule", "resume", "--all")
     assert result.exit_code == 2
     assert "ann: disks (a)\nsomebody (b*)\n" in result.stderr
-    assert "nobody can be asked here: give --yes" in result.stderr
+    assert "nobody can answer here: give --yes" in result.stderr
     assert sent(fake, "ResumeJobs") == []
 
 

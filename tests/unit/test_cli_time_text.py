@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bedrockjobs.cli.time_text import (
+from bedrockjobs.cli.output import (
     countdown_text,
     is_timestamp,
     local_text,

@@ -14,10 +14,10 @@ from rich.console import Console
 from bedrockjobs.base.clock import ManualClock, SystemClock
 from bedrockjobs.base.errors import Forbidden, TimedOut
 from bedrockjobs.base.wire import RawJSON
-from bedrockjobs.cli import keys, top
+from bedrockjobs.cli import top
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Failure, Session
-from bedrockjobs.cli.top_view import Picture, frame, progress_text
+from bedrockjobs.cli.top import Picture, frame, progress_text
 from bedrockjobs.client import Answer, ServerUnreachable
 from bedrockjobs.commands import Command
 
@@ -199,7 +199,7 @@ def test_ctrl_c_ends_it_with_0(fake: FakeServer, monkeypatch: pytest.MonkeyPatch
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(keys.time, "sleep", interrupted)
+    monkeypatch.setattr(top.time, "sleep", interrupted)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")

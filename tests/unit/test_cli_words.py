@@ -14,7 +14,7 @@ import pytest
 from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES
-from bedrockjobs.cli import HELP_WIDTH_MAX, keys, main
+from bedrockjobs.cli import HELP_WIDTH_MAX, main, top
 from bedrockjobs.cli.groups import STATES_ALSO, STATUSES_ALSO, SUMMARY_CHARS
 from bedrockjobs.commands.server import State
 
@@ -143,7 +143,7 @@ def test_q_ends_a_view(typed: bytes, ends: bool, monkeypatch: pytest.MonkeyPatch
     with Path(os.ttyname(theirs)).open() as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
         before = termios.tcgetattr(theirs)
-        with keys.waiting_for_the_end() as ended:
+        with top.waiting_for_the_end() as ended:
             os.write(ours, typed)
             assert ended(0.0 if not typed else 5.0) is ends
         assert termios.tcgetattr(theirs) == before
@@ -157,8 +157,8 @@ def test_without_a_terminal_a_view_only_waits(monkeypatch: pytest.MonkeyPatch) -
     def sleep(seconds: Any) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(keys.time, "sleep", sleep)
-    with keys.waiting_for_the_end() as ended:
+    monkeypatch.setattr(top.time, "sleep", sleep)
+    with top.waiting_for_the_end() as ended:
         assert ended(3.0) is False
     assert waited == [3.0]
 

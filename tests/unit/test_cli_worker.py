@@ -108,12 +108,12 @@ def test_a_drain_that_takes_too_long_is_124(fake: FakeServer, clock: ManualClock
 def test_a_drain_that_somebody_takes_back_is_4(fake: FakeServer, clock: ManualClock) -> None:
     fake.will("ListWorkers", live(1), live(1, status="active"))
     result = run("worker", "drain", "w1", "--wait")
-    assert (result.exit_code, "somebody lets w1 take jobs again" in result.stderr) == (4, True)
+    assert (result.exit_code, "somebody made w1 active again" in result.stderr) == (4, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--undo", "--wait"], "nothing to wait for"), (["--timeout", "5s"], "with --wait only")],
+    [(["--undo", "--wait"], "--undo cannot be combined"), (["--timeout", "5s"], "--timeout needs --wait")],
 )
 def test_wrong_usage(arguments: list[str], said: str, fake: FakeServer) -> None:
     result = run("worker", "drain", "w1", *arguments)

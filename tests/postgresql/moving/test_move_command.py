@@ -62,7 +62,7 @@ def test_bad_rows_are_listed(full: Path) -> None:
         (["--from", "{path}"], 2, "--to is missing"),
         (["--from", "{path}", "--to", "other.db"], 2, "`bedrockjobs backup` copies a file"),
         (["--from", "{url}", "--to", "{url}"], 2, "pg_dump"),
-        (["--from", "{path}", "--to", "{url}", "--undo"], 2, "--undo has a meaning without --to only"),
+        (["--from", "{path}", "--to", "{url}", "--undo"], 2, "--undo cannot be combined with --to"),
         (["--from", "{path}", "--to", "postgresql://u:secr%et@h/db"], 2, "is not one of PostgreSQL"),
         (["--from", "{path}", "--to", "postgresql://u:secr/et@h/db"], 2, "is not one of PostgreSQL"),
         (["--from", "{path}", "--to", "postgresql://u:12/secret@h/db"], 2, "is not one of PostgreSQL"),
