@@ -164,9 +164,6 @@ CREATE TABLE keys (
 
 CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
 
--- Unique keys by job, to delete those whose job is gone.
-CREATE INDEX keysHeld ON keys (jobID) WHERE holds <> '';
-
 -- Names that nobody may take for now.
 CREATE TABLE pauses (
     pattern TEXT NOT NULL PRIMARY KEY,          -- GLOB

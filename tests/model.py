@@ -65,7 +65,7 @@ class Model(Runs):
             if held and spec.on_conflict == "replace":
                 if row is None or not waits:
                     raise Refusal(405, "Unique key is held")
-                row.data = spec.data if mocked == marked(spec.data) else keeping_mark(spec.data, mocked)
+                row.data = keeping_mark(spec.data, mocked)
                 if not row.repeat:
                     row.nextRun = str(spec.first_run or times.with_ms(self.now))
             if held:

@@ -117,6 +117,9 @@ class OwnKey(str):
         return own
 
 
+UNIQUE_KEY_PREFIX = "\x1funique\x1f"
+"""The beginning of unique keys; in an idempotency key the number of a run stands in the second place."""
+
 UNIQUE_UNTIL = ("finished", "started")
 """What a job may hold its unique key until, other than for a duration."""
 
@@ -224,10 +227,9 @@ class JobSpec(JobOptions):
     def held_key(self) -> str:
         """Return the unique key as it is stored, for jobs that are not mocked.
 
-        The name is a part of it, so that nobody finds a job whose name they may not use. No idempotency key
-        is stored in this form, as the number of a run stands in the second place there.
+        The name is a part of it, so that nobody finds a job whose name they may not use.
         """
-        return f"\x1funique\x1f{self.name}\x1f{self.unique_key}"
+        return f"{UNIQUE_KEY_PREFIX}{self.name}\x1f{self.unique_key}"
 
     @property
     def own_key(self) -> OwnKey:

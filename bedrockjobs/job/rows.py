@@ -465,7 +465,7 @@ class JobOfKey(NamedTuple):
 
     job_id: int
     name: str
-    """As it was then; empty if a server before version 6 of the schema wrote it."""
+    """As it was then; empty for a unique key, and if a server before version 6 of the schema wrote it."""
     holds: str = ""
     """How long a unique key is held: until its job is ``finished`` or ``started``, or until a timestamp.
 

@@ -27,6 +27,7 @@ from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.principal import new_key
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import after_seconds, timestamp, timestamp_ms
+from bedrockjobs.commands.create import UNIQUE_KEY_PREFIX
 from bedrockjobs.job.limits import (
     Limit,
     Retention,
@@ -131,8 +132,8 @@ class Records:
         """All runs up to this one have been trimmed."""
         self._cleaned = (0, 0)
         """The schedule and the run with output where cleaning continues; 0: from the start."""
-        self._unique_keys_after = 0
-        """The job up to which unique keys were checked; 0: begin again."""
+        self._unique_keys_after = UNIQUE_KEY_PREFIX
+        """The unique key where cleaning continues; the prefix alone: from the start."""
         self._walk: _Walk | None = None
         """An unfinished scan of runs with retention limits."""
         self._events_after = 0
@@ -721,12 +722,12 @@ class Records:
         A create ignores such a key, so this only frees room. On PostgreSQL, another server may give a key to
         a new job at the same time: the age limit keeps that job's key.
         """
-        after = self._unique_keys_after
-        last = self._execute(self._sql["next_held_keys"], (after, LOOKED_AT_MAX)).fetchone()[0]
+        after, end = self._unique_keys_after, UNIQUE_KEY_PREFIX[:-1] + " "
+        last = self._execute(self._sql["next_unique_keys"], (after, end, LOOKED_AT_MAX)).fetchone()[0]
         if last is not None:
             old = after_seconds(now, -UNIQUE_KEY_AGE_S_MIN)
-            self._execute(self._sql["trim_held_keys"], (after, last, old, now))
-        self._unique_keys_after = last or 0
+            self._execute(self._sql["trim_unique_keys"], (after, last, old, now))
+        self._unique_keys_after = last or UNIQUE_KEY_PREFIX
         return last is not None
 
     def _drop_output(self, after: int, now: str) -> int:

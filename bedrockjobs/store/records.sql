@@ -261,13 +261,13 @@ INSERT INTO keys (key, jobID, created, name, holds) VALUES (?, ?, ?, ?, ?)
 -- Forget old idempotency keys.
 DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE holds = '' AND created <= ? ORDER BY created LIMIT ?);
 
--- name: next_held_keys
--- The last job of the next unique keys behind a job.
-SELECT max(jobID) FROM (SELECT jobID FROM keys WHERE holds <> '' AND jobID > ? ORDER BY jobID LIMIT ?) AS found;
+-- name: next_unique_keys
+-- The last one of the next keys between two.
+SELECT max(key) FROM (SELECT key FROM keys WHERE key > ? AND key < ? ORDER BY key LIMIT ?) AS found;
 
--- name: trim_held_keys
--- Delete the unique keys of the jobs between two that are no longer held and were created before a timestamp.
-DELETE FROM keys WHERE holds <> '' AND jobID > ? AND jobID <= ? AND created <= ?
+-- name: trim_unique_keys
+-- Delete the unique keys between two that are no longer held and were created before a timestamp.
+DELETE FROM keys WHERE key > ? AND key <= ? AND created <= ?
     AND CASE WHEN holds = 'finished' OR holds = 'started'
         THEN NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = keys.jobID) ELSE holds <= ? END;
 

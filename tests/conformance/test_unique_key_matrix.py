@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from bedrockjobs import commands as c
-from tests.conformance.engine import ENGINES, Engine
+from tests.conformance.engine import ENGINES, Engine, PostgreSQLQueue, SQLiteQueue
 from tests.model import Outcome
+from tests.postgresql.test_foreseen import listened
 
 DATA = {"n": 2}
 LATER = "2026-01-05 12:00:00"
@@ -190,6 +191,41 @@ def test_in_each_spec_of_createjobs(engine: Engine) -> None:
     assert engine.call(c.CreateJobs.read({"jobs": jobs})) == HELD
     assert do(engine, c.CreateJob, **jobs[0])["created"], "nothing is left of a refused list"
     assert do(engine, c.CreateJobs, jobs=[{"name": "a"}]).keys() == {"jobIDs"}
+
+
+def test_a_key_costs_two_statements_by_the_primary_key() -> None:
+    """However many keys there are; a plain create has none of them."""
+    with ENGINES["sqlite"]("document") as engine:
+        statements: list[str] = []
+        assert isinstance(engine, SQLiteQueue)
+        counts = []
+        do(engine, c.CreateJob, name="a")
+        engine.store._db.set_trace_callback(statements.append)
+        for given in ({}, {"uniqueKey": "k"}, {"uniqueKey": "l", "onConflict": "replace"}):
+            statements.clear()
+            do(engine, c.CreateJob, name="a", **given)
+            counts.append((len(statements), [text for text in statements if "keys" in text]))
+        engine.store._db.set_trace_callback(None)
+    plain, *keyed = counts
+    assert not plain[1]
+    for number, texts in keyed:
+        assert number == plain[0] + len(texts) == plain[0] + 2
+        assert texts[0].startswith("SELECT jobID, name, holds FROM keys WHERE key = ")
+        assert texts[1].startswith("INSERT INTO keys ")
+
+
+def test_a_key_costs_no_round_trip() -> None:
+    """On PostgreSQL it is read when the unit begins, and written with the commit."""
+    with ENGINES["postgresql"]("document") as engine:
+        assert isinstance(engine, PostgreSQLQueue)
+        do(engine, c.CreateJob, name="a")
+        trips = listened(engine.store)
+        counts = []
+        for given in ({}, {"uniqueKey": "k"}):
+            trips.clear()
+            do(engine, c.CreateJob, name="a", **given)
+            counts.append(len(trips))
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def _create_unique(
     job = None
     if known is not None:  # only a job that is to change is locked
         job = (context.unit.job if spec.on_conflict == "replace" else context.unit.shown)(known.job_id)
-        if job is not None and job.name != known.name:  # RetryJob may give it another name
+        if job is not None and job.name != spec.name:  # RetryJob may give it another name
             job = None
     if known is not None and _is_held(context, known, job):
         if spec.on_conflict == "replace":
@@ -148,7 +148,7 @@ def _create_unique(
     holds = spec.unique_for or "finished"
     if not isinstance(holds, str):
         holds = after_seconds(context.now_ms, holds)
-    records.put_key(key, JobOfKey(job_id, spec.name, holds), context.now_ms)
+    records.put_key(key, JobOfKey(job_id, "", holds), context.now_ms)
     return job_id, True
 
 

@@ -167,7 +167,6 @@ CREATE TABLE keys (
 );
 
 CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
-CREATE INDEX keysHeld ON keys (jobID) WHERE holds <> '';
 
 CREATE TABLE pauses (
     pattern text COLLATE "C" NOT NULL PRIMARY KEY,

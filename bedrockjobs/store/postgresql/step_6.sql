@@ -5,7 +5,6 @@ ALTER TABLE keys ADD COLUMN name text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE keys ADD COLUMN holds text COLLATE "C" NOT NULL DEFAULT '';
 DROP INDEX keysByAge;
 CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
-CREATE INDEX keysHeld ON keys (jobID) WHERE holds <> '';
 INSERT INTO meta (key, value) VALUES ('lockSalt', gen_random_uuid()::text);
 
 ALTER TABLE jobs ADD COLUMN fingerprint text COLLATE "C" NOT NULL DEFAULT '';
