@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bedrockjobs.base.background import give_way
 from bedrockjobs.base.clock import SystemClock, duration_text
+from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli.output import text_of, write_one

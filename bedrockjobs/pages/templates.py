@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import jinja2
 from jinja2.runtime import Context
 
-from bedrockjobs.base.background import done_in_turns, give_turn_after, give_way
+from bedrockjobs.base.background import done_in_turns, give_turn_after
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import PAGE_TURN_S
+from bedrockjobs.base.priority import give_way
 from bedrockjobs.pages import words
 from bedrockjobs.pages.template_code import TemplateCode
 

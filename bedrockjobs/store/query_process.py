@@ -16,8 +16,8 @@ import sys
 from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple
 
-from bedrockjobs.base.background import give_way
 from bedrockjobs.base.errors import BadQuery, CommandError
+from bedrockjobs.base.priority import give_way
 from bedrockjobs.store.sandbox import SandboxedConnection, is_damage, refusal
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)

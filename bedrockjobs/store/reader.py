@@ -11,9 +11,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import aiosqlite
 
-from bedrockjobs.base.background import give_way
 from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import BadQuery, TooMany, Unavailable
+from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.base import Page, Parameters, StoreDamaged
 from bedrockjobs.store.queries import Queries

@@ -10,9 +10,9 @@ import sqlite3
 from itertools import islice
 from typing import Any
 
-from bedrockjobs.base.background import STEPS_BETWEEN_RESTS, rest
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, TimedOut, Unavailable
+from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 
 monotonic = SystemClock().monotonic
 """The clock of deadlines."""

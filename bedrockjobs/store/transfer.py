@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from bedrockjobs.base.background import STEPS_BETWEEN_RESTS, rest
+from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 from bedrockjobs.store import schema
 from bedrockjobs.store.files import DatabaseLock, lock_path
 from bedrockjobs.store.schema import ENGINES_OWN, Row, Sum, Table, hold, tables

@@ -10,8 +10,8 @@ import pytest
 from cli_fake import run
 from jobs_file import add_jobs, rows_of
 
-from bedrockjobs.base.background import STEPS_BETWEEN_RESTS
 from bedrockjobs.base.config import ID_BLOCK
+from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.store import transfer

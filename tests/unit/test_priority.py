@@ -12,9 +12,9 @@ from statistics import median
 
 import pytest
 
-from bedrockjobs.base.background import REST_S, STEPS_BETWEEN_RESTS, give_way, rest
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LOOKS_NICE, QUICK_COMMIT_S, TURN_S
+from bedrockjobs.base.priority import REST_S, STEPS_BETWEEN_RESTS, give_way, rest
 from bedrockjobs.store.sandbox import SandboxedConnection
 from tests.cli.live_server import start, stop
 
