@@ -22,7 +22,7 @@ from bedrockjobs.commands.create import JobSpec
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.commands.rules import RuleSpec
 from bedrockjobs.imports import json_items
-from bedrockjobs.imports.place import Position
+from bedrockjobs.imports.imported import Position
 from bedrockjobs.schedule import cron, repeat
 
 # What is wrong with a file of definitions: all of it at once, each with its line.

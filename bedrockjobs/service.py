@@ -35,8 +35,8 @@ from bedrockjobs.notify.channels import Channels
 from bedrockjobs.notify.dispatcher import NotificationDispatcher
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.views import Views
+from bedrockjobs.views.problems import free_bytes
 from bedrockjobs.views.queues import QueueSnapshot
-from bedrockjobs.views.room import free_bytes
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from bedrockjobs.schedule.cron import next_tick
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.files import owner_of
 from bedrockjobs.store.transfer import TransferError
-from bedrockjobs.views.room import ROOM_LOW_BYTES, WHEN_FULL
+from bedrockjobs.views.problems import ROOM_LOW_BYTES, WHEN_FULL
 
 Level = Literal["ok", "warn", "fail"]
 

@@ -34,7 +34,7 @@ from bedrockjobs.definitions import (
     toml_text,
 )
 from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
-from bedrockjobs.imports.found import ImportedSchedule, Unreadable
+from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
 

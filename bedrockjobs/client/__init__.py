@@ -6,7 +6,9 @@ Both use the raw protocol and share the core without I/O (``base``).
 from __future__ import annotations
 
 from bedrockjobs.client.address import (
+    CA_VARIABLE,
     RUN_SERVER_VARIABLE,
+    RUN_TOKEN_VARIABLE,
     SERVER_VARIABLE,
     Address,
     AnyAddress,
@@ -14,8 +16,8 @@ from bedrockjobs.client.address import (
     addresses_of,
 )
 from bedrockjobs.client.asynchronous import AsyncClient
+from bedrockjobs.client.base import backoff_s
 from bedrockjobs.client.blocking import Client
-from bedrockjobs.client.credentials import CA_VARIABLE, RUN_TOKEN_VARIABLE
 from bedrockjobs.client.exchange import (
     Answer,
     ConnectionLost,
@@ -24,7 +26,6 @@ from bedrockjobs.client.exchange import (
     UnreadableAnswer,
 )
 from bedrockjobs.client.shared import shared_client
-from bedrockjobs.client.tries import backoff_s
 
 __all__ = [
     "CA_VARIABLE",

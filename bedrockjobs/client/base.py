@@ -8,20 +8,450 @@ blocking and the asynchronous client only perform the steps.
 from __future__ import annotations
 
 import os
+import random
+import threading
+import warnings
 import weakref
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from bedrockjobs.base.clock import Clock, SystemClock
-from bedrockjobs.base.errors import CommandError, Forbidden
-from bedrockjobs.client.address import Address, AnyAddress, addresses_of
-from bedrockjobs.client.credentials import Credentials
-from bedrockjobs.client.ending import Told, end_of_job, own_run
-from bedrockjobs.client.exchange import ANSWER_BYTES_MAX, Answer, UnreadableAnswer, reply_of, request_bytes
-from bedrockjobs.client.pool import C, Pool
-from bedrockjobs.client.tries import LOOK_S, TRIES_MAX, Route, Tries
-from bedrockjobs.commands import Command, Ping, Reply, RunReply
+from bedrockjobs.base.config import WAIT_MS_MAX, WHOLE_MAX
+from bedrockjobs.base.errors import (
+    CommandError,
+    Forbidden,
+    JobFailed,
+    JobNotEnded,
+    NoResult,
+    NotFound,
+    NoWorkerTakes,
+    ServerFault,
+    TimedOut,
+    Unavailable,
+    WaitNeverEnds,
+)
+from bedrockjobs.client.address import Address, AnyAddress, Credentials, addresses_of
+from bedrockjobs.client.exchange import (
+    ANSWER_BYTES_MAX,
+    Answer,
+    ConnectionLost,
+    ServerNotTrusted,
+    ServerUnreachable,
+    UnreadableAnswer,
+    reply_of,
+    request_bytes,
+)
+from bedrockjobs.commands import (
+    Command,
+    ExplainJob,
+    ExplainReply,
+    JobReply,
+    ListRuns,
+    OutputReply,
+    Ping,
+    QueryJob,
+    ReadOutput,
+    Reply,
+    RunReply,
+    RunsReply,
+)
+
+# Decides whether, where and when a command is retried. No I/O, no clock.
+#
+# A command is retried if nothing can have been done: no connection was made, or the server said that
+# nothing was committed (500, 503, 555). If the answer was lost, only idempotent commands are retried. The
+# number of attempts is limited.
+#
+# A server that fails is left for the next one in the list, whether or not the command is retried. After a
+# while the first one is probed.
+
+
+TRIES_MAX = 6
+"""Attempts at each address; with the pauses they span a server's restart, about three seconds."""
+
+BACKOFF_FIRST_S = 0.1
+"""The first pause; each further one is twice as long."""
+
+BACKOFF_MAX_S = 5.0
+"""Maximum pause, so that a recovered server is noticed within it."""
+
+RETURN_S = 30.0
+"""Interval of probes of the first server: load returns soon, and a failing server gets one probe per client
+in that time."""
+
+LOOK_S = 1.0
+"""Time limit of a probe, for which one call waits."""
+
+NOT_DONE = (ServerFault, Unavailable, TimedOut)
+"""Errors after which the same request may be sent again, since nothing was committed. (429 is retryable too,
+but a limit lasts longer than our attempts.)"""
+
+
+def backoff_s(failures: int) -> float:
+    """Return the pause after some failures in a row: exponential backoff with jitter of up to one half."""
+    longest = min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 30), BACKOFF_MAX_S)
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311  spreads the clients of a server that came back
+
+
+class Route:
+    """The addresses of a client, and which one is in use. Thread-safe."""
+
+    def __init__(self, addresses: Sequence[AnyAddress]) -> None:
+        """Start with the first address."""
+        self.addresses = tuple(addresses)
+        self._at = 0
+        self._looked_at = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def current(self) -> AnyAddress:
+        """Return the address in use."""
+        return self.addresses[self._at]
+
+    def unlock(self) -> None:
+        """Replace the lock in a forked process; another thread may have held it."""
+        self._lock = threading.Lock()
+
+    def leave(self, failed: AnyAddress, now: float) -> bool:
+        """Move on to the next address, unless another call already has; return whether it moved.
+
+        ``now`` is a monotonic time in seconds.
+        """
+        with self._lock:
+            if failed != self.current or len(self.addresses) == 1:
+                return False
+            if self._at == 0:
+                self._looked_at = now
+            self._at = (self._at + 1) % len(self.addresses)
+            return True
+
+    def to_look_at(self, now: float) -> AnyAddress | None:
+        """Return the first address if a probe is due, else None.
+
+        Only one caller gets it in ``RETURN_S``.
+        """
+        if self._at == 0:
+            return None
+        with self._lock:
+            if self._at == 0 or now - self._looked_at < RETURN_S:
+                return None
+            self._looked_at = now
+            return self.addresses[0]
+
+    def come_back(self) -> None:
+        """Return to the first address, which answers again."""
+        with self._lock:
+            self._at = 0
+
+
+class Tries:
+    """The attempts of one command."""
+
+    def __init__(self, command: Command[Any], route: Route, tries_max: int) -> None:
+        """Allow ``tries_max`` attempts at each address of the route."""
+        self._repeatable = command.repeatable
+        self._route = route
+        self._tries_max = tries_max * len(route.addresses)
+        self._failures = 0
+        self._renewed = False
+        self._answered: Exception | None = None
+        """The most telling earlier error: a lost answer, else a refusal."""
+        self._unreachable: dict[AnyAddress, ServerUnreachable] = {}
+
+    def pause_after(self, error: Exception, failed: AnyAddress, now: float) -> float:
+        """Return the pause before the next attempt; raise the error to report if there is none.
+
+        ``now`` is a monotonic time in seconds.
+        """
+        if isinstance(error, (ConnectionError, *NOT_DONE)):
+            self._route.leave(failed, now)
+        if isinstance(error, ServerUnreachable):
+            self._unreachable[failed] = error
+        self._failures += 1
+        if not self._may_repeat(error) or self._failures >= self._tries_max:
+            raise self._told(error)
+        if not isinstance(error, ServerUnreachable) and not isinstance(self._answered, ConnectionLost):
+            self._answered = error
+        rounds, within = divmod(self._failures, len(self._route.addresses))
+        return 0.0 if within else backoff_s(rounds)
+
+    def may_renew(self) -> bool:
+        """Return True once, if a command may be retried with a new token."""
+        before, self._renewed = self._renewed, True
+        return not before
+
+    def _may_repeat(self, error: Exception) -> bool:
+        if isinstance(error, UnreadableAnswer):
+            return False
+        if isinstance(error, ServerNotTrusted):  # retrying does not help
+            return len(self._route.addresses) > len(self._unreachable)
+        if isinstance(error, ConnectionLost):
+            return self._repeatable
+        return isinstance(error, (ServerUnreachable, *NOT_DONE))
+
+    def _told(self, error: Exception) -> Exception:
+        """Return the most telling error of all attempts; an unreachable server is the least telling."""
+        if not isinstance(error, ServerUnreachable):
+            return error
+        if self._answered is not None:
+            return self._answered
+        if len(self._unreachable) == 1:
+            return error
+        return ServerUnreachable("; ".join(map(str, self._unreachable.values())))
+
+
+# Waits for the end of a job, without I/O: yields commands and receives their replies.
+#
+# A job that ended successfully is deleted but its run stays, so both are queried. While a run is in
+# progress the server reports its end at once; before that, the job is polled at most once a second.
+
+
+LOOK_S_MAX = 1.0
+"""Max polling interval for a job that has not been taken."""
+
+LOOKS_FOR_RUN_MAX = 4
+"""Queries for the run of a deleted job; a server may read from a standby that lags a moment."""
+
+WARN_AFTER_S = 5.0
+"""Waiting time after which a warning is issued if no live worker takes the job."""
+
+GENERATIONS_MAX = 100
+"""Max ancestors of a job that are checked."""
+
+KEEP_LONGER = "a result is kept as long as the job's keep says: f.using(keep='1d').enqueue(...)"
+"""Advice if nothing is left of a job."""
+
+ENDED = ("FAILED", "CANCELLED", "FINISHED")
+"""States of jobs that have ended."""
+
+WAIT_MS = min(30_000, WAIT_MS_MAX)
+"""Wait of one request for the end of a run: below the timeout of most proxies and firewalls."""
+
+Asked = Command[Any] | float
+"""A command to send, or seconds to pause."""
+Told = Reply | CommandError | float
+"""Its reply or error; ignored after a pause."""
+
+
+class OwnRun(NamedTuple):
+    """The run that this process belongs to."""
+
+    job_id: int
+    run_id: int
+
+
+def own_run() -> OwnRun | None:
+    """Return the run named by the environment, or None outside of a run."""
+    try:
+        return OwnRun(int(os.environ["BEDROCK_JOB_ID"]), int(os.environ["BEDROCK_RUN_ID"]))
+    except (KeyError, ValueError):
+        return None
+
+
+Asking = Generator[Asked, tuple[Told, float], RunReply]
+
+
+def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) -> Asking:
+    """Wait until a job has ended, and return its last run.
+
+    Yields a command to send, or a pause; receives the reply and the seconds since the start. Raises
+    JobFailed, NoResult, WaitNeverEnds if the job waits for the run ``own``, and JobNotEnded after ``seconds``
+    (None: never). Warns if no live worker takes the job.
+    """
+    looks = gone = 0
+    warned = False
+    if own is not None and seconds != 0:
+        yield from _refuse_deadlock(job_id, own)
+    while True:
+        told, passed = yield QueryJob(job_id=job_id)
+        job = _unless_gone(told)
+        told, passed = yield ListRuns(job_id=job_id, limit=1)
+        run = _first(told)
+        if _is_over(job, run):
+            return _ended(job_id, job, run)
+        left = None if seconds is None else seconds - passed
+        over = left is not None and left <= 0
+        gone += job is None
+        if gone >= LOOKS_FOR_RUN_MAX or (over and job is None and run is None):
+            raise NoResult(f"job {job_id}: it is gone, and no run of it says how it ended; {KEEP_LONGER}")
+        if over:
+            state = "its run is not over" if job is None else job.state
+            raise JobNotEnded(f"job {job_id} has not ended within {seconds:g} s: {state}")
+        if run is not None and run.status == "running" and job is not None:
+            wait_ms = WAIT_MS if left is None else min(WAIT_MS, int(left * 1000) + 1)
+            told, passed = yield ReadOutput(
+                run_id=run.run_id, after=WHOLE_MAX, connection="wait", timeout=wait_ms
+            )
+            if isinstance(told, OutputReply) and told.ended:
+                continue
+        if not warned and passed >= WARN_AFTER_S and job is not None and job.state == "QUEUED":
+            warned = True
+            told, passed = yield ExplainJob(job_id=job_id)
+            if isinstance(told, ExplainReply):
+                _warn(told)
+        looks += 1
+        pause = min(backoff_s(looks), LOOK_S_MAX)
+        yield pause if left is None else min(pause, left)
+
+
+def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, float], None]:
+    """Raise WaitNeverEnds if a job cannot end before our run: an ancestor, or a job that needs its lock.
+
+    Information that is unavailable, for example forbidden, is ignored.
+    """
+    runs, _ = yield ListRuns(job_id=own.job_id, limit=1)
+    run = runs.runs[0] if isinstance(runs, RunsReply) and runs.runs else None
+    if run is None or (run.run_id, run.status) != (own.run_id, "running"):  # it is a run of another server
+        return
+    mine, _ = yield QueryJob(job_id=own.job_id)
+    if not isinstance(mine, JobReply):
+        return
+    if job_id == own.job_id:
+        raise WaitNeverEnds(f"job {job_id}: a run cannot wait for the end of its own job")
+    other, _ = yield QueryJob(job_id=job_id)
+    if not isinstance(other, JobReply) or other.state in ENDED:
+        return
+    if mine.lock and mine.lock == other.lock and other.state not in ("RUNNING", "RUNQUEUED"):
+        words = f"it needs the lock {mine.lock}, which this run of job {own.job_id} holds until its end"
+        raise WaitNeverEnds(f"job {job_id}: {words}")
+    for first, last, words in (
+        (other, own.job_id, f"it is a child of job {own.job_id}, and starts when this run of it has ended"),
+        (mine, job_id, f"its child, job {own.job_id}, waits for it, and has to end first"),
+    ):
+        parent_id, generations = first.parent_job_id, 0
+        while parent_id and generations < GENERATIONS_MAX:
+            if parent_id == last:
+                raise WaitNeverEnds(f"job {job_id}: {words}")
+            parent, _ = yield QueryJob(job_id=parent_id)
+            parent_id = parent.parent_job_id if isinstance(parent, JobReply) else None
+            generations += 1
+
+
+def _warn(told: ExplainReply) -> None:
+    """Warn that nobody takes a job."""
+    for waits in told.waits_for:
+        if waits.reason in ("no worker", "own command"):
+            words = f"job {told.job_id} ({told.name}) is waited for, but no live worker takes it"
+            warnings.warn(f"{words}: {waits.detail}", NoWorkerTakes, stacklevel=2)
+            return
+
+
+def _unless_gone(told: Told) -> JobReply | None:
+    """Return the job, or None if it is gone; raises other errors."""
+    if isinstance(told, CommandError) and not isinstance(told, NotFound):
+        raise told
+    return told if isinstance(told, JobReply) else None
+
+
+def _first(told: Told) -> RunReply | None:
+    if isinstance(told, CommandError):
+        raise told
+    assert isinstance(told, RunsReply)
+    return told.runs[0] if told.runs else None
+
+
+def _is_over(job: JobReply | None, run: RunReply | None) -> bool:
+    """Return whether a job has ended, also without a run."""
+    if job is not None:
+        return job.state in ENDED
+    return run is not None and run.status != "running"
+
+
+def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
+    """Return the run of a successful job; raises JobFailed."""
+    run_id = None if run is None else run.run_id
+    if job is not None and job.state != "FINISHED" and (run is None or run.status == "success"):
+        raise JobFailed(job_id, "fail" if job.state == "FAILED" else "cancelled", job.error or "", run_id)
+    if run is None:
+        raise NoResult(f"job {job_id}: it was taken by no worker with a name, so nothing is kept of its run")
+    if run.status != "success":
+        raise JobFailed(job_id, run.status, run.error, run_id)
+    return run
+
+
+# The idle connections of one client, blocking or not.
+#
+# A forked process makes its own connections: on a shared one, either process might read the other's
+# answers.
+
+
+IDLE_MAX = 32
+"""Max idle connections; excess ones are closed after their call."""
+
+
+class Connection(Protocol):
+    """A connection, as the pool sees it."""
+
+    @property
+    def address(self) -> AnyAddress:
+        """Return the address of the server."""
+
+    @property
+    def fresh(self) -> bool:
+        """Return whether it can take another request."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Pool(Generic[C]):
+    """The connections that no call uses. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Create an empty pool."""
+        self.closed = threading.Event()
+        """Set once the client is closed; interrupts pauses between attempts."""
+        self._idle: list[C] = []
+        self._lock = threading.Lock()
+        self._left: list[C] = []
+        """Connections of the parent process: kept alive, since closing one may affect the parent."""
+
+    def forget(self) -> None:
+        """Reset the pool in a forked process; another thread may have held the lock."""
+        self._left += self._idle
+        self._idle, self._lock = [], threading.Lock()
+        was_closed, self.closed = self.closed.is_set(), threading.Event()
+        if was_closed:
+            self.closed.set()
+
+    def drop(self) -> None:
+        """Close the idle connections; the pool stays open."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def take(self, address: AnyAddress) -> C | None:
+        """Return the most recently used idle connection to an address, or None.
+
+        Closes stale connections and those to other addresses. Raises RuntimeError if the client is closed.
+        """
+        while True:
+            with self._lock:
+                if self.closed.is_set():
+                    raise RuntimeError("the client is closed")
+                connection = self._idle.pop() if self._idle else None
+            if connection is None or (connection.address == address and connection.fresh):
+                return connection
+            connection.close()
+
+    def give_back(self, connection: C, *, reusable: bool) -> None:
+        """Keep a connection for the next call, or close it if it is not reusable or the pool is full."""
+        with self._lock:
+            if reusable and not self.closed.is_set() and len(self._idle) < IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close all connections, including those returned later."""
+        self.closed.set()
+        self.drop()
+
 
 CONNECT_S = 5.0
 """Time limit for making a connection."""

@@ -11,9 +11,8 @@ import ssl
 from typing import Any, Self, TypeVar
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.client.address import AnyAddress, UnixAddress
+from bedrockjobs.client.address import AnyAddress, Credentials, UnixAddress
 from bedrockjobs.client.base import BaseClient, Connect, Exchange, Steps
-from bedrockjobs.client.credentials import Credentials
 from bedrockjobs.client.exchange import (
     Answer,
     AnswerReader,

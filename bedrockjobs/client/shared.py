@@ -6,16 +6,17 @@ import atexit
 import os
 import threading
 
-from bedrockjobs.client.address import RUN_SERVER_VARIABLE, SERVER_VARIABLE
-from bedrockjobs.client.blocking import Client
-from bedrockjobs.client.credentials import (
+from bedrockjobs.client.address import (
     CA_VARIABLE,
     CERT_VARIABLE,
     KEY_VARIABLE,
+    RUN_SERVER_VARIABLE,
     RUN_TOKEN_VARIABLE,
+    SERVER_VARIABLE,
     TOKEN_FILE_VARIABLE,
     TOKEN_VARIABLE,
 )
+from bedrockjobs.client.blocking import Client
 
 VARIABLES = (
     SERVER_VARIABLE,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import gorhill, json_items
-from bedrockjobs.imports.found import ImportedSchedule, Unreadable, check_count, check_size, once
+from bedrockjobs.imports.imported import ImportedSchedule, Unreadable, check_count, check_size, once
 from bedrockjobs.schedule import cron
 
 FORMS = (

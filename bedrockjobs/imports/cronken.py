@@ -13,8 +13,16 @@ from typing import Any, Literal
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import json_items
-from bedrockjobs.imports.found import ImportedSchedule, Unreadable, check_count, check_size, once
-from bedrockjobs.imports.rewrite import NoExpression, expression_for, kept_or_rewritten
+from bedrockjobs.imports.imported import (
+    ImportedSchedule,
+    NoExpression,
+    Unreadable,
+    check_count,
+    check_size,
+    expression_for,
+    kept_or_rewritten,
+    once,
+)
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.plan import Schedule
 from bedrockjobs.schedule.cron.zones import find_zone

@@ -17,9 +17,18 @@ from typing import Any, Literal
 
 from bedrockjobs.base.config import CRONTAB_VARIABLES_CHARS_MAX
 from bedrockjobs.imports import gorhill
-from bedrockjobs.imports.command_name import name_of
-from bedrockjobs.imports.found import ImportedSchedule, check_count, check_size, distinct
-from bedrockjobs.imports.rewrite import READ_MAX, NoExpression, here, kept_or_rewritten, same_schedule
+from bedrockjobs.imports.imported import (
+    READ_MAX,
+    ImportedSchedule,
+    NoExpression,
+    check_count,
+    check_size,
+    distinct,
+    here,
+    kept_or_rewritten,
+    name_of,
+    same_schedule,
+)
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron import expression as fields
 from bedrockjobs.schedule.cron.describe import words_for

@@ -1,18 +1,824 @@
-"""Import FTL cron jobs: ``//ftl:cron`` directives in Go, ``@Cron("...")`` in Kotlin and Java.
-
-The work of a verb must be done by a worker that takes jobs of its name.
-"""
+"""Read FTL's cron jobs from Go, Kotlin and Java sources."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal, NamedTuple
 
-from bedrockjobs.imports import ftl_go, ftl_jvm, gorhill, source
-from bedrockjobs.imports.found import ImportedSchedule, check_count, once
-from bedrockjobs.imports.ftl_verb import Verb
+from bedrockjobs.base.config import IMPORT_TOKENS_MAX
+from bedrockjobs.imports import gorhill
+from bedrockjobs.imports.imported import (
+    PLACES_SHOWN_MAX,
+    ImportedSchedule,
+    Unreadable,
+    check_count,
+    check_size,
+    once,
+    shortened,
+)
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.expression import check_length
+
+# A tokenizer for Go, Kotlin and Java: words, strings, comments and punctuation.
+
+
+Language = Literal["go", "kotlin", "java"]
+TokenKind = Literal["word", "text", "template", "mark", "comment", "newline", "end"]
+
+
+class Token(NamedTuple):
+    """A token of source code; a ``template`` is a string with interpolated values."""
+
+    kind: TokenKind
+    text: str
+    """The source text; for a string its value; empty for a block comment."""
+    line: int
+    first: bool = False
+    """Whether it is the first token in its line."""
+
+
+_PIECE = r"""(?P<blank>[ \t\r\f]+)
+    |(?P<newline>\n)
+    |(?P<comment>//[^\n]*)
+    |(?P<block>/\*)
+    |(?P<rune>'(?:[^'\\\n]|\\.)+')
+    |(?P<word>\w+)
+    |(?P<mark>[^\s`"'])"""
+_GO = re.compile(rf'(?P<raw>`[^`]*`)|(?P<text>"(?:[^"\\\n]|\\.)*")|{_PIECE}', re.VERBOSE)
+_KOTLIN = re.compile(rf'(?P<raw>"{{3}})|(?P<text>")|(?P<name>`[^`\n]+`)|{_PIECE}', re.VERBOSE)
+
+_JAVA = re.compile(
+    rf'(?P<raw>"{{3}}(?:[^"\\]|\\.|"(?!""))*"{{3}})|(?P<text>"(?:[^"\\\n]|\\.)*")|{_PIECE}',
+    re.VERBOSE | re.DOTALL,
+)
+_PIECES = {"go": _GO, "kotlin": _KOTLIN, "java": _JAVA}
+
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_IN_TEXT = re.compile(
+    r'(?P<end>")|(?P<code>\$\{)|(?P<value>\$[A-Za-z_`])|(?P<escape>\\(?:u[0-9a-fA-F]{4}|.))'
+    r'|(?P<said>[^"\\$\n]+|\$)'
+)
+_IN_RAW = re.compile(r'(?P<end>"{3,})|(?P<code>\$\{)|(?P<value>\$[A-Za-z_`])|(?P<said>[^"$]+|\$|"{1,2})')
+_ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "r": "\r"}
+
+_GO_SIGN = re.compile(r"^func[ \t(]", re.MULTILINE)
+_KOTLIN_SIGN = re.compile(r"\bfun[ \t]|@")
+_JAVA_SIGN = re.compile(r"^(?:package|import)[ \t][\w.* \t]+;|\bvoid[ \t]+\w+[ \t]*\(", re.MULTILINE)
+_JAVA_ESCAPE = re.compile(r"\\(?:u+[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
+
+
+def language_of(text: str, file: str = "") -> Language:
+    """Detect the language of a file by its name, else by its content."""
+    if file.endswith((".kt", ".kts")):
+        return "kotlin"
+    if file.endswith(".java"):
+        return "java"
+    if file.endswith(".go") or _GO_SIGN.search(text):
+        return "go"
+    if _JAVA_SIGN.search(text):
+        return "java"
+    return "kotlin" if _KOTLIN_SIGN.search(text) else "go"
+
+
+def source_tokens(text: str, language: Language) -> list[Token]:
+    """Return all tokens except whitespace; raises Unreadable with the line."""
+    check_size(text)
+    found: list[Token] = []
+    for token in _Scanner(text, language).tokens():
+        found.append(token)
+        if len(found) > IMPORT_TOKENS_MAX:
+            raise Unreadable(f"line {token.line}: expected at most {IMPORT_TOKENS_MAX} words and marks")
+    return [*found, Token("end", "the end", found[-1].line if found else 1)]
+
+
+class _Scanner:
+    """Tokenizes in one pass. Kotlin strings may contain code with strings, so it keeps a stack."""
+
+    def __init__(self, text: str, language: Language) -> None:
+        self._text = text
+        self._language = language
+        self._pieces = _PIECES[language]
+        self._at = 0
+        self._line = 1
+
+    def tokens(self) -> Iterator[Token]:
+        """Yield tokens in order."""
+        first = True
+        while self._at < len(self._text):
+            match = self._piece()
+            kind, said, line = match.lastgroup, match[0], self._line
+            if kind == "block":
+                self._comment(match)
+                token = Token("comment", "", line)
+            elif self._language == "kotlin" and kind in ("raw", "text"):
+                token = self._kotlin_text(match)
+            else:
+                self._go_on(match)
+                token = Token(_KINDS[kind or ""], said, line)
+                if kind in ("raw", "text") and self._language == "java":
+                    quotes = 3 if kind == "raw" else 1
+                    inner = said[quotes:-quotes]
+                    token = token._replace(
+                        text=_JAVA_ESCAPE.sub(lambda found: _java_meaning(found[0]), inner)
+                    )
+                elif kind in ("raw", "text", "name"):
+                    token = token._replace(text=said[1:-1])
+            if kind != "blank":
+                yield token._replace(first=first)
+            first = kind == "newline" or (first and kind == "blank")
+
+    def _piece(self) -> re.Match[str]:
+        match = self._pieces.match(self._text, self._at)
+        if match is None:
+            raise self._unended()
+        return match
+
+    def _go_on(self, match: re.Match[str]) -> None:
+        self._line += match[0].count("\n")
+        self._at = match.end()
+
+    def _unended(self, at: int = -1, line: int = 0) -> Unreadable:
+        at = self._at if at < 0 else at
+        begun = shortened(self._text[at : at + 10])
+        return Unreadable(f"line {line or self._line}: expected the end of what begins with {begun}")
+
+    def _comment(self, begin: re.Match[str]) -> None:
+        """Skip a block comment; in Kotlin they nest."""
+        at, depth = begin.end(), 1
+        while depth:
+            edge = _COMMENT_EDGE.search(self._text, at)
+            if edge is None:
+                raise self._unended()
+            at = edge.end()
+            if edge[0] == "*/":
+                depth -= 1
+            elif self._language == "kotlin":
+                depth += 1
+            else:
+                at -= 1  # in Go and Java, /*/ ends a comment
+        self._line += self._text.count("\n", self._at, at)
+        self._at = at
+
+    def _kotlin_text(self, begin: re.Match[str]) -> Token:
+        """Read a string with its interpolated code."""
+        line = self._line
+        inside: list[str | int] = []
+        """Open contexts, innermost last: a quote, or the brace depth of interpolated code."""
+        said: list[str] = []
+        held = False
+        match: re.Match[str] = begin
+        while True:
+            kind, piece = match.lastgroup, match[0]
+            if kind == "block":
+                self._comment(match)
+            else:
+                self._go_on(match)
+            top = inside[-1] if inside else 0
+            if isinstance(top, int):
+                if kind in ("raw", "text"):
+                    inside.append(piece)
+                elif piece in ("{", "}"):
+                    inside[-1] = top + (1 if piece == "{" else -1)
+                    if not inside[-1]:
+                        inside.pop()
+            elif kind == "end":
+                inside.pop()
+                said.append(piece[3:])  # quotes before the last three belong to the raw string
+                if not inside:
+                    return Token("template" if held else "text", "".join(said), line)
+            elif kind == "code":
+                inside.append(1)
+                held = True
+            elif kind == "value":
+                held = True
+            else:
+                said.append(_meaning(piece) if kind == "escape" else piece)
+            pieces = _IN_TEXT if inside[-1] == '"' else _KOTLIN if isinstance(inside[-1], int) else _IN_RAW
+            following = pieces.match(self._text, self._at)
+            if following is None:
+                raise self._unended(begin.start(), line)
+            match = following
+
+
+_KINDS: dict[str, TokenKind] = {
+    "raw": "text",
+    "text": "text",
+    "rune": "text",
+    "name": "word",
+    "word": "word",
+    "mark": "mark",
+    "comment": "comment",
+    "newline": "newline",
+    "blank": "newline",
+}
+
+
+def _java_meaning(escape: str) -> str:
+    """Return the character of a Java escape; empty for an escaped line end."""
+    if escape[1] == "u":
+        return chr(int(escape[-4:], 16))
+    if escape[1] in "01234567":
+        return chr(int(escape[1:], 8))
+    return {**_ESCAPES, "s": " ", "f": "\f", "\n": ""}.get(escape[1], escape[1])
+
+
+def _meaning(escape: str) -> str:
+    """Return the character of a Kotlin escape."""
+    if len(escape) > 2:
+        return chr(int(escape[2:], 16))
+    return _ESCAPES.get(escape[1], escape[1])
+
+
+# Cron verbs of FTL: a token reader, and the rules for parameters, shared by the languages.
+
+
+NO_VERB = "expected a verb below the directive"
+NO_REQUEST = "a cron verb has no request and no response (FTL refuses it too)"
+
+INJECTED = (
+    "Context",
+    "Client",
+    "Topic",
+    "Handle",
+    "Database",
+    "DB",
+    "Datasource",
+    "DataSource",
+    "Config",
+    "Secret",
+    "Egress",
+    "Lease",
+)
+"""Suffixes of types that FTL injects."""
+
+REQUESTS = ("Req", "Request", "Input", "Payload", "Event", "Message", "Body", "Params", "Args")
+"""Suffixes of request types."""
+
+PLAIN = frozenset(
+    {
+        "any",
+        "array",
+        "bool",
+        "boolean",
+        "byte",
+        "char",
+        "collection",
+        "complex64",
+        "complex128",
+        "double",
+        "error",
+        "float",
+        "float32",
+        "float64",
+        "func",
+        "instant",
+        "int",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "integer",
+        "interface",
+        "iterable",
+        "list",
+        "long",
+        "map",
+        "nothing",
+        "number",
+        "object",
+        "rune",
+        "set",
+        "short",
+        "string",
+        "struct",
+        "uint",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "uintptr",
+        "unit",
+        "void",
+    }
+)
+"""Types that only a request can have, in lower case."""
+
+_OPENING = {"(": ")", "[": "]", "{": "}"}
+_ANGLES = {**_OPENING, "<": ">"}
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A directive with its function."""
+
+    line: int
+    """The line of the directive."""
+    said: str
+    name: str = ""
+    """The name in FTL's schema; empty if no function was found."""
+    refused: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Parameter(NamedTuple):
+    """A parameter of a function."""
+
+    type: str
+    """The last word of its type's name, or empty."""
+    injected: bool = False
+    """Whether the source marks it as injected."""
+
+
+class Tokens:
+    """A token reader with one token of lookahead."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        """Begin with the first token; the last one is an ``end``, which is never consumed."""
+        self._tokens = tokens
+        self._at = 0
+
+    @property
+    def ahead(self) -> Token:
+        """Return the next token."""
+        return self._tokens[self._at]
+
+    def next(self) -> Token:
+        """Return and consume the next token."""
+        token = self._tokens[self._at]
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+    def took(self, text: str) -> bool:
+        """Consume the next token if it has this text; return whether it did."""
+        if self.ahead.kind in ("word", "mark") and self.ahead.text == text:
+            self.next()
+            return True
+        return False
+
+    def group(self) -> list[Token]:
+        """Consume the rest of a bracketed group; return its content."""
+        found: list[Token] = []
+        depth = 1
+        while self.ahead.kind != "end":
+            token = self.next()
+            if token.kind == "mark":
+                depth += (token.text in _OPENING) - (token.text in _OPENING.values())
+            if not depth:
+                break
+            found.append(token)
+        return found
+
+    def angles(self) -> bool:
+        """Consume type arguments in angle brackets; return whether there were any."""
+        depth = 0
+        while self.ahead.kind != "end" and (depth or self.ahead.text == "<"):
+            token = self.next()
+            depth += (token.text == "<") - (token.text == ">")
+            if not depth:
+                return True
+        return False
+
+    def path(self) -> str:
+        """Consume a dotted name; return it, or an empty text."""
+        words: list[str] = []
+        while self.ahead.kind == "word":
+            words.append(self.next().text)
+            if not self.took("."):
+                break
+        return ".".join(words)
+
+
+def parts(tokens: list[Token], *, angles: bool = False) -> list[list[Token]]:
+    """Split the content of a bracketed group at its top-level commas; a trailing comma is ignored.
+
+    With ``angles``, ``<`` and ``>`` also count as brackets.
+    """
+    opening = _ANGLES if angles else _OPENING
+    found: list[list[Token]] = [[]]
+    depth, before = 0, ""
+    for token in tokens:
+        if token.kind in ("newline", "comment"):
+            continue
+        mark = token.text if token.kind == "mark" else ""
+        if not (mark == ">" and before == "-"):
+            depth += (mark in opening) - (mark in opening.values())
+        before = mark
+        if mark == "," and not depth:
+            found.append([])
+        else:
+            found[-1].append(token)
+    return found if found[-1] else found[:-1]
+
+
+def last_word(tokens: list[Token]) -> str:
+    """Return the last word of a leading dotted name: ``Config`` for ``ftl.Config[T]``."""
+    word = ""
+    for at, token in enumerate(tokens):
+        if token.kind == "word" and (at == 0 or tokens[at - 1].text == "."):
+            word = token.text
+        elif token.text != ".":
+            break
+    return word
+
+
+def named(directives: list[Verb], name: str, refused: str, warnings: tuple[str, ...] = ()) -> list[Verb]:
+    """Return the directives of one function with its name and problems; only one is allowed."""
+    lines = " and ".join(f"line {one.line}" for one in directives[:PLACES_SHOWN_MAX])
+    if len(directives) > 1:
+        return [
+            Verb(one.line, one.said, refused=f"{lines} are for one verb: expected a schedule once")
+            for one in directives
+        ]
+    return [Verb(one.line, one.said, name, one.refused or refused, warnings) for one in directives]
+
+
+def judged(parameters: list[Parameter]) -> tuple[str, tuple[str, ...]]:
+    """Return why a cron verb cannot have these parameters, and warnings for assumed injections.
+
+    Types of other files are unknown. A cron verb that FTL accepts has no request, so an unknown type must be
+    an injected topic, client or the like.
+    """
+    guessed = []
+    for parameter in parameters:
+        if parameter.injected or parameter.type.endswith(INJECTED):
+            continue
+        if not parameter.type or parameter.type.lower() in PLAIN or parameter.type.endswith(REQUESTS):
+            return NO_REQUEST, ()
+        guessed.append(
+            f"{parameter.type} is taken for something that FTL injects, such as a topic or a client"
+        )
+    return "", tuple(guessed)
+
+
+# Find ``//ftl:cron`` directives in Go: in the comment directly above a function.
+
+
+_DIRECTIVE = re.compile(r"//ftl:cron(?![\w-])(?P<said>.*)", re.DOTALL)
+_NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^A-Za-z0-9]+")
+
+
+def read_go(tokens: list[Token]) -> tuple[str, list[Verb]]:
+    """Return the package and the directives with their functions."""
+    reader = _GoReader(Tokens(tokens), _types(tokens))
+    reader.read()
+    return reader.package, reader.found
+
+
+def schema_name(name: str) -> str:
+    """Return the name of a function in FTL's schema: ``SQLBackup`` becomes ``sqlBackup``."""
+    first, *others = _NAME_PART.findall(name) or [""]
+    return str(first.lower() + "".join(other[:1].upper() + other[1:].lower() for other in others))
+
+
+class _GoReader:
+    def __init__(self, tokens: Tokens, types: dict[str, str]) -> None:
+        self.package = ""
+        self._types = types
+        self.found: list[Verb] = []
+        self._tokens = tokens
+        self._pending: list[Verb] = []
+        """Directives of the current comment."""
+
+    def read(self) -> None:
+        tokens, depth = self._tokens, 0
+        while (token := tokens.ahead).kind != "end":
+            if token.kind == "comment":
+                self._comment(tokens.next(), inside=depth > 0)
+            elif token.kind == "newline":
+                self._line_end()
+            elif depth == 0 and tokens.took("package"):
+                self._leave(NO_VERB)
+                self.package = tokens.next().text
+            elif depth == 0 and token.first and tokens.took("func"):
+                self._function()
+            else:
+                self._leave(NO_VERB)
+                if token.kind == "mark":
+                    depth = max(0, depth + (token.text in "({[") - (token.text in ")}]"))
+                tokens.next()
+        self._leave(NO_VERB)
+
+    def _comment(self, token: Token, *, inside: bool) -> None:
+        directive = _DIRECTIVE.fullmatch(token.text)
+        if directive is None or not token.first:
+            return
+        said = directive["said"].strip()
+        refused = ""
+        if directive["said"][:1] not in ("", " ", "\t") or not said:
+            refused = "expected an expression behind //ftl:cron and a blank, such as //ftl:cron 0 0 * * *"
+        elif inside:
+            refused = NO_VERB
+        self._pending.append(Verb(token.line, said, refused=refused))
+
+    def _line_end(self) -> None:
+        """Skip the end of a line; a blank line separates a comment from the code below."""
+        tokens = self._tokens
+        tokens.next()
+        if tokens.ahead.kind == "newline":
+            self._leave(f"{NO_VERB}, without an empty line between them")
+
+    def _leave(self, why: str) -> None:
+        """Refuse the pending directives: no function follows."""
+        self.found += [Verb(one.line, one.said, refused=one.refused or why) for one in self._pending]
+        self._pending = []
+
+    def _function(self) -> None:
+        tokens = self._tokens
+        method = tokens.took("(")
+        if method:
+            tokens.group()
+        name = tokens.next().text
+        generic = tokens.took("[")
+        if generic:
+            tokens.group()
+        parameters = parts(tokens.group()) if tokens.took("(") else None
+        result: list[Token] = []
+        while tokens.ahead.kind != "end" and not (tokens.ahead.kind == "newline" or tokens.ahead.text == "{"):
+            result.append(tokens.next())
+            if result[-1].kind == "mark" and result[-1].text == "(":
+                result += [*tokens.group(), Token("mark", ")", result[-1].line)]
+        if not self._pending:
+            return
+        warnings: tuple[str, ...] = ()
+        if method or generic or parameters is None:
+            why = "expected a function, not a method and not a generic one"
+        else:
+            why, warnings = judged(self._parameters(parameters))
+            if not _is_nothing(result):
+                why = NO_REQUEST
+        self.found += named(self._pending, schema_name(name), why, warnings)
+        self._pending = []
+
+    def _parameters(self, given: list[list[Token]]) -> list[Parameter]:
+        """Return the types of parameters; ``a, b T`` are two parameters of one type."""
+        found: list[Parameter] = []
+        for part in reversed(given):
+            if len(part) > 1 and part[0].kind == "word" and part[1].text != ".":
+                part = part[1:]
+            elif found and len(part) == 1 and part[0].text[:1].islower():
+                found.append(found[-1])
+                continue
+            found.append(self._parameter(last_word(part)))
+        return found
+
+    def _parameter(self, name: str) -> Parameter:
+        """Return a parameter by the name of its type, resolved if this file declares it."""
+        declared = self._types.get(name, name)
+        # FTL generates a function type for each verb that may be called.
+        return Parameter(declared, injected=declared == "func" and name != "func")
+
+
+def _types(tokens: list[Token]) -> dict[str, str]:
+    """Return the types that a file declares: the last word of the underlying type, or ``struct``."""
+    found: dict[str, str] = {}
+    words = [token for token in tokens if token.kind not in ("comment", "newline")]
+    for at, token in enumerate(words):
+        if token.first and token.kind == "word" and token.text == "type" and at + 3 < len(words):
+            begin = at + 3 if words[at + 2].text == "=" else at + 2
+            found[words[at + 1].text] = last_word(words[begin : begin + 9])
+    return found
+
+
+def _is_nothing(result: list[Token]) -> bool:
+    """Tell whether a function returns only an error, or nothing."""
+    words = [token for token in result if token.kind not in ("comment", "newline")]
+    names = 1
+    if words and words[0].text == "(":
+        results, names = parts(words[1:-1]), 2
+        if len(results) > 1:
+            return False
+        words = results[0] if results else []
+    if any(token.kind != "word" for token in words) or len(words) > names:
+        return False
+    return not words or words[-1].text == "error"
+
+
+# Find ``@Cron("...")`` annotations of functions in Kotlin and Java, in all of their syntactic forms.
+
+
+FULL_NAME = "xyz.block.ftl.Cron"
+
+_MODIFIERS = (
+    "public",
+    "private",
+    "internal",
+    "protected",
+    "open",
+    "final",
+    "override",
+    "abstract",
+    "suspend",
+    "inline",
+    "external",
+    "tailrec",
+    "operator",
+    "infix",
+    "actual",
+    "expect",
+)
+_TARGETS = ("file", "property", "field", "get", "set", "receiver", "param", "setparam", "delegate")
+_JAVA_MODIFIERS = (
+    "public",
+    "private",
+    "protected",
+    "static",
+    "final",
+    "abstract",
+    "synchronized",
+    "native",
+    "default",
+    "strictfp",
+)
+_JAVA_TYPES = ("class", "interface", "enum", "record")
+_INJECTING = ("Config", "Secret", "Egress")
+"""Annotations of parameters that FTL injects."""
+_ARGUMENT = 'expected @Cron("0 0 * * *"), with one text'
+
+
+def read_jvm(tokens: list[Token], language: Language) -> tuple[str, list[Verb]]:
+    """Return the module and the annotations with their functions."""
+    passed = Tokens([token for token in tokens if token.kind not in ("comment", "newline")])
+    reader = _Java(passed) if language == "java" else _JVMReader(passed)
+    reader.read()
+    return reader.module, reader.found
+
+
+class _JVMReader:
+    def __init__(self, tokens: Tokens) -> None:
+        self.module = ""
+        self.found: list[Verb] = []
+        self._tokens = tokens
+        self._names = {FULL_NAME, "Cron"}
+        """Names of the annotation in this file, including import aliases."""
+        self._pending: list[Verb] = []
+
+    def read(self) -> None:
+        tokens = self._tokens
+        while (token := tokens.ahead).kind != "end":
+            if tokens.took("@"):
+                self._annotations()
+            elif token.kind == "word" and token.first and token.text == "package":
+                tokens.next()
+                self.module = tokens.path().rpartition(".")[2]
+            elif token.kind == "word" and token.first and token.text == "import":
+                tokens.next()
+                self._import()
+            else:
+                self._declaration(token)
+        self._leave()
+
+    def _declaration(self, token: Token) -> None:
+        """Skip a modifier or another declaration, or read a function."""
+        if self._tokens.took("fun"):
+            self._function()
+            return
+        if not (token.kind == "word" and token.text in _MODIFIERS):
+            self._leave()
+        self._tokens.next()
+
+    def _import(self) -> None:
+        path = self._tokens.path()
+        name = self._tokens.next().text if self._tokens.took("as") else path.rpartition(".")[2]
+        if path == FULL_NAME:
+            self._names.add(name)
+        elif name == "Cron":
+            self._names.discard(name)
+
+    def _annotations(self) -> None:
+        """Read one annotation after the ``@``, or several in brackets."""
+        tokens = self._tokens
+        target = ""
+        if tokens.ahead.text in _TARGETS:
+            target = tokens.next().text
+            tokens.took(":")
+        if not tokens.took("["):
+            self._annotation(target)
+            return
+        while tokens.ahead.kind != "end" and not tokens.took("]"):
+            if not self._annotation(target):
+                tokens.next()
+
+    def _annotation(self, target: str) -> bool:
+        """Read one annotation; return whether there was one."""
+        tokens = self._tokens
+        line = tokens.ahead.line
+        name = tokens.path()
+        tokens.angles()
+        arguments = tokens.group() if name and tokens.took("(") else None
+        if name in self._names:
+            said, refused = _expression(arguments)
+            self._pending.append(Verb(line, said, refused=refused or (NO_VERB if target else "")))
+        return bool(name)
+
+    def _leave(self) -> None:
+        """Refuse the pending annotations: no function follows."""
+        self.found += [Verb(one.line, one.said, refused=one.refused or NO_VERB) for one in self._pending]
+        self._pending = []
+
+    def _function(self) -> None:
+        tokens = self._tokens
+        generic = tokens.angles()
+        name = tokens.path()
+        if not name:
+            return  # an anonymous function, or not Kotlin
+        parameters = parts(tokens.group(), angles=True) if tokens.took("(") else None
+        result = tokens.path() if tokens.took(":") else "Unit"
+        more = tokens.ahead.kind == "mark" and tokens.ahead.text in "<?(" and not tokens.ahead.first
+        warnings: tuple[str, ...] = ()
+        if generic or "." in name or parameters is None:
+            why = "expected a function of its own name, not of a class and not a generic one"
+        else:
+            why, warnings = judged([_parameter(part, kotlin=True) for part in parameters])
+            if result not in ("Unit", "kotlin.Unit") or more:
+                why = NO_REQUEST
+        self.found += named(self._pending, name, why, warnings)
+        self._pending = []
+
+
+class _Java(_JVMReader):
+    """Reads Java, in which a method's type precedes its name."""
+
+    def _declaration(self, token: Token) -> None:
+        tokens = self._tokens
+        if token.kind == "word" and token.text in _JAVA_MODIFIERS:
+            tokens.next()
+        elif (
+            not self._pending or token.text in _JAVA_TYPES or not (token.kind == "word" or token.text == "<")
+        ):
+            self._leave()
+            tokens.next()
+        else:
+            self._method()
+
+    def _method(self) -> None:
+        tokens = self._tokens
+        generic = tokens.angles()
+        result = tokens.path()
+        more = tokens.angles()
+        while tokens.took("["):
+            more = True
+            tokens.took("]")
+        name = tokens.path()
+        if not name or not tokens.took("("):
+            self._leave()  # a field, or a constructor
+            return
+        why, warnings = judged(
+            [_parameter(part, kotlin=False) for part in parts(tokens.group(), angles=True)]
+        )
+        if generic:
+            why = "expected a method, not a generic one"
+        elif result != "void" or more:
+            why = NO_REQUEST
+        self.found += named(self._pending, name, why, warnings)
+        self._pending = []
+
+
+def _parameter(part: list[Token], *, kotlin: bool) -> Parameter:
+    """Return the type of a parameter, and whether it has an annotation for injection."""
+    reader = Tokens([*part, Token("end", "", 0)])
+    injected = False
+    while reader.took("@"):
+        injected |= reader.path().rpartition(".")[2] in _INJECTING
+        if reader.took("("):
+            reader.group()
+    rest: list[Token] = []
+    while reader.ahead.kind != "end":
+        rest.append(reader.next())
+    if kotlin:
+        at = next((at for at, token in enumerate(rest) if token.kind == "mark" and token.text == ":"), -1)
+        rest = rest[at + 1 :]
+    elif rest and rest[0].text == "final":
+        rest = rest[1:]
+    return Parameter(last_word(rest), injected)
+
+
+def _expression(arguments: list[Token] | None) -> tuple[str, str]:
+    """Return the expression of an annotation, and an error message."""
+    given = parts(arguments or [])
+    if not given:
+        return "", f"{_ARGUMENT}, not none"
+    if len(given) > 1:
+        return "", f"{_ARGUMENT}, not {len(given)} arguments"
+    (argument,) = given
+    if len(argument) > 2 and argument[0].kind == "word" and argument[1].text == "=":
+        argument = argument[2:]
+    if len(argument) == 1 and argument[0].kind == "text":
+        said = argument[0].text.strip()
+        return said, "" if said else f"{_ARGUMENT}, not an empty one"
+    if any(token.kind == "template" for token in argument):
+        return "", f"{_ARGUMENT}, not one with a value in it"
+    if any(token.kind == "mark" and token.text == "+" for token in argument):
+        return "", f"{_ARGUMENT}, not texts joined by +"
+    return "", f"{_ARGUMENT}, not {argument[0].text[:40]!r}"
+
+
+# Import FTL cron jobs: ``//ftl:cron`` directives in Go, ``@Cron("...")`` in Kotlin and Java.
+#
+# The work of a verb must be done by a worker that takes jobs of its name.
+
 
 OPTIONS = {"run_timeout": "5m", "grace": "1m"}
 """FTL ends a call after 5 minutes, and releases the job 1 minute later in any case."""
@@ -25,7 +831,7 @@ CHECKED_FROM = datetime(2020, 1, 1)
 YEAR_MIN = 1_000
 """Smallest number in a sixth field that FTL interprets as a year."""
 
-_PIECE = re.compile(
+_FTL_PIECE = re.compile(
     r"\s+|(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[*,/-])", re.ASCII
 )
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -37,9 +843,9 @@ def read(text: str, *, file: str = "") -> list[ImportedSchedule]:
 
     Raises Unreadable if a comment or a string is not terminated.
     """
-    language = source.language_of(text, file)
-    tokens = source.tokens(text, language)
-    module, verbs = ftl_go.read(tokens) if language == "go" else ftl_jvm.read(tokens, language)
+    language = language_of(text, file)
+    tokens = source_tokens(text, language)
+    module, verbs = read_go(tokens) if language == "go" else read_jvm(tokens, language)
     check_count(verbs, f"line {tokens[-1].line}")
     return once([_found(module, verb) for verb in sorted(verbs, key=lambda verb: verb.line)])
 
@@ -69,7 +875,7 @@ def _pieces(said: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     at = 0
     while at < len(said):
-        piece = _PIECE.match(said, at)
+        piece = _FTL_PIECE.match(said, at)
         if piece is None:
             raise cron.BadSchedule("expression", said, FORMS)
         if piece.lastgroup:

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from bedrockjobs.imports.rewrite import READ_MAX, NoExpression, here, kept_or_rewritten
+from bedrockjobs.imports.imported import READ_MAX, NoExpression, here, kept_or_rewritten
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron import expression as fields
 from bedrockjobs.schedule.cron.expression import Field, check_length

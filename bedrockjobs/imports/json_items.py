@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from bedrockjobs.base.jsontext import check_depth
-from bedrockjobs.imports.found import shortened
-from bedrockjobs.imports.place import Position
+from bedrockjobs.imports.imported import Position, shortened
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX
-from bedrockjobs.imports.found import Unreadable, check_size, shortened
+from bedrockjobs.imports.imported import Unreadable, check_size, shortened
 
 DEPTH_MAX = 32
 """Maximum nesting of messages: LUCI's have four levels, and the parser is recursive."""

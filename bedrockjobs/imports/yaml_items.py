@@ -15,7 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.events import AliasEvent
 
 from bedrockjobs.base.config import JSON_DEPTH_MAX, YAML_NODES_MAX, YAML_VALUES_PER_CHAR_MAX
-from bedrockjobs.imports.place import Position
+from bedrockjobs.imports.imported import Position
 
 KEY_CHARS_MAX = 1_024
 """Maximum length of a simple key in YAML."""

@@ -15,9 +15,8 @@ from bedrockjobs.commands import RuleReply
 from bedrockjobs.commands.rules import CONDITIONS_MAX
 from bedrockjobs.job.delivery import noted_for
 from bedrockjobs.job.eligibility import need_of
-from bedrockjobs.views.problems import age_s
+from bedrockjobs.views.problems import age_s, little_room
 from bedrockjobs.views.queues import QueuedGroup, QueueSnapshot
-from bedrockjobs.views.room import little_room
 
 
 def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:

@@ -36,8 +36,8 @@ from bedrockjobs.observe.stats import Histogram, Measurements
 from bedrockjobs.store.base import Reader
 from bedrockjobs.store.peers import ServerState
 from bedrockjobs.views import Views
+from bedrockjobs.views.problems import free_bytes
 from bedrockjobs.views.queues import COUNTED_MAX, QueuedGroup, Totals, prefix_of
-from bedrockjobs.views.room import free_bytes
 
 # Metrics in the words of Prometheus: one value, one for each value of a label, a histogram.
 

@@ -10,46 +10,14 @@ from aiohttp import web
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.pages import (
-    events,
-    failures,
-    forms,
-    job,
-    jobs,
-    kept,
-    live,
-    login,
-    overview,
-    queues,
-    run,
-    runs,
-    schedule,
-    schedules,
-    upcoming,
-    workers,
-)
+from bedrockjobs.pages import forms, job, jobs, live, login, overview, runs, schedules, tables, upcoming
 from bedrockjobs.pages.site import Site
 from bedrockjobs.service import VERSION, Service
 
 PATH_CHARS_SHOWN = 200
 """Maximum length of an unknown path in the error page."""
 
-_MODULES = (
-    overview,
-    queues,
-    forms,
-    jobs,
-    job,
-    schedules,
-    schedule,
-    runs,
-    run,
-    workers,
-    failures,
-    events,
-    upcoming,
-    kept,
-)
+_MODULES = (overview, tables, forms, jobs, job, schedules, runs, upcoming)
 
 
 def routes(service: Service, settings: Settings) -> list[web.RouteDef]:

@@ -8,18 +8,284 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from aiohttp import web
+from pydantic import ValidationError
 
-from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import NAME_CHARS_MAX, NOTE_CHARS_MAX, PRIORITIES, PRIORITY_DEFAULT
+from bedrockjobs.base import clock, jsontext
+from bedrockjobs.base.config import (
+    DURATION_S_MAX,
+    NAME_CHARS_MAX,
+    NOTE_CHARS_MAX,
+    PRIORITIES,
+    PRIORITY_DEFAULT,
+)
 from bedrockjobs.base.errors import BadRequest, CommandError, Forbidden, TimedOut
-from bedrockjobs.commands import QueryJob
+from bedrockjobs.base.settings import Compatibility
+from bedrockjobs.base.wire import command_errors, moment_of, timestamp_ms
+from bedrockjobs.commands import CreateJob, QueryJob, UpdateJob
+from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.engine.render import entity_tag
-from bedrockjobs.pages.filling import COMMANDS, OPTION_FIELDS, Typed, checked, filled
+from bedrockjobs.pages.formatting import JSON_SHOWN_CHARS, Spelled, quoted
 from bedrockjobs.pages.site import HEADERS, Pages, Site
 from bedrockjobs.protocol.http_answers import problem
+from bedrockjobs.schedule import cron, repeat
+from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.views.schedules import validated
+
+# Parse the forms of jobs and schedules into parameters of a command, with all errors.
+#
+# Pure functions: the current time is a parameter.
+
+
+COMMANDS: dict[str, type[CreateJob] | type[UpdateJob]] = {"CreateJob": CreateJob, "UpdateJob": UpdateJob}
+"""The commands that have a form."""
+
+PLAIN = (
+    "name",
+    "data",
+    "jobPriority",
+    "retryAfter",
+    "nextRun",
+    "cmd",
+    "retries",
+    "runTimeout",
+    "tags",
+    "note",
+)
+"""Fields that are sent as typed."""
+
+_ANY_JOB: dict[str, dict[str, Any]] = {"CreateJob": {}, "UpdateJob": {"jobID": 1}}
+"""Required parameters that are not in the form."""
+
+_NOTHING = object()
+
+OPTION_FIELDS = ("cmd", "retries", "runTimeout", "tags", "note")
+"""Options of a job with a field of their own; all others are in ``other``, a JSON object."""
+
+_REPEAT_FIELD = {True: "expression", False: "repeat"}
+"""The field for the repeat, by whether the form is for a schedule."""
+
+
+class Checked(NamedTuple):
+    """The result of checking a form."""
+
+    errors: dict[str, str]
+    """Error messages by field."""
+    parameters: dict[str, Any]
+    """Parameters of the command."""
+    preview: dict[str, Any] | None
+    """The reply to ValidateSchedule, with the wall-clock time of each tick."""
+
+
+class Typed(NamedTuple):
+    """A form as a browser sends it."""
+
+    command: str
+    is_schedule: bool
+    fields: Mapping[str, str]
+    changed: frozenset[str]
+    """Fields that were changed since the form was opened; only these are sent."""
+
+
+def checked(typed: Typed, now: datetime, compatibility: Compatibility) -> Checked:
+    """Return the parameters that a form would send, and all of its errors."""
+    errors: dict[str, str] = {}
+    parameters: dict[str, Any] = {
+        name: typed.fields.get(name, "") for name in PLAIN if _is_given(typed, name)
+    }
+    text = _repeat_of(typed)
+    if typed.changed & {"repeat", "expression", "zone"}:
+        parameters |= _with_repeat(typed, text)
+    preview = previewed(text, now, compatibility) if text else None
+    if preview is not None and not preview["valid"]:
+        errors[_REPEAT_FIELD[typed.is_schedule]] = preview["errors"][0]
+    elif typed.is_schedule and preview is None:
+        errors["expression"] = "expression is required"
+    for field, read in (("delay", _first_run), ("other", _other)):
+        try:
+            parameters |= read(typed, now)
+        except ValueError as error:
+            errors[field] = f"{field}: {error}"
+    for name, words in _refused(typed.command, parameters):
+        errors.setdefault(field_of(name, typed.is_schedule), words)
+    return Checked(errors, parameters, preview)
+
+
+def field_of(name: str, is_schedule: bool) -> str:
+    """Return the field of a parameter."""
+    if name == "repeat":
+        return _REPEAT_FIELD[is_schedule]
+    return name if name in (*PLAIN, "firstRun") else "other"
+
+
+def previewed(text: str, now: datetime, compatibility: Compatibility) -> dict[str, Any]:
+    """Return the reply to ValidateSchedule, with the zone, and the ticks in UTC and in the zone."""
+    if not repeat.is_cron(text):
+        try:
+            repeat.parse_repeat(text, compatibility)
+        except ValueError as error:
+            return {"valid": False, "errors": [repeat.complaint(error)]}
+    found: dict[str, Any] = json.loads(validated(text, now, compatibility))
+    name = cron.split_zone(text)[0] if found["valid"] and repeat.is_cron(text) else "UTC"
+    zone = find_zone(name)
+    ticks = [
+        {
+            "at": f"{tick.replace(' ', 'T')}Z",
+            "there": f"{moment_of(tick).astimezone(zone):%a %Y-%m-%d %H:%M:%S %z}",
+        }
+        for tick in found.pop("next")
+    ]
+    return {**found, "zone": name, "next": ticks}
+
+
+def filled(members: Mapping[str, str]) -> dict[str, str]:
+    """Return the field values for a job, given its members as JSON texts."""
+    job = {key: json.loads(text) for key, text in members.items() if key != "data"}
+    other = {
+        key: json.loads(members[key]) for key in sorted(OPTIONS & members.keys()) if key not in OPTION_FIELDS
+    }
+    zone, expression = _split(job.get("repeat", ""))
+    return {
+        "name": job["name"],
+        "data": laid_out(members.get("data", "{}")),
+        "jobPriority": str(job.get("priority", PRIORITY_DEFAULT)),
+        "retryAfter": job.get("retryAfter", ""),
+        "repeat": job.get("repeat", ""),
+        "nextRun": job.get("nextRun", ""),
+        "zone": zone,
+        "expression": expression,
+        "cmd": job.get("cmd", ""),
+        "retries": str(job.get("retries", "")),
+        "runTimeout": clock.duration_text(job["runTimeout"]) if "runTimeout" in job else "",
+        "tags": ", ".join(job.get("tags", [])),
+        "note": job.get("note", ""),
+        "other": json.dumps(other, indent=2, ensure_ascii=False) if other else "",
+    }
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return the zone and the expression of a schedule; an unknown zone stays in the expression."""
+    try:
+        return cron.split_zone(text) if repeat.is_cron(text) else ("UTC", "")
+    except ValueError:
+        return "", text.strip()[len("CRON ") :]
+
+
+def _is_given(typed: Typed, name: str) -> bool:
+    """Tell whether a field is sent: empty fields of a new job are not, except for its name."""
+    if typed.command == "CreateJob" and name == "name":
+        return True
+    return name in typed.changed and (bool(typed.fields.get(name)) or typed.command == "UpdateJob")
+
+
+def _repeat_of(typed: Typed) -> str:
+    """Return the typed repeat, or an empty text."""
+    if not typed.is_schedule:
+        return typed.fields.get("repeat", "").strip()
+    zone, expression = (typed.fields.get(name, "").strip() for name in ("zone", "expression"))
+    if not expression:
+        return ""
+    return f"CRON TZ={zone} {expression}" if zone and zone != "UTC" else f"CRON {expression}"
+
+
+def _with_repeat(typed: Typed, text: str) -> dict[str, Any]:
+    if text:
+        return {"repeat": text}
+    return {"shouldClearRepeat": True} if typed.command == "UpdateJob" else {}
+
+
+def _first_run(typed: Typed, now: datetime) -> dict[str, Any]:
+    """Return the first run of a new job, as a timestamp or a delay; raises ValueError."""
+    when = typed.fields.get("when", "now")
+    if when == "moment" and typed.fields.get("firstRun"):
+        return {"firstRun": typed.fields["firstRun"]}
+    if when != "delay":
+        return {}
+    seconds = clock.seconds_of(typed.fields.get("delay", "").strip() or "none")
+    if seconds is None or seconds > DURATION_S_MAX:
+        raise ValueError(f"expected {clock.WORDS}")
+    return {"firstRun": timestamp_ms(now + timedelta(seconds=seconds))}
+
+
+def _other(typed: Typed, _: datetime) -> dict[str, Any]:
+    """Return new and changed other options, and removed ones as empty texts; raises ValueError."""
+    if "other" not in typed.changed:
+        return {}
+    given, before = (_object(typed.fields.get(name, "")) for name in ("other", "otherBefore"))
+    twice = [name for name in given if name in (*PLAIN, "repeat", "firstRun", "jobID")]
+    if twice:
+        raise ValueError(f"{twice[0]} has a field of its own")
+    gone = {name: "" for name in before if name not in given}
+    return gone | {name: value for name, value in given.items() if before.get(name, _NOTHING) != value}
+
+
+def _object(text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("expected a JSON object")  # noqa: TRY004  it is a value error of the form
+    return found
+
+
+def _refused(command: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Validate parameters with the command class; return a name and a message for each error."""
+    try:
+        COMMANDS[command].model_validate({**_ANY_JOB[command], **parameters})
+    except ValidationError as error:
+        return [(name, refusal.detail or refusal.reason) for name, refusal in command_errors(error)]
+    return []
+
+
+def laid_out(text: str) -> str:
+    """Pretty-print a JSON object, keeping the spelling of numbers.
+
+    Return the text unchanged if it is too long or has duplicate keys.
+    """
+    if len(text) > JSON_SHOWN_CHARS:
+        return text
+    try:
+        values = json.loads(
+            text, parse_float=Spelled, parse_int=Spelled, parse_constant=Spelled, object_pairs_hook=_once
+        )
+    except (ValueError, RecursionError):
+        return text
+    return "\n".join(_lines(values, ""))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name twice")
+    return found
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    """Yield the lines of a value; the first has no indent."""
+    if not isinstance(value, (dict, list)) or not value:
+        yield quoted(value)
+        return
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    parts = (
+        [(f"{quoted(key)}: ", below) for key, below in value.items()]
+        if isinstance(value, dict)
+        else [("", below) for below in value]
+    )
+    yield begin
+    for number, (key, below) in enumerate(parts, 1):
+        lines = list(_lines(below, f"{indent}  "))
+        lines[0] = f"{indent}  {key}{lines[0]}"
+        lines[-1] += "," if number < len(parts) else ""
+        yield from lines
+    yield f"{indent}{end}"
+
 
 CHECK_BYTES_MAX = 524_288
 """Maximum size of a form for ``/ui/check``; longer data are only validated when they are sent."""

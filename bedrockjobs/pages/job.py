@@ -19,11 +19,11 @@ from bedrockjobs.base.wire import called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.engine.render import render_with_state
-from bedrockjobs.pages.family import family
-from bedrockjobs.pages.run import tail
+from bedrockjobs.pages.formatting import option_text
+from bedrockjobs.pages.jobs import family
+from bedrockjobs.pages.runs import tail
 from bedrockjobs.pages.site import Pages, Site
-from bedrockjobs.pages.words import option_text
-from bedrockjobs.views.families import Children
+from bedrockjobs.views.states import Children
 
 RUNS_SHOWN = 20
 """Newest runs shown."""

@@ -5,20 +5,172 @@ The URL holds the whole state. The search is bounded in time; the page says how 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.commands import ListJobs
-from bedrockjobs.pages.asked import iso, text_in, time_in
-from bedrockjobs.pages.job_rows import rows_of
-from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, rows_asked
+from bedrockjobs.job.eligibility import need_of
+from bedrockjobs.job.rows import Job
+from bedrockjobs.pages.formatting import by_hand, number
+from bedrockjobs.pages.runs import progress_of
+from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
 from bedrockjobs.views.find import RunsFound, TimeField
-from bedrockjobs.views.states import ALL, KEPT, Counts
+from bedrockjobs.views.problems import pause_words
+from bedrockjobs.views.queues import Held, QueuedGroup
+from bedrockjobs.views.states import ALL, KEPT, Counts, FamilyCounts, NewestRun
+
+# Progress of a job's children as a bar, with the first failed ones.
+
+
+FAILED_SHOWN = 20
+"""Failed children listed above the others."""
+
+_PARTS = (
+    ("done", "success", ("FINISHED",)),
+    ("failed", "FAILED", ("FAILED",)),
+    ("running", "RUNNING", ("RUNNING", "RUNQUEUED")),
+    ("waiting", "QUEUED", ("QUEUED", "PAUSED")),
+    ("cancelled", "CANCELLED", ("CANCELLED",)),
+)
+"""Segments of the bar from left to right: label, mark and states."""
+
+
+class Part(NamedTuple):
+    """A segment of the bar; its position and width are percentages."""
+
+    called: str
+    mark: str
+    amount: int
+    begins: float
+    width: float
+
+
+class Family(NamedTuple):
+    """The children of a job."""
+
+    total: int
+    more: bool
+    """Whether the count is a lower bound."""
+    parts: list[Part]
+    """The segments that are not empty."""
+    words: str
+    """A text version: ``12 children: 9 done, 1 failed, 2 waiting``."""
+    failed: list[Job]
+    """The first failed children, without their data."""
+
+
+async def family(site: Site, job_id: int) -> Family | None:
+    """Return the progress of a job's children; None if it has none."""
+    counts = await site.views.families.counts(job_id)
+    if not counts.states:
+        return None
+    failed = await site.views.families.failed(job_id, FAILED_SHOWN) if "FAILED" in counts.states else []
+    return told(counts, [child._replace(data="") for child in failed])
+
+
+def told(counted: FamilyCounts, failed: list[Job]) -> Family:
+    """Return the progress bar for counts by state."""
+    counts, more = counted
+    total = sum(counts.values())
+    parts: list[Part] = []
+    begins = 0.0
+    for called, mark, states in _PARTS:
+        if count := sum(counts.get(state, 0) for state in states):
+            parts.append(Part(called, mark, count, begins, 100 * count / total))
+            begins += 100 * count / total
+    words = ", ".join(f"{number(part.amount)} {part.called}" for part in parts)
+    noun = "child" if total == 1 else "children"
+    return Family(total, more, parts, f"{number(total)}{'+' if more else ''} {noun}: {words}", failed)
+
+
+# Details for the rows of the job list, depending on the listed state.
+#
+# Each detail is one bounded read for all rows of a page.
+
+
+LINE_CHARS_SHOWN = 300
+"""Maximum length of an error or message in a row; the job's page has all of it."""
+
+
+class Row(NamedTuple):
+    """A job in a list."""
+
+    job: Job
+    standing: str = ""
+    """Of a queued job: ready, later, paused, blocked or mocked."""
+    why: str = ""
+    """Why it is not taken, or its error."""
+    run: NewestRun | None = None
+    progress: float | None = None
+    """Progress of the run in percent."""
+    message: str = ""
+    """Progress message of the run."""
+    family: Family | None = None
+
+
+async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Row]:
+    """Return the rows of a list of jobs in one state, or in all states."""
+    if state in (None, "QUEUED"):
+        held = await site.views.queues.held()
+        whole = site.caller.scope is None
+        return [_queued(job, held, whole=whole) if job.state == "QUEUED" else Row(job) for job in jobs]
+    ids = [job.job_id for job in jobs]
+    if state == "PAUSED":
+        families = await site.views.states.families(ids)
+        return [Row(job, family=_family(families.get(job.job_id))) for job in jobs]
+    if state not in ("RUNNING", "RUNQUEUED", "FAILED"):
+        return [Row(job) for job in jobs]
+    runs = await site.views.states.newest_runs(ids)
+    if state == "FAILED":
+        return [Row(job, why=_why(job), run=runs.get(job.job_id)) for job in jobs]
+    return [_running(job, runs.get(job.job_id)) for job in jobs]
+
+
+def _queued(job: Job, held: Held, *, whole: bool) -> Row:
+    """Return the row of a queued job; unless ``whole``, no other job is named."""
+    group = QueuedGroup(job.lane, job.name, "")
+    due = job.next_run <= held.now
+    standing = held.standing(group, due=due)
+    pause, lock = held.pause_of(group), held.lock_holder(group)
+    why = ""
+    if standing == "paused" and pause is not None:
+        why = pause_words(pause)
+    elif standing == "blocked":
+        why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
+    elif standing == "ready" and not held.takers.any_of(job.name, need_of(job.lane)):
+        why = "nobody takes it"
+    elif standing == "later" and by_hand(job.next_run):
+        why = "only by hand"
+    return Row(job, standing=standing, why=why)
+
+
+def _running(job: Job, run: NewestRun | None) -> Row:
+    """Return the row of a running job; jobs taken without a worker name have no run."""
+    if run is None or run.run_id != job.run_id:
+        return Row(job)
+    said: Any = json.loads(run.progress) if run.progress else None
+    message = str(said.get("message", "")) if isinstance(said, dict) else ""
+    return Row(job, run=run, progress=progress_of(said), message=message[:LINE_CHARS_SHOWN])
+
+
+def _why(job: Job) -> str:
+    return line_of(job.memory.error or "")[:LINE_CHARS_SHOWN]
+
+
+def _family(counts: FamilyCounts | None) -> Family | None:
+    if counts is None:
+        return None
+    known = {state: count for state, count in counts.states.items() if count}
+    return told(counts._replace(states=known), []) if known else None
+
 
 ROWS = 50
 """Jobs on a page: more than a screen, and quick to render."""

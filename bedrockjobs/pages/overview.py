@@ -16,9 +16,9 @@ from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.commands import overview as overview_command
 from bedrockjobs.commands.overview import OverviewReply
+from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.site import HEADERS, Pages, Site
-from bedrockjobs.pages.ticking import exactly
-from bedrockjobs.pages.words import number
+from bedrockjobs.pages.ticks import exactly
 from bedrockjobs.views.problems import short
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}

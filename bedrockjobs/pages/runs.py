@@ -6,16 +6,202 @@ The URL holds the whole state. The search is bounded in time; the page says how 
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.errors import BadArguments, Forbidden
 from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.jsontext import members
 from bedrockjobs.base.vocabulary import ANY_FAILURE, FAILED_STATUSES, STATUSES, statuses_of
-from bedrockjobs.commands import ListRuns
-from bedrockjobs.pages.asked import iso, text_in, time_in
-from bedrockjobs.pages.run import plain
-from bedrockjobs.pages.site import Pages, Site, cursor, rows_asked
+from bedrockjobs.commands import ListRuns, QueryRun, ReadOutput
+from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
+
+# The page of one run: outcome and output, with search, follow and download.
+#
+# The page works without scripts; they add following and colours.
+
+
+LINES_SHOWN = 500
+"""Lines of output on a page."""
+
+FOUND_SHOWN = 200
+"""Matches after which a search stops; the next page continues."""
+
+LOOKED_AT_MAX = 10_000
+"""Lines examined before a search stops and says how far it got."""
+
+FIND_CHARS_MAX = 200
+"""Maximum length of a search text."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class OutputLine(NamedTuple):
+    """A line of output; every second item of ``parts`` is a match of the search."""
+
+    seq: int
+    at: str
+    stream: str
+    parts: list[str]
+    raw: str
+    """The line with terminal colours; empty if it has none."""
+
+
+class Log(NamedTuple):
+    """A page of output: its lines, the number of the last line examined, and whether there are more."""
+
+    lines: list[OutputLine]
+    reached: int
+    more: bool
+
+
+async def run(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a run."""
+    wanted = QueryRun.read({"runID": request.match_info["runID"]})
+    text = await site.ask_text(wanted)
+    found = json.loads(text)
+    find = request.query.get("find", "")[:FIND_CHARS_MAX]
+    given = request.query.get("after", "")
+    after = _after(given)
+    log: Log | None
+    if not site.shows_data:
+        log, after = None, 0
+    elif find:
+        log = await _found(site, wanted.run_id, after, find)
+    elif given:
+        log = await _page(site, wanted.run_id, after, LINES_SHOWN)
+    else:
+        log, after = await tail(site, wanted.run_id, LINES_SHOWN)
+    before, following, options = await site.views.beside_run(wanted.run_id)
+    return await site.show(
+        request,
+        "run.html",
+        title=f"Run {wanted.run_id} of {found['name']}",
+        before=before,
+        following=following,
+        command=_command(options),
+        run=found,
+        result=members(text)["result"] if found.get("result") is not None else "",
+        data=members(text)["data"] if found["data"] is not None else "",
+        progress=progress_of(found.get("progress")),
+        log=log,
+        after=after,
+        earlier=max(after - LINES_SHOWN, 0) if after else None,
+        find=find,
+        times=request.query.get("times") == "1",
+        follows=log is not None and found["status"] == "running" and not find and not log.more,
+    )
+
+
+def _command(options: str) -> str:
+    """Return the program, shell command or URL of a run, if its job specifies one."""
+    found = json.loads(options)
+    argv = found.get("argv")
+    return shlex.join(argv) if argv else str(found.get("cmd") or found.get("url") or "")
+
+
+async def output(site: Site, request: web.Request) -> web.StreamResponse:
+    """Answer the whole output as a text file, streamed page by page."""
+    wanted = QueryRun.read({"runID": request.match_info["runID"]})
+    await site.ask(wanted)
+    if not site.shows_data:
+        raise Forbidden(detail="output counts as data, which this token does not see")
+    name = f"run-{wanted.run_id}.txt"
+    response = web.StreamResponse(
+        headers={
+            **HEADERS,
+            "Content-Type": "text/plain; charset=utf-8",
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "Cache-Control": "no-store",
+        }
+    )
+    await response.prepare(request)
+    times = request.query.get("times") == "1"
+    last = 0
+    async for rows in _pieces(site, wanted.run_id, 0):
+        told = []
+        for seq, at, _, line in rows:
+            if seq > last + 1:
+                told.append(f"[{seq - last - 1} lines left out]")
+            told.append(f"{at}Z {line}" if times else line)
+            last = seq
+        await response.write("".join(f"{line}\n" for line in told).encode(errors="replace"))
+    return response
+
+
+_RUN_PAGES: Pages = (("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", output))
+
+
+def plain(line: str) -> str:
+    """Return a line without terminal control sequences."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", line.rsplit("\r", 1)[-1]))
+
+
+def _after(text: str) -> int:
+    if not text:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise BadArguments("Malformed after", "after: expected the number of a line")
+    return int(text)
+
+
+def progress_of(value: Any) -> float | None:
+    """Return the percentage of a progress value, if it has one."""
+    told = value.get("percent") if isinstance(value, dict) else value
+    is_number = isinstance(told, (int, float)) and not isinstance(told, bool)
+    return float(told) if is_number and 0 <= told <= 100 else None  # type: ignore[arg-type,operator]
+
+
+async def tail(site: Site, run_id: int, count: int) -> tuple[Log, int]:
+    """Return the last lines of a run, and the number of the line before them."""
+    last, _ = await site.views.end_of_output(run_id)
+    after = max(last - count, 0)
+    return await _page(site, run_id, after, count), after
+
+
+async def _page(site: Site, run_id: int, after: int, count: int) -> Log:
+    page = await site.views.output(ReadOutput(run_id=run_id, after=after, limit=count + 1))
+    rows = page.lines[:count]
+    lines = [_line(row, [plain(row[3])]) for row in rows]
+    return Log(lines, rows[-1][0] if rows else after, len(page.lines) > count)
+
+
+async def _found(site: Site, run_id: int, after: int, find: str) -> Log:
+    """Return the lines that contain a text, ignoring case."""
+    sought = re.compile(f"({re.escape(find)})", re.IGNORECASE)
+    lines: list[OutputLine] = []
+    looked, reached = 0, after
+    async for rows in _pieces(site, run_id, after):
+        for row in rows:
+            parts = sought.split(plain(row[3]))
+            looked, reached = looked + 1, row[0]
+            if len(parts) > 1:
+                lines.append(_line(row, parts))
+            if len(lines) == FOUND_SHOWN or looked == LOOKED_AT_MAX:
+                return Log(lines, reached, more=True)
+    return Log(lines, reached, more=False)
+
+
+def _line(row: tuple[Any, ...], parts: list[str]) -> OutputLine:
+    seq, at, stream, line = row
+    coloured = len(parts) == 1 and "\x1b[" in line
+    return OutputLine(seq, at, stream, parts, line.rsplit("\r", 1)[-1] if coloured else "")
+
+
+async def _pieces(site: Site, run_id: int, after: int) -> AsyncIterator[list[tuple[Any, ...]]]:
+    while True:
+        page = await site.views.output(ReadOutput(run_id=run_id, after=after, limit=LIST_MAX))
+        if not page.lines:
+            return
+        yield page.lines
+        after = page.lines[-1][0]
+
 
 ROWS = 50
 """Runs on a page: more than a screen."""
@@ -70,7 +256,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-PAGES: Pages = (("/ui/runs", runs),)
+_RUNS_PAGES: Pages = (("/ui/runs", runs),)
 
 
 def said(error: str, output: str) -> str:
@@ -78,3 +264,6 @@ def said(error: str, output: str) -> str:
     lines = [plain(line).strip() for line in json.loads(output)]
     told = line_of(error) or next((line for line in reversed(lines) if line), "")
     return told if len(told) <= SAID_CHARS else f"{told[:SAID_CHARS]}…"
+
+
+PAGES: Pages = _RUNS_PAGES + _RUN_PAGES

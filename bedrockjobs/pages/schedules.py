@@ -2,14 +2,176 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.config import TICK_ROWS_MAX
+from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.commands import ListRuns, ListSchedules
+from bedrockjobs.base.wire import moment_of
+from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
+from bedrockjobs.pages import ticks as days
+from bedrockjobs.pages.formatting import option_text, span
 from bedrockjobs.pages.site import Pages, Site
-from bedrockjobs.pages.ticking import cells, exactly, why_paused
+from bedrockjobs.pages.ticks import cells, end_of, exactly, next_ticks, timestamps, why_paused, zone_of
+from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.views.schedules import RUNS_LOOKED_AT
+
+# The page of one schedule: next ticks, clock changes, tick history and durations of runs.
+
+
+NEXT_SHOWN = 10
+"""Next ticks shown."""
+
+LEDGER_ROWS = 50
+"""Rows of the tick history on a page."""
+
+RUNS_SHOWN = 30
+"""Runs in the chart of durations."""
+
+TROUBLED_SHOWN = 7
+"""Days with failed or missed ticks that are listed below the chart."""
+
+CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 104
+"""Size of the chart of durations, and the width of its scale, which is larger on narrow screens."""
+
+_TOLD_ELSEWHERE = frozenset(
+    {
+        "created",
+        "data",
+        "jobID",
+        "lastRun",
+        "name",
+        "nextRun",
+        "repeat",
+        "retryAfter",
+        "state",
+        "error",
+        "exitCode",
+        "parentJobID",
+        "parentData",
+        "finishedChildJobs",
+        "cancelledChildJobs",
+        "failedChildJobs",
+        "attempt",
+        "runID",
+        "expires",
+    }
+)
+
+
+class DurationBar(NamedTuple):
+    """A run in the chart of durations."""
+
+    run: dict[str, Any]
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class Tick(NamedTuple):
+    """A label of the chart's scale, with its distance from the top."""
+
+    y: float
+    words: str
+
+
+async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a schedule."""
+    job = await site.ask(QueryJob.read({"jobID": request.match_info["jobID"]}))
+    job.pop("data", None)  # up to 4 MiB that are not shown
+    row = await _row(site, job)
+    given = {"before": request.query["before"]} if request.query.get("before") else {}
+    history = await site.ask(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given}))
+    ticks = history["ticks"]
+    runs = (await site.ask(ListRuns(job_id=job["jobID"], limit=RUNS_SHOWN)))["runs"]
+    meaning = await site.ask(ValidateSchedule(repeat=row["repeat"]))
+    zone = zone_of(row["repeat"]) if meaning["valid"] else "UTC"
+    coming = [
+        (tick, f"{moment_of(tick).astimezone(find_zone(zone)):%a %Y-%m-%d %H:%M:%S %z}")
+        for tick in timestamps(next_ticks(row["repeat"], site.now()), NEXT_SHOWN)
+    ]
+    month = await _days(site, job["jobID"], row["repeat"], zone)
+    bars, longest_s = _bars(runs)
+    durations = [Tick(_height_of(part * longest_s, longest_s), span(part * longest_s)) for part in (0.5, 1)]
+    return await site.show(
+        request,
+        "schedule.html",
+        title=row["name"],
+        row=row,
+        job=job,
+        zone=zone,
+        coming=coming,
+        notes=[*meaning["errors"], *meaning["warnings"]],
+        pauses=await why_paused(site, [row]),
+        exactly=exactly,
+        ledger=[(tick, *end_of(tick)) for tick in ticks[:LEDGER_ROWS]],
+        failing_since=history.get("failingSince", ""),
+        never_succeeded=history.get("neverSucceeded", False),
+        older=ticks[LEDGER_ROWS - 1]["tick"] if len(ticks) > LEDGER_ROWS else None,
+        before=given.get("before", ""),
+        month=days.bars_of(month),
+        kinds=[(kind, mark, sum(getattr(day, kind) for day in month)) for kind, mark in days.KINDS],
+        most=max(day.total for day in month),
+        about=any(day.about for day in month),
+        troubled=[day for day in reversed(month) if day.failed or day.missed][:TROUBLED_SHOWN],
+        month_size={"width": days.WIDTH, "height": days.HEIGHT, "left": days.LEFT},
+        bars=bars,
+        longest_s=longest_s,
+        durations=[Tick(CHART_HEIGHT - 5, "0"), *durations],
+        chart={"width": CHART_WIDTH, "height": CHART_HEIGHT, "left": CHART_LEFT},
+        options={
+            name: option_text(name, value)
+            for name, value in sorted(job.items())
+            if name not in _TOLD_ELSEWHERE
+        },
+    )
+
+
+_SCHEDULE_PAGES: Pages = (("/ui/schedules/{jobID}", schedule),)
+
+
+async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Day]:
+    """Return the last days of a schedule, in its time zone."""
+    ledger, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, RUNS_LOOKED_AT)
+    rows = [days.Ledger._make(row) for row in ledger if row[0] is not None]
+    return days.days_of(rows, runs, repeat, find_zone(zone), site.now())
+
+
+async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of ListSchedules for a job; raises NotFound if it is no schedule."""
+    wanted = ListSchedules(name=exactly(job["name"]), after=max(job["jobID"] - 1, 0), limit=1)
+    rows = (await site.ask(wanted))["schedules"]
+    if not rows or rows[0]["jobID"] != job["jobID"]:
+        raise NotFound(
+            "Not a schedule", f"job {job['jobID']} ({job['name']}) has no repeat that begins with CRON"
+        )
+    found: dict[str, Any] = rows[0]
+    return found
+
+
+def _height_of(seconds: float, longest_s: float) -> float:
+    """Return the y coordinate of a duration in the chart."""
+    return CHART_HEIGHT - 5 - (seconds / longest_s * (CHART_HEIGHT - 20) if longest_s else 0)
+
+
+def _bars(runs: list[dict[str, Any]]) -> tuple[list[DurationBar], float]:
+    """Return bars for the ended runs, oldest first, and the longest duration."""
+    ended = [run for run in reversed(runs) if run["ended"]]
+    took = [
+        max((moment_of(run["ended"]) - moment_of(run["started"])) / timedelta(seconds=1), 0) for run in ended
+    ]
+    longest = max(took, default=0)
+    step = (CHART_WIDTH - CHART_LEFT) / RUNS_SHOWN
+    bars = []
+    for index, (run, seconds) in enumerate(zip(ended, took, strict=True)):
+        height = max(seconds / longest * (CHART_HEIGHT - 20) if longest else 0, 3)
+        bars.append(DurationBar(run, CHART_LEFT + index * step, CHART_HEIGHT - 5 - height, step - 3, height))
+    return bars, longest
+
 
 ROWS = 25
 """Schedules on a page: each costs two more reads, of its ticks and of its runs."""
@@ -59,4 +221,7 @@ async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-PAGES: Pages = (("/ui/schedules", schedules),)
+_SCHEDULES_PAGES: Pages = (("/ui/schedules", schedules),)
+
+
+PAGES: Pages = _SCHEDULES_PAGES + _SCHEDULE_PAGES

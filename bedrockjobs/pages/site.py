@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -13,16 +13,50 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
+from pydantic import TypeAdapter, ValidationError
 
 from bedrockjobs.base.errors import BadArguments, CommandError
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.wire import Timestamp, stamped
 from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.engine.authorization import may_ask
 from bedrockjobs.pages.templates import templates
 from bedrockjobs.protocol.authentication import caller_of
 from bedrockjobs.protocol.http_answers import ASIDE_BYTES
 from bedrockjobs.service import VERSION, Service
+
+# Query parameters that several lists have in common.
+
+
+TEXT_CHARS_MAX = 200
+"""Maximum length of a search text."""
+
+_STAMP: TypeAdapter[str | datetime] = TypeAdapter(Timestamp)
+
+
+def time_in(given: Mapping[str, str], key: str) -> str | None:
+    """Return a query parameter as a timestamp; it is UTC unless it has an offset. Raises BadArguments."""
+    if key not in given:
+        return None
+    try:
+        return stamped(_STAMP.validate_python(given[key]))
+    except ValidationError:
+        raise BadArguments(f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z") from None
+
+
+def text_in(given: Mapping[str, str]) -> str | None:
+    """Return the search text; raises BadArguments if it is too long."""
+    text = given.get("text")
+    if text is not None and len(text) > TEXT_CHARS_MAX:
+        raise BadArguments("Malformed text", f"text: expected at most {TEXT_CHARS_MAX} characters")
+    return text
+
+
+def iso(timestamp: str | None) -> str | None:
+    """Return a timestamp as a query parameter."""
+    return timestamp and f"{timestamp.replace(' ', 'T')}Z"
+
 
 FOLDER = Path(__file__).parent
 

@@ -18,9 +18,9 @@ from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.commands import ListSchedules
 from bedrockjobs.pages.site import Pages, Site
-from bedrockjobs.pages.ticking import next_ticks
+from bedrockjobs.pages.ticks import next_ticks
 from bedrockjobs.views.find import ScheduleAhead
-from bedrockjobs.views.validate import words_of
+from bedrockjobs.views.schedules import words_of
 
 AHEAD = timedelta(hours=24)
 """Period in which ticks are shown."""

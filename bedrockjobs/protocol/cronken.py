@@ -37,7 +37,7 @@ from bedrockjobs.commands import (
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.imports import cronken
 from bedrockjobs.imports.cronken import FirstDay
-from bedrockjobs.imports.found import ImportedSchedule, Unreadable
+from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 
 # The description of ``POST /cronken/events``, whose requests are Cronken's and not ours.
 

@@ -51,15 +51,13 @@ from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
 from bedrockjobs.views.explain import Explainer
-from bedrockjobs.views.families import Families
 from bedrockjobs.views.find import Finder
-from bedrockjobs.views.folding import NameTree
+from bedrockjobs.views.name_tree import NameTree
 from bedrockjobs.views.overview import OverviewBuilder
 from bedrockjobs.views.queues import Queues
-from bedrockjobs.views.states import States
-from bedrockjobs.views.tries import RUNS_LOOKED_AT, TickOutcomes, standing_of
-from bedrockjobs.views.validate import words_of
-from bedrockjobs.views.visible import filter_of, prefix_of_all, sees, visible_pattern
+from bedrockjobs.views.render import filter_of, prefix_of_all, sees, visible_pattern
+from bedrockjobs.views.schedules import RUNS_LOOKED_AT, TickOutcomes, standing_of, words_of
+from bedrockjobs.views.states import Families, States
 
 _P = TypeVar("_P")
 

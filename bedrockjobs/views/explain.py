@@ -17,7 +17,7 @@ from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_words
 from bedrockjobs.views.queues import Held, Queues
-from bedrockjobs.views.visible import sees
+from bedrockjobs.views.render import sees
 
 AHEAD_MAX = 1_000
 """Maximum count of jobs ahead, and of children."""

@@ -21,7 +21,7 @@ from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 from bedrockjobs.store.schema import error_in
 from bedrockjobs.views.queues import OLDEST_MAX
-from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pattern
+from bedrockjobs.views.render import filter_of, patterns_of, prefix_of_all, sees, visible_pattern
 
 FIND_S = 0.05
 """Time after which a search scans no further stretch: half of the time budget of a page."""

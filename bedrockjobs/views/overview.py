@@ -21,7 +21,7 @@ from bedrockjobs.job.eligibility import Requirements, need_of
 from bedrockjobs.job.rows import EVERY_LANE, OPEN_LANE, RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
-from bedrockjobs.views.problems import age_s, problems
+from bedrockjobs.views.problems import age_s, free_bytes, problems
 from bedrockjobs.views.queues import (
     ALL,
     COUNTED_MAX,
@@ -32,8 +32,7 @@ from bedrockjobs.views.queues import (
     Totals,
     aside_of,
 )
-from bedrockjobs.views.room import free_bytes
-from bedrockjobs.views.visible import visible_pattern
+from bedrockjobs.views.render import visible_pattern
 
 TROUBLES_MAX = 1_000
 """Maximum count of schedules whose last run failed."""

@@ -6,19 +6,89 @@ the terminal and logs can embed them; timestamps are UTC.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bedrockjobs.base.clock import duration_text
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import Trouble
 from bedrockjobs.job.delivery import delivery_of
-from bedrockjobs.job.eligibility import Requirements, need_of
+from bedrockjobs.job.eligibility import AskedNames, EligibleWorkers, Requirements, WorkerCapabilities, need_of
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.rows import EVERY_LANE, PauseRow, RuleRow, parse_lane
-from bedrockjobs.views.queues import Held, QueuedGroup, QueueSnapshot, Totals
-from bedrockjobs.views.room import little_room
+from bedrockjobs.views.queues import GROUPS_A_TURN, Held, QueuedGroup, Queues, QueueSnapshot, Totals
+
+# Free space on the disk of the database, for the overview, notification rules and metrics.
+
+
+ROOM_LOW_BYTES = 1024**3
+"""Free space below which a warning is shown: a day of a busy queue."""
+
+WHEN_FULL = "when it is full no jobs are created"
+"""The consequence, for messages."""
+
+
+def free_bytes(settings: Settings) -> int | None:
+    """Return the free bytes on the disk of the database; None on PostgreSQL or if unknown."""
+    if settings.on_postgresql:
+        return None
+    try:
+        return shutil.disk_usage(settings.database_path().resolve().parent).free
+    except OSError:
+        return None
+
+
+def little_room(free: int | None) -> str:
+    """Return a warning if little space is left; empty if there is enough or it is unknown."""
+    if free is None or free >= ROOM_LOW_BYTES:
+        return ""
+    return f"{free / 1e6:,.0f} MB are free on the disk of the database: {WHEN_FULL}"
+
+
+# Why live workers are idle, from one bounded snapshot of the queue for all of them.
+
+
+WORKERS_A_TURN = 10
+"""Workers indexed between two yields to the event loop: each may have 1,600 patterns."""
+
+PAUSED = "what waits for it is paused"
+BLOCKED = "what waits for it needs a lock that another job holds"
+READY = "jobs are ready for it: it has not asked for one"
+NOTHING = "nothing is due for it"
+NO_NAMES = "it asks for no names"
+
+_FIRST = {"ready": READY, "blocked": BLOCKED, "paused": PAUSED}
+"""Idle reasons by the standing of the jobs that a worker could take, in order of preference."""
+
+
+async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dict[str, str]:
+    """Return the idle reason of each worker, by its name."""
+    look = await queues.look()
+    standings: dict[str, set[str]] = {worker.name: set() for worker in workers}
+    asked = AskedNames()
+    for number, worker in enumerate(workers):
+        if number % WORKERS_A_TURN == WORKERS_A_TURN - 1:
+            await asyncio.sleep(0)
+        asked.put(worker.name, worker.names)
+    takers = EligibleWorkers(workers, {}, asked)
+    for number, group in enumerate(look.groups):
+        if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
+            await asyncio.sleep(0)
+        if group.due:
+            stands = look.held.standing(group, due=True)
+            for name in takers.of(group.name, need_of(group.lane)):
+                standings[name].add(stands)
+    found = {}
+    for worker in workers:
+        first = next((words for one, words in _FIRST.items() if one in standings[worker.name]), NOTHING)
+        held_back = look.held.takers.held_back(worker)
+        found[worker.name] = f"it {held_back}" if held_back else first if worker.names else NO_NAMES
+    return found
+
 
 LATE_S = 300
 """Age in seconds from which a ready job is a problem: a free worker would take it at once."""

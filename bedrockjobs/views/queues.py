@@ -33,7 +33,7 @@ from bedrockjobs.job.eligibility import (
 from bedrockjobs.job.quarantine import plain_pattern
 from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, parse_lane
 from bedrockjobs.store.base import Reader
-from bedrockjobs.views.visible import filter_of, patterns_of, prefix_of_all, sees, visible_pauses
+from bedrockjobs.views.render import filter_of, patterns_of, prefix_of_all, sees, visible_pauses
 
 ANY_WALK = 1_000_000_000
 """Effectively unlimited; the scan ends at the last name or at the query timeout."""

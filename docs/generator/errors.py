@@ -10,7 +10,7 @@ import bedrockjobs
 from bedrockjobs.base import errors
 from bedrockjobs.base.errors import BY_CODE, ERRORS, CommandError
 from bedrockjobs.cli.session import EXIT_BY_CODE, FAILED
-from bedrockjobs.client.tries import NOT_DONE
+from bedrockjobs.client.base import NOT_DONE
 from bedrockjobs.protocol.http_answers import HTTP_STATUS
 from docs.generator import NOTE
 from docs.generator.markdown import code, table

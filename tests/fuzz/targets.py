@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bedrockjobs import definitions
 from bedrockjobs.base import glob, jsontext
 from bedrockjobs.imports import luci
-from bedrockjobs.imports.found import Unreadable
+from bedrockjobs.imports.imported import Unreadable
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule import repeat as repeats
 from tests.fuzz import gates, live, strangers

@@ -8,9 +8,9 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages.family import FAILED_SHOWN, told
 from bedrockjobs.pages.job import CHILDREN_SHOWN, timeline
-from bedrockjobs.views.families import CHILDREN_COUNTED, FamilyCounts
+from bedrockjobs.pages.jobs import FAILED_SHOWN, told
+from bedrockjobs.views.states import CHILDREN_COUNTED, FamilyCounts
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

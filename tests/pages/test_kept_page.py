@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages.kept import KINDS
+from bedrockjobs.pages.tables import KEPT_KINDS
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -19,7 +19,7 @@ async def test_every_limit_is_shown_with_what_is_there(site: Site, page: Page) -
     await site.open(page, "ui/")
     await page.get_by_role("link", name="What is kept").click()
     rows = page.locator("[data-row]")
-    await expect(rows).to_have_count(len(KINDS) + 1)
+    await expect(rows).to_have_count(len(KEPT_KINDS) + 1)
     for text in ("mail/*", "Runs", "30d", "1,000,000 bytes", "ada"):
         await expect(rows.last).to_contain_text(text)
     await expect(rows.first).to_contain_text("the last 1,000,000")

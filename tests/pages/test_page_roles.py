@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from bedrockjobs.views import families
+from bedrockjobs.views import states
 from tests.conftest import Live
 from tests.protocol.talk import Talk
 from tests.runs.bearer import Bearer, admin_of
@@ -219,8 +219,8 @@ async def test_children_behind_many_of_others_are_found(live: Live, monkeypatch:
     for number in range(8):
         await root.ok("CreateJob", name=f"{'other' if number < 7 else 'mine'}/{number}", parentJobID=1)
     ann = await root.token_for("ann", "read", "mine/*")
-    monkeypatch.setattr(families, "CHILDREN_COUNTED", 5)
-    monkeypatch.setattr(families, "FAMILY_S", 0)
+    monkeypatch.setattr(states, "CHILDREN_COUNTED", 5)
+    monkeypatch.setattr(states, "FAMILY_S", 0)
     page = await shown(ann, "/ui/jobs/1")
     assert "This token sees none up to job 6" in page
     assert 'href="?children=6"' in page or "children=6" in page

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages import queues
-from bedrockjobs.views import folding
-from bedrockjobs.views.folding import spread
+from bedrockjobs.pages import tables
+from bedrockjobs.views import name_tree
+from bedrockjobs.views.name_tree import spread
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -69,13 +69,13 @@ async def test_a_fold_is_paused_with_a_reason_and_resumed(site: Site, page: Page
 async def test_a_pattern_is_not_folded_and_rows_have_a_limit(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "ROWS", 2)
+    monkeypatch.setattr(tables, "ROWS", 2)
     for name in ("mail/a", "mail/b", "mail/c", "mail/d/e"):
         await site.create(name)
     await site.open(page, "ui/queues?name=mail/*")
     assert len(await page.locator("#queues tbody tr").all()) == 2
     await expect(page.locator("#queues .notice")).to_contain_text("2 rows are left out")
-    monkeypatch.setattr(folding, "NAMES_MAX", 1)
+    monkeypatch.setattr(name_tree, "NAMES_MAX", 1)
     await site.open(page, "ui/queues?under=mail/")
     await expect(page.locator("#queues .notice")).to_contain_text("There are very many names")
 
@@ -83,12 +83,12 @@ async def test_a_pattern_is_not_folded_and_rows_have_a_limit(
 async def test_a_pattern_is_sought_among_a_bounded_number_of_names(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert folding.NAMES_WALKED == 40_000
+    assert name_tree.NAMES_WALKED == 40_000
     for name in ("a/1", "b/7", "c/1", "d/7"):
         await site.create(name)
     found: dict[int, tuple[list[str], int]] = {}
     for walked in (1, 2, 3, 4, 5):
-        monkeypatch.setattr(folding, "NAMES_WALKED", walked)
+        monkeypatch.setattr(name_tree, "NAMES_WALKED", walked)
         await site.open(page, "ui/queues?name=*7")
         rows = await page.locator("#queues tbody th > a").all_inner_texts()
         found[walked] = (rows, await page.locator("#queues .notice").count())
@@ -101,7 +101,7 @@ async def test_a_pattern_is_sought_among_a_bounded_number_of_names(
 async def test_an_empty_page_teaches_the_first_command(site: Site, page: Page) -> None:
     await site.open(page, "ui/queues")
     await expect(page.locator("#queues tbody code")).to_contain_text("bedrockjobs job create")
-    assert queues.WORKERS_NAMED == 2
+    assert tables.WORKERS_NAMED == 2
 
 
 async def test_a_spread_is_of_what_was_measured() -> None:
@@ -113,8 +113,8 @@ async def test_a_spread_is_of_what_was_measured() -> None:
 async def test_rates_reach_as_far_back_as_all_is_known(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "MEASURED_MAX", 2)
-    monkeypatch.setattr(folding, "MEASURED_S", 60.0)
+    monkeypatch.setattr(name_tree, "MEASURED_MAX", 2)
+    monkeypatch.setattr(name_tree, "MEASURED_S", 60.0)
     for _ in range(3):
         await site.create("mail")
     await site.open(page, "ui/queues")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.pages import words
+from bedrockjobs.pages import formatting
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,6 @@ from bedrockjobs.pages import words
     ],
 )
 def test_the_servers_timestamps_are_found_in_its_sentences(sentence: str, moments: list[str]) -> None:
-    parts = words.moments(sentence)
+    parts = formatting.moments(sentence)
     assert "".join(parts) == sentence
     assert parts[1::2] == moments

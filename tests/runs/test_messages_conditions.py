@@ -10,7 +10,7 @@ import pytest
 from bedrockjobs.base.vocabulary import CONDITIONS
 from bedrockjobs.commands.rules import CONDITIONS_MAX, OLDER_S_DEFAULT, OVER_DEFAULT
 from bedrockjobs.notify.dispatcher import WATCH_S
-from bedrockjobs.views.room import ROOM_LOW_BYTES
+from bedrockjobs.views.problems import ROOM_LOW_BYTES
 from tests.runs.rig import Site
 
 NOWHERE = "http://127.0.0.1:9/"

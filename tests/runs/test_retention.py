@@ -78,7 +78,7 @@ async def test_the_servers_own_limits_are_listed_with_what_is_there(site: Site) 
 
 
 async def test_more_than_can_be_counted_is_said(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.views.retention.COUNTED_KEPT_MAX", 2)
+    monkeypatch.setattr("bedrockjobs.views.administration.COUNTED_KEPT_MAX", 2)
     assert COUNTED_KEPT_MAX > 2
     for _ in range(3):
         await ran(site, "a")

@@ -27,7 +27,7 @@ from bedrockjobs import (
     WaitNeverEnds,
 )
 from bedrockjobs.base.config import HISTORY_DEFAULT, RESULT_KEPT_S, WAIT_MS_MAX, WHOLE_MAX
-from bedrockjobs.client.ending import LOOK_S_MAX, LOOKS_FOR_RUN_MAX, WAIT_MS, WARN_AFTER_S, end_of_job
+from bedrockjobs.client.base import LOOK_S_MAX, LOOKS_FOR_RUN_MAX, WAIT_MS, WARN_AFTER_S, end_of_job
 from bedrockjobs.commands import (
     ExplainJob,
     ExplainReply,

@@ -48,7 +48,7 @@ async def server() -> AsyncIterator[FakeServer]:
 @pytest.fixture(params=[Blocking, AsyncClient], ids=["blocking", "async"])
 def kind(request, monkeypatch):
     """Yield both clients, with short pauses between their tries."""
-    monkeypatch.setattr("bedrockjobs.client.tries.BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr("bedrockjobs.client.base.BACKOFF_FIRST_S", 0.001)
     return request.param
 
 

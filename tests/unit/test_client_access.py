@@ -11,7 +11,7 @@ import pytest
 
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.client import AsyncClient, Client, ServerNotTrusted, ServerUnreachable
-from bedrockjobs.client.credentials import TOKEN_FILE_BYTES_MAX
+from bedrockjobs.client.address import TOKEN_FILE_BYTES_MAX
 from bedrockjobs.commands import CreateJob, GetJobs, Ping
 from tests.certificates import Authority
 from tests.unit.client_kinds import Blocking
@@ -23,7 +23,7 @@ OLD, NEW = "bj_old", "bj_new"
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch):
-    monkeypatch.setattr("bedrockjobs.client.tries.BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr("bedrockjobs.client.base.BACKOFF_FIRST_S", 0.001)
     monkeypatch.delenv("BEDROCK_TOKEN", raising=False)
     for name in VARIABLES:
         monkeypatch.delenv(f"BEDROCKJOBS_{name}", raising=False)

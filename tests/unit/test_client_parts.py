@@ -16,9 +16,8 @@ from bedrockjobs.base.errors import (
     error_for,
 )
 from bedrockjobs.client import Address, UnixAddress, addresses_of, backoff_s
+from bedrockjobs.client.base import BACKOFF_MAX_S, IDLE_MAX, Pool
 from bedrockjobs.client.exchange import AnswerReader, MalformedAnswer, answer_s, request_bytes
-from bedrockjobs.client.pool import IDLE_MAX, Pool
-from bedrockjobs.client.tries import BACKOFF_MAX_S
 from bedrockjobs.commands import CreateJob, GetJobs
 
 ANSWER = b"404 No job found\r\nContent-Length: 3\r\nerror: a: b\r\nConnection: close\r\n\r\n{ }"

@@ -13,7 +13,7 @@ import pytest
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, Unavailable
 from bedrockjobs.client import Address, AsyncClient, ConnectionLost, ServerUnreachable, addresses_of
-from bedrockjobs.client.tries import LOOK_S, RETURN_S, Route
+from bedrockjobs.client.base import LOOK_S, RETURN_S, Route
 from bedrockjobs.commands import CreateJob, Ping, UpdateJob
 from tests.unit.cli_fake import run
 from tests.unit.client_kinds import Blocking
@@ -25,7 +25,7 @@ NOT_DONE = ["500 Internal Server Error", "503 Service Unavailable", "555 Timeout
 @pytest.fixture(params=[Blocking, AsyncClient], ids=["blocking", "async"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Yield both clients, with short pauses between their tries."""
-    monkeypatch.setattr("bedrockjobs.client.tries.BACKOFF_FIRST_S", 0.001)
+    monkeypatch.setattr("bedrockjobs.client.base.BACKOFF_FIRST_S", 0.001)
     return request.param
 
 

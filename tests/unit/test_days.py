@@ -8,9 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bedrockjobs.base.wire import timestamp
-from bedrockjobs.pages import days
-from bedrockjobs.pages.days import DAYS_SHOWN, Day, Ledger, bars_of, days_of
-from bedrockjobs.pages.ticking import next_ticks
+from bedrockjobs.pages import ticks as days
+from bedrockjobs.pages.ticks import DAYS_SHOWN, Day, Ledger, bars_of, days_of, next_ticks
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 DAILY = "CRON 30 2 * * *"

@@ -12,7 +12,7 @@ import bedrockjobs
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.vocabulary import EVENT_KINDS, unknown_kind
 from bedrockjobs.commands import PutRule
-from bedrockjobs.pages import events
+from bedrockjobs.pages import tables
 
 PLACES = {"note": 0, "_note": 1, "_tell": 0, "_add_news": 0, "EventRow": 0, "Noted": 0, "_written": 2}
 """Functions that write events, and where they are told the kind."""
@@ -36,7 +36,7 @@ def test_every_kind_that_is_written_is_known() -> None:
     found = set(written())
     assert len(found) > 25, "the functions of PLACES are those that write"
     assert found <= EVENT_KINDS
-    assert set(events.KINDS) <= EVENT_KINDS
+    assert set(tables.EVENT_KINDS) <= EVENT_KINDS
     assert "held" in EVENT_KINDS, "a restored copy says so by itself"
 
 

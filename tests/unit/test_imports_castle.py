@@ -9,7 +9,7 @@ import pytest
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import castle
-from bedrockjobs.imports.found import Unreadable
+from bedrockjobs.imports.imported import Unreadable
 
 STRUCT = '{"Name": "a", "Cmd": "x", "Schedule": "@daily"}'
 

@@ -11,7 +11,7 @@ from apscheduler.triggers.cron import CronTrigger
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import cronken
-from bedrockjobs.imports.found import ImportedSchedule, Unreadable
+from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from bedrockjobs.schedule import cron
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

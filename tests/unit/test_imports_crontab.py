@@ -15,8 +15,7 @@ from bedrockjobs.base.config import (
     SCHEDULES_PER_SYNC_MAX,
 )
 from bedrockjobs.imports import crontab
-from bedrockjobs.imports.command_name import NAME_MAX
-from bedrockjobs.imports.found import ImportedSchedule, Unreadable
+from bedrockjobs.imports.imported import NAME_MAX, ImportedSchedule, Unreadable
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

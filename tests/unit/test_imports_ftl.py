@@ -8,7 +8,7 @@ import pytest
 
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX, SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import ftl
-from bedrockjobs.imports.found import ImportedSchedule, Unreadable
+from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bedrockjobs.cli.import_ import definitions_text
 from bedrockjobs.definitions import BadDefinitions, Format, read
 from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
-from bedrockjobs.imports.found import ImportedSchedule, Unreadable
+from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from tests.effort import examples
 
 Reader = Callable[[str], list[ImportedSchedule]]

@@ -8,8 +8,7 @@ import pytest
 from croniter import croniter
 
 from bedrockjobs.imports import gorhill
-from bedrockjobs.imports.found import ImportedSchedule
-from bedrockjobs.imports.rewrite import same_schedule
+from bedrockjobs.imports.imported import ImportedSchedule, same_schedule
 from bedrockjobs.schedule import cron
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

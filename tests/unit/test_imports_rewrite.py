@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.imports.found import ImportedSchedule, distinct
-from bedrockjobs.imports.rewrite import NoExpression, expression_for, kept_or_rewritten, same_schedule
+from bedrockjobs.imports.imported import (
+    ImportedSchedule,
+    NoExpression,
+    distinct,
+    expression_for,
+    kept_or_rewritten,
+    same_schedule,
+)
 from bedrockjobs.schedule import cron
 from tests.effort import examples
 

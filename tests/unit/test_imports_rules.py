@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import pytest
 
 from bedrockjobs.imports import castle, crontab, ftl, luci
-from bedrockjobs.imports.found import ImportedSchedule
+from bedrockjobs.imports.imported import ImportedSchedule
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import next_moment
 from tests.effort import examples

@@ -9,7 +9,7 @@ import pytest
 
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX
 from bedrockjobs.imports import textproto
-from bedrockjobs.imports.found import Unreadable
+from bedrockjobs.imports.imported import Unreadable
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import TEMPLATES_S_MAX
-from bedrockjobs.pages import template_code
-from bedrockjobs.pages.template_code import TemplateCode
-from bedrockjobs.pages.templates import Templates
+from bedrockjobs.pages import templates
+from bedrockjobs.pages.templates import TemplateCode, Templates
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_where_no_process_compiles_them_the_server_does(
     program: str, monkeypatch: pytest.MonkeyPatch, compiled: list[str], tmp_path: Path
 ) -> None:
     assert TEMPLATES_S_MAX == 30.0
-    monkeypatch.setattr(template_code, "TEMPLATES_S_MAX", 0.5)
+    monkeypatch.setattr(templates, "TEMPLATES_S_MAX", 0.5)
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\n{program}\n")
     fake.chmod(0o755)

@@ -11,8 +11,7 @@ import pytest
 
 from bedrockjobs.base.background import LEFT_S, LONG_TURN_S, done_in_turns, give_turn_after
 from bedrockjobs.base.config import PAGE_TURN_S, QUICK_COMMIT_S
-from bedrockjobs.pages.template_code import TemplateCode
-from bedrockjobs.pages.templates import Templates
+from bedrockjobs.pages.templates import TemplateCode, Templates
 
 
 def seconds() -> Callable[[], float]:

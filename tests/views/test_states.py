@@ -11,8 +11,7 @@ from bedrockjobs.base.glob import glob
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.views import find, states
-from bedrockjobs.views.families import FamilyCounts
-from bedrockjobs.views.states import ALL, CHILDREN_OF_MANY, FAMILY_STATES, KEPT
+from bedrockjobs.views.states import ALL, CHILDREN_OF_MANY, FAMILY_STATES, KEPT, FamilyCounts
 from tests.views.table import AT, Table
 
 NAMES = ("a/1", "a/2", "b", "c/d/e")

@@ -23,7 +23,7 @@ from bedrockjobs.commands import (
     ValidateSchedule,
 )
 from bedrockjobs.views.render import keys_of
-from bedrockjobs.views.validate import validate
+from bedrockjobs.views.schedules import validate
 from tests.views.table import AT, Table
 
 

@@ -22,8 +22,8 @@ from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
-from bedrockjobs.views import Views, families, find, overview, queues, visible
-from bedrockjobs.views.families import Families
+from bedrockjobs.views import Views, find, overview, queues, render, states
+from bedrockjobs.views.states import Families
 from tests.views.table import AT, Table
 
 NAMES = ("a", "a/b", "a/b/c", "a/x", "b", "b/a", "mail/1", "mail/12", "mail/2", "x/a")
@@ -69,7 +69,7 @@ def fill(table: Table, only: Scope | None) -> None:
             more["parentJobID"] = PARENT
         due = f"2026-11-2{dice.randrange(1, 3)} 0{dice.randrange(10)}:00:00"
         status = dice.choice(("success", "fail", "running", "timeout"))
-        if visible.sees(only, name):
+        if render.sees(only, name):
             table.job(number, name=name, state=state, **{**more, "nextRun": due})
             table.run(number, name=name, jobID=number, status=status)
             table.event(number, name=name, jobID=number)
@@ -138,8 +138,8 @@ async def test_counts_are_of_what_is_seen(
     mine, theirs = whole.views.scoped(scope), left.views
     assert await mine.families.counts(PARENT) == await theirs.families.counts(PARENT)
     assert await mine.families.failed(PARENT, 9) == await theirs.families.failed(PARENT, 9)
-    for length in (families.CHILDREN_COUNTED, 20):
-        monkeypatch.setattr(families, "CHILDREN_COUNTED", length)
+    for length in (states.CHILDREN_COUNTED, 20):
+        monkeypatch.setattr(states, "CHILDREN_COUNTED", length)
         assert await children(mine.families) == await children(theirs.families)
     assert without_all(await mine.standings.overview()) == without_all(await theirs.standings.overview())
     for under in ("", "a/", "mail/"):
@@ -165,9 +165,9 @@ async def test_children_behind_many_of_others_are_found(
     table: Table, monkeypatch: pytest.MonkeyPatch, *, time_is_over: bool
 ) -> None:
     """Where the time is over a page says how far it looked, and the next goes on from there."""
-    assert (families.CHILDREN_COUNTED, families.FAMILY_S) == (10_000, 0.025)
-    monkeypatch.setattr(families, "CHILDREN_COUNTED", 10)
-    monkeypatch.setattr(families, "FAMILY_S", 0 if time_is_over else 60)
+    assert (states.CHILDREN_COUNTED, states.FAMILY_S) == (10_000, 0.025)
+    monkeypatch.setattr(states, "CHILDREN_COUNTED", 10)
+    monkeypatch.setattr(states, "FAMILY_S", 0 if time_is_over else 60)
     table.job(PARENT, name="a")
     for job_id in range(2, 100):
         state = "FAILED" if job_id % 2 else "QUEUED"
@@ -177,7 +177,7 @@ async def test_children_behind_many_of_others_are_found(
     page, counts = await mine.children(PARENT, 0, 9), await mine.counts(PARENT)
     failed = [job.job_id for job in await mine.failed(PARENT, 3)]
     if time_is_over:
-        assert (page, counts, failed) == (families.Children([], 11, ended=False), ({}, True), [])
+        assert (page, counts, failed) == (states.Children([], 11, ended=False), ({}, True), [])
     else:
         assert ([job.job_id for job in page.jobs], page.reached) == (list(range(70, 79)), 78)
         assert (counts, failed) == (({"FAILED": 15, "QUEUED": 15}, False), [71, 73, 75])
@@ -229,19 +229,19 @@ def test_what_is_told_of_pauses() -> None:
     scope = Scope(["mail/*"])
     given = [PauseRow(one, "ann", "why", AT, "") for one in ("mail/1*", "m*", "other")]
     limit = PauseRow("*", AT_LIMIT, "2 of 2 run", AT, "")
-    told = visible.visible_pauses([*given, limit], scope)
+    told = render.visible_pauses([*given, limit], scope)
     assert [(pause.pattern, pause.by, pause.reason) for pause in told] == [
         ("mail/1*", "ann", "why"),
         ("m*", "", ""),
         ("*", AT_LIMIT, ""),
     ]
-    assert [visible.visible_pattern(one, scope) for one in ("", "mail/1*", "m*")] == ["", "mail/1*", "*"]
-    assert visible.visible_pauses(given, None) == tuple(given)
+    assert [render.visible_pattern(one, scope) for one in ("", "mail/1*", "m*")] == ["", "mail/1*", "*"]
+    assert render.visible_pauses(given, None) == tuple(given)
 
 
 def test_what_cannot_be_worded_is_refused() -> None:
     with pytest.raises(Forbidden, match="cannot be narrowed"):
-        visible.patterns_within("[ab]*", Scope(["[bc]*"]))
-    assert visible.prefix_of_all("mail/", Scope(["mail/a*", "mail/b"])) == "mail/"
-    assert visible.prefix_of_all(None, Scope(["mail/a*", "mail/ab"])) == "mail/a"
-    assert visible.prefix_of_all("x", None) == "x"
+        render.patterns_within("[ab]*", Scope(["[bc]*"]))
+    assert render.prefix_of_all("mail/", Scope(["mail/a*", "mail/b"])) == "mail/"
+    assert render.prefix_of_all(None, Scope(["mail/a*", "mail/ab"])) == "mail/a"
+    assert render.prefix_of_all("x", None) == "x"

@@ -12,9 +12,8 @@ from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import ListQueues, Overview
 from bedrockjobs.observe.stats import Minute
 from bedrockjobs.views import queues
-from bedrockjobs.views.problems import SAID_MAX
+from bedrockjobs.views.problems import ROOM_LOW_BYTES, SAID_MAX
 from bedrockjobs.views.queues import COUNTED_MAX
-from bedrockjobs.views.room import ROOM_LOW_BYTES
 from tests.views.table import AT, Table
 
 

@@ -30,7 +30,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pauses between tries and between beats short; their number and their order stay."""
     monkeypatch.setattr("bedrock_worker.pull.puller.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.report.reporter.backoff_s", lambda _: 0.01)
-    monkeypatch.setattr("bedrock_worker.pull.server_status.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.pull.puller.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.report.reporter.LATER_FIRST_S", 0.05)
     monkeypatch.setattr("bedrock_worker.pull.heartbeat.AGAIN_S", 0.05)
     monkeypatch.setattr("bedrock_worker.pull.heartbeat.GAP_S", 0.05)

@@ -8,8 +8,8 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
-from bedrock_worker.pull.then_get import ThenGet
-from bedrock_worker.report.ends import DATA_CHARS_MAX, TOGETHER_MAX, CompletionBatcher
+from bedrock_worker.pull.puller import ThenGet
+from bedrock_worker.report.reporter import DATA_CHARS_MAX, TOGETHER_MAX, CompletionBatcher
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.client import AsyncClient, ConnectionLost

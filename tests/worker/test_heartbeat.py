@@ -9,7 +9,7 @@ from collections import deque
 import pytest
 from bedrock_worker.options import Options
 from bedrock_worker.pull.heartbeat import Heartbeats
-from bedrock_worker.pull.server_status import ServerStatus
+from bedrock_worker.pull.puller import ServerStatus
 
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.commands.runs import HeartbeatReply
@@ -212,7 +212,7 @@ async def test_run_ends_before_its_lease_and_nothing_is_reported(server, working
 
 async def test_answered_beat_counts_from_when_it_was_sent(server, working, tmp_path, monkeypatch):
     """Beats that are answered too late do not keep a lease."""
-    monkeypatch.setattr("bedrock_worker.run.lease.BEATS_PER_LEASE", 0.5)  # each beat waits for two leases
+    monkeypatch.setattr("bedrock_worker.run.job_run.BEATS_PER_LEASE", 0.5)  # each beat waits for two leases
     async with working("sh", "-c", PIDS, str(tmp_path), jobs_max=1) as worker:
         await server.add(lease=1)
         await until((tmp_path / "pids").exists)

@@ -6,8 +6,7 @@ import asyncio
 from collections import deque
 
 import pytest
-from bedrock_worker.report.line_splitter import CUT, LINE_BYTES_MAX, LineSplitter
-from bedrock_worker.report.output import BATCH_BYTES_MAX, progress_of
+from bedrock_worker.report.output import BATCH_BYTES_MAX, CUT, LINE_BYTES_MAX, LineSplitter, progress_of
 
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from tests.worker.conftest import until

@@ -8,8 +8,8 @@ import json
 import pytest
 from bedrock_worker.log import printable
 from bedrock_worker.policy.rules import SECRET_CHARS_MIN
-from bedrock_worker.report.line_splitter import CUT
-from bedrock_worker.run.mask import MASKED, Mask
+from bedrock_worker.report.output import CUT
+from bedrock_worker.run.pipes import MASKED, Mask
 
 SECRET = 'p4ss"w\\örd\x07!'
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from bedrock_worker.run import kernel, packet
+from bedrock_worker.run import kernel
 
 
 @pytest.fixture
@@ -19,36 +19,36 @@ def ends():
         yield found
 
 
-@pytest.mark.parametrize("size", [0, 1, packet.INLINE_BYTES_MAX, packet.INLINE_BYTES_MAX + 1, 5_000_000])
+@pytest.mark.parametrize("size", [0, 1, kernel.INLINE_BYTES_MAX, kernel.INLINE_BYTES_MAX + 1, 5_000_000])
 def test_a_text_of_any_size_with_handles(ends, size):
     text = (b"large run \n\0" * (size // 12 + 1))[:size]
     reads, writes = os.pipe()
-    packet.send(ends[0], b"run", text, [writes])
-    packet.send(ends[0], b"signal", b"15")
+    kernel.send(ends[0], b"run", text, [writes])
+    kernel.send(ends[0], b"signal", b"15")
     os.close(writes)
-    word, found, (handle,) = packet.receive(ends[1], 1)
+    word, found, (handle,) = kernel.receive(ends[1], 1)
     assert (word, found) == (b"run", text)
     assert not os.get_inheritable(handle)
     os.write(handle, b"it")
     assert os.read(reads, 10) == b"it"
     os.close(reads)
     os.close(handle)
-    assert packet.receive(ends[1], 1) == (b"signal", b"15", [])
+    assert kernel.receive(ends[1], 1) == (b"signal", b"15", [])
 
 
 def test_nobody_is_there_any_more(ends):
     ends[0].close()
-    assert packet.receive(ends[1], 1) == (b"", b"", [])
+    assert kernel.receive(ends[1], 1) == (b"", b"", [])
     with pytest.raises(BrokenPipeError):
-        packet.send(ends[1], b"run")
+        kernel.send(ends[1], b"run")
 
 
 def test_it_goes_through_a_socket_that_does_not_wait(ends):
     """As long as the other end reads; the worker gives a guard one text at a time."""
     ends[0].setblocking(False)
     for _ in range(10):
-        packet.send(ends[0], b"run", bytes(packet.INLINE_BYTES_MAX))
-        assert len(packet.receive(ends[1], 0)[1]) == packet.INLINE_BYTES_MAX
+        kernel.send(ends[0], b"run", bytes(kernel.INLINE_BYTES_MAX))
+        assert len(kernel.receive(ends[1], 0)[1]) == kernel.INLINE_BYTES_MAX
 
 
 CHILDREN = """

@@ -311,9 +311,9 @@ async def test_signal_ends_a_worker_that_cannot_sync_yet(server, module):
 
 
 async def test_busy_machine_gets_one_job_at_once(server, working, monkeypatch, tmp_path):
-    monkeypatch.setattr("bedrock_worker.pull.throttle.GROW_S", 0.1)
+    monkeypatch.setattr("bedrock_worker.pull.puller.GROW_S", 0.1)
     load = [100.0]
-    monkeypatch.setattr("bedrock_worker.pull.throttle.load_per_cpu", lambda: load[0])
+    monkeypatch.setattr("bedrock_worker.pull.puller.load_per_cpu", lambda: load[0])
     for _ in range(3):
         await server.add()
     agent = Agent(

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bedrock_worker.pull.server_status import FAULTS_MAX
-from bedrock_worker.report.kept import FILES_MAX, Outbox
-from bedrock_worker.report.reporter import LATER_TRIES_MAX, RESULT_SHOWN_CHARS
+from bedrock_worker.pull.puller import FAULTS_MAX
+from bedrock_worker.report.reporter import FILES_MAX, LATER_TRIES_MAX, RESULT_SHOWN_CHARS, Outbox
 
 from bedrockjobs.base.config import DATA_BYTES_MAX
 from bedrockjobs.commands import FinishJob
@@ -325,12 +324,12 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, caplog: pytest.Log
 
 def test_files_have_a_limit(spool: Path, monkeypatch: Any) -> None:
     assert FILES_MAX == 1_000
-    monkeypatch.setattr("bedrock_worker.report.kept.FILES_MAX", 2)
+    monkeypatch.setattr("bedrock_worker.report.reporter.FILES_MAX", 2)
     kept = kept_by("first", "a:1", spool)
     found = [kept.keep(REPORT.model_copy(update={"run_id": number})) for number in (1, 2, 3)]
     assert [path is not None for path in found] == [True, True, False]
     assert len(kept.earlier()) == 2
-    monkeypatch.setattr("bedrock_worker.report.kept.FILES_MAX", 1)
+    monkeypatch.setattr("bedrock_worker.report.reporter.FILES_MAX", 1)
     assert len(kept.earlier()) == 1
 
 

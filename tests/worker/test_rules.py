@@ -11,15 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bedrock_worker.policy.resource_limits import NICE_MAX
-from bedrock_worker.policy.rules import MATCH_S, VALUE_BYTES_MAX, Refused, Rule, Rules
-from bedrock_worker.policy.rules_file import (
+from bedrock_worker.policy.rules import (
     FILE_BYTES_MAX,
     LAUNCHERS,
+    MATCH_S,
+    NICE_MAX,
     RELAYS,
     RULES_MAX,
     SHELLS,
+    VALUE_BYTES_MAX,
     BadRules,
+    Refused,
+    Rule,
+    Rules,
     read_rules,
 )
 

@@ -143,7 +143,7 @@ async def test_silent_server_is_left_before_the_lease_is_over(
 async def test_jobs_are_taken_at_the_first_again_once_it_is_back(
     servers: Any, working: Any, ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.client.tries.RETURN_S", 0.0)
+    monkeypatch.setattr("bedrockjobs.client.base.RETURN_S", 0.0)
     first, second = servers
     await first.stop()
     go(ran)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from bedrock_worker.pull.job import job_after
-from bedrock_worker.pull.then_get import pattern_of
+from bedrock_worker.pull.puller import pattern_of
 
 from bedrockjobs.base.config import PATTERNS_MAX
 from tests.worker.conftest import until

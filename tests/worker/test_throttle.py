@@ -7,8 +7,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from bedrock_worker.pull.file_watch import FileWatch, digest_of, mark_of
-from bedrock_worker.pull.throttle import GROW_S, SHRINK_S, SLOTS_MIN, Throttle, load_per_cpu
+from bedrock_worker.pull.puller import (
+    GROW_S,
+    SHRINK_S,
+    SLOTS_MIN,
+    FileWatch,
+    Throttle,
+    digest_of,
+    load_per_cpu,
+    mark_of,
+)
 
 from bedrockjobs.base.clock import ManualClock
 

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bedrock_worker.policy.resource_limits import LIMITS, ResourceLimits
-from bedrock_worker.run import vfork
+from bedrock_worker.policy.rules import LIMITS, ResourceLimits
+from bedrock_worker.run import begin as vfork
+from bedrock_worker.run.begin import PATHS_MAX, VFork
 from bedrock_worker.run.process import CannotStart, ChildProcess
-from bedrock_worker.run.vfork import PATHS_MAX, VFork
 from bedrock_worker.run.watchdog_client import CODE
 
 from tests.worker.conftest import gone, until
@@ -41,7 +41,7 @@ print(json.dumps({
 def way(request, monkeypatch):
     """Let guards start programs in one of the two ways."""
     if request.param == "fork":
-        other = CODE.replace("\nmain(", "\nimport bedrock_worker.run.vfork as it\nit.MACHINES = ()\nmain(")
+        other = CODE.replace("\nmain(", "\nimport bedrock_worker.run.begin as it\nit.MACHINES = ()\nmain(")
         assert other != CODE
         monkeypatch.setattr("bedrock_worker.run.watchdog_client.CODE", other)
 
@@ -156,7 +156,7 @@ import os, sys, types
 _, folder, program, group = sys.argv
 package = sys.modules["bedrock_worker"] = types.ModuleType("bedrock_worker")
 package.__path__ = [folder]
-from bedrock_worker.run.vfork import VFork
+from bedrock_worker.run.begin import VFork
 nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
 start = VFork().start
 print("ready", flush=True)

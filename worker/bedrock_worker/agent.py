@@ -15,17 +15,12 @@ from bedrock_worker.log import LOG, event
 from bedrock_worker.options import Options
 from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import PythonModule
-from bedrock_worker.pull.file_watch import FileWatch
 from bedrock_worker.pull.heartbeat import Heartbeats
 from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.pull.puller import Puller
-from bedrock_worker.pull.server_status import ServerStatus, send_until_answered
-from bedrock_worker.pull.then_get import ThenGet
-from bedrock_worker.pull.throttle import Throttle
-from bedrock_worker.report.kept import Outbox
+from bedrock_worker.pull.puller import FileWatch, Puller, ServerStatus, ThenGet, Throttle, send_until_answered
 from bedrock_worker.report.outcome import Report, hand_back, try_again
 from bedrock_worker.report.output import LiveOutput
-from bedrock_worker.report.reporter import Reporter
+from bedrock_worker.report.reporter import Outbox, Reporter
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.errors import CommandError

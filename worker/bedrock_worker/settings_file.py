@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from bedrock_worker.policy.rules_file import read_rules
+from bedrock_worker.policy.rules import read_rules
 from bedrockjobs.base.settings_file import SettingsFileError, read_table
 from bedrockjobs.client import AsyncClient
 

@@ -9,10 +9,9 @@ import socket
 from types import SimpleNamespace
 
 import pytest
-from bedrock_worker.run.alarm import Alarm
-from bedrock_worker.run.kernel import NEVER
+from bedrock_worker.run.kernel import NEVER, Alarm
+from bedrock_worker.run.pipes import Pump
 from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
-from bedrock_worker.run.pump import Pump
 
 from tests.worker.conftest import until
 from tests.worker.fake_server import DEADLINE_S

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from bedrock_worker.options import FORK, Options
 from bedrock_worker.policy.python_module import Function, PythonModule, load
-from bedrock_worker.policy.resource_limits import ResourceLimits
-from bedrock_worker.policy.rules import NO_RULE, Refused, Rule, Rules
-from bedrock_worker.policy.rules_file import read_rules
+from bedrock_worker.policy.rules import NO_RULE, Refused, ResourceLimits, Rule, Rules, read_rules
 from bedrock_worker.pull.job import TakenJob
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import glob

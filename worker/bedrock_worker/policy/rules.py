@@ -8,14 +8,68 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
+import stat
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
-from bedrock_worker.policy.resource_limits import ResourceLimits
-from bedrockjobs.base import jsontext
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from bedrockjobs.base import clock, jsontext
+from bedrockjobs.base.config import ARGV_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX
 from bedrockjobs.base.glob import glob
+from bedrockjobs.base.jsontext import toml_document
+
+# Resource limits of a command: kernel limits and priority.
+
+
+LIMITS = {
+    "cpu": resource.RLIMIT_CPU,
+    "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
+    "fsize": resource.RLIMIT_FSIZE,
+    "as": resource.RLIMIT_AS,
+}
+"""Kernel limits, named as in ``setrlimit(2)``; address space last: it stops allocation."""
+
+NICE_MAX = 19
+"""The lowest priority."""
+
+CPU_TO_KILL_S = 1
+"""Seconds of CPU time between SIGXCPU, which shows the reason, and KILL."""
+
+
+@dataclass(frozen=True)
+class ResourceLimits:
+    """Limits of one command, inherited by its children."""
+
+    values: Mapping[str, int] = field(default_factory=dict)
+    """Seconds (``cpu``), bytes (``as``, ``fsize``) or numbers (``nofile``, ``nproc``) by name."""
+    nice: int = 0
+    """Increment of the nice value, 0 to ``NICE_MAX``."""
+
+    def wanted(self) -> list[tuple[int, int, int]]:
+        """Return the soft and hard limit of each kind, to be set before the command starts.
+
+        None exceeds the worker's own limits. Core files are disabled: they would contain the secrets.
+        """
+        found = [(resource.RLIMIT_CORE, 0, 0)]
+        for name, kind in LIMITS.items():
+            if name not in self.values:
+                continue
+            soft = self.values[name]
+            hard = soft + CPU_TO_KILL_S if name == "cpu" else soft
+            _, ours = resource.getrlimit(kind)
+            if ours != resource.RLIM_INFINITY:
+                soft, hard = min(soft, ours), min(hard, ours)
+            found.append((kind, soft, hard))
+        return found
+
 
 NO_RULE = "no rule"
 """Error of a job without a rule."""
@@ -173,3 +227,263 @@ def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
         raise Refused(f"field {path}: its pattern took more than {MATCH_S} s for this value") from None
     finally:
         signal.signal(signal.SIGVTALRM, before)
+
+
+# Reads a rules file (TOML), and rejects unsafe rules with file, rule and reason.
+
+
+FILE_BYTES_MAX = 1024 * 1024
+"""Max size of a rules file: a thousand times the largest sensible one."""
+
+RULES_MAX = PATTERNS_MAX
+"""Max rules in a file: a worker requests all their names at once."""
+
+SHELLS = frozenset({"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "tcsh", "zsh"})
+"""Programs that execute the argument after ``-c`` as a command line."""
+
+RELAYS = frozenset({"parallel", "runuser", "ssh", "su", "watch"})
+"""Programs that join their arguments into a command line for a shell."""
+
+LAUNCHERS = frozenset(
+    {
+        *("awk", "gawk", "lua", "mawk", "node", "nodejs", "perl", "php", "python", "ruby", "tclsh"),
+        *(
+            "busybox",
+            "chroot",
+            "doas",
+            "env",
+            "nice",
+            "nohup",
+            "setsid",
+            "stdbuf",
+            "sudo",
+            "timeout",
+            "xargs",
+        ),
+    }
+)
+"""Programs that execute their first argument, or the one after an option."""
+
+_CODE_OPTIONS = frozenset({"-c", "-e", "-E", "-r", "--eval", "--execute", "--run"})
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIZE = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class BadRules(ValueError):
+    """A rules file cannot be used; names the file, the rule and the reason."""
+
+
+def read_rules(path: Path) -> Rules:
+    """Read a file; raises BadRules, also if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+                raise BadRules(f"{path}: expected a file that not everybody can write (chmod o-w)")
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadRules(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise BadRules(f"{path}: expected at most {FILE_BYTES_MAX} bytes")
+    try:
+        given = toml_document(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadRules(f"{path}: expected TOML: {error}") from None
+    if unknown := given.keys() - {"rule"}:
+        raise BadRules(f"{path}: unknown key {min(unknown)}, expected [[rule]]")
+    tables = given.get("rule")
+    if not isinstance(tables, list) or not 1 <= len(tables) <= RULES_MAX:
+        raise BadRules(f"{path}: expected 1 to {RULES_MAX} tables [[rule]]")
+    rules: list[Rule] = []
+    for number, table in enumerate(tables, 1):
+        name = table.get("name") if isinstance(table, dict) else None
+        where = f"{path}: rule {number}" + (f" ({name})" if isinstance(name, str) else "")
+        try:
+            rules.append(_rule(table, {rule.name for rule in rules}))
+        except ValidationError as error:
+            raise BadRules(f"{where}: {_words(error)}") from None
+        except ValueError as error:
+            raise BadRules(f"{where}: {error}") from None
+    return Rules(rules)
+
+
+# --- the allowed contents ----------------------------------------------------------------------------
+
+
+def _expected(words: str) -> PydanticCustomError:
+    return PydanticCustomError("expected", "expected {words}", {"words": words})
+
+
+def _seconds(value: Any) -> float:
+    found = clock.seconds_of(value) if isinstance(value, str) else value
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < float("inf"):
+        raise _expected(f"{clock.WORDS}, more than 0")
+    return float(found)
+
+
+def _whole_seconds(value: Any) -> int:
+    return -int(-_seconds(value) // 1)
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not int(found[1]):
+        raise _expected("a size like 512M or 2G, or a number of bytes")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def _pattern(value: Any) -> re.Pattern[str]:
+    try:
+        return re.compile(value, re.ASCII)
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
+        raise _expected(f"a regular expression: {error}") from None
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, str) and "\0" in value:
+        raise _expected("no NUL character")
+    return value
+
+
+def _variable(value: Any) -> Any:
+    if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
+        raise _expected("the name of a variable: letters, digits and _")
+    if value.startswith("BEDROCK_"):
+        raise _expected("another name: those that begin with BEDROCK_ are the worker's own")
+    return value
+
+
+def _folder(value: Any) -> Path:
+    if not isinstance(value, str) or not value.startswith("/") or not Path(value).is_dir():
+        raise _expected("a folder that exists, from / on")
+    return Path(value)
+
+
+def _file(value: Any) -> Path:
+    if not isinstance(value, str) or not value.startswith("/"):
+        raise _expected("a file, from / on")
+    return Path(value)
+
+
+_Text = Annotated[str, BeforeValidator(_text)]
+_Variable = Annotated[str, BeforeValidator(_variable)]
+_Whole = Annotated[int, Field(gt=0)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+
+
+class _FieldTable(_Table):
+    match: Annotated[re.Pattern[str], BeforeValidator(_pattern)]
+
+
+class _SecretTable(_Table):
+    env: Annotated[str, Field(min_length=1)] = ""
+    file: Annotated[Path | None, BeforeValidator(_file)] = None
+
+
+class _LimitsTable(_Table):
+    cpu: Annotated[int | None, BeforeValidator(_whole_seconds)] = None
+    nofile: _Whole | None = None
+    nproc: _Whole | None = None
+    fsize: Annotated[int | None, BeforeValidator(_bytes)] = None
+    as_: Annotated[int | None, BeforeValidator(_bytes)] = Field(None, alias="as")
+
+
+class _RuleTable(_Table):
+    name: Annotated[_Text, Field(min_length=1, max_length=PATTERN_CHARS_MAX)]
+    argv: Annotated[list[_Text], Field(min_length=1, max_length=ARGV_MAX)]
+    fields: dict[str, _FieldTable] = {}
+    timeout: Annotated[float | None, BeforeValidator(_seconds)] = None
+    env: dict[_Variable, _Text] = {}
+    secrets: dict[_Variable, _SecretTable] = {}
+    limits: _LimitsTable = _LimitsTable()
+    nice: Annotated[int, Field(ge=0, le=NICE_MAX)] = 0
+    cwd: Annotated[Path | None, BeforeValidator(_folder)] = None
+
+
+def _words(error: ValidationError) -> str:
+    """Describe the first error, with its key."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    kind, words = first["type"], first["msg"]
+    if kind == "extra_forbidden":
+        return f"unknown key {where}"
+    if kind == "missing":
+        return f"{where}: is required"
+    return f"{where}: {words.replace('Input should be', 'expected')}" if where else words
+
+
+def _rule(given: Any, earlier: set[str]) -> Rule:
+    """Return the rule in a table; raises ValueError (also ValidationError) if it is invalid or unsafe."""
+    table = _RuleTable.model_validate(given)
+    if hidden := earlier & {"*", table.name}:
+        raise ValueError(f"name: expected one that the earlier rule {min(hidden)} does not cover")
+    argv = tuple(table.argv)
+    _check_argv(argv, table.fields)
+    secrets = {}
+    for variable, secret in table.secrets.items():
+        if bool(secret.env) == bool(secret.file):
+            raise ValueError(f"secrets.{variable}: expected either env or file")
+        if variable in table.env:
+            raise ValueError(f"secrets.{variable}: expected a variable that env does not set")
+        secrets[variable] = Secret(secret.env, secret.file)
+    found = {name: getattr(table.limits, "as_" if name == "as" else name) for name in LIMITS}
+    limits = {name: value for name, value in found.items() if value is not None}
+    rule = Rule(
+        table.name,
+        argv,
+        fields={path: found.match for path, found in table.fields.items()},
+        timeout_s=table.timeout,
+        env=table.env,
+        secrets=secrets,
+        limits=ResourceLimits(limits, table.nice),
+        cwd=table.cwd,
+    )
+    rule.read_secrets()
+    return rule
+
+
+# --- unsafe rules ------------------------------------------------------------------------------------
+
+
+def _check_argv(argv: tuple[str, ...], fields: Mapping[str, object]) -> None:
+    program = argv[0]
+    if PLACEHOLDER.search(program):
+        raise ValueError("argv: expected a program that is the same for every job, not a field")
+    if not program.startswith("/"):
+        raise ValueError(f"argv: expected the program's path from / on, got {program!r}")
+    if not Path(program).is_file() or not os.access(program, os.X_OK):
+        raise ValueError(f"argv: expected a program that can be run, got {program!r}")
+    used = set()
+    for argument in argv:
+        if found := PLACEHOLDER.fullmatch(argument):
+            used.add(found[1])
+            if found[1] not in fields:
+                raise ValueError(f'argv: {argument} has no pattern, expected fields."{found[1]}".match')
+        elif found := PLACEHOLDER.search(argument):
+            raise ValueError(f"argv: expected {found[0]} as a whole argument, got {argument!r}")
+    if unused := sorted(fields.keys() - used):
+        raise ValueError(f"fields.{unused[0]}: expected {{{unused[0]}}} in argv")
+    for at, argument in enumerate(argv):
+        _check_interpreter(Path(argument).name, argv[at + 1 :])
+
+
+def _check_interpreter(program: str, arguments: tuple[str, ...]) -> None:
+    """Reject open arguments that would let a job choose what a shell or an interpreter executes."""
+    kind = re.sub(r"[0-9.]+$", "", program)
+    is_open = [PLACEHOLDER.fullmatch(argument) is not None for argument in arguments]
+    if kind not in SHELLS | RELAYS | LAUNCHERS or not any(is_open):
+        return
+    if kind in RELAYS or (kind in SHELLS and any(re.match("-[A-Za-z]*c", word) for word in arguments)):
+        raise ValueError(f"argv: expected no field behind {program}, a shell reads what it is given")
+    fixed = next((at for at, word in enumerate(arguments) if word[:1] not in "-+{"), len(arguments))
+    if any(is_open[:fixed]) or any(map(_is_code, arguments, is_open[1:])):
+        raise ValueError(f"argv: expected a fixed program behind {program}, not one that the job chooses")
+
+
+def _is_code(option: str, next_is_open: bool) -> bool:
+    return next_is_open and option in _CODE_OPTIONS

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from bedrock_worker.log import event
 from bedrock_worker.options import VERSION, Options
-from bedrock_worker.pull.server_status import ServerStatus
+from bedrock_worker.pull.puller import ServerStatus
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.base.errors import CommandError, UnknownCommand
 from bedrockjobs.client import AsyncClient

@@ -3,14 +3,158 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar
 
+from bedrock_worker.log import event
 from bedrock_worker.options import Options
-from bedrock_worker.pull.job import TakenJob, jobs_of
-from bedrock_worker.pull.server_status import ServerStatus
-from bedrockjobs.base.errors import CommandError, NotFound
+from bedrock_worker.pull.job import TakenJob, job_after, jobs_of
+from bedrockjobs.base.clock import Clock, SystemClock
+from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX
+from bedrockjobs.base.errors import CommandError, Forbidden, NotFound, ServerFault, TimedOut
+from bedrockjobs.base.glob import is_plain
 from bedrockjobs.client import AsyncClient, backoff_s
+from bedrockjobs.commands import Command, Reply
+from bedrockjobs.commands.jobs import RunEnd
+
+# Fetches the next job of a slot with the report of the previous one (``thenGet``).
+#
+# It saves the slot a request, and the server a commit.
+
+
+E = TypeVar("E", bound=RunEnd)
+
+
+class ThenGet:
+    """The fetch of the next job."""
+
+    def __init__(
+        self, options: Options, names: Callable[[], tuple[str, ...]], wanted: Callable[[], bool]
+    ) -> None:
+        """Request jobs for the patterns that ``names`` returns, if ``wanted`` returns true at that time."""
+        self._options, self._names, self._wanted = options, names, wanted
+        self.asking = False
+        """True while an answer with a job may be in flight."""
+        self.job: TakenJob | None = None
+        """The fetched job."""
+
+    @property
+    def expects(self) -> bool:
+        """Return whether a job may arrive, or has arrived and is not started."""
+        return self.asking or self.job is not None
+
+    def asks(self) -> bool:
+        """Decide whether the report about to be sent requests a job.
+
+        A second request would lose a job that has already arrived, as with an answer that refused the report.
+        """
+        self.asking = self.job is None and self._wanted() and pattern_of(self._names()) is not None
+        return self.asking
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """Return the parameters of the request."""
+        return {"then_get": pattern_of(self._names()), **self._options.taker}
+
+    def added_to(self, report: E) -> E:
+        """Return the report, with the request added if there is one."""
+        return report.model_copy(update=self.question) if self.asks() else report
+
+    def answered(self, body: bytes) -> None:
+        """Read the job from an answer; raises ValueError."""
+        if self.asking:
+            self.asking = False
+            self.job = job_after(body)
+
+    def unanswered(self) -> None:
+        """Expect no job: the report was refused or its answer was lost."""
+        self.asking = False
+
+
+@lru_cache(maxsize=8)
+def pattern_of(names: tuple[str, ...]) -> str | None:
+    """Return the name patterns as one ``thenGet`` text, or None if that is not possible."""
+    if any("," in name for name in names):
+        return None
+    if len(names) == 1:
+        return names[0]
+    listed = ",".join(names)
+    plain = all(is_plain(name) and name == name.strip() for name in names)
+    return listed if plain and len(names) <= PATTERNS_MAX and len(listed) <= PATTERN_CHARS_MAX else None
+
+
+# Tracks whether the server answers, and retries commands until it does.
+
+
+R = TypeVar("R", bound=Reply)
+
+FAULTS_MAX = 8
+"""Server errors in a row for a command, in about 10 s, after which it is no longer retried at once."""
+
+
+class ServerStatus:
+    """Whether the server is reachable and which address is in use; logs changes."""
+
+    def __init__(self, address: Callable[[], object] = lambda: None) -> None:
+        """Assume that the server is reachable; ``address`` returns the address in use."""
+        self._there = True
+        self._address, self._last = address, address()
+
+    def down(self, error: Exception) -> None:
+        """Record that the server did not answer or refused this worker."""
+        if self._there:
+            words = "not authorised" if isinstance(error, Forbidden) else "server away"
+            event(logging.WARNING, words, error=error)
+        self._there = False
+
+    def up(self) -> None:
+        """Record that the server answered."""
+        if not self._there:
+            event(logging.WARNING, "server back")
+        self._there = True
+        address = self._address()
+        if address != self._last:
+            event(logging.WARNING, "server changed", server=address, before=self._last)
+            self._last = address
+
+
+async def send_until_answered(client: AsyncClient, server: ServerStatus, command: Command[R]) -> R:
+    """Send an idempotent command until it is answered.
+
+    Raises errors that ``is_final``, and after ``FAULTS_MAX`` in a row those that ``is_fault``.
+    """
+    failures = faults = 0
+    while True:
+        try:
+            reply = await client.call(command)
+        except (ConnectionError, CommandError) as error:
+            faults = faults + 1 if is_fault(error) else 0
+            if is_final(error) or faults >= FAULTS_MAX:
+                server.up()
+                raise
+            failures += 1
+            server.down(error)
+            await asyncio.sleep(backoff_s(failures))
+        else:
+            server.up()
+            return reply
+
+
+def is_fault(error: Exception) -> bool:
+    """Return whether the server answers but fails at this command, possibly for ever."""
+    return isinstance(error, (ServerFault, TimedOut))
+
+
+def is_final(error: Exception) -> TypeGuard[CommandError]:
+    """Return whether the server refused the command, so that a retry would not help."""
+    return isinstance(error, CommandError) and not error.retryable
+
 
 EARLY_S = 1.0
 """An empty answer within this time did not wait; the next request is then delayed."""
@@ -61,3 +205,117 @@ class Puller:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
+
+
+# Detects whether a file was replaced since the worker started (``--version-watch``), by polling.
+
+
+FileState = tuple[int, int, int]
+"""Inode, size and ctime in ns: a cheap sign that a file may have changed."""
+
+
+class FileWatch:
+    """Detects changed content; touching a file or copying the same content is no change."""
+
+    def __init__(self, mark: Callable[[], FileState | None], digest: Callable[[], bytes | None]) -> None:
+        """Create a watch from two functions that return None for a missing file.
+
+        ``digest`` is called only if ``mark`` changed.
+        """
+        self._read_mark, self._read_digest = mark, digest
+        self._mark, self._digest = mark(), digest()
+        self._changed = False
+
+    @classmethod
+    def of(cls, path: Path) -> FileWatch:
+        """Watch a file; symbolic links are followed on every check."""
+        return cls(lambda: mark_of(path), lambda: digest_of(path))
+
+    def changed(self) -> bool:
+        """Return whether the file has changed; stays True. A missing file does not count as changed."""
+        mark = None if self._changed else self._read_mark()
+        if mark is not None and mark != self._mark:
+            digest = self._read_digest()
+            if digest is not None:
+                self._changed = digest != self._digest
+                self._mark = mark
+        return self._changed
+
+
+def mark_of(path: Path) -> FileState | None:
+    """Return a file's mark, or None if there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def digest_of(path: Path) -> bytes | None:
+    """Return the SHA-256 of a file, or None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError:
+        return None
+
+
+# Reduces the number of slots while the machine is busy (``--max-load``), by polling.
+
+
+GROW_S = 5.0
+"""Interval after which one more slot is allowed while the load is below the limit."""
+
+SHRINK_S = 20.0
+"""Minimum interval of halvings: the load is a one-minute average and reacts late."""
+
+SLOTS_MIN = 1
+"""Slots allowed under any load; otherwise foreign load could stop the work entirely."""
+
+
+def load_per_cpu() -> float:
+    """Return the one-minute load average per CPU available to us."""
+    return os.getloadavg()[0] / len(os.sched_getaffinity(0))
+
+
+class Throttle:
+    """The number of usable slots: one more every few seconds below the limit, half of them above it.
+
+    It starts with one slot, so that many workers starting on a busy machine do not fill up at once.
+    """
+
+    def __init__(
+        self,
+        slots_max: int,
+        load_max: float,
+        *,
+        load: Callable[[], float] = load_per_cpu,
+        clock: Clock | None = None,
+    ) -> None:
+        """Allow up to ``slots_max`` slots while the load per CPU is at most ``load_max``."""
+        self._slots_max = slots_max
+        self._load_max = load_max
+        self._load = load
+        self._clock = clock or SystemClock()
+        self._slots = min(SLOTS_MIN, slots_max)
+        self._grown_at = self._clock.monotonic()
+        self._shrunk_at = -SHRINK_S + self._grown_at
+
+    def slots(self) -> int:
+        """Return the number of usable slots; cheap."""
+        now = self._clock.monotonic()
+        if now - self._grown_at < GROW_S:
+            return self._slots
+        if self._load() > self._load_max:
+            self._grown_at = now
+            if now - self._shrunk_at >= SHRINK_S:
+                self._slots, self._shrunk_at = max(SLOTS_MIN, self._slots // 2), now
+        else:
+            steps = int((now - self._grown_at) // GROW_S)
+            self._slots = min(self._slots_max, self._slots + steps)
+            self._grown_at += steps * GROW_S
+        return self._slots
+
+    def next_s(self) -> float:
+        """Return the seconds until ``slots`` may change."""
+        return max(0.0, self._grown_at + GROW_S - self._clock.monotonic())

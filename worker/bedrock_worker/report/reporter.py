@@ -7,26 +7,317 @@ few times, then rarely, and finally given up; it stays in its file (``kept``).
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
-from collections.abc import Awaitable, Callable
+import os
+import stat
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from bedrock_worker.log import event
-from bedrock_worker.pull.server_status import (
+from bedrock_worker.pull.job import jobs_after
+from bedrock_worker.pull.puller import (
     FAULTS_MAX,
     ServerStatus,
+    ThenGet,
     is_fault,
     is_final,
     send_until_answered,
 )
-from bedrock_worker.pull.then_get import ThenGet
-from bedrock_worker.report.ends import CompletionBatcher
-from bedrock_worker.report.kept import Kept, Outbox
 from bedrock_worker.report.outcome import Report
-from bedrockjobs.base.config import ERROR_CHARS_MAX
-from bedrockjobs.base.errors import CommandError, Forbidden, NotFound, WrongState
-from bedrockjobs.client import AsyncClient, ConnectionLost, backoff_s
-from bedrockjobs.commands import FailJob, QueryRun
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
+from bedrockjobs.base.errors import (
+    BedrockjobsError,
+    CommandError,
+    Forbidden,
+    NotFound,
+    UnknownCommand,
+    WrongState,
+)
+from bedrockjobs.client import AsyncClient, ConnectionLost, UnreadableAnswer, backoff_s
+from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, QueryRun, RetryJob
+
+# Undelivered reports as files, which outlive the worker; the next worker delivers them.
+#
+# A file is created when the first attempt fails, and removed once the server has accepted or refused the
+# report.
+
+
+FILES_MAX = 1_000
+"""Max files in a folder: a server that accepts no report for that long will not accept these either."""
+
+FILE_BYTES_MAX = 2 * DATA_BYTES_MAX
+"""Max size of a file that is read; a report with the largest result fits."""
+
+KINDS = {kind.__name__: kind for kind in (FinishJob, RetryJob, FailJob)}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A report saved by an earlier worker."""
+
+    path: Path
+    worker: str
+    """The name of the worker that performed the run."""
+    servers: tuple[str, ...]
+    """The servers that may receive it; any one of them will do."""
+    report: Report
+
+
+class Outbox:
+    """Saved reports of this worker, and of earlier workers with at least one server in common."""
+
+    def __init__(self, folder: Path | None, worker: str, servers: Sequence[object]) -> None:
+        """Use a folder, created on demand; None disables saving."""
+        self._folder, self._worker = folder, worker
+        self._servers = tuple(sorted(map(str, servers)))
+        self._there: set[Path] | None = None
+        self._earlier: dict[int | None, tuple[Path, str]] = {}
+        """Paths and worker names of reports by earlier workers, by runID."""
+        self._prefix = hashlib.sha256(",".join(self._servers).encode()).hexdigest()[:12]
+
+    def keep(self, report: Report) -> Path | None:
+        """Save a report and return its path; if that fails, log why and return None."""
+        path = self._path(report)
+        if path is None:
+            return None
+        _, worker = self._earlier.get(report.run_id, (path, self._worker))
+        text = (
+            f'{{"worker":{json.dumps(worker)},"servers":{json.dumps(self._servers)},'
+            f'"verb":"{type(report).__name__}","report":{report.wire()}}}'
+        )
+        new = path.with_suffix(".new")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if sum(1 for _ in path.parent.iterdir()) >= FILES_MAX:
+                event(logging.WARNING, "report not kept", run=report.run_id, error=f"{FILES_MAX} files there")
+                return None
+            new.unlink(missing_ok=True)
+            handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+            self._files.add(path)
+        except OSError as error:
+            event(logging.WARNING, "report not kept", run=report.run_id, error=error)
+            return None
+        return path
+
+    def forget(self, report: Report) -> None:
+        """Remove the file of a report, if there is one."""
+        if self._files and (path := self._path(report)) in self._files:
+            path.unlink(missing_ok=True)
+            self._files.discard(path)
+            self._earlier.pop(report.run_id, None)
+
+    def earlier(self) -> list[Kept]:
+        """Return the reports that earlier workers saved for any of our servers.
+
+        Files that are not valid reports of ours are skipped.
+        """
+        if self._folder is None:
+            return []
+        found: list[Kept] = []
+        self._there = None
+        ours = self._files
+        with suppress(OSError):
+            for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
+                try:
+                    kept = _read(path)
+                except (OSError, ValueError, LookupError, CommandError) as error:
+                    if path in ours:
+                        event(logging.WARNING, "kept report not read", file=path, error=error)
+                    continue
+                if path in ours or not set(self._servers).isdisjoint(kept.servers):
+                    ours.add(path)
+                    self._earlier[kept.report.run_id] = path, kept.worker
+                    found.append(kept)
+        return found
+
+    @property
+    def _files(self) -> set[Path]:
+        """Return the existing files; listed once, since hardly any report is ever saved."""
+        if self._there is None:
+            self._there = set()
+            with suppress(OSError):  # there is no folder yet, or it is not ours to read
+                if self._folder is not None:
+                    self._there.update(self._folder.glob(f"{self._prefix}-*.json"))
+        return self._there
+
+    def _path(self, report: Report) -> Path | None:
+        if self._folder is None or report.run_id is None:  # without a runID, nothing fences a late report
+            return None
+        own = self._folder / f"{self._prefix}-{report.run_id}.json"
+        return self._earlier.get(report.run_id, (own, ""))[0]
+
+
+def _read(path: Path) -> Kept:
+    """Read one file; raises OSError, ValueError, LookupError or CommandError if it is no report of ours."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise ValueError("expected a file of our own")
+        text = file.read(FILE_BYTES_MAX).decode()
+    with suppress(StopIteration):
+        parts = jsontext.members(text)
+        kind = KINDS[json.loads(parts["verb"])]
+        report = kind.read(kind.given(parts["report"]))
+        servers = tuple(map(str, json.loads(parts.get("servers", "[]"))))
+        return Kept(path, str(json.loads(parts["worker"])), servers, report)
+    raise ValueError("expected a report as JSON")
+
+
+# Sends the ends of runs to the server, batched while an earlier request is in flight.
+#
+# An end is sent at once if no request is in flight; otherwise it joins the next FinishJobs. An end that is
+# refused in a batch is sent again by itself for its full error. Lost answers are not retried here but by
+# the reporter.
+
+
+TOGETHER_MAX = 100
+"""Max ends in one FinishJobs: far more than arrive at once, few enough not to block the server."""
+
+DATA_CHARS_MAX = 32_768
+"""Longest result of a batched end; larger ones would delay the others."""
+
+
+OK = 200
+"""Result code of an accepted end."""
+
+
+@dataclass(frozen=True, eq=False)
+class _End:
+    report: FinishJob
+    then: ThenGet | None
+    sent: asyncio.Future[bool]
+    """True once the server has accepted it; False if it has to be sent by itself."""
+
+
+class CompletionBatcher:
+    """Batches the ends of one worker's runs."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        """Send through a client."""
+        self._client = client
+        self._waiting: list[_End] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._together = True
+
+    async def send(self, report: Report, then: ThenGet | None) -> None:
+        """Send a report once; ``then`` receives the next job if it requested one.
+
+        Raises the server's CommandError, ConnectionError if no answer came, and ValueError if the report was
+        accepted but the next job is unreadable.
+        """
+        if self._goes_together(report):
+            assert isinstance(report, FinishJob)
+            end = _End(report, then, asyncio.get_running_loop().create_future())
+            self._waiting.append(end)
+            if self._sending is None:
+                self._sending = asyncio.get_running_loop().create_task(self._send_waiting())
+            if await end.sent:
+                return
+        await self._send_alone(report, then)
+
+    def _goes_together(self, report: Report) -> bool:
+        return (
+            self._together
+            and isinstance(report, FinishJob)
+            and (report.data is None or len(report.data) <= DATA_CHARS_MAX)
+        )
+
+    async def _send_waiting(self) -> None:
+        """Send waiting ends until there are none."""
+        batch: list[_End] = []
+        try:
+            while self._waiting:
+                batch = [end for end in self._waiting[:TOGETHER_MAX] if not end.sent.done()]
+                del self._waiting[:TOGETHER_MAX]
+                try:
+                    if len(batch) == 1:
+                        await self._send_alone(batch[0].report, batch[0].then)
+                        _answer(batch[0], True)
+                    elif batch:
+                        await self._send_together(batch)
+                except Exception as error:
+                    for end in batch:  # a copy each, since raising extends the traceback
+                        _answer(end, copy(error) if isinstance(error, BedrockjobsError) else error)
+        finally:
+            self._sending = None
+            for end in (*batch, *self._waiting):  # only if we are cancelled
+                end.sent.cancel()
+
+    def close(self) -> None:
+        """Stop sending."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send_alone(self, report: Report, then: ThenGet | None) -> None:
+        if then is None:
+            await self._client.exchange(report)
+            return
+        try:
+            answer = await self._client.exchange(then.added_to(report))
+            then.answered(answer.body)
+        finally:
+            then.unanswered()
+
+    async def _send_together(self, batch: list[_End]) -> None:
+        """Send a batch; ends that the server did not accept are left to be sent alone."""
+        asking = [end.then for end in batch if end.then is not None and end.then.asks()]
+        given: dict[str, Any] = {"jobs": [end.report for end in batch]}
+        if asking:
+            given |= {**asking[0].question, "num_results": len(asking)}
+        command = FinishJobs.model_construct(None, **given)
+        try:
+            answer = await self._client.exchange(command)
+            taken = self._taken(command, answer.body)
+            for end in batch:
+                if end.report.job_id not in taken:
+                    _answer(end, False)
+            try:
+                for then, job in zip(asking, jobs_after(answer.body) if asking else (), strict=False):
+                    then.job = job
+            except ValueError as error:  # the ends are done
+                for end in batch:
+                    if end.then in asking:
+                        _answer(end, ValueError(str(error)))
+        except CommandError as error:  # of one end or of the whole request
+            self._together = self._together and not isinstance(error, UnknownCommand)
+            taken = set()
+        finally:
+            for then in asking:
+                then.unanswered()
+        for end in batch:
+            _answer(end, end.report.job_id in taken)
+
+    def _taken(self, command: FinishJobs, body: bytes) -> set[int]:
+        """Return the jobs whose ends the server accepted; raises UnreadableAnswer."""
+        try:
+            results = json.loads(jsontext.members(body.decode())["results"])
+            return {int(each["jobID"]) for each in results if each["code"] == OK}
+        except (ValueError, LookupError, TypeError) as error:
+            self._together = False
+            raise UnreadableAnswer(command, self._client.server, f"results: {error!r}") from error
+
+
+def _answer(end: _End, found: bool | Exception) -> None:
+    if end.sent.done():
+        return
+    if isinstance(found, Exception):
+        end.sent.set_exception(found)
+    else:
+        end.sent.set_result(found)
+
 
 RESULT_SHOWN_CHARS = 4_096
 """Length of an undelivered result in the log."""

@@ -5,8 +5,10 @@ Imports only the standard library and ``kernel``.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
+import mmap
 import os
 import resource
 import signal
@@ -16,6 +18,163 @@ from typing import Any, NoReturn
 
 from bedrock_worker.run import kernel
 from bedrock_worker.run.kernel import ControlGroup
+
+# Starts a program like ``vfork``: the child borrows our memory until exec, so nothing is copied.
+#
+# No Python may run in such a child, since it would change our memory. The child therefore only makes
+# prepared calls of the C library: each is a context (``makecontext``) linked to the next one. Imports only
+# the standard library and ``kernel``.
+
+
+MACHINES = ("x86_64", "aarch64")
+"""Machines with the ``ucontext_t`` layout of ``_Context``; others use a fork."""
+
+PATHS_MAX = 16
+"""Max candidate paths of a program; with more, it is started by a fork."""
+
+CALLS_MAX = 20 + PATHS_MAX
+"""Max calls of a child: one per limit, and a dozen others."""
+
+CONTEXT_BYTES, STACK_BYTES = 8_192, 32_768
+"""Memory of a call: its context, and a stack large enough for a signal. Only touched pages are used."""
+
+ARGUMENTS_MAX, WORD_BYTES = 5, 8
+
+CLONE_VM, CLONE_VFORK = 0x100, 0x4000
+"""Flags of ``clone(2)``: share the memory, and suspend the parent until exec or exit."""
+
+FAILED = 127
+"""Exit status of a child that could not execute the program; nobody reads it."""
+
+OURS = 3
+"""Handles from here on are ours; those below are the program's."""
+
+CALLS = (
+    *("write", "setsid", "signal", "prctl", "close", "dup2", "nice", "setrlimit", "execve"),
+    *("memset", "_exit"),
+)
+"""The C functions that a child may call."""
+
+_libc = ctypes.PyDLL(None)  # does not release the GIL
+_Word = ctypes.c_size_t
+
+Call = tuple[str, *tuple[int, ...]]
+"""One of ``CALLS`` with its arguments."""
+
+
+class _Context(ctypes.Structure):
+    """The beginning of ``ucontext_t``."""
+
+    _fields_ = (
+        ("flags", ctypes.c_ulong),
+        ("next", ctypes.c_void_p),
+        ("stack", ctypes.c_void_p),
+        ("stack_flags", ctypes.c_int),
+        ("stack_bytes", ctypes.c_size_t),
+    )
+
+
+class VFork:
+    """Starts programs one at a time, in a single-threaded process."""
+
+    def __init__(self) -> None:
+        """Prepare all that is constant; raises OSError on other machines or C libraries."""
+        if os.uname().machine not in MACHINES or ctypes.sizeof(_Word) != WORD_BYTES:
+            raise OSError(f"no contexts are known of {os.uname().machine}")
+        try:
+            self._functions = {name: _place(name) for name in CALLS}
+            self._begin = _place("setcontext")
+            self._clone, self._make, look = _libc.clone, _libc.makecontext, _libc.getcontext
+        except AttributeError as error:
+            raise OSError(f"a C library without contexts: {error}") from None
+        self._clone.argtypes = [_Word, _Word, ctypes.c_int, _Word]
+        self._make.argtypes = [_Word, _Word, ctypes.c_int, *[_Word] * ARGUMENTS_MAX]
+        look.argtypes = [_Word]
+        each = CONTEXT_BYTES + STACK_BYTES
+        self._memory = mmap.mmap(-1, each * (CALLS_MAX + 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._places = [begin + each * at for at in range(CALLS_MAX)]
+        self._contexts = [_Context.from_address(at) for at in self._places]
+        self._stack = begin + each * (CALLS_MAX + 1)  # it grows downwards
+        for at, context in zip(self._places, self._contexts, strict=True):
+            look(at)
+            context.stack, context.stack_bytes = at + CONTEXT_BYTES, STACK_BYTES
+        self._mark = ctypes.create_string_buffer(1)
+        self._zero = ctypes.create_string_buffer(b"0")
+        self._alive, self._asks = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._failed: list[Call] = [("memset", ctypes.addressof(self._mark), 1, 1), ("_exit", FAILED)]
+        pid = self._do(self._failed)
+        if pid <= 0 or os.waitpid(pid, 0)[1] != FAILED << 8 or not self._marked():
+            raise OSError("contexts are not what they are elsewhere")
+
+    def start(
+        self, given: Mapping[str, Any], stdio: Sequence[int], group: int | None, paths: Sequence[str]
+    ) -> int:
+        """Execute the first usable of several paths; return its process id, or 0 if none could be executed.
+
+        The process has its own session, our folder, ``stdio`` and no other handle, and dies with us.
+        ``group`` is the handle through which it joins its control group.
+        """
+        if (
+            len(paths) > PATHS_MAX
+            or min(stdio) < max(OURS, len(stdio))
+            or not all(_may_be(*it) for it in given["limits"])
+        ):
+            return 0
+        limits = [(kind, (ctypes.c_ulong * 2)(soft, hard)) for kind, soft, hard in given["limits"]]
+        argv, env = _texts(given["argv"]), _texts([f"{name}={value}" for name, value in given["env"].items()])
+        files = [ctypes.create_string_buffer(os.fsencode(path)) for path in paths]
+        zero, exec_with = ctypes.addressof(self._zero), (ctypes.addressof(argv), ctypes.addressof(env))
+        calls: list[Call] = [
+            *([] if group is None else [("write", group, zero, 1)]),  # "0" means the writer
+            ("setsid",),
+            ("signal", signal.SIGPIPE, 0),  # SIG_DFL
+            ("prctl", kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
+            # If we died before PDEATHSIG was set, this pipe has no reader, and SIGPIPE kills the child.
+            ("close", self._alive),
+            ("write", self._asks, zero, 1),
+            *(("dup2", handle, at) for at, handle in enumerate(stdio)),
+            *([] if given["privileges"] else [("prctl", kernel.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)]),
+            *([("nice", given["nice"])] if given["nice"] else []),
+            *(("setrlimit", kind, ctypes.addressof(values)) for kind, values in limits),
+            *(("execve", ctypes.addressof(file), *exec_with) for file in files),
+        ]
+        pid = self._do([*calls, *self._failed])
+        if pid > 0 and self._marked():
+            os.waitpid(pid, 0)
+            return 0
+        return max(pid, 0)
+
+    def _do(self, calls: Sequence[Call]) -> int:
+        """Make calls in a child, one after the other, until it executes the program or exits."""
+        last = len(calls) - 1
+        for at, (name, *words) in enumerate(calls):
+            self._contexts[at].next = self._places[at + 1] if at < last else None
+            words += [0] * (ARGUMENTS_MAX - len(words))
+            self._make(self._places[at], self._functions[name], ARGUMENTS_MAX, *words)
+        flags = CLONE_VM | CLONE_VFORK | signal.SIGCHLD
+        return int(self._clone(self._begin, self._stack, flags, self._places[0]))
+
+    def _marked(self) -> bool:
+        """Return whether a child reached the end of its calls."""
+        found, self._mark[0] = self._mark[0], b"\0"
+        return found != b"\0"
+
+
+def _place(name: str) -> int:
+    return ctypes.cast(getattr(_libc, name), ctypes.c_void_p).value or 0
+
+
+def _may_be(kind: int, soft: int, hard: int) -> bool:
+    """Return whether we may set a limit: a child would ignore the failure."""
+    _, ours = resource.getrlimit(kind)
+    return soft <= hard and (ours == resource.RLIM_INFINITY or hard <= ours)
+
+
+def _texts(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
+    """Return texts as a NULL-terminated array."""
+    return (ctypes.c_char_p * (len(texts) + 1))(*map(os.fsencode, texts), None)
+
 
 CANNOT_KILL, FAULT = 128 + int(signal.SIGKILL), 70
 """Exit statuses that nobody reads: the guard is dead; an internal error (EX_SOFTWARE)."""

@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from bedrock_worker.run import kernel, packet
-from bedrock_worker.run.begin import FAULT, become, catch_signals, paths_of
+from bedrock_worker.run import kernel
+from bedrock_worker.run.begin import FAULT, VFork, become, catch_signals, paths_of
 from bedrock_worker.run.kernel import NEVER, ControlGroup
-from bedrock_worker.run.vfork import VFork
 from bedrock_worker.run.warm import Functions
 
 READ_BYTES = 4_096
@@ -332,7 +331,7 @@ class Guard:
 
     def _hear(self) -> None:
         """Process one message of the worker; an empty one means that it is gone."""
-        word, value, handles = packet.receive(self._control, HANDLES)
+        word, value, handles = kernel.receive(self._control, HANDLES)
         if not word:
             self._let_go = True
         elif word == b"run":

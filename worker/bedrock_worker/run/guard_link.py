@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from bedrock_worker.run import kernel, packet
+from bedrock_worker.run import kernel
 from bedrock_worker.run.kernel import Stops
+from bedrock_worker.run.pipes import Pump
 from bedrock_worker.run.pooled import PooledProcess
-from bedrock_worker.run.pump import Pump
 
 HANDLES = 1
 """Max handles in a message of a guard: the socket of a process."""
@@ -63,7 +63,7 @@ class GuardLink:
         guard is dead.
         """
         self.drop_process()  # the guard ends it
-        packet.send(self._way, b"run", b"\n".join((head, template, data.encode())), output)
+        kernel.send(self._way, b"run", b"\n".join((head, template, data.encode())), output)
         self.hear = hear
 
     def tell(self, word: bytes) -> None:
@@ -96,7 +96,7 @@ class GuardLink:
             self.tell(b"retire %d" % pid)
             return
         with suppress(OSError):  # the guard is dead, and so is the process
-            packet.send(self._way, b"alarm", handles=[process.alarm.handle])
+            kernel.send(self._way, b"alarm", handles=[process.alarm.handle])
         self.process = process
 
     def drop_process(self) -> None:

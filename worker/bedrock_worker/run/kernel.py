@@ -9,9 +9,53 @@ import ctypes
 import errno
 import os
 import signal
+import socket
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+
+# Messages with file handles between worker, guard and process; large texts use shared memory.
+#
+# Both ends are sockets that preserve message boundaries (``SOCK_SEQPACKET``).
+
+
+INLINE_BYTES_MAX = 32_768
+"""Max size sent through the socket itself; the kernel's buffers hold several times as much."""
+
+LARGE = b"large "
+"""Prefix of a message whose text is in the first handle."""
+
+
+def send(way: socket.socket, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> None:
+    """Send a word without blanks, a text and handles; raises OSError."""
+    if len(text) <= INLINE_BYTES_MAX:
+        socket.send_fds(way, [word, b" ", text], list(handles))
+        return
+    large = os.memfd_create("bedrock-text", os.MFD_CLOEXEC)
+    try:
+        rest = memoryview(text)
+        while rest:
+            rest = rest[os.write(large, rest) :]
+        socket.send_fds(way, [LARGE + word], [large, *handles])
+    finally:
+        os.close(large)
+
+
+def receive(way: socket.socket, handles_max: int) -> tuple[bytes, bytes, list[int]]:
+    """Wait for a word, its text and its handles; the word is empty if the peer is gone."""
+    try:
+        found, handles, _, _ = socket.recv_fds(way, INLINE_BYTES_MAX + 64, handles_max + 1)
+    except ConnectionResetError:
+        return b"", b"", []
+    for handle in handles:
+        os.set_inheritable(handle, False)
+    if not found.startswith(LARGE):
+        word, _, text = found.partition(b" ")
+        return word, text, handles
+    with os.fdopen(handles[0], "rb") as file:
+        file.seek(0)
+        return found.removeprefix(LARGE), file.read(), handles[1:]
+
 
 END_S = 5.0
 """Time limit for killing all that a command left; the rest is reported."""
@@ -197,3 +241,40 @@ def own_control_group() -> str | None:
     found = os.fsdecode(folder + inside).rstrip("/")
     good = os.access(found, os.W_OK) and os.access(f"{found}/cgroup.procs", os.W_OK)
     return found if good else None
+
+
+# A timerfd that one process arms and another one polls, so that arming it wakes nobody.
+#
+# Imports only the standard library and ``kernel``. Linux only.
+
+
+CLOCK_MONOTONIC, TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME = 1, 0o4000, 0o2000000, 1
+"""Constants of ``timerfd_create(2)``."""
+
+_libc = ctypes.PyDLL(None, use_errno=True)  # does not release the GIL: both calls are short
+_Spec = ctypes.c_long * 4  # interval and first moment, each in seconds and nanoseconds
+
+
+class Alarm:
+    """One timer; its handle is readable once it has expired."""
+
+    def __init__(self) -> None:
+        """Create a disarmed timer; raises OSError."""
+        self.handle = int(_libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC))
+        if self.handle < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "timerfd_create")
+        self._set = NEVER
+
+    def set(self, moment: float) -> None:
+        """Arm the timer for a monotonic time, at once if that has passed, or disarm it."""
+        if moment == self._set:
+            return
+        seconds, part = (0, 0) if moment == NEVER else divmod(max(moment, 1e-9), 1)
+        spec = _Spec(0, 0, int(seconds), int(part * 1e9))
+        if _libc.timerfd_settime(self.handle, TFD_TIMER_ABSTIME, ctypes.byref(spec), None):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "timerfd_settime")
+        self._set = moment
+
+    def close(self) -> None:
+        """Close the handle."""
+        os.close(self.handle)

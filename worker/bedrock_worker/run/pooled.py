@@ -13,16 +13,15 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bedrock_worker.run import packet
-from bedrock_worker.run.alarm import Alarm
+from bedrock_worker.run import kernel
 from bedrock_worker.run.guard import DATA_FILE
-from bedrock_worker.run.kernel import NEVER
-from bedrock_worker.run.pump import drain
+from bedrock_worker.run.kernel import NEVER, Alarm
+from bedrock_worker.run.pipes import drain
 from bedrock_worker.run.warm import read_end
 
 if TYPE_CHECKING:
     from bedrock_worker.run.guard_link import GuardLink
-    from bedrock_worker.run.pump import Listener
+    from bedrock_worker.run.pipes import Listener
     from bedrock_worker.run.watchdog_client import WatchdogClient
 
 WORD_BYTES = 65_536
@@ -66,7 +65,7 @@ class PooledProcess:
         self._runs -= 1
         self._data, self._data_before = data, self._data
         self.alarm.set(until)
-        packet.send(self._way, b"again" if self._runs > 0 else b"last", head + b"\n" + data.encode())
+        kernel.send(self._way, b"again" if self._runs > 0 else b"last", head + b"\n" + data.encode())
         self._hear = hear
 
     def rest(self) -> None:

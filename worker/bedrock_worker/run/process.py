@@ -21,11 +21,11 @@ from typing import Any
 import msgspec
 
 from bedrock_worker.log import printable
-from bedrock_worker.policy.resource_limits import ResourceLimits
+from bedrock_worker.policy.rules import ResourceLimits
 from bedrock_worker.report.output import PROGRESS
 from bedrock_worker.run.kernel import NEVER
+from bedrock_worker.run.pipes import Listener, Pump
 from bedrock_worker.run.pooled import PooledRun
-from bedrock_worker.run.pump import Listener, Pump
 from bedrock_worker.run.watchdog_client import WatchdogClient
 
 START_S = 30.0

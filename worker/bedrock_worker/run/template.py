@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TextIO
 
 from bedrock_worker import current
 from bedrock_worker.functions import look_in
-from bedrock_worker.run import kernel, packet, run_function
+from bedrock_worker.run import kernel, run_function
 from bedrock_worker.run.kernel import ControlGroup
 from bedrock_worker.run.process_state import ITIMERS, OFF, ProcessState, flushed
 
@@ -115,7 +115,7 @@ def _temporary_folder() -> str | None:
 def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
     ours, prepared = os.getpid(), False
     while True:
-        word, value, handles = packet.receive(way, FORK_HANDLES)
+        word, value, handles = kernel.receive(way, FORK_HANDLES)
         if not word:
             os._exit(run_function.DONE)  # exit handlers belong to the runs
         if word == b"reap":
@@ -190,7 +190,7 @@ def _be_process(
         if not (stays and flushed() and state is not None and state.same()):
             _exit(status, result, way)
         way.send(_end("done", status, result, _holds_more(folder, name)))
-        word, text, _ = packet.receive(way, 0)
+        word, text, _ = kernel.receive(way, 0)
         if word:
             head, _, data = text.partition(b"\n")
             given = json.loads(head.decode())  # str, since json would detect the encoding of bytes

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from bedrock_worker.run import kernel, packet
+from bedrock_worker.run import kernel
 
 WORD_BYTES = 4_096
 """Size of one read of a message; each is much shorter."""
@@ -64,7 +64,7 @@ class Peer:
     def tell(self, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> bool:
         """Send a message; return whether the process is there to receive it."""
         try:
-            packet.send(self.way, word, text, handles)
+            kernel.send(self.way, word, text, handles)
         except OSError:
             return False
         return True

@@ -28,7 +28,7 @@ from bedrockjobs.views.queues import (
     QueueSnapshot,
     Totals,
 )
-from bedrockjobs.views.visible import sees, visible_pattern
+from bedrockjobs.views.render import sees, visible_pattern
 
 MEASURED_MAX = 1_000
 """Newest runs and newest jobs by which rates are measured: a few milliseconds."""

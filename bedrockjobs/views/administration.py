@@ -1,4 +1,4 @@
-"""ListRetention: retention limits and current usage."""
+"""ListTokens, ListAudit, ListRules and ListRetention: what operators have set."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
     COUNTED_KEPT_MAX,
     EVENTS_KEPT_MAX,
+    JOB_ID_MAX,
     NAME_CHARS_MAX,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
@@ -17,10 +18,75 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import ListRetention
+from bedrockjobs.base.wire import wire_name
+from bedrockjobs.commands import ListAudit, ListRetention, ListRules, ListTokens
+from bedrockjobs.engine.handlers.access import shown_token
 from bedrockjobs.engine.handlers.context import Answer, handles
+from bedrockjobs.job.delivery import delivery_of
 from bedrockjobs.job.limits import Retention, retention_from
+from bedrockjobs.job.rows import RuleRow, TokenRow
 from bedrockjobs.views import Views
+
+# ListTokens and ListAudit.
+
+
+@handles(ListTokens)
+async def list_tokens(views: Views, command: ListTokens) -> Answer:
+    """List tokens by name."""
+    page = await views.page("tokens", {"after": command.after}, command.limit)
+    return Answer(jsontext.dump({"tokens": [shown_token(TokenRow._make(row)) for row in page.rows]}))
+
+
+@handles(ListAudit)
+async def list_audit(views: Views, command: ListAudit) -> Answer:
+    """List audit entries, newest first."""
+    given = {
+        "before": JOB_ID_MAX if command.before is None else command.before,
+        "who": command.who,
+        "command": command.command,
+        "pattern": command.name,
+        "since": command.since,
+    }
+    page = await views.page("audit", given, command.limit, scans=True)
+    return Answer(f'{{"entries":[{",".join(map(_entry, page.rows))}]}}')
+
+
+def _entry(row: tuple[Any, ...]) -> str:
+    seq, at, by, address, command, name, job_id, detail, before, after = row
+    shown = {
+        "seq": seq,
+        "at": at,
+        "by": by,
+        "address": address,
+        "command": command,
+        "name": name,
+        "jobID": job_id,
+    }
+    return jsontext.with_members(
+        jsontext.dump(shown), {"detail": detail, "before": before or "null", "after": after or "null"}
+    )
+
+
+# ListRules: notification rules with the status of their delivery.
+
+
+@handles(ListRules)
+async def list_rules(views: Views, command: ListRules) -> Answer:
+    """List notification rules by name."""
+    page = await views.page("rules", {"after": command.after}, command.limit)
+    return Answer(f'{{"rules":[{",".join(_shown(RuleRow._make(row)) for row in page.rows)}]}}')
+
+
+def _shown(row: RuleRow) -> str:
+    delivery = {wire_name(field): value for field, value in delivery_of(row)._asdict().items()}
+    more = {"name": row.name, "by": row.by, "created": row.created, "cursor": row.cursor, **delivery}
+    return jsontext.join(
+        {**jsontext.members(row.rule), **{key: jsontext.dump(value) for key, value in more.items()}}
+    )
+
+
+# ListRetention: retention limits and current usage.
+
 
 ALL = "*"
 """The pattern of the server-wide limits."""

@@ -1,0 +1,259 @@
+"""The pages that show one table: queues, workers, failures, events and retention."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.vocabulary import FAILED_STATUSES
+from bedrockjobs.commands import (
+    Events,
+    ListFailures,
+    ListQueues,
+    ListRetention,
+    ListRuns,
+    ListServers,
+    ListWorkers,
+)
+from bedrockjobs.commands.overview import FailureGroupReply
+from bedrockjobs.pages.site import Pages, Site, cursor, rows_asked
+from bedrockjobs.pages.ticks import exactly
+from bedrockjobs.views.failures import Failed, failed_alike
+from bedrockjobs.views.problems import why_idle
+
+# The queues page: backlog, throughput, latency and workers by name.
+#
+# Names are grouped at their slashes, one level at a time; names that match a pattern are listed one by one.
+
+
+QUEUE_ROWS = 50
+"""Rows on a page, most jobs first; a group or a pattern shows the others."""
+
+WORKERS_NAMED = 2
+"""Workers named in a row; the others are only counted."""
+
+_QUEUES_FILTERS = ("name", "under")
+
+
+async def queues(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show the queue by name."""
+    given = {name: request.query.get(name, "") for name in _QUEUES_FILTERS}
+    asked = ListQueues.read({"name": given["name"]} if given["name"] else {})
+    under = given["under"] if given["under"].endswith("/") and not asked.name else ""
+    folder, limit = site.views.folder, rows_asked(request, QUEUE_ROWS)
+    if asked.name or under:
+        pattern = asked.name or ListQueues.read({"name": f"{exactly(under)}*"}).name or ""
+        folds = await folder.some(pattern, under, limit)
+    else:
+        folds = await folder.all(limit)
+    return await site.show(
+        request,
+        "queues.html",
+        title="Queues",
+        rows=folds.rows,
+        left_out=folds.left_out,
+        more=folds.more,
+        age=folds.age,
+        patterns={
+            fold.label: f"{exactly(fold.label)}*" if fold.folded else exactly(fold.label)
+            for fold in folds.rows
+        },
+        filters={"name": asked.name or "", "under": under},
+        above=_above(under),
+        workers_named=WORKERS_NAMED,
+    )
+
+
+_QUEUES_PAGES: Pages = (("/ui/queues", queues),)
+
+
+def _above(under: str) -> list[str]:
+    """Return the parent groups of a group, outermost first."""
+    parts = under.split("/")[:-1]
+    return ["/".join(parts[: number + 1]) + "/" for number in range(len(parts))]
+
+
+# The workers page: patterns, load and idle reason of each live worker, and a button to drain it.
+#
+# On PostgreSQL it also lists the servers that share the database.
+
+
+WORKER_ROWS = 50
+"""Workers on a page."""
+
+RUNS_SHOWN = 10
+"""Runs shown for each worker; the others are only counted."""
+
+_WORKERS_FILTERS = ("name", "after")
+
+
+async def workers(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a page of workers."""
+    given = {name: request.query.get(name, "") for name in _WORKERS_FILTERS}
+    asked = ListWorkers(name=given["name"] or None, after=given["after"], limit=WORKER_ROWS + 1)
+    fitting = (await site.ask(asked))["workers"]
+    shown = fitting[:WORKER_ROWS]
+    runs = (await site.ask(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
+    there = site.service.presence.workers
+    resting = [there[row["name"]] for row in shown if row["name"] in there and _rests(row)]
+    servers = (await site.ask(ListServers()))["servers"] if site.settings.on_postgresql else []
+    return await site.show(
+        request,
+        "workers.html",
+        servers=servers,
+        title="Workers",
+        rows=shown,
+        there=len(there),
+        busy=sum(len(worker.runs) for worker in there.values()),
+        slots=sum(worker.slots for worker in there.values()),
+        runs={run["runID"]: run for run in runs},
+        runs_shown=RUNS_SHOWN,
+        why=await why_idle(site.views.queues, resting) if resting else {},
+        filters=given,
+        following=shown[-1]["name"] if len(fitting) > WORKER_ROWS else None,
+    )
+
+
+_WORKERS_PAGES: Pages = (("/ui/workers", workers),)
+
+
+def _rests(worker: dict[str, Any]) -> bool:
+    """Tell whether a worker is idle or takes no jobs."""
+    return not worker["runIDs"] or worker["status"] != "active"
+
+
+# The failures page: FAILED jobs and failed runs, grouped by fingerprint.
+#
+# Groups that were marked as seen are collapsed below the others. Each group has a page of all its failures.
+
+
+_FAILURES_FILTERS = ("name", "fingerprint", "before", "runsBefore")
+
+
+class Shown(NamedTuple):
+    """A page of failures: new groups, seen groups, and where the next page begins."""
+
+    groups: list[FailureGroupReply]
+    seen: list[FailureGroupReply]
+    following: int | None
+
+
+async def failures(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show failures by group."""
+    given = {name: request.query.get(name, "") for name in _FAILURES_FILTERS}
+    wanted = {name: given[name] for name in ("name", "fingerprint") if given[name]}
+    asked = ListFailures.read(wanted)
+    before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
+    jobs = await failed_alike(site.views, "job", asked.name, asked.fingerprint, before)
+    runs = await failed_alike(site.views, "run", asked.name, asked.fingerprint, runs_before)
+    return await site.show(
+        request,
+        "failures.html",
+        title="Failures",
+        jobs=_shown(jobs),
+        runs=_shown(runs),
+        failures=FAILED_STATUSES,
+        filters=given,
+    )
+
+
+_FAILURES_PAGES: Pages = (("/ui/failures", failures),)
+
+
+def _shown(found: Failed) -> Shown:
+    unseen = [group for group in found.groups if group.unseen]
+    return Shown(unseen, [group for group in found.groups if not group.unseen], found.following)
+
+
+# The events page: newest first, filtered by kind and name.
+#
+# The search is bounded in time; the page says how far it got.
+
+
+EVENT_ROWS = 100
+"""Events on a page."""
+
+EVENT_KINDS = (
+    "failed",
+    "retried",
+    "recovered",
+    "lost",
+    "timeout",
+    "expired",
+    "deleted",
+    "paused",
+    "resumed",
+    "held",
+    "released",
+    "limited",
+    "triggered",
+    "handed back",
+    "drained",
+    "undrained",
+    "synced",
+    "undeclared",
+    "planned anew",
+    "worker joined",
+    "worker left",
+    "server started",
+    "server joined",
+    "server left",
+)
+"""Suggested kinds; any other can be typed."""
+
+_EVENTS_FILTERS = ("kind", "name", "before")
+
+
+async def events(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show a page of events."""
+    given = {name: request.query.get(name, "") for name in _EVENTS_FILTERS}
+    wanted = Events.read({name: given[name] for name in ("kind", "name") if given[name]})
+    found = await site.views.find.events(
+        before=cursor(request, "before", "the number of an event"),
+        kind=wanted.kind,
+        pattern=wanted.name,
+        limit=EVENT_ROWS,
+    )
+    return await site.show(
+        request,
+        "events.html",
+        title="Events",
+        rows=[
+            dict(zip(("seq", "at", "kind", "name", "jobID", "runID", "by", "detail"), row, strict=True))
+            for row in found.rows
+        ],
+        kinds=EVENT_KINDS,
+        filters=given,
+        following=None if found.ended else found.reached,
+    )
+
+
+_EVENTS_PAGES: Pages = (("/ui/events", events),)
+
+
+# The retention page: the limits of the server and of patterns, with current usage.
+
+
+KEPT_KINDS = {
+    "runs": "Runs",
+    "output": "Output",
+    "events": "Events",
+    "ticks": "History of schedules",
+    "audit": "Changes by operators",
+    "keys": "Idempotency keys",
+}
+"""Labels of the kinds of rows."""
+
+
+async def kept(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show retention limits."""
+    rows = (await site.ask(ListRetention()))["kept"]
+    return await site.show(request, "kept.html", title="What is kept", rows=rows, kinds=KEPT_KINDS)
+
+
+_KEPT_PAGES: Pages = (("/ui/kept", kept),)
+
+
+PAGES: Pages = _QUEUES_PAGES + _WORKERS_PAGES + _FAILURES_PAGES + _EVENTS_PAGES + _KEPT_PAGES
