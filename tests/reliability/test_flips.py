@@ -14,15 +14,16 @@ from zlib import crc32
 
 import pytest
 
+from tests.effort import examples
 from tests.reliability.servers import Launcher
 from tests.reliability.wire import Wire
 
 pytestmark = pytest.mark.reliability
 
-FLIPS = 1_000
+FLIPS = examples(200, night=1_000)
 SOUND = 200
 """Jobs beside the damaged ones, which must be handed out as they are."""
-ELSEWHERE = int(os.environ.get("RELIABILITY_FLIPS", "400"))
+ELSEWHERE = int(os.environ.get("RELIABILITY_FLIPS", examples(150, night=4000)))
 TABLES = ("jobs", "runs", "events", "meta")
 UNSEEN_MAX = 0.3
 """The share of flips anywhere that change what is stored and that no check sees: twice what was measured."""
@@ -59,7 +60,7 @@ def flip_data(database: Path, count: int, rng: random.Random) -> None:
     database.write_bytes(content)
 
 
-async def test_of_1000_flips_in_data_none_is_served_wrong(
+async def test_of_many_flips_in_data_none_is_served_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     database = tmp_path / "jobs.db"

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import examples
 from tests.reliability.storm import Storm
 
 pytestmark = pytest.mark.reliability
 
-KILLS = int(os.environ.get("RELIABILITY_KILLS", "100"))
+KILLS = int(os.environ.get("RELIABILITY_KILLS", examples(30, night=1000)))
 """Kills of one run; the nightly command does more."""
 
 CONTROL_KILLS = 12

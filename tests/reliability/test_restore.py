@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.effort import examples
 from tests.history import Ledger
 from tests.reliability.load import Load
 from tests.reliability.servers import TOP, Server
@@ -20,7 +21,7 @@ from tests.reliability.wire import Wire
 
 pytestmark = pytest.mark.reliability
 
-RESTORES = int(os.environ.get("RELIABILITY_RESTORES", "2"))
+RESTORES = int(os.environ.get("RELIABILITY_RESTORES", examples(1, night=20)))
 KEPT = 40
 """Jobs that were created and answered before the backup began: each must be in it."""
 

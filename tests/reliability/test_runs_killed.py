@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.effort import examples
 from tests.history import Report
 from tests.reliability.crew import BEGUN, ENDED, Crew, until
 from tests.reliability.forgetful import EVERY, FAULTS
@@ -23,7 +24,7 @@ from tests.reliability.stalled import StallingDisk
 
 pytestmark = pytest.mark.reliability
 
-KILLS = int(os.environ.get("RELIABILITY_SCHEDULE_KILLS", "3"))
+KILLS = int(os.environ.get("RELIABILITY_SCHEDULE_KILLS", examples(2, night=100)))
 """Kills at random moments; the nightly command does more."""
 
 SHORT_LEASE_S = 4

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import examples
 from tests.reliability.shared_storm import SharedStorm
 from tests.reliability.shared_ticks import TickStorm
 
 pytestmark = pytest.mark.reliability
 
-KILLS = int(os.environ.get("RELIABILITY_SHARED_KILLS", "10"))
+KILLS = int(os.environ.get("RELIABILITY_SHARED_KILLS", examples(5, night=250)))
 """Kills of one run; the nightly command does more."""
 
 TICKS = 160

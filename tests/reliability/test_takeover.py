@@ -15,6 +15,7 @@ import pytest
 
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import CreateJobs, ListJobs, ListRuns, Ping
+from tests.effort import examples
 from tests.history import Ledger, judge
 from tests.pace import in_time
 from tests.reliability.load import Load
@@ -27,10 +28,10 @@ pytestmark = pytest.mark.reliability
 
 EXIT_OWNED = 69
 TAKEN_OVER_S = 2.0
-TAKEOVERS = int(os.environ.get("RELIABILITY_TAKEOVERS", "10"))
-DRAINS = 5
+TAKEOVERS = int(os.environ.get("RELIABILITY_TAKEOVERS", examples(4, night=200)))
+DRAINS = 3
 LOAD_S = 0.4
-HANDOVERS = 3
+HANDOVERS = 2
 WORKERS = 2
 RESULTS_S = 100.0
 """Time for what workers do, on a busy machine: a lease of 45 s may have to pass."""
