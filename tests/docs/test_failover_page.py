@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.live_server import DEADLINE_S, clean_environment
+from tests.cli.live_server import clean_environment
 from tests.docs.sessions import alike, steps
 from tests.postgresql.pair import Pair, pair
 
@@ -29,6 +29,8 @@ _PART = re.compile(
 COMMAND_S = 90
 """Time for one command of the page, which runs beside the other tests."""
 END_S = 5
+NEVER_S = 5
+"""Time for the command that waits for a run which never ends."""
 
 PORTS = range(20_000, 30_000)
 """Where servers listen: below what connections are given, which come and go until a server has its port."""
@@ -46,9 +48,8 @@ def quiet_port() -> int:
 class Rehearsal:
     """Plays the page, with hosts and ports of this machine."""
 
-    def __init__(self, both: Pair, folder: Path, command_s: int) -> None:
-        """Play on a pair of databases; a command that takes longer than these seconds fails."""
-        self._command_s = command_s
+    def __init__(self, both: Pair, folder: Path) -> None:
+        """Play on a pair of databases."""
         self._both = both
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -104,7 +105,7 @@ class Rehearsal:
             self._environment[name.removeprefix("export ")] = self._placed(value)
             return False
         done = subprocess.run(
-            ["timeout", str(self._command_s), "bash", "-c", self._placed(command)],
+            ["timeout", str(COMMAND_S), "bash", "-c", self._placed(command)],
             cwd=self._folder,
             env=self._environment,
             check=False,
@@ -130,10 +131,10 @@ class Rehearsal:
 
 
 @contextmanager
-def rehearsal(folder: Path, command_s: int = COMMAND_S) -> Iterator[Rehearsal]:
+def rehearsal(folder: Path) -> Iterator[Rehearsal]:
     """Yield a player with two databases of its own."""
     with pair() as both:
-        player = Rehearsal(both, folder, command_s)
+        player = Rehearsal(both, folder)
         try:
             yield player
         finally:
@@ -149,5 +150,8 @@ def test_a_page_on_which_nobody_promotes_fails(tmp_path: Path) -> None:
     """The control: without the standby's promotion nothing goes on."""
     page = PAGE.read_text().replace("SELECT pg_promote()", "SELECT true")
     page = page.replace("until curl -sf http://127.0.0.1:8881/readyz > ready; do sleep 0.1; done", "true")
-    with rehearsal(tmp_path, DEADLINE_S) as player, pytest.raises(AssertionError, match="run logs --follow"):
+    page = page.replace(
+        "$ bedrockjobs run logs --follow", f"$ timeout {NEVER_S} bedrockjobs run logs --follow"
+    )
+    with rehearsal(tmp_path) as player, pytest.raises(AssertionError, match="run logs --follow"):
         player.play(page.replace("bedrockjobs job create report/tuesday > tuesday", "true"))
