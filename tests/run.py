@@ -25,7 +25,6 @@ ROOT = Path(__file__).parent.parent
 PROGRAMS = {
     "nc": "netcat-openbsd",
     "curl": "curl",
-    "chromium": "chromium",
     "pg_ctlcluster": "postgresql",
     "pgbouncer": "pgbouncer",
     "node": "nodejs",
@@ -33,6 +32,9 @@ PROGRAMS = {
 }
 """Programs that the README's sessions and the tests use, with the Debian package of each. The tests start a
 PostgreSQL of their own; the one that comes with the package is left alone."""
+
+BROWSERS = ("chromium-headless-shell", "chromium")
+"""Browsers that the tests can use, with Debian's names; if there is none, the first one is installed."""
 
 NODE_PACKAGES = ("openapi-typescript@7.13.0", "typescript@5.9.3")
 """What the tests need of npm: a generator of types from the OpenAPI description, and a compiler."""
@@ -81,25 +83,28 @@ RELIABILITY_LONG = [
 RELIABILITY_AT_ONCE = 4
 """Twice as many as there are cores: they spend half of their time waiting for servers that are away."""
 
+NIGHTLY_STEP_S_MAX = 12 * 3600
+"""Time for one step of a night, and for each of its tests."""
+
 NIGHTLY = (
-    "reliability --kills 5000",
-    "reliability --power 20000",
-    "reliability --schedules 1000",
-    *(f"reliability --postgresql {storm}" for storm in ("kills", "ticks", "events", "waits")),
-    *(f"reliability --postgresql {storm}" for storm in ("takes", "stalls", "failovers", "cuts")),
-    "simulation --seeds 1-50000 --processes 2",
-    "fuzz --seconds 3600",
-    "reliability --soak 1h",
+    f"pytest -o timeout={NIGHTLY_STEP_S_MAX}",
+    f"pytest -o timeout={NIGHTLY_STEP_S_MAX} --engine postgresql"
+    " tests/runs tests/protocol tests/pages tests/cli",
+    "tests.reliability --kills 5000",
+    "tests.reliability --power 20000",
+    "tests.reliability --schedules 1000",
+    *(f"tests.reliability --postgresql {storm}" for storm in ("kills", "ticks", "events", "waits")),
+    *(f"tests.reliability --postgresql {storm}" for storm in ("takes", "stalls", "failovers", "cuts")),
+    "tests.simulation --seeds 1-50000 --processes 2",
+    "tests.fuzz --seconds 600",
+    "tests.reliability --soak 1h",
 )
-"""The storms of a night, run after all tests: modules of ``tests`` with their arguments."""
+"""What runs at night, one after the other: modules with their arguments, first all tests and then storms."""
 
 NIGHTLY_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "random"}
 
 STEP_S_MAX = 2400
 """Time for one step, several times what it needs: a test has a limit of its own, the end of Python none."""
-
-NIGHTLY_STEP_S_MAX = 12 * 3600
-"""Time for one step of a night."""
 
 SLOWEST = 10
 """Test files whose time is printed at the end: where to begin if the check takes too long."""
@@ -114,6 +119,8 @@ def install_programs() -> None:
     packages = sorted(
         {package for program, package in PROGRAMS.items() if not shutil.which(program, path=SEARCHED)}
     )
+    if not any(map(shutil.which, BROWSERS)):
+        packages.append(BROWSERS[0])
     if not packages:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -140,8 +147,7 @@ def checks(arguments: list[str]) -> list[list[list[str]]]:
     if arguments == ["--fast"]:
         steps = [[[*pytest, *PARALLEL, *FAST]]]
     elif arguments == ["--nightly"]:
-        storms = [[[sys.executable, "-m", *f"tests.{storm}".split()]] for storm in NIGHTLY]
-        return [[[*pytest, "-o", f"timeout={NIGHTLY_STEP_S_MAX}"]], *storms]
+        return [[[sys.executable, "-m", *words.split()]] for words in NIGHTLY]
     elif arguments:
         steps = [[[*pytest, *arguments]]]
     else:

