@@ -27,8 +27,8 @@ from tests.postgresql.cluster import CLUSTER, SCHEMA, emptied
 FIXTURE = "databases"
 """The fixture that all servers of these tests come from."""
 
-EACH = 14
-"""By day every so many tests of a file's servers run on PostgreSQL too: those take about a minute."""
+EACH = 40
+"""By day one in so many tests of servers runs on PostgreSQL too; at night all of them do."""
 
 
 def sqlite_only(reason: str) -> pytest.MarkDecorator:

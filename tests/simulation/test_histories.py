@@ -14,8 +14,8 @@ from tests.effort import examples
 from tests.reliability.faults import FAULTS
 from tests.simulation.__main__ import environment
 
-SHARES = 4
-SEEDS = examples(120, night=20_000)
+SHARES = examples(1, night=4)
+SEEDS = examples(80, night=20_000)
 """Histories of one run; the nightly command goes through ten times as many as a night of these tests."""
 
 FOUND_WITHIN = 60
