@@ -13,7 +13,7 @@ from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli.database import file_named, is_url, schema_option, told
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
-from bedrockjobs.cli.session import Refusal, Session, built, pass_session, record_of, records_in, talks
+from bedrockjobs.cli.session import Refusal, Session, built, records_in, talks
 from bedrockjobs.cli.values import Given, current_user, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, listing, takes, typed
 from bedrockjobs.commands import Command, CreateToken, ListAudit, ListTokens, RevokeToken, RotateToken
@@ -52,7 +52,6 @@ def token() -> None:
 @_database
 @schema_option
 @talks
-@pass_session
 def create(session: Session, /, database: str | None, schema: str, **_: Any) -> None:
     """Create a token and write it to stdout; it cannot be shown again."""
     _write_new(session, _done(session, CreateToken, database, schema))
@@ -63,7 +62,6 @@ def create(session: Session, /, database: str | None, schema: str, **_: Any) -> 
 @_database
 @schema_option
 @talks
-@pass_session
 def rotate(session: Session, /, database: str | None, schema: str, **_: Any) -> None:
     """Give a token a new secret, written to stdout; the former one is no longer valid."""
     _write_new(session, _done(session, RotateToken, database, schema))
@@ -74,7 +72,6 @@ def rotate(session: Session, /, database: str | None, schema: str, **_: Any) -> 
 @_database
 @schema_option
 @talks
-@pass_session
 def revoke(session: Session, /, name: str, database: str | None, schema: str) -> None:
     """Make a token invalid; waiting requests of its bearers end at once."""
     _done(session, RevokeToken, database, schema)
@@ -94,7 +91,7 @@ def _done(session: Session, kind: type[Command[Any]], database: str | None, sche
     """Execute a command on the server, or with ``database`` on the database itself."""
     values = click.get_current_context().params
     if database is None:
-        return record_of(session.ask(asked(session, kind, by=current_user())))
+        return session.record(asked(session, kind, by=current_user()))
     if isinstance(values.get("expires"), timedelta):  # no server is there whose clock counts
         values["expires"] = timestamp(SystemClock().now() + values["expires"])
     command = asked(session, kind, by=current_user())
@@ -134,7 +131,6 @@ def _write_new(session: Session, record: Record) -> None:
 @since_option("Only what was changed since")
 @limit_option("changes, the newest")
 @talks
-@pass_session
 def audit(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
     """List what operators and admins changed, the newest first; kept for 90 days by default.
 

@@ -14,7 +14,7 @@ from bedrockjobs.base.config import PRIORITY_DEFAULT
 from bedrockjobs.base.wire import RawJSON, wire_name
 from bedrockjobs.cli.lookup import literal
 from bedrockjobs.cli.output import Record, cell, printable, styled, text_of, write_many, write_one
-from bedrockjobs.cli.session import REFUSED, Session, built, interactive, pass_session, records_in, talks
+from bedrockjobs.cli.session import REFUSED, Session, built, interactive, records_in, talks
 from bedrockjobs.cli.values import read_source
 from bedrockjobs.cli.verbs import option_text, takes
 from bedrockjobs.commands import JobSpec, ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
@@ -228,7 +228,6 @@ class Refused(click.ClickException):
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @takes(SyncSchedules, "by")
 @talks
-@pass_session
 def apply(
     session: Session,
     /,
@@ -373,10 +372,10 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
 
 
 def _planned(session: Session, wanted: Wanted) -> SyncPlan:
-    schedules = session.record(built(SyncSchedules, wanted.schedules_command(dry_run=True)))
+    schedules = session.reply(SyncSchedules, wanted.schedules_command(dry_run=True))
     if wanted.rules is None:
         return SyncPlan(wanted, schedules)
-    return SyncPlan(wanted, schedules, session.record(built(SyncRules, wanted.rules_command(dry_run=True))))
+    return SyncPlan(wanted, schedules, session.reply(SyncRules, wanted.rules_command(dry_run=True)))
 
 
 def _done(session: Session, plan: SyncPlan) -> SyncPlan:
@@ -385,11 +384,11 @@ def _done(session: Session, plan: SyncPlan) -> SyncPlan:
     for definition in wanted.schedules:
         if definition.paused and definition.name in added:
             pause = {"name": literal(definition.name), "reason": PAUSE_REASON, "by": wanted.by or None}
-            session.ask(built(PauseJobs, pause))
-    schedules = session.record(built(SyncSchedules, wanted.schedules_command(dry_run=False)))
+            session.reply(PauseJobs, pause)
+    schedules = session.reply(SyncSchedules, wanted.schedules_command(dry_run=False))
     rules = None
     if wanted.rules is not None:
-        rules = session.record(built(SyncRules, wanted.rules_command(dry_run=False)))
+        rules = session.reply(SyncRules, wanted.rules_command(dry_run=False))
     return SyncPlan(wanted, schedules, rules)
 
 
@@ -482,5 +481,5 @@ def _attributes(session: Session, definition: Definition, wanted: Wanted, *, new
 
 
 def _rules_there(session: Session) -> dict[str, Record]:
-    reply = session.record(built(ListRules, {"limit": RULES_ASKED}))
+    reply = session.reply(ListRules, {"limit": RULES_ASKED})
     return {text_of(rule, "name"): rule for rule in records_in(reply["rules"])}

@@ -16,17 +16,7 @@ from bedrockjobs.base.config import JOBS_PER_GET_MAX
 from bedrockjobs.cli.groups import STATES_ALSO, FieldOption, WordChoice
 from bedrockjobs.cli.lookup import job_names
 from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
-from bedrockjobs.cli.session import (
-    NOT_FOUND,
-    OK,
-    REFUSED,
-    Failure,
-    Refusal,
-    Session,
-    built,
-    interactive,
-    records_in,
-)
+from bedrockjobs.cli.session import NOT_FOUND, OK, REFUSED, Failure, Refusal, Session, interactive
 from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
@@ -134,7 +124,7 @@ def _listed(session: Session, choice: Choice) -> Iterator[Record]:
     after = "0"
     while True:
         asked = {"name": choice.name, "state": choice.state, "after": after, "limit": JOBS_PER_GET_MAX}
-        page = records_in(session.record(built(ListJobs, asked))["jobs"])
+        page = session.rows(ListJobs, asked)
         yield from page
         if len(page) < JOBS_PER_GET_MAX:
             return

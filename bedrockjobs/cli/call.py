@@ -19,7 +19,7 @@ from bedrockjobs.base.errors import UnknownCommand
 from bedrockjobs.base.wire import RawJSON, wire_name
 from bedrockjobs.cli.groups import Group, near
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
-from bedrockjobs.cli.session import Session, built, pass_session, record_of, talks
+from bedrockjobs.cli.session import Session, built, record_of, talks
 from bedrockjobs.cli.values import TextOrFile, read_source
 from bedrockjobs.commands import COMMANDS, Command, Query, Status, command_named
 
@@ -63,9 +63,9 @@ def call() -> None:
 class CallCommand(click.Command):
     """A subcommand whose help lists the keys of its command."""
 
-    def __init__(self, kind: type[Command[Any]], **attributes: Any) -> None:
-        """Make the subcommand of ``kind``."""
-        super().__init__(kind.__name__, help=(kind.__doc__ or "").strip(), **attributes)
+    def __init__(self, *arguments: Any, kind: type[Command[Any]], **attributes: Any) -> None:
+        """Set the command class."""
+        super().__init__(*arguments, **attributes)
         self.kind = kind
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -108,12 +108,13 @@ def _subcommand(kind: type[Command[Any]]) -> click.Command:
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(f"{key}=") for key in keys if key.lower().startswith(incomplete.lower())]
 
-    @pass_session
+    @click.command(kind.__name__, cls=CallCommand, kind=kind, help=(kind.__doc__ or "").strip())
+    @click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, shell_complete=complete)
+    @talks
     def send(session: Session, pairs: tuple[str, ...]) -> None:
         _write(session.ask(built(kind, parameters(kind, pairs))), session)
 
-    argument = click.Argument(["pairs"], metavar="KEY=VALUE...", nargs=-1, shell_complete=complete)
-    return talks(CallCommand(kind, callback=send, params=[argument]))
+    return send
 
 
 def parameters(kind: type[Command[Any]], pairs: tuple[str, ...]) -> dict[str, str]:
@@ -180,7 +181,6 @@ def _row(value: RawJSON, key: str = "") -> Record:
 @click.command()
 @click.argument("sql", metavar="SELECT", type=TextOrFile())
 @talks
-@pass_session
 def query(session: Session, sql: str) -> None:
     """Run one SELECT on the server's database, read-only: 'select * from jobs'.
 
@@ -209,7 +209,6 @@ def distinct(headers: Sequence[str]) -> list[str]:
 
 @click.command()
 @talks
-@pass_session
 def status(session: Session) -> None:
     """Show the version and the status of the server."""
-    write_one(session.record(Status()), session.form)
+    write_one(session.reply(Status), session.form)

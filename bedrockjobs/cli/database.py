@@ -26,7 +26,6 @@ from bedrockjobs.cli.session import (
     Failure,
     Session,
     answers,
-    built,
     pass_session,
     talks,
 )
@@ -315,7 +314,6 @@ PREFER_OWN_TOOLS = (
 @click.option("--release", is_flag=True, help="Release the queue of a server that is held.")
 @takes(ReleaseHold, "by")
 @talks
-@pass_session
 def restore(
     session: Session,
     backup: Path | None,
@@ -412,7 +410,7 @@ def _hold(session: Session, named: str, schema: str | None, by: str) -> None:
 
 
 def _release(session: Session, by: str) -> None:
-    reply = session.record(built(ReleaseHold, {"by": by or None}))
+    reply = session.reply(ReleaseHold, {"by": by or None})
     since, reason = text_of(reply, "since"), text_of(reply, "reason")
     why = f" ({reason})" if reason else ""
     write_one(reply, session.form, f"Released what was held since {since} UTC{why}.")

@@ -25,7 +25,7 @@ from bedrockjobs.cli.lookup import paged
 from bedrockjobs.cli.output import Record, one_line, styled, text_of, with_local_times, write_many
 from bedrockjobs.cli.queue import resume_command
 from bedrockjobs.cli.schedule import split_repeat
-from bedrockjobs.cli.session import FAILED, Failure, Session, pass_session, records_in, talks
+from bedrockjobs.cli.session import FAILED, Failure, Session, records_in, talks
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.commands import ListSchedules, Overview, Status, ValidateSchedule
 from bedrockjobs.schedule.cron import next_tick
@@ -93,7 +93,7 @@ def ask(session: Session) -> Server | Finding:
     begun = clock.monotonic()
     session.tries = 1
     try:
-        status = session.record(Status())
+        status = session.reply(Status)
     except Failure as failure:
         words = f"no server answers at {session.server}: {failure.message}"
         return Finding("fail", "server", words, "start `bedrockjobs serve`, or name it by --server")
@@ -308,7 +308,7 @@ def check_jobs(session: Session, server: Server, *, of_disk: bool) -> Iterator[F
     ``of_disk`` includes its disk, unless the disk was checked here.
     """
     try:
-        overview = session.record(Overview())
+        overview = session.reply(Overview)
         problems = records_in(overview["problems"])
     except Failure as failure:
         yield Finding("warn", "jobs", f"could not be looked at: {failure.message}", "try again later")
@@ -445,7 +445,6 @@ def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[
 )
 @click.option("--scrub", is_flag=True, help="Read all of the database for damage: minutes, if it is large.")
 @talks
-@pass_session
 def doctor(session: Session, database: str | None, scrub: bool) -> None:
     """Check for common problems, and advise; changes nothing.
 

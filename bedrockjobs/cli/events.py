@@ -15,7 +15,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.cli.groups import near
 from bedrockjobs.cli.lookup import Pace, job_names
 from bedrockjobs.cli.output import Record, as_json, moment_text, printable, text_of, write_many
-from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.session import Session, built, records_in, talks
 from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option
 from bedrockjobs.commands import Events, Overview
@@ -39,7 +39,6 @@ KIND_WIDTH, NAME_WIDTH = 14, 24
 @since_option("Only what happened since")
 @limit_option("events, the newest of them")
 @talks
-@pass_session
 def events(
     session: Session, /, follow: bool, after: str | None, since: Given | None, limit: int, **asked: str | None
 ) -> None:
@@ -64,7 +63,7 @@ def events(
     pace = Pace()
     while True:
         given = {**asked, "after": last, "limit": LIST_MAX, **pace.asking()}
-        came = records_in(session.record(built(Events, given))["events"])
+        came = session.rows(Events, given)
         _write(came, session.form)
         if came:
             last = text_of(came[-1], "seq")
@@ -81,7 +80,7 @@ def _last(session: Session, asked: dict[str, Any], limit: int) -> tuple[list[Rec
     kept: deque[Record] = deque(maxlen=limit)
     while True:
         given = {**asked, "after": last, "limit": LIST_MAX}
-        page = records_in(session.record(built(Events, given))["events"])
+        page = session.rows(Events, given)
         kept += page
         if page:
             last = text_of(page[-1], "seq")
@@ -106,7 +105,7 @@ def _before(session: Session, begin: str) -> int:
     while low < high:
         middle = (low + high) // 2
         given = {"after": middle, "limit": 1}
-        found = records_in(session.record(built(Events, given))["events"])
+        found = session.rows(Events, given)
         if found and text_of(found[0], "at") < begin:
             low = int(text_of(found[0], "seq"))
         else:
@@ -116,7 +115,7 @@ def _before(session: Session, begin: str) -> int:
 
 def _newest(session: Session) -> int:
     """Return the number of the last event."""
-    return int(text_of(session.record(Overview()), "newestEvent"))
+    return int(text_of(session.reply(Overview), "newestEvent"))
 
 
 def _row(record: Record) -> Record:

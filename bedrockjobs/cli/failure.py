@@ -14,7 +14,7 @@ from bedrockjobs.base.wire import RawJSON, called
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import job_id_of, job_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
-from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.session import Session, records_in, talks
 from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed
 from bedrockjobs.commands import ListFailures, MarkSeen
 
@@ -40,7 +40,6 @@ def failure() -> None:
 @click.option("--all", "everything", is_flag=True, help="Include failures that are marked as seen.")
 @limit_option("groups of jobs, and of runs,")
 @talks
-@pass_session
 def list_failures(session: Session, /, mask: str | None, everything: bool, limit: int) -> None:
     """List failures grouped by cause: FAILED jobs, and runs.
 
@@ -65,7 +64,6 @@ def list_failures(session: Session, /, mask: str | None, everything: bool, limit
 @takes(ListFailures, typed("name", "--name", "mask"))
 @limit_option("jobs, and runs,")
 @talks
-@pass_session
 def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> None:
     """List the failures of one group, the newest first; `failure list` shows its fingerprint."""
     found = [one for key in _KINDS for one in islice(_members(session, mask, fingerprint, key), limit)]
@@ -91,7 +89,6 @@ def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> No
 @click.option("--undo", is_flag=True, help="Let them count as new again.")
 @takes(MarkSeen, "by")
 @talks
-@pass_session
 def seen(
     session: Session,
     /,
@@ -118,7 +115,7 @@ def seen(
         for first in range(0, len(ids), SEEN_AT_ONCE_MAX):
             some = ids[first : first + SEEN_AT_ONCE_MAX]
             given: dict[str, Any] = {f"{kind}IDs": ",".join(some), "seen": not undo, "by": by or None}
-            reply = session.record(built(MarkSeen, given))
+            reply = session.reply(MarkSeen, given)
             marked = {key: count + int(text_of(reply, key)) for key, count in marked.items()}
     words = ", ".join(f"{count:,} {key if count != 1 else key[:-1]}" for key, count in marked.items())
     said = f"{'New again' if undo else 'Seen'}: {words}."
@@ -140,7 +137,7 @@ def _pages(session: Session, asked: dict[str, Any], key: str, cursor: str, kind:
     """Yield all groups of a kind, page by page."""
     before = 0
     while before is not None:
-        page = session.record(built(ListFailures, {**asked, cursor: before}))
+        page = session.reply(ListFailures, {**asked, cursor: before})
         for group in records_in(page[key]):
             yield {"kind": RawJSON(jsontext.dump(kind)), **group}
         before = jsontext.parse(page[cursor])

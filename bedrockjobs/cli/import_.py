@@ -21,7 +21,7 @@ from bedrockjobs.base.wire import Timestamp, moment_of, stamped, timestamp
 from bedrockjobs.cli.apply import Wanted, carry_out
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, printable, write_many
-from bedrockjobs.cli.session import FAILED, Failure, Session, built, pass_session, talks
+from bedrockjobs.cli.session import FAILED, Failure, Session, talks
 from bedrockjobs.cli.values import Moment, read_source
 from bedrockjobs.cli.verbs import takes
 from bedrockjobs.commands import CreateJob, SyncSchedules
@@ -137,7 +137,6 @@ def _reader(command: F) -> F:
         ),
         takes(SyncSchedules, "by"),
         talks,
-        pass_session,
     )[::-1]:
         found = option(found)
     return cast("F", found)
@@ -380,5 +379,5 @@ def _apply(session: Session, found: list[ImportedSchedule], wanted: _Wanted, *, 
         click.echo("Nothing was removed: some schedules of the file were left out.", err=True)
     for entry in found:
         if not entry.expression:
-            reply = session.record(built(CreateJob, _loop(entry)))
+            reply = session.reply(CreateJob, _loop(entry))
             click.echo(f"Job {reply['jobID']} is {printable(entry.name)}: {entry.repeat}.", err=True)

@@ -43,7 +43,6 @@ from bedrockjobs.cli.session import (
     Session,
     built,
     in_commands,
-    pass_session,
     records_in,
     talks,
 )
@@ -129,7 +128,6 @@ def job() -> None:
 )
 @job_options
 @talks
-@pass_session
 def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> None:
     """Create the job NAME and print its jobID."""
     if no_overwrite and not unique:
@@ -163,7 +161,6 @@ def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> N
 )
 @takes(GetJob, "worker", "job_priority", typed("get_mocked_jobs", "--mock"))
 @talks
-@pass_session
 def get(session: Session, /, wait: float | None, count: int | None, **_: Any) -> None:
     """Take the next job whose name is or matches NAME: 'Foo*', or a comma list of names.
 
@@ -187,7 +184,7 @@ def _return(session: Session, taken: list[Record]) -> None:
     for record in taken:
         run = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
         try:
-            session.ask(built(RetryJob, run))
+            session.reply(RetryJob, run)
         except click.ClickException as failure:
             words = f"Job {record['jobID']} is still RUNNING: {failure.format_message()}"
             click.echo(printable(words), err=True)
@@ -206,8 +203,8 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
             asked = {**asked, "connection": "wait", "timeout": wait_ms}
         try:
             if count is None:
-                return [session.record(built(GetJob, asked))]
-            return records_in(session.record(built(GetJobs, {**asked, "numResults": count}))["jobs"])
+                return [session.reply(GetJob, asked)]
+            return session.rows(GetJobs, {**asked, "numResults": count})
         except Refusal as refusal:
             if wait is None or not isinstance(refusal.error, NotFound):
                 raise
@@ -225,7 +222,6 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 @limit_option("jobs")
 @takes(ListJobs, "after")
 @talks
-@pass_session
 def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any) -> None:
     """List jobs by jobID."""
     choice = Choice(**choices)
@@ -238,7 +234,6 @@ def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any
 @job.command()
 @takes(QueryJob, JOB)
 @talks
-@pass_session
 def show(session: Session, /, **_: Any) -> None:
     """Show a job: its state, its name and why it failed or waits come first."""
     command = asked(session, QueryJob)
@@ -253,7 +248,7 @@ def _reason(session: Session, job_id: int, record: Record) -> str:
     if text_of(record, "state") not in ("QUEUED", "PAUSED"):
         return line_of(text_of(record, "error"))
     try:
-        reply = session.record(built(ExplainJob, {"jobID": job_id}))
+        reply = session.reply(ExplainJob, {"jobID": job_id})
     except Refusal:  # it is gone by now, or too many ask: show the job all the same
         return ""
     reasons = records_in(reply.get("waitsFor") or RawJSON("[]"))
@@ -273,7 +268,6 @@ def _decisive_first(record: Record, reason: str) -> Record:
 @job.command()
 @takes(ExplainJob, JOB)
 @talks
-@pass_session
 def explain(session: Session, /, **_: Any) -> None:
     """Say why a job does not run: what it waits for, the most decisive first."""
     command = asked(session, ExplainJob)
@@ -317,7 +311,6 @@ def _check(kind: type[Command[Any]], job_id: str | None, run: str | None, change
 @choosing
 @job_options
 @talks
-@pass_session
 def update(session: Session, /, job_id: str | None, run: str | None, **options: Any) -> None:
     """Change a job, in whatever state it is. An option given as '' is taken back: --run-timeout ''.
 
@@ -331,7 +324,7 @@ def update(session: Session, /, job_id: str | None, run: str | None, **options: 
     _check(UpdateJob, job_id, run, changes)
 
     def change(each: str) -> str:
-        session.ask(built(UpdateJob, {**changes, "jobID": each, "runID": run}))
+        session.reply(UpdateJob, {**changes, "jobID": each, "runID": run})
         return "updated"
 
     if choice is None:
@@ -361,7 +354,6 @@ act(
 )
 @choosing
 @talks
-@pass_session
 def retry(session: Session, /, job_id: str | None, run: str | None, **options: Any) -> None:
     """Queue a running job again, or with --revive a FAILED one.
 
@@ -376,7 +368,7 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
     _check(RetryJob, job_id, run, changes)
 
     def queue(each: str) -> str:
-        session.ask(built(RetryJob, {**changes, "jobID": each, "runID": run}))
+        session.reply(RetryJob, {**changes, "jobID": each, "runID": run})
         return "returned" if changes["returned"] or changes["unfit"] is not None else "queued"
 
     if choice is not None:
@@ -407,7 +399,6 @@ act(
 @click.option("--no-wait", is_flag=True, help="Do not wait until a run that is stopped has ended.")
 @choosing
 @talks
-@pass_session
 def cancel(session: Session, /, job_id: str | None, deletes: bool, no_wait: bool, **options: Any) -> None:
     """Cancel a child job that has not run, or stop a job that a worker runs.
 
@@ -434,13 +425,13 @@ def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") 
     ``named`` is what a hint calls the job.
     """
     try:
-        run_id = text_of(session.record(built(CancelJob, {"jobID": job_id})), "runID")
+        run_id = text_of(session.reply(CancelJob, {"jobID": job_id}), "runID")
     except Refusal as refusal:
         if not isinstance(refusal.error, NotFound) or NO_PARENT not in refusal.error.reason.lower():
             raise
         if not deletes:
             hint = f"only children are cancelled; `bedrockjobs job delete {named}` or --delete removes it"
-            if text_of(session.record(built(QueryJob, {"jobID": job_id})), "state") in WORKING:
+            if text_of(session.reply(QueryJob, {"jobID": job_id}), "state") in WORKING:
                 hint = (
                     "it is RUNNING, and its worker cannot be asked to stop;"
                     f" `bedrockjobs job fail {named}` or `job retry {named}` ends its run"
@@ -454,7 +445,6 @@ def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") 
 @click.argument("job_ids", metavar="[ID|NAME]...", nargs=-1, shell_complete=job_names)
 @choosing
 @talks
-@pass_session
 def delete(session: Session, /, job_ids: tuple[str, ...], **options: Any) -> None:
     """Delete jobs that are neither RUNNING nor waiting for children (state PAUSED).
 
@@ -482,7 +472,7 @@ def delete(session: Session, /, job_ids: tuple[str, ...], **options: Any) -> Non
 
 
 def _delete(session: Session, job_id: str) -> str:
-    session.ask(built(DeleteJob, {"jobID": job_id}))
+    session.reply(DeleteJob, {"jobID": job_id})
     return "deleted"
 
 
@@ -521,7 +511,7 @@ def _report_stop(session: Session, job_id: str, run_id: str, *, wait: bool) -> N
 def _job(session: Session, job_id: str) -> Record | None:
     """Return a job, or None if it is gone."""
     try:
-        return session.record(built(QueryJob, {"jobID": job_id}))
+        return session.reply(QueryJob, {"jobID": job_id})
     except Refusal as refusal:
         if not isinstance(refusal.error, NotFound):
             raise
@@ -539,7 +529,7 @@ def _ended(session: Session, run_id: str, most_s: float) -> str:
     while True:
         left_ms = max(round((deadline - clock.monotonic()) * 1000), 0)
         asked = {**pace.asking(), "timeout": min(left_ms, WAIT_MS)}
-        reply = session.record(built(ReadOutput, {"runID": run_id, "after": AFTER_ALL, "limit": 1, **asked}))
+        reply = session.reply(ReadOutput, {"runID": run_id, "after": AFTER_ALL, "limit": 1, **asked})
         if reply["ended"] == "true":
             return text_of(reply, "status")
         if clock.monotonic() >= deadline:

@@ -46,7 +46,7 @@ def paged(
     found: list[Record] = []
     while len(found) < limit:
         page = page_max if fits else min(limit - len(found), page_max)
-        reply = session.record(built(kind, {**asked, "limit": page}))
+        reply = session.reply(kind, {**asked, "limit": page})
         records = records_in(reply[paging.rows])
         for at, record in enumerate(records, 1):
             if until is not None and until(record):

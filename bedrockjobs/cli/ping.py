@@ -12,7 +12,7 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.cli.lookup import schedule_names
 from bedrockjobs.cli.output import printable, write_one
-from bedrockjobs.cli.session import INTERRUPTED, Session, built, pass_session, talks
+from bedrockjobs.cli.session import INTERRUPTED, Session, talks
 from bedrockjobs.client.address import UnixAddress, addresses_of
 from bedrockjobs.commands import GetPingSecret, Ping, PingSchedule
 from bedrockjobs.commands.control import PING_OUTPUT_CHARS_MAX
@@ -29,7 +29,6 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 @click.option("--start", is_flag=True, help="Report that it has started.")
 @click.option("--fail", is_flag=True, help="Report that it has failed.")
 @talks
-@pass_session
 def ping(session: Session, /, name: str | None, command: tuple[str, ...], start: bool, fail: bool) -> None:
     """Check that the server answers; or send a ping for the schedule NAME, which expects pings.
 
@@ -49,7 +48,7 @@ def ping(session: Session, /, name: str | None, command: tuple[str, ...], start:
     if start and fail:
         raise click.UsageError("give --start or --fail, not both")
     event = "start" if start else "fail" if fail else "success"
-    reply = session.record(built(PingSchedule, {"name": name, "event": event, "host": _host()}))
+    reply = session.reply(PingSchedule, {"name": name, "event": event, "host": _host()})
     words = {"start": "has begun", "success": "has ended well", "fail": "has failed"}[event]
     write_one(reply, session.form, f"Run {reply['runID']} of {printable(name)} {words}.")
 
@@ -58,7 +57,7 @@ def _ask_for_life(session: Session) -> None:
     clock = SystemClock()
     begun = clock.monotonic()
     session.tries = 1  # a retry would hide that the server does not answer now
-    session.ask(Ping())
+    session.reply(Ping)
     took_ms = round((clock.monotonic() - begun) * 1000, 1)
     sentence = f"{session.answering} answered in {took_ms} ms."
     write_one({"server": session.answering, "ms": took_ms}, session.form, sentence)
@@ -71,7 +70,7 @@ def _host() -> str:
 def _tell(session: Session, name: str, **said: object) -> None:
     """Send a ping; if that fails, warn and continue: the command is more important."""
     try:
-        session.ask(built(PingSchedule, {"name": name, "host": _host(), **said}))
+        session.reply(PingSchedule, {"name": name, "host": _host(), **said})
     except click.ClickException as error:
         click.echo(f"bedrockjobs ping: cannot report {name}: {printable(error.format_message())}", err=True)
 
@@ -112,13 +111,12 @@ def _run(command: tuple[str, ...]) -> tuple[int, bytes]:
 @click.command("ping-url")
 @click.argument("name", metavar="NAME", shell_complete=schedule_names)
 @talks
-@pass_session
 def ping_url(session: Session, /, name: str) -> None:
     """Print the URL to ping a schedule without a token; anybody who has the URL can ping it.
 
     `curl -X POST URL` reports a success; URL/start starts a run, URL/fail and URL/<exit status> end it.
     """
-    reply = session.record(built(GetPingSecret, {"name": name}))
+    reply = session.reply(GetPingSecret, {"name": name})
     path = reply["path"].strip('"')
     write_one(reply, session.form, f"{_server_url(session)}{path}")
 

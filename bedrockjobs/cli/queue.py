@@ -21,7 +21,7 @@ from bedrockjobs.cli.output import (
     write_many,
     write_one,
 )
-from bedrockjobs.cli.session import Session, built, interactive, pass_session, records_in, talks
+from bedrockjobs.cli.session import Session, built, interactive, records_in, talks
 from bedrockjobs.cli.verbs import GLOB, asked, given, limit_option, takes, typed
 from bedrockjobs.commands import ListJobs, ListPauses, ListQueues, PauseJobs, ResumeJobs
 from bedrockjobs.job.limits import AT_LIMIT
@@ -53,7 +53,6 @@ def queue() -> None:
     typed("sort", "--sort", "order", default="jobs", show_default=True, type=click.Choice(("jobs", "name"))),
 )
 @talks
-@pass_session
 def list_queues(session: Session, /, limit: int, **_: Any) -> None:
     """List job names with counts of ready, running and failed jobs, and pauses.
 
@@ -88,7 +87,7 @@ def _row(record: Record, pauses: dict[str, Record]) -> Record:
 
 
 def _pauses(session: Session) -> list[Record]:
-    return records_in(session.record(built(ListPauses, {}))["pauses"])
+    return session.rows(ListPauses)
 
 
 # --- pause and resume, of queues and of schedules ----------------------------------------------------------
@@ -103,7 +102,6 @@ def add_pausing(group: click.Group, names: Completer) -> None:
     @click.option("--all", "everything", is_flag=True, help="Pause everything.")
     @takes(PauseJobs, "reason", "until", "by")
     @talks
-    @pass_session
     def pause(session: Session, /, pattern: str | None, everything: bool, **_: Any) -> None:
         """Pause all jobs and schedules whose name matches, so that no worker takes them.
 
@@ -126,7 +124,6 @@ def add_pausing(group: click.Group, names: Completer) -> None:
     @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
     @takes(ResumeJobs, "by")
     @talks
-    @pass_session
     def resume(session: Session, /, pattern: str | None, everything: bool, yes: bool, **_: Any) -> None:
         """End the pause with this pattern: '*' only ends the pause of '*'.
 

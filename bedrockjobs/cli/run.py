@@ -27,17 +27,7 @@ from bedrockjobs.cli.output import (
     write_one,
     write_title,
 )
-from bedrockjobs.cli.session import (
-    FAILED,
-    NOT_FOUND,
-    Failure,
-    Session,
-    built,
-    interactive,
-    pass_session,
-    records_in,
-    talks,
-)
+from bedrockjobs.cli.session import FAILED, NOT_FOUND, Failure, Session, built, interactive, records_in, talks
 from bedrockjobs.cli.values import SINCE_WORDS, Given, Since, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, takes, typed
 from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
@@ -99,7 +89,6 @@ def run() -> None:
 @limit_option("runs")
 @takes(ListRuns, typed("before", metavar="RUNID"))
 @talks
-@pass_session
 def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
     """List runs, the newest first: what failed last night is `run list --status failed --since yesterday`.
 
@@ -123,7 +112,6 @@ def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) ->
 @run.command()
 @takes(QueryRun, "run_id")
 @talks
-@pass_session
 def show(session: Session, /, **_: Any) -> None:
     """Show a run, with its result, its progress and its last lines of output."""
     record = session.record(asked(session, QueryRun))
@@ -158,7 +146,6 @@ def _unrepeated(error: str, tail: list[str]) -> str:
     help="Exit with 1 if the run has ended, but not with success, or was handed back.",
 )
 @talks
-@pass_session
 def logs(
     session: Session, /, run_id: str, follow: bool, after: str, timestamps: bool, exit_status: bool
 ) -> None:
@@ -234,12 +221,11 @@ def _add_stop(name: str, kind: type[StopRun], signal: str, text: str) -> None:
         *("name", "reason", "by"),
     )
     @talks
-    @pass_session
     def stop(session: Session, /, run_id: str | None, job_id: str | None, name: str | None, **_: Any) -> None:
         if sum(value is not None for value in (run_id, job_id, name)) != 1:
             raise click.UsageError("give a RUNID, --job ID|NAME or --name NAME")
         chosen = given(session, kind)
-        session.ask(built(kind, chosen))
+        session.reply(kind, chosen)
         words = {"runID": "run", "jobID": "the run of job", "name": "the runs of the jobs named"}
         key, value = next((key, chosen[key]) for key in words if chosen[key] is not None)
         said = f"SIG{signal} is on its way to {words[key]} {value}; `bedrockjobs run list` tells how it ends."
@@ -258,7 +244,6 @@ _add_stop("kill", KillRun, "KILL", "End a run at once: its worker sends SIGKILL 
 @run.command()
 @takes(RunAgain, "run_id", "by")
 @talks
-@pass_session
 def again(session: Session, /, **_: Any) -> None:
     """Repeat a run.
 
@@ -290,7 +275,6 @@ NAMES_SHOWN = 5
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @takes(DeleteRuns, "by")
 @talks
-@pass_session
 def delete(
     session: Session,
     /,
@@ -367,7 +351,7 @@ def _deletions(
     for part in parts:
         cursor: Any = None
         while True:
-            reply = session.record(built(DeleteRuns, {**part, "before": cursor, "dryRun": dry_run}))
+            reply = session.reply(DeleteRuns, {**part, "before": cursor, "dryRun": dry_run})
             yield reply
             cursor = jsontext.parse(reply["before"])
             if cursor is None:

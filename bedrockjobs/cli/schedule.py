@@ -30,16 +30,7 @@ from bedrockjobs.cli.output import (
 )
 from bedrockjobs.cli.queue import add_pausing
 from bedrockjobs.cli.run import RUN_COLUMNS, run_row
-from bedrockjobs.cli.session import (
-    NOT_FOUND,
-    REFUSED,
-    Failure,
-    Session,
-    built,
-    pass_session,
-    records_in,
-    talks,
-)
+from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in, talks
 from bedrockjobs.cli.verbs import asked, given, job_options, listing, option_text, takes, typed
 from bedrockjobs.commands import (
     CreateJob,
@@ -112,7 +103,7 @@ def validated(session: Session, repeat: str) -> Record:
 
     Warnings go to stderr.
     """
-    reply = session.record(built(ValidateSchedule, {"repeat": repeat}))
+    reply = session.reply(ValidateSchedule, {"repeat": repeat})
     if reply["valid"] != "true":
         raise click.UsageError("\n".join(map(printable, jsontext.parse(reply["errors"]))))
     for warning in jsontext.parse(reply["warnings"]):
@@ -127,7 +118,7 @@ def next_ticks(reply: Record) -> list[str]:
 
 def found_by_name(session: Session, name: str) -> Record:
     """Return the schedule of this name; raises Failure if there is none, or more than one."""
-    found = records_in(session.record(built(ListSchedules, {"name": literal(name), "limit": 2}))["schedules"])
+    found = session.rows(ListSchedules, {"name": literal(name), "limit": 2})
     if not found:
         raise Failure(f"there is no schedule {name!r}; `bedrockjobs schedule list` shows them", NOT_FOUND)
     if len(found) > 1:
@@ -161,7 +152,6 @@ def _told(
 @takes(CreateJob, "data", "job_priority")
 @job_options
 @talks
-@pass_session
 def add(session: Session, /, name: str, expression: str, zone: str | None, **_: Any) -> None:
     """Add the schedule NAME; refused if there is a job of this name.
 
@@ -176,7 +166,7 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **_: 
     # Two people who add the same name at the same moment make one schedule.
     command = asked(session, CreateJob, repeat=repeat, unique=True, overwrite=False)
     validity = validated(session, repeat)
-    for there in records_in(session.record(built(ListJobs, {"name": literal(name), "limit": 1}))["jobs"]):
+    for there in session.rows(ListJobs, {"name": literal(name), "limit": 1}):
         is_schedule = text_of(there, "repeat").upper().startswith("CRON")
         what = "schedule" if is_schedule else "job"
         hint = f"; `bedrockjobs schedule update {name}` changes it" if is_schedule else ""
@@ -190,7 +180,7 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **_: 
 def _tell_if_untaken(session: Session, job_id: str) -> None:
     """Warn on stderr if no live worker would run the schedule."""
     try:
-        reply = session.record(built(ExplainJob, {"jobID": job_id}))
+        reply = session.reply(ExplainJob, {"jobID": job_id})
     except Failure:
         return  # the schedule was added, even if this token may not see it
     for reason in records_in(reply.get("waitsFor", RawJSON("[]"))):
@@ -202,7 +192,7 @@ def _tell_if_untaken(session: Session, job_id: str) -> None:
 def _next_run(session: Session, name: str) -> str:
     """Return the next run of a schedule on the server; empty if unknown or never."""
     try:
-        found = session.record(built(ListSchedules, {"name": literal(name), "limit": 1}))
+        found = session.reply(ListSchedules, {"name": literal(name), "limit": 1})
     except Failure:
         return ""  # the schedule was changed, even if this token may not see it
     rows = records_in(found.get("schedules", RawJSON("[]")))
@@ -217,7 +207,6 @@ def _next_run(session: Session, name: str) -> str:
 @takes(UpdateJob, "data", "job_priority")
 @job_options
 @talks
-@pass_session
 def update(session: Session, /, name: str, expression: str | None, zone: str | None, **_: Any) -> None:
     """Change the schedule NAME; refused if there is none.
 
@@ -238,14 +227,13 @@ def update(session: Session, /, name: str, expression: str | None, zone: str | N
         changes["repeat"] = wanted
         validity = validated(session, wanted)
     job_id = text_of(there, "jobID")
-    session.ask(built(UpdateJob, {"jobID": job_id, **changes}))
+    session.reply(UpdateJob, {"jobID": job_id, **changes})
     _told(session, "updated", name, job_id, validity, _next_run(session, name) if times else "")
 
 
 @schedule.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=schedule_names)
 @talks
-@pass_session
 def delete(session: Session, names: tuple[str, ...]) -> None:
     """Delete schedules that are not running at the moment.
 
@@ -254,7 +242,7 @@ def delete(session: Session, names: tuple[str, ...]) -> None:
 
     def removed(name: str) -> Record:
         job_id = text_of(found_by_name(session, name), "jobID")
-        session.ask(built(DeleteJob, {"jobID": job_id}))
+        session.reply(DeleteJob, {"jobID": job_id})
         return {"jobID": int(job_id), "name": name, "outcome": "deleted"}
 
     def write(deleted: list[Record]) -> None:
@@ -298,7 +286,6 @@ listing(
 @click.argument("expression", metavar="EXPRESSION|NAME", shell_complete=schedule_names)
 @_zone_option
 @talks
-@pass_session
 def show_next(session: Session, /, expression: str, zone: str | None) -> None:
     """Explain an expression, or the schedule NAME, and show when it runs next."""
     named = ListSchedules(name=literal(expression), limit=1)
@@ -330,7 +317,6 @@ def show_next(session: Session, /, expression: str, zone: str | None) -> None:
     "by",
 )
 @talks
-@pass_session
 def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any) -> None:
     """Run a schedule or another job now, even if it is paused.
 
@@ -348,17 +334,16 @@ def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any)
 @schedule.command()
 @_name_argument
 @talks
-@pass_session
 def show(session: Session, name: str) -> None:
     """Show the schedule NAME: its job, its last runs and ticks, and its next five ticks."""
     schedule = found_by_name(session, name)
     job_id = text_of(schedule, "jobID")
-    job = session.record(built(QueryJob, {"jobID": job_id}))
-    runs = session.record(built(ListRuns, {"jobID": job_id, "limit": LAST_RUNS}))["runs"]
-    history = session.record(built(ListTicks, {"jobID": job_id, "limit": LAST_RUNS}))
+    job = session.reply(QueryJob, {"jobID": job_id})
+    runs = session.reply(ListRuns, {"jobID": job_id, "limit": LAST_RUNS})["runs"]
+    history = session.reply(ListTicks, {"jobID": job_id, "limit": LAST_RUNS})
     ticks = history["ticks"]
     failing: Record = {key: history[key] for key in ("failingSince", "neverSucceeded") if key in history}
-    validity = session.record(built(ValidateSchedule, {"repeat": text_of(schedule, "repeat")}))
+    validity = session.reply(ValidateSchedule, {"repeat": text_of(schedule, "repeat")})
     if session.form != "table":
         page = {
             "name": schedule["name"],

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -149,6 +150,16 @@ class Session:
         """Send a command and return its reply as a record of raw JSON values."""
         return record_of(self.ask(command))
 
+    def reply(
+        self, kind: type[Command[Any]], given: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, RawJSON]:
+        """Send a command with these parameters (wire names), and return its reply as a record."""
+        return self.record(built(kind, given))
+
+    def rows(self, kind: type[Command[Any]], given: Mapping[str, Any] = MappingProxyType({})) -> list[Record]:
+        """Send a command that returns a list, and return the rows of its reply."""
+        return records_in(self.reply(kind, given)[rows_key(kind)])
+
     def moment(self, given: str | timedelta | None) -> str | None:
         """Return a timestamp; a time from now is added to the clock of the server, not to ours."""
         if not isinstance(given, timedelta):
@@ -190,6 +201,14 @@ def record_of(answer: Answer) -> dict[str, RawJSON]:
         return raw_record(answer.body.decode() or "{}")
     except (ValueError, IndexError):
         raise Failure("the server's answer is not a JSON object") from None
+
+
+def rows_key(kind: type[Command[Any]]) -> str:
+    """Return the member of a reply that holds its rows: the one that is paged, or the only one."""
+    if kind.paging is not None:
+        return kind.paging.rows
+    (key,) = map(wire_name, kind.reply.model_fields)
+    return key
 
 
 def records_in(listed: RawJSON) -> list[Record]:
@@ -324,12 +343,13 @@ def answers(command: F) -> F:
     return _form_option(allow_from_autoenv=False)(command)
 
 
-def talks(command: F) -> F:
-    """Add --server, --output and the file options to a command; they win over those of the program.
-
-    The file options are hidden here: the help of the program lists them.
-    """
-    return _server_option(allow_from_autoenv=False)(answers(_file_options(command, of_program=False)))
-
-
 pass_session = click.make_pass_decorator(Session, ensure=True)
+
+
+def talks(command: F) -> F:
+    """Pass the session to a command, and add --server, --output and the file options.
+
+    They win over those of the program, whose help lists the file options.
+    """
+    with_files = _file_options(cast("F", pass_session(command)), of_program=False)
+    return _server_option(allow_from_autoenv=False)(answers(with_files))

@@ -39,16 +39,7 @@ from bedrockjobs.cli.output import (
     with_local_times,
     write_one,
 )
-from bedrockjobs.cli.session import (
-    UNAVAILABLE,
-    Failure,
-    Refusal,
-    Session,
-    built,
-    pass_session,
-    records_in,
-    talks,
-)
+from bedrockjobs.cli.session import UNAVAILABLE, Failure, Refusal, Session, built, records_in, talks
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.worker import run_count, workers
 from bedrockjobs.commands import ListQueues, ListRuns, Overview, Status
@@ -386,9 +377,9 @@ class Observer:
     def observe(self) -> Picture:
         """Return the current state; raises Failure if the server does not answer."""
         session = self._session
-        status = session.record(Status())
+        status = session.reply(Status)
         now = text_of(status, "now")
-        runs = records_in(session.record(built(ListRuns, {"status": "running", "limit": RUNS_SHOWN}))["runs"])
+        runs = session.rows(ListRuns, {"status": "running", "limit": RUNS_SHOWN})
         picture = Picture(
             server=session.answering,
             status=status,
@@ -411,8 +402,8 @@ class Observer:
     def _counted(self, picture: Picture) -> Picture:
         """Update the counts of a picture; keep the old ones if the server is too busy."""
         try:
-            overview = self._session.record(Overview())
-            names = self._session.record(built(ListQueues, {"limit": LIST_MAX}))["queues"]
+            overview = self._session.reply(Overview)
+            names = self._session.reply(ListQueues, {"limit": LIST_MAX})["queues"]
         except Failure as failure:
             if failure.exit_code == UNAVAILABLE:
                 raise
@@ -445,7 +436,6 @@ class Observer:
     "--interval", type=Duration(), default=1.0, metavar="DURATION", help="Time between two frames; 1s."
 )
 @talks
-@pass_session
 def top(session: Session, once: bool, interval: float) -> None:
     """Show a live view of jobs, problems, running and failed runs, and long queues. q quits.
 

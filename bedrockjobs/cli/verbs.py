@@ -36,7 +36,7 @@ from bedrockjobs.base.wire import (
 from bedrockjobs.cli.groups import MAIN_SECTION, FieldArgument, FieldOption, WordChoice
 from bedrockjobs.cli.lookup import job_id_of, job_names, paged, run_ids, worker_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
-from bedrockjobs.cli.session import Session, built, pass_session, records_in, talks
+from bedrockjobs.cli.session import Session, built, records_in, talks
 from bedrockjobs.cli.values import Duration as DurationType
 from bedrockjobs.cli.values import Modifier, Moment, TextOrFile, Words, current_user
 from bedrockjobs.commands import Command
@@ -301,7 +301,6 @@ def act(
     @group.command(name, help=text or cleandoc(kind.__doc__ or ""))
     @takes(kind, *fields)
     @talks
-    @pass_session
     def command(session: Session, /, **_: Any) -> None:
         typed_values = given(session, kind)
         arguments = [
@@ -347,7 +346,6 @@ def listing(
     @takes(kind, *fields)
     @limited
     @talks
-    @pass_session
     def command(session: Session, /, **options: Any) -> None:
         typed_values, most = given(session, kind), options.get("limit")
         if most is None:
@@ -366,12 +364,11 @@ def listing(
 def rows(session: Session, kind: type[Command[Any]], parameters: Mapping[str, Any]) -> list[Record]:
     """Return all rows of a list, page by page if the server gives pages."""
     if kind.paging is None:
-        (key,) = (wire_name(field) for field in kind.reply.model_fields)
-        return records_in(session.record(built(kind, parameters))[key])
+        return session.rows(kind, parameters)
     found: list[Record] = []
     while True:
         after = {kind.paging.cursor: text_of(found[-1], kind.paging.key)} if found else {}
-        page = records_in(session.record(built(kind, {**parameters, **after}))[kind.paging.rows])
+        page = records_in(session.reply(kind, {**parameters, **after})[kind.paging.rows])
         found += page
         if len(page) < parameters.get("limit", kind.model_fields["limit"].default):
             return found

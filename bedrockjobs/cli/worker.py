@@ -17,16 +17,7 @@ from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import literal, worker_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
-from bedrockjobs.cli.session import (
-    REFUSED,
-    TIMED_OUT,
-    Failure,
-    Session,
-    built,
-    pass_session,
-    records_in,
-    talks,
-)
+from bedrockjobs.cli.session import REFUSED, TIMED_OUT, Failure, Session, talks
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.verbs import asked, listing, takes, typed
 from bedrockjobs.commands import DrainWorker, ListServers, ListWorkers
@@ -58,7 +49,7 @@ def workers(session: Session, name: str | None = None) -> list[Record]:
     while True:
         after = text_of(found[-1], "name") if found else ""
         asked = {"name": None if name is None else literal(name), "after": after or None, "limit": LIST_MAX}
-        page = records_in(session.record(built(ListWorkers, asked))["workers"])
+        page = session.rows(ListWorkers, asked)
         found += [record for record in page if name is None or text_of(record, "name") == name]
         size = sum(len(text) for record in page for text in record.values())
         if len(page) != LIST_MAX and size < ANSWER_BYTES_MAX // 2:  # not cut, by limit or size
@@ -78,7 +69,6 @@ def worker_row(record: Record) -> Record:
 
 @worker.command("list")
 @talks
-@pass_session
 def list_workers(session: Session) -> None:
     """List the live workers."""
     found = workers(session)
@@ -91,7 +81,6 @@ def list_workers(session: Session) -> None:
 @_drained
 @takes(DrainWorker, "by")
 @talks
-@pass_session
 def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
     """Stop a worker from taking jobs, and return at once.
 
@@ -114,7 +103,6 @@ def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
 )
 @takes(DrainWorker, "by")
 @talks
-@pass_session
 def drain(session: Session, /, name: str, undo: bool, wait: bool, timeout: float | None, **_: Any) -> None:
     """Drain a worker: it finishes its runs and takes no more jobs, so that it can be stopped."""
     if undo and wait:
