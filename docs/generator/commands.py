@@ -10,7 +10,7 @@ from bedrockjobs.commands import ALL, Command, Reply
 from bedrockjobs.commands.base import Parameters
 from bedrockjobs.commands.options import OPTIONS
 from docs.generator import NOTE
-from docs.generator.markdown import code, table
+from docs.generator.markdown import Tables, code, table
 
 _INTRO = """\
 # Commands
@@ -52,13 +52,14 @@ def page() -> str:
             for kind in ALL
         ),
     )
-    return "\n\n".join([NOTE, _INTRO, index, *(_section(kind) for kind in ALL)]) + "\n"
+    tables = Tables(("parameter", "type", "default", "meaning"))
+    return "\n\n".join([NOTE, _INTRO, index, *(_section(kind, tables) for kind in ALL)]) + "\n"
 
 
-def _section(kind: type[Command[Any]]) -> str:
+def _section(kind: type[Command[Any]], tables: Tables) -> str:
     parts = [f"## {kind.__name__}", kind.sentence()]
     rows = parameters(kind)
-    parts.append(table(("parameter", "type", "default", "meaning"), rows) if rows else "No parameters.")
+    parts.append(tables.text(kind.__name__, rows) if rows else "No parameters.")
     parts.append(f"**Reply:** {_reply(kind.reply)}")
     refusals = [(code(f"{number} {reason}"), when) for number, reason, when in kind.all_refusals()]
     if refusals:

@@ -14,7 +14,7 @@ from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.call import CommandGroup
 from bedrockjobs.cli.serve import Setting
 from docs.generator import NOTE
-from docs.generator.markdown import code, table
+from docs.generator.markdown import Tables, code, table
 
 _INTRO = """\
 # Command line
@@ -37,6 +37,8 @@ Commands that talk to a server have these options, which their tables leave out:
 
 _COMMON_NOTE = "It also has the [common options](#common-options)."
 
+_HEADERS = ("option", "meaning", "default")
+
 Row = tuple[str, str, str]
 
 
@@ -45,8 +47,9 @@ def page() -> str:
     commands = [*_walked(bedrockjobs, "bedrockjobs"), *_walked(worker, "bedrock-worker")]
     counts = Counter(row for command, _ in commands for row in _rows(command))
     common = [row for row, count in counts.items() if count > len(commands) / 2]
-    sections = [_section(command, path, common) for command, path in commands]
-    return "\n\n".join([NOTE, _INTRO, _table(common), *sections]) + "\n"
+    tables = Tables(_HEADERS)
+    sections = [_section(command, path, common, tables) for command, path in commands]
+    return "\n\n".join([NOTE, _INTRO, table(_HEADERS, common), *sections]) + "\n"
 
 
 def _walked(command: click.Command, path: str) -> Iterator[tuple[click.Command, str]]:
@@ -56,7 +59,7 @@ def _walked(command: click.Command, path: str) -> Iterator[tuple[click.Command, 
             yield from _walked(inner, f"{path} {name}")
 
 
-def _section(command: click.Command, path: str, common: list[Row]) -> str:
+def _section(command: click.Command, path: str, common: list[Row], tables: Tables) -> str:
     parts = [f"## {path}", _usage(command, path)]
     parts += _paragraphs(command.help or "")
     rows = _rows(command)
@@ -64,7 +67,7 @@ def _section(command: click.Command, path: str, common: list[Row]) -> str:
     if has_common:
         rows = [row for row in rows if row not in common]
     if rows:
-        parts.append(_table(rows))
+        parts.append(tables.text(path, rows))
     if has_common:
         parts.append(_COMMON_NOTE)
     if any(isinstance(parameter, Setting) for parameter in command.params):
@@ -80,10 +83,6 @@ def _section(command: click.Command, path: str, common: list[Row]) -> str:
 def _rows(command: click.Command) -> list[Row]:
     own = [parameter for parameter in command.params if not isinstance(parameter, Setting)]
     return [row for row in map(_row, own) if row is not None]
-
-
-def _table(rows: list[Row]) -> str:
-    return table(("option", "meaning", "default"), rows)
 
 
 def _usage(command: click.Command, path: str) -> str:

@@ -75,7 +75,7 @@ def test_every_command_and_parameter_is_documented(kind: type[Command[Any]]) -> 
     for name, field in kind.model_fields.items():
         if name not in ("connection", "timeout"):
             assert field.description, f"{kind.__name__}.{name} has no description"
-            assert f"| `{wire_name(name)}` |" in text
+            assert f"`{wire_name(name)}`" in text
     for name in kind.reply.model_fields:
         assert f"`{wire_name(name)}`" in text
 
