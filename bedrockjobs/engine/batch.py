@@ -1,6 +1,6 @@
-"""What happens inside one transaction: commands in order, and those who wait served by what they make ready.
+"""Executes the commands of one transaction in order, and gives waiters the jobs that become ready.
 
-All of it is synchronous, and in memory or in the open transaction, so that it can be undone as a whole.
+All of it is synchronous and changes only memory and the open transaction, so it can be undone as a whole.
 """
 
 from __future__ import annotations
@@ -39,49 +39,49 @@ from bedrockjobs.store.peers import SharedUnit
 log = logging.getLogger(__name__)
 
 SERVED_AT_ONCE_MAX = 200
-"""Waiters that one transaction serves because time has passed: the loop must not stand still for long."""
+"""Waiters served in one transaction because jobs became due; a limit, so as not to block the event loop."""
 
 
 ASKED_AT_ONCE_MAX = 500
-"""Groups of waiters for which one transaction looks for a job: 10 ms if there is none for any of them."""
+"""Groups of waiters for which one transaction looks for a job: 10 ms if it finds none for any of them."""
 
 
 def unanswered(request: TakeRequest) -> Outcome:
-    """Return the answer to a request if it is not known whether there is a job."""
+    """Return the reply to a take whose search did not finish."""
     if request.after_end:
         return take.nothing(request)
     return Unavailable("Still searching", "name: very many names have to be searched; try again")
 
 
 class PendingCommit:
-    """What one transaction did, until it is on disk or undone."""
+    """The outcomes and events of one transaction until it is committed or rolled back."""
 
     __slots__ = ("_heard", "again", "answer_bytes", "careful", "context", "done", "left", "outcomes")
 
     def __init__(self, context: Context, *, careful: bool) -> None:
-        """Begin; ``careful`` work undoes each thing that fails, the usual one is undone as a whole."""
+        """Start empty; in ``careful`` work each command has a savepoint and fails alone."""
         self.context = context
         self.careful = careful
         self.outcomes: list[tuple[Submission, Outcome]] = context.outcomes
-        """The answers that follow the commit."""
+        """The replies to send after the commit."""
         self.answer_bytes = 0
-        """Size of these answers, of which a transaction has only so much."""
+        """Total size of these replies, which is limited per transaction."""
         self.done = Done()
         self.again: list[Submission] = []
-        """The takes that were passed over by other servers, and are worth another look."""
+        """Takes that found only locked rows and should be retried."""
         self.left: list[Submission] = []
-        """The commands that have to go into the next transaction."""
+        """Commands that have to go into the next transaction."""
         self._heard = 0
 
     def news(self) -> list[Event]:
-        """Return what happened since this was last asked."""
+        """Return the events raised since the last call."""
         events = self.context.events
         found, self._heard = events[self._heard :], len(events)
         return found
 
 
 class Batch:
-    """Runs the commands of one transaction after another."""
+    """Executes the commands of one transaction after another."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Batch:
         listeners: Listeners,
         maintenance: Maintenance,
     ) -> None:
-        """Work on ``engine`` and ``waiting``, at the time of ``clock``."""
+        """Execute commands on ``engine`` and keep their waiters in ``waiting``."""
         self._engine = engine
         self._waiting = waiting
         self._clock = clock
@@ -104,10 +104,10 @@ class Batch:
         self._seq = 0
         self._gates = RateLimiter(clock, shared=engine.shared)
         self.may_wait = True
-        """Whether a GetJob may begin to wait; not while the server stops."""
+        """Whether a GetJob may wait; false while the server stops."""
 
     def plans(self, submissions: Iterable[Submission]) -> Iterable[AccessPlan]:
-        """Return what commands are going to touch, and what those who wait may take of it."""
+        """Return the access sets of the commands, and of the waiters for the jobs they create."""
         plans = (plan_of(one.command) for one in submissions if one.command is not None)
         if not (self._engine.shared and self._waiting.count):
             return plans
@@ -122,11 +122,11 @@ class Batch:
         careful: bool,
         company: Callable[[int], list[Submission]] | None = None,
     ) -> PendingCommit:
-        """Do commands in the open transaction; raises where the whole of it has to be undone.
+        """Execute commands in the open transaction; raise if the whole transaction must be rolled back.
 
-        Where they have written something, ``company`` is told how many they are and returns others that
-        share the commit, until there are none; they are added to ``submissions``. Those that are left over
-        are taken out of it: the answers are too large together, or a take is worth another look.
+        If they wrote something, ``company`` is called with their number and returns more commands for the
+        same commit, until it returns none. These are added to ``submissions``. Commands left for later are
+        removed from it: those after the size limit of replies, and takes to be retried.
         """
         maintenance = self._maintenance
         context = Context(
@@ -157,7 +157,7 @@ class Batch:
             arrived = company(len(submissions))
             if not arrived:
                 break
-            submissions += arrived  # first, for they are done again where this fails
+            submissions += arrived  # added before execution, so that they are retried if this fails
             self._do_all(work, arrived)
         if waiting.count:
             self._regroup(open_unit)
@@ -165,7 +165,7 @@ class Batch:
             if wanted := waiting.searched():
                 for names in open_unit.search(wanted):
                     waiting.end_search(names)
-        else:  # nobody waits for what became ready
+        else:  # no waiters: discard the notes about jobs that became ready
             open_unit.became_ready()
             open_unit.must_wake_all()
         for pattern, words in self._gates.news():
@@ -181,7 +181,7 @@ class Batch:
         return work
 
     def _do_all(self, work: PendingCommit, submissions: list[Submission]) -> None:
-        """Do commands in order; those behind answers that are too large together are left."""
+        """Execute commands in order; once the replies exceed the size limit, leave the rest."""
         waiting, context, outcomes = self._waiting, work.context, work.outcomes
         special, size = work.careful or self._engine.tight, work.answer_bytes
         for submission in submissions:
@@ -189,7 +189,7 @@ class Batch:
             context.by = submission.by
             if special or command is None or submission.caller is not None:
                 self._do(work, submission)
-            else:  # nearly all of them
+            else:  # the common case
                 outcome = perform(context, command)
                 if isinstance(outcome, Answer):
                     if outcome.waits_for is None:
@@ -209,13 +209,13 @@ class Batch:
         work.answer_bytes = size
 
     def accept(self, work: PendingCommit) -> int:
-        """Tell what was done, which is on disk now; return how many commands began to wait in it."""
+        """Publish what was committed; return how many commands began to wait."""
         self._maintenance.committed(work.done)
         self._listeners.tell(work.context.events)
         return self._waiting.committed()
 
     def undo(self) -> None:
-        """Undo in memory what the last run did to those who wait."""
+        """Undo the changes that the last run made to the waiters."""
         self._waiting.forget()
 
     def _do(self, work: PendingCommit, submission: Submission) -> None:
@@ -261,9 +261,10 @@ class Batch:
     def _park(
         self, work: PendingCommit, submission: Submission, request: TakeRequest, *, searching: bool
     ) -> None:
-        """Let a command wait for a job, or answer it at once if it may not.
+        """Add a waiter for a command, or answer it now if it may not wait.
 
-        While the store is ``searching`` a command waits too that asked for what is there now.
+        While the store is still ``searching``, a command that does not wait for new jobs becomes a waiter
+        too.
         """
         assert submission.command is not None
         timeout = submission.command.timeout
@@ -291,14 +292,14 @@ class Batch:
         elif len(group.waiters) == 1:
             self._note_soonest(work, group)
 
-    # --- serving those who wait --------------------------------------------------------------------------
+    # --- serving waiters ---------------------------------------------------------------------------------
 
     def _regroup(self, open_unit: Unit) -> None:
-        """Tell those who wait whom no job may go to, and for whom there are jobs of their own."""
+        """Update the waiters with the drained workers and the workers that have jobs of their own."""
         self._waiting.regroup(open_unit.records.drains(), open_unit.workers_with_own_jobs())
 
     def _serve_ready(self, work: PendingCommit) -> None:
-        """Hand jobs that became ready to those who have waited longest for them."""
+        """Give jobs that became ready to their longest-waiting waiters."""
         open_unit = work.context.unit
         ready, wake_all = open_unit.became_ready(), open_unit.must_wake_all()
         freed = families.rooms(work.news())
@@ -313,7 +314,7 @@ class Batch:
         while ready:
             for job in in_slices(ready) if len(ready) > 1 else ready:
                 self._serve_job(work, job)
-            ready = open_unit.became_ready()  # a taken retryAfter job will be ready again
+            ready = open_unit.became_ready()  # a taken job with retryAfter becomes ready again
 
     def _serve_job(self, work: PendingCommit, job: Job) -> None:
         groups = self._waiting.groups_for(job)
@@ -332,7 +333,7 @@ class Batch:
             groups = [group for group in groups if group.waiters]
 
     def _serve_due(self, work: PendingCommit) -> None:
-        """Hand out jobs that have become due since the last transaction."""
+        """Give waiters the jobs that have become due since the last transaction."""
         self._serve_groups(work, self._waiting.due_groups(work.context.now_ms))
         for job in work.context.unit.became_ready():
             for group in self._waiting.groups_for(job):
@@ -341,17 +342,17 @@ class Batch:
     def _serve_groups(
         self, work: PendingCommit, groups: Iterable[WaiterGroup], freed: str | None = None
     ) -> None:
-        """Take for those who have waited longest in some groups, until there is nothing for any of them.
+        """Serve the longest-waiting waiters of some groups until no group finds a job.
 
-        Where they are asked since a limit has room, that of the pattern ``freed``, it ends as soon as that is
-        used up: the others would look for nothing.
+        If they are served because a limit has free slots, stop as soon as the slots of pattern ``freed`` are
+        used.
         """
         queue = [(group.oldest().seq, group) for group in groups]
         heapify(queue)
         served = asked = 0
         while queue:
             if served >= SERVED_AT_ONCE_MAX or asked >= ASKED_AT_ONCE_MAX:
-                for _, later in queue:  # in the next transaction, which follows at once
+                for _, later in queue:  # the next transaction follows at once
                     self._waiting.note_due(later, "")
                 break
             _, group = heappop(queue)
@@ -373,7 +374,7 @@ class Batch:
                 self._note_soonest(work, group)
 
     def _serve_oldest(self, work: PendingCommit, groups: Sequence[WaiterGroup]) -> Answer | None:
-        """Take for whoever has waited longest in some groups; None if there is nothing to take."""
+        """Take a job for the longest-waiting waiter of some groups; return None if there is none."""
         waiter = oldest_of(groups)
         act = partial(take.take, work.context, waiter.request)
         outcome: Outcome | None
@@ -401,7 +402,7 @@ class Batch:
         return outcome if isinstance(outcome, Answer) else None
 
     def _note_soonest(self, work: PendingCommit, group: WaiterGroup) -> None:
-        """Note when a job may become due for a group."""
+        """Record when the next job may become due for a group."""
         soonest = work.context.unit.soonest(group.request, work.context.now_ms)
         if soonest is not None:
             self._waiting.note_due(group, soonest)

@@ -1,7 +1,7 @@
-"""A server among others that share its database: who is there, and hints of what is new.
+"""Cluster membership: a server's exchanges and notifications with the others that share its database.
 
-What goes wrong on the line to them keeps nobody waiting: the exchange is tried again a second later, and what
-went unheard is found by looking.
+Connection problems never block clients: a failed exchange is retried a second later, and the fallback poll
+finds what a lost notification would have reported.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from bedrockjobs.store.peers import PeerLink
 log = logging.getLogger(__name__)
 
 EXCHANGE_EVERY_S = 1.0
-"""Time between two exchanges of servers about who is there; a stop of a run is heard of sooner, by a hint."""
+"""Interval between exchanges of worker and server state; a notification reports stopped runs sooner."""
 
 HINTS_GATHERED_S = 0.002
-"""Time in which hints to other servers are gathered: one each for many commits costs more than it brings."""
+"""Seconds in which notifications are merged, as one per commit would cost more than it gains."""
 
 LEAVE_S_MAX = 1.5
-"""Seconds in which a stopping server tells the others what is left to tell; it takes milliseconds."""
+"""Max seconds a stopping server takes to send its last changes, which normally takes milliseconds."""
 
 HINT_CHARS_MAX = 7_900
-"""Length of a hint, which is ASCII: PostgreSQL passes on less than 8,000 bytes. What is longer becomes an
-empty one: anything may be new."""
+"""Max length of a notification (ASCII), as PostgreSQL passes less than 8,000 bytes. A longer one is replaced
+by an empty one, which means that anything may have changed."""
 
 Due = Mapping[str, str] | None
-"""Names with the nextRun of a job that was left queued; None: any job may be due."""
+"""Names, each with the nextRun of a job left queued; None: any job may be due."""
 
 
 class ClusterMember:
-    """The life of one server among the others."""
+    """The membership of one server in its cluster."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class ClusterMember:
         heard: Callable[[Due], object],
         look: Callable[[], object],
     ) -> None:
-        """Speak over ``neighbours``; tell ``workers`` and ``notifier`` what is new, ``heard`` what is due.
+        """Exchange state over ``neighbours``; update ``workers``, ``notifier`` and, by ``heard``, due jobs.
 
-        ``look`` is called where another server moved the test clock, or changed who may do what.
+        ``look`` is called when another server moved the test clock or changed tokens or logins.
         """
         self._neighbours = neighbours
         self._workers = workers
@@ -81,19 +81,19 @@ class ClusterMember:
         workers.learn = self._learn
 
     async def open(self, name: str, version: str) -> None:
-        """Join the others; raises NameTaken or StoreError."""
+        """Join the cluster; raise NameTaken or StoreError."""
         await self._neighbours.open(version)
         await self._exchange()
         self._workers.joined(name)
         self._pulse = asyncio.ensure_future(self._live())
 
     def serves_at(self, address: str) -> None:
-        """Tell the others where this server listens."""
+        """Publish the address at which this server listens."""
         self._neighbours.address, self._neighbours.state = address, "serving"
         self._soon.set()
 
     async def leave(self) -> None:
-        """Tell the others what is left to tell; that the server is gone is told by its last transaction."""
+        """Send the last changes; the last transaction records that the server has left."""
         if self._left:
             return
         self._left = True
@@ -125,17 +125,17 @@ class ClusterMember:
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
             if not (done or self._left):
-                self._heard(None)  # nobody knows what goes unheard
+                self._heard(None)  # notifications may have been lost meanwhile
                 await asyncio.sleep(EXCHANGE_EVERY_S)
 
     async def _tried(self) -> bool:
-        """Do an exchange; return whether that could be done."""
+        """Perform an exchange; return True if it succeeded."""
         try:
             await self._exchange()
         except StoreError as error:
             log.warning("the other servers cannot be reached: %s", error)
             return False
-        except Exception:  # whatever it is, this server must not count as gone for it
+        except Exception:  # whatever it is, this server must not count as gone because of it
             log.exception("an exchange with the other servers failed")
             return False
         return True
@@ -150,12 +150,12 @@ class ClusterMember:
         known = {server.name for server in self._workers.servers}
         self._workers.hear(heard)
         if heard.lost:
-            self._heard(None)  # it may have ended before it told what it left
+            self._heard(None)  # it may have failed before it could notify the others
         if {server.name for server in heard.servers} - known:
-            self._left_ready(LeftReady([], anybody=True))  # nobody told it anything until now
+            self._left_ready(LeftReady([], anybody=True))  # the new server has missed earlier notifications
 
     async def _learn(self) -> None:
-        """Wait for an exchange that begins after now."""
+        """Wait for an exchange that begins after this call."""
         if self._left:
             return
         if self._exchanged is None:
@@ -164,15 +164,15 @@ class ClusterMember:
         await asyncio.shield(self._exchanged)
 
     async def move_clock(self, moment: str) -> str:
-        """Move the test clock of all servers, never back; return what it shows. Raises StoreError."""
+        """Move the test clock of all servers forward, never back; return its time. Raise StoreError."""
         shown = await self._neighbours.move_clock(moment)
         self._tell(clock=True)
         return shown
 
-    # --- hints to others ---------------------------------------------------------------------------------
+    # --- notifications to other servers ------------------------------------------------------------------
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what it tells the others of each event that it hears of."""
+        """Return the handler for each event type."""
         return {
             LeftReady: self._left_ready,
             EventLogged: lambda _: self._tell(events=True),
@@ -205,7 +205,7 @@ class ClusterMember:
     def _tell(
         self, *, events: bool = False, runs: bool = False, clock: bool = False, access: bool = False
     ) -> None:
-        """Give a hint soon, unless there is nobody to be given it."""
+        """Send a notification soon, unless there are no other servers."""
         if self._left or len(self._workers.servers) <= 1:
             self._due, self._anybody, self._output = {}, False, set()
             return
@@ -234,7 +234,7 @@ class ClusterMember:
                 log.warning("a hint to the other servers was lost: %s", error)
 
     def _text(self) -> str:
-        """Return what is to be told, and remember it no more."""
+        """Return the pending notification and clear it."""
         due, output = None if self._anybody else self._due, sorted(self._output)
         flags = {"events": self._events, "runs": self._runs, "clock": self._clock, "access": self._access}
         found = {"due": due, "output": output, **flags}
@@ -243,12 +243,12 @@ class ClusterMember:
         text = json.dumps({key: value for key, value in found.items() if value or value is None})
         return text if len(text) <= HINT_CHARS_MAX else ""
 
-    # --- hints of others ---------------------------------------------------------------------------------
+    # Record one event, or only count it if there were too many; ``there`` lists who is alive now.
 
     def _hear(self, text: str) -> None:
-        """Look where another server says that something is new; an empty hint says: anywhere.
+        """Act on a notification from another server; an empty one means that anything may have changed.
 
-        Any role of the database may send hints, so one that makes no sense counts as an empty one.
+        Any database role may send notifications, so an invalid one counts as empty.
         """
         hint = _hint_in(text)
         if hint is None:
@@ -270,7 +270,7 @@ class ClusterMember:
 
 
 def _hint_in(text: str) -> dict[str, Any] | None:
-    """Return the hint that a text stands for; None for an empty text, and for one that is no hint."""
+    """Return the parsed notification, or None if it is empty or invalid."""
     try:
         hint = json.loads(text) if text else None
         if not isinstance(hint, dict):

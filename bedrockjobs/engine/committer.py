@@ -1,4 +1,4 @@
-"""Wakes the dispatcher when it is time; a timer that is early enough is kept, since to set one costs."""
+"""When and where commits happen: a timer for the loop, the commit executor and the group commit window."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bedrockjobs.engine.submission import Submission
 
 
 class LoopTimer:
-    """One timer of an event loop."""
+    """A timer that wakes the dispatcher; an earlier pending timer is kept, since setting one costs time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], object]) -> None:
-        """Call ``wake`` when it is time."""
+        """Call ``wake`` when the timer fires."""
         self._loop = loop
         self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
-        self._at = 0.0  # in the loop's seconds
+        self._at = 0.0  # on the loop's clock
 
     def set(self, seconds: float) -> None:
-        """Wake after some seconds at the latest."""
+        """Fire after at most ``seconds``."""
         now = self._loop.time()
         if now < self._at <= now + seconds:
             return
@@ -36,55 +36,53 @@ class LoopTimer:
         self._timer = self._loop.call_later(seconds, self._ring)
 
     def _ring(self) -> None:
-        self._at = 0.0  # a loop may fire a little early: this timer is gone and cannot be kept
+        self._at = 0.0  # the loop may fire slightly early, so ``_at`` may still be in the future
         self._wake()
 
     def cancel(self) -> None:
-        """Wake no more."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
 
-# Where a commit waits for the disk: in the loop where that is quick, else in a thread of its own.
-#
-# To hand a commit to a thread and its end back costs more than a quick disk takes for it. A slow disk must
-# not keep the loop, which would read the next requests meanwhile. Nothing is known here of what is
-# committed.
+# Commit executor: commits run in the event loop if the disk is quick, else in a thread.
+# Passing a commit to a thread and back costs more than a commit on a quick disk. A slow disk must not block
+# the loop, which reads the next requests meanwhile.
 
 
 Then = Callable[[float, "Exception | None"], None]
-"""What is told, in the loop, how many seconds a commit took, and what it raised."""
+"""Called in the loop with the seconds that a commit took and the error it raised, if any."""
 
 
 class CommitExecutor:
-    """Does commits one after another."""
+    """Executes commits one after another."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, *, waits_for_disk: bool) -> None:
-        """Prepare the thread; ``start`` before use.
+        """Create the thread; call ``start`` before use.
 
-        The first commits are done by it, so that it is seen how quick the disk is, unless they do not wait
-        for one.
+        The thread does the first commits, until the speed of the disk is known, unless commits do not wait
+        for a disk at all.
         """
         self._loop = loop
         self._clock = clock
         self._given: SimpleQueue[tuple[Callable[[], None], Then] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
         self._usual_s = QUICK_COMMITS * QUICK_COMMIT_S if waits_for_disk else 0.0
-        """What a commit has taken of late."""
+        """Moving average of recent commit times."""
         self.start = self._thread.start
         """Start the thread."""
         self.is_alive = self._thread.is_alive
-        """Tell whether it has not ended."""
+        """Return True while the thread runs."""
 
     def do(self, commit: Callable[[], None], then: Then) -> None:
-        """Commit, and tell ``then``: before this returns where it was done in the loop."""
+        """Commit, then call ``then``; on a quick disk both happen before this returns."""
         if self._usual_s > QUICK_COMMIT_S:
             self._given.put((commit, then))
         else:
             self._end(then, *self.timed(commit))
 
     async def end(self) -> None:
-        """Wait until all that was given is done, and end the thread."""
+        """Wait until all commits are done, then stop the thread."""
         self._given.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -94,7 +92,7 @@ class CommitExecutor:
             self._loop.call_soon_threadsafe(self._end, then, *self.timed(commit))
 
     def timed(self, commit: Callable[[], None]) -> tuple[float, Exception | None]:
-        """Do a commit here and now; return how many seconds it took, and what it raised."""
+        """Call ``commit`` in this thread; return the seconds it took and the error it raised, if any."""
         begun = self._clock.monotonic()
         failure: Exception | None = None
         try:
@@ -108,37 +106,36 @@ class CommitExecutor:
         then(took_s, failure)
 
 
-# Whether a commit waits one more turn of the event loop, for requests that can share it.
-#
-# What few clients ask arrives one by one: the first request begins a transaction, and the others have come
-# by the time its statements are done. To look for them takes a few hundredths of what a commit takes. But a
-# single client asks again only when it is answered, and each look for others is for nothing. So how many
-# shared the last commit says how many to expect, and what looks found of late whether to look for still
-# more.
+# Group commit window: whether a commit waits one iteration of the event loop for more requests.
+# With a few clients, requests arrive one by one: the first begins a transaction, and the others have arrived
+# by the time its statements are done. Probing for them costs a few hundredths of a commit. A single client,
+# however, sends its next request only after the reply, so every probe for it is wasted. The number of
+# commands in the last commit therefore predicts how many to expect, and the recent success of probes decides
+# whether to probe for more.
 
 
 LOOKS_MAX = 8
-"""Looks before one commit: what arrives in drops keeps the first request waiting no longer."""
+"""Max probes before one commit, so that a trickle of requests cannot delay the first one any longer."""
 LOOK_S = 0.0002
-"""Seconds of a look after which no other is made: somebody else used that turn of the loop, a page that is
-made or a large request, and with each further one what was found would wait for that."""
+"""Seconds after which a probe is the last one: other work, such as a page or a large request, used that
+iteration of the loop, and each further probe could delay the commit as much."""
 WINDOW = 8
-"""Looks of which it is remembered whether they found something, roughly."""
+"""Number of probes, roughly, over which their success is averaged."""
 WORTH = 0.2
-"""Share of looks that find something from which on one is made each time: well above what would pay, for the
-others it is tried now and then."""
+"""Share of successful probes above which every commit probes. It is well above break-even, as below it some
+commits still probe."""
 TRY_EVERY = 16
-"""Where they do not pay, one commit in so many is looked for all the same: more clients may have come."""
+"""Probe every Nth commit even if probing has not paid off recently, as more clients may have connected."""
 
 Arrived = Callable[[int], list[Submission]]
-"""Returns what waits to be done, so many at the most."""
+"""Returns at most that many queued submissions."""
 
 
 class GroupCommitWindow:
-    """How many requests to expect before a commit."""
+    """Decides how long to collect commands that share one commit."""
 
     def __init__(self, most: int, monotonic: Callable[[], float]) -> None:
-        """Expect company until it is seen that none comes; at most so many share a commit."""
+        """Probe until probing turns out not to pay; at most ``most`` commands share a commit."""
         self._most = most
         self._monotonic = monotonic
         self._shared = 0
@@ -146,13 +143,15 @@ class GroupCommitWindow:
         self._passed = 0
         self._looks = 0
         self.looks_now = False
-        """Whether a transaction looks for others in this turn of the loop, which nobody else should use."""
+        """Whether a transaction is probing in this iteration of the loop, which other work should leave
+        free."""
 
     def begin(self, arrived: Arrived) -> Callable[[int], list[Submission]]:
-        """Begin a transaction; return what is called with the number in it, for others that share its commit.
+        """failed transactions, to be retried in careful mode
 
-        It gives the loop a turn where that pays, and returns what has ``arrived`` then. Not for servers that
-        share a database: there the first round trip has to know all commands.
+        That function yields to the loop if probing is likely to pay, then returns what has ``arrived``. It is
+        not for servers that share a database: there all commands have to be known before the first round
+        trip.
         """
         self._looks = 0
         return partial(self._company, arrived)
@@ -178,12 +177,12 @@ class GroupCommitWindow:
         return self._passed % TRY_EVERY == 0
 
     def committed(self, count: int) -> None:
-        """Take note of how many shared a commit."""
+        """Record how many commands shared a commit."""
         self._shared = count
 
 
 def taken_from(gathered: deque[Submission], most: int) -> tuple[list[Submission], int]:
-    """Take so many submissions at the most; return those to be done, and the number that nobody needs."""
+    """Remove at most ``most`` submissions; return those to execute and the number dropped as abandoned."""
     if len(gathered) <= most:
         taken = [*gathered]
         gathered.clear()
@@ -196,29 +195,29 @@ def taken_from(gathered: deque[Submission], most: int) -> tuple[list[Submission]
 
 
 class ManyNames:
-    """The takes that ask for many names, and the ends of their waits: a few for each transaction.
+    """A queue of takes that ask for many names, and of their cancellations; each transaction does a few.
 
-    Whoever sends them waits for others who do the same, and nobody else does.
+    Clients that send such takes therefore delay only each other.
     """
 
     def __init__(self, most: int = NAMES_PER_COMMIT_MAX) -> None:
-        """Begin empty; a transaction does so many names at the most."""
+        """Start empty; each transaction handles at most ``most`` names."""
         self._most = most
         self._did_some = False
         self._waiting: deque[Submission] = deque()
         self._names = 0
 
     def __len__(self) -> int:
-        """Return how many submissions wait."""
+        """Return the number of queued submissions."""
         return len(self._waiting)
 
     @property
     def full(self) -> bool:
-        """Tell whether no more names may wait."""
+        """Return True if the limit of queued names is reached."""
         return self._names >= NAMES_QUEUED_MAX
 
     def put_aside(self, arrived: list[Submission]) -> list[Submission]:
-        """Keep those that ask for many names; return the others."""
+        """Queue those that ask for many names; return the others."""
         if not any([one.many for one in arrived]):  # noqa: C419 - as above
             return arrived
         many = [one for one in arrived if one.many]
@@ -227,9 +226,10 @@ class ManyNames:
         return [one for one in arrived if not one.many]
 
     def some(self, others: int) -> list[Submission]:
-        """Take out what a transaction may do beside ``others``: at least one, but in every second one none.
+        """Remove and return the submissions for one transaction: at least one, or none every second time.
 
-        Others came while the last one was done, and do not wait for one more.
+        If there are ``others``, which arrived during the last transaction, they skip every second turn so
+        that the others are not delayed twice.
         """
         found: list[Submission] = []
         self._did_some = not (others and self._did_some)
@@ -243,7 +243,7 @@ class ManyNames:
         return found
 
     def all(self) -> list[Submission]:
-        """Take out all of them."""
+        """Remove and return all submissions."""
         found = [*self._waiting]
         self._waiting.clear()
         self._names = 0

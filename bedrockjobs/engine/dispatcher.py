@@ -1,7 +1,7 @@
-"""Commands go in one queue; all that is there goes into one transaction; answers follow its commit.
+"""The dispatcher: it queues commands, executes them in batches, and replies after each commit.
 
-The event loop does the statements, which take microseconds and stay in memory. A commit on a slow disk is
-done by a thread: meanwhile the loop reads the requests of the next one. It knows no SQL.
+The event loop executes the statements, which take microseconds and stay in memory. On a slow disk, a thread
+does the commit while the loop reads the requests of the next batch. This module contains no SQL.
 """
 
 from __future__ import annotations
@@ -56,40 +56,38 @@ from bedrockjobs.store.base import (
     StoreFull,
 )
 
-# The end of a dispatcher: it waits until nothing is left to do, and for a shared database only so long.
-#
-# It knows neither handlers nor SQL.
+# Graceful shutdown: wait until idle, with a timeout on PostgreSQL.
 
 
 log = logging.getLogger(__name__)
 
 UNIT_DRAINED_S = 2.5
-"""Seconds that a stopping server gives its last unit on PostgreSQL: it may wait two for a lock. A database
-that does not answer by then may never do; who waits for that unit is cut off, as its outcome is not known."""
+"""Seconds a stopping server gives its last transaction on PostgreSQL, which may wait two seconds for a lock.
+After that the database may never respond, so the clients are disconnected without a known outcome."""
 
 
 class Shutdown:
-    """Who waits for a dispatcher to have nothing to do."""
+    """Waits for a dispatcher to become idle, and writes the final checkpoint."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
-        """Prepare to end; a file answers, another machine may never do."""
+        """Apply a time limit only if the database is shared, as another machine may never respond."""
         self._engine = engine
         self._clock = clock
         self._limit_s = UNIT_DRAINED_S if engine.shared else None
         self._idle = asyncio.Event()
 
     async def until_idle(self, busy: Callable[[], object]) -> None:
-        """Wait until nothing is to be done, however long that takes."""
+        """Wait until ``busy`` returns a false value, without a time limit."""
         while busy():
             self._idle.clear()
             await self._idle.wait()
 
     def idle(self) -> None:
-        """Tell who waits that there may be nothing to do."""
+        """Wake the waiting shutdown to check whether the dispatcher is idle."""
         self._idle.set()
 
     async def last_units(self, busy: Callable[[], object]) -> bool:
-        """Wait until nothing is to be done; return False where the database does not answer in time."""
+        """Wait until ``busy`` returns a false value; return False if that takes too long."""
         try:
             async with asyncio.timeout(self._limit_s):
                 await self.until_idle(busy)
@@ -99,9 +97,9 @@ class Shutdown:
         return True
 
     async def sign_off(self, do: Callable[[Callable[[], Step]], object]) -> None:
-        """Write when it was here last; without it, ticks since the last write count as passed unserved.
+        """Record the time of shutdown; otherwise ticks since the last write would count as missed.
 
-        ``do`` does work that may give its turn away, and then the step that it returns.
+        ``do`` runs a function that may yield to the event loop, then calls the step that it returns.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -121,7 +119,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 class Dispatcher:
-    """The queue, the transactions and the waiters of one database."""
+    """Queues and executes the commands of one database, and keeps its waiters."""
 
     def __init__(
         self,
@@ -135,10 +133,10 @@ class Dispatcher:
         listeners: Listeners,
         on_commit: Callable[[float, int], object] = lambda seconds, commands: None,
     ) -> None:
-        """Serve ``engine``; ``listeners`` hear what is on disk, ``minutes`` counts it.
+        """Serve ``engine``; ``listeners`` receive the events after each commit, ``minutes`` counts them.
 
-        ``on_failure`` is called when the disk no longer keeps what it promised, ``on_commit`` with the
-        seconds that each commit waited for the disk and the commands that shared it.
+        ``on_failure`` is called when the database can no longer be trusted to keep its data. ``on_commit`` is
+        called after each commit with the seconds that it took and the number of commands in it.
         """
         workers.on_news = self.poke
         self._engine, self._clock, self._settings = engine, clock, settings
@@ -149,9 +147,9 @@ class Dispatcher:
         self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
         self._many = ManyNames(NAMES_PER_SHARED_COMMIT_MAX if engine.shared else NAMES_PER_COMMIT_MAX)
-        self._again = deque[list[Submission]]()  # of transactions that were undone: each is done with care
+        self._again = deque[list[Submission]]()  # failed transactions, to be retried in careful mode
         self._open = self._scheduled = self._draining = self._broken = False
-        self._look_outside = False  # whether it is time to ask if somebody else changed the database
+        self._look_outside = False  # whether to check if another process changed the database
         self._ending = Shutdown(engine, clock)
         self._busy_since: float | None = None
         self._later, self._alarm = DelayedTakes(self.send), LoopTimer(self._loop, self._wake)
@@ -169,29 +167,29 @@ class Dispatcher:
             tick=self._answer_overdue,
             over=self._wake,
         )
-        self.pending = 0  # commands that were not yet answered, without those that wait for a job
-        self.cut_off = False  # whether it has stopped, and some commands never get an answer
-        self.commands = self.commits = 0  # done since the start, the latter of transactions with commands
+        self.pending = 0  # unanswered commands, without those that wait for a job
+        self.cut_off = False  # whether it stopped without answering some commands
+        self.commands = self.commits = 0  # since the start; only commits of transactions with commands count
 
     def start(self) -> None:
-        """Start to work."""
+        """Start the commit thread and the first transaction."""
         self._commits.start()
         self._schedule()
 
     @property
     def waiting(self) -> int:
-        """Return how many GetJobs wait."""
+        """Return the number of waiters."""
         return len(self._waiting)
 
     @property
     def begins(self) -> bool:
-        """Tell whether a transaction is about to begin, or looks for others that share its commit."""
+        """Return True if a transaction is about to begin or is collecting commands for its commit."""
         return bool(self._gathered) if self._scheduled else self._group.looks_now
 
     def submit(
         self, command: Command[Any], deliver: Deliver, caller: Principal | None = None, by: str = ""
     ) -> Submission:
-        """Queue a command; raises Unavailable when the queue is full or the server stops.
+        """Queue a command; raise Unavailable if the queue is full or the server is stopping.
 
         ``by`` is the name of the token that sends it.
         """
@@ -211,21 +209,21 @@ class Dispatcher:
         return submission
 
     def leave_all(self) -> None:
-        """Let every waiting GetJob end, as ``leave`` does."""
+        """Cancel the wait of every waiter, as ``leave`` does."""
         for waiter in self._waiting.everyone():
             self.leave(waiter.submission)
 
     def leave(self, submission: Submission) -> None:
-        """Let a waiting GetJob end: it is answered at once, with 404 unless a job is on its way to it."""
+        """Cancel the wait of a GetJob and answer it: 404, unless a job is already on its way to it."""
         submission.gone = True
         self.send(CancelWait(submission))
 
     def poke(self) -> None:
-        """Look at the clock and at the presence: something changed there."""
+        """Check the clock and the worker registry again, because something changed there."""
         self._wake()
 
     def heard(self, due: Mapping[str, str] | None) -> None:
-        """Look for jobs that other servers left: the names, each with a nextRun; None: any may be due."""
+        """Note jobs that other servers made ready, as name and nextRun; None means any job may be due."""
         if not self._waiting:
             return
         if due is None:
@@ -237,53 +235,53 @@ class Dispatcher:
             self._schedule()
 
     async def next_moment(self) -> datetime | None:
-        """Return the next moment at which a job becomes due or time is over for something."""
-        await self._ending.until_idle(self._busy_with)  # the database is asked beside units
+        """Return the next time at which a job or a maintenance task becomes due."""
+        await self._ending.until_idle(self._busy_with)  # the query must not run during a transaction
         due = self._engine.soonest_of_all(timestamp_ms(self._clock.now()))
         soonest = (self._waiting.next_due(), self._maintenance.next_timestamp(), due)
         found = [timestamp for timestamp in soonest if timestamp]
         return moment_of(min(found)) if found else None
 
     async def settle(self) -> bool:
-        """Do what the clock brings and was asked so far; return whether nothing is left to another server."""
+        """Execute everything that is due or queued; return True if no work is left to another server."""
         self._wake()
         await self._ending.until_idle(self._busy_with)
         return not self._maintenance.is_behind()
 
     async def drain(self) -> None:
-        """Refuse new commands, finish what is queued, answer the waiters, and end the thread."""
+        """Refuse new commands, execute the queued ones, answer the waiters, and stop the commit thread."""
         self._draining, self._batch.may_wait = True, False
         self._absence.give_up()
         if not await self._ending.last_units(self._busy_with):
             self.cut_off = self._broken = True
         self._answer(self._waiting.everyone())
-        await self._ending.until_idle(self._busy_with)  # what these answers could not deliver goes back
+        await self._ending.until_idle(self._busy_with)  # jobs that could not be delivered are requeued
         self._alarm.cancel()
         await self._commits.end()
         if not (self._broken or self._absence.lasts):
             await self._ending.sign_off(lambda work: self._follow(self._slices.begin(work)))
 
     def _busy_with(self) -> object:
-        """Return what there is to do, if there is anything that will be done."""
+        """Return a true value if there is work that can still be done."""
         left = self._open or self._gathered or self._many or self._again or self._later
         return left and not (self._broken or self._absence.stays)
 
     # --- one transaction after another -------------------------------------------------------------------
 
     def send(self, submission: Submission) -> None:
-        """Queue what is no command: something that is written, or put back, or waits no longer."""
+        """Queue an internal submission: an internal command, a requeue or the cancellation of a wait."""
         self._gathered.append(submission)
         if not self._open:
             self._schedule()
 
     def _schedule(self) -> None:
-        """Begin a transaction after this turn of the loop, so that all requests it brings share it."""
+        """Begin a transaction in the next loop iteration, so that requests read in this one share it."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin a transaction with all that is there, unless one is open."""
+        """Begin a transaction with the queued submissions, unless one is open."""
         self._scheduled = False
         if self._open or self._absence.lasts or self._broken:
             return
@@ -298,23 +296,23 @@ class Dispatcher:
         self._follow(self._slices.begin(partial(self._transaction, submissions, careful=careful)))
 
     def _arrived(self, room: int) -> list[Submission]:
-        """Return what waits to be done, in order and so many at the most, without looks of who is gone.
+        """Return at most ``room`` queued submissions in order, without reads of disconnected clients.
 
-        What asks for many names is put aside.
+        Takes that ask for many names are moved to their own queue.
         """
         arrived, gone = taken_from(self._gathered, room)
         self.pending -= gone
         return self._many.put_aside(arrived)
 
     def _follow(self, step: Step | None) -> None:
-        """Do what follows a transaction; one that is long goes on after others have had their turn."""
+        """Call the step that follows a transaction; resume a transaction that yielded a little later."""
         if step is None:
             self._slices.call_when_ready(lambda: self._follow(self._slices.go_on()), self._loop.call_soon)
         else:
             step()
 
     def _transaction(self, submissions: list[Submission], *, careful: bool) -> Step:
-        """Do all of a transaction but its commit; return what follows."""
+        """Execute a transaction up to its commit; return the next step."""
         try:
             try:
                 unit = self._engine.begin(self._batch.plans(submissions))
@@ -327,16 +325,16 @@ class Dispatcher:
             self._later.add(work.again)
             if unit.changed:
                 ended = partial(self._ended, submissions, work)
-                if self._engine.shared:  # who waits for its answer gives others their turn
+                if self._engine.shared:  # the engine yields to the loop while it waits for the database
                     return partial(ended, *self._commits.timed(self._engine.commit))
                 return partial(self._commits.do, self._engine.commit, ended)
-            self._engine.commit()  # nothing to write: the disk is not asked
+            self._engine.commit()  # nothing to write, so no sync is needed
         except Exception as error:
             return partial(self._failed, submissions, error, careful=careful)
         return partial(self._committed, submissions, work, None)
 
     def _busy(self, submissions: list[Submission], error: StoreBusy, *, careful: bool) -> None:
-        """Try again later, as another process has the database."""
+        """Try again later because another process holds the database lock."""
         now = self._clock.monotonic()
         self._busy_since = now if self._busy_since is None else self._busy_since
         self._open = False
@@ -361,11 +359,11 @@ class Dispatcher:
                 failure = error
         if failure is None:
             self._committed(submissions, work, took_s)
-        else:  # no care of single acts helps where the commit itself failed
+        else:  # the commit itself failed, so retrying the commands one by one cannot help
             self._failed(submissions, failure, careful=True)
 
     def _committed(self, submissions: list[Submission], work: PendingCommit, took_s: float | None) -> None:
-        """Go on after a commit; ``took_s`` is how long it waited for the disk, None where it did not."""
+        """Finish after a commit; ``took_s`` is how long it took, None if there was nothing to write."""
         if took_s is not None:
             self._on_commit(took_s, len(submissions))
             self._group.committed(len(submissions))
@@ -380,7 +378,7 @@ class Dispatcher:
             self._rest(due_s)
         else:
             self._answer_overdue()
-            self._schedule()  # not at once: first the answers go out
+            self._schedule()  # in a later iteration, so that the replies go out first
 
     def _deliver(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
         for submission, outcome in outcomes:
@@ -390,22 +388,22 @@ class Dispatcher:
                 delivered = submission.deliver(outcome)
             except Exception:
                 log.exception("an answer may not have been delivered")
-                delivered = True  # its client may know it, so the lease of the run decides
-            submission.waiter = None  # the two hold each other
+                delivered = True  # the client may have it; if not, the lease of the run expires
+            submission.waiter = None  # break the reference cycle
             if not delivered and isinstance(outcome, Answer) and outcome.taken:
                 self.send(RequeueUndelivered(outcome.taken))
 
     def _failed(self, submissions: list[Submission], error: Exception, *, careful: bool) -> None:
-        """Undo a transaction, and do each of its commands with care in its own: one hurts nobody else."""
+        """Roll back a transaction and retry its commands one by one, so that one cannot fail the others."""
         fault = self._engine.fault(error)
         if isinstance(fault, StoreBroken):
-            # After a failed sync nobody knows what is on disk; a new start finds out.
+            # After a failed sync the state on disk is unknown; recovery at the next start determines it.
             self._give_up(fault)
             return
         if fault is not None and not isinstance(fault, StoreAway):
             log.error("the database refused: %s", fault)
             self.health.failed(fault)
-        elif not isinstance(error, RowDamaged | StoreAway):  # told when a row is set aside, or as it begins
+        elif not isinstance(error, RowDamaged | StoreAway):  # logged elsewhere
             log.error("a transaction failed", exc_info=error)
         try:
             self._batch.undo()
@@ -431,18 +429,18 @@ class Dispatcher:
             self._refuse(submissions, fault or error)
         if submissions or self._gathered or self._many or self._again:
             self._schedule()
-        else:  # what time asked for failed: not again at once
+        else:  # a maintenance task failed: wait before the retry
             self._alarm.set(self._settings.busy_s)
 
     def _refuse(self, submissions: list[Submission], error: Exception) -> None:
-        """Tell who asked that nothing was done; what nobody asked for is tried again later."""
+        """Answer each submission with the error; a requeue is tried again later."""
         for submission in submissions:
             if isinstance(submission, RequeueUndelivered) and submission.may_try_again():
                 self._loop.call_later(self._settings.busy_s, self.send, submission)
         self._deliver([(submission, refusal_of(error)) for submission in submissions])
 
     def _give_up(self, error: Exception) -> None:
-        """Do nothing any more: the transaction stays open, and what waits stays unanswered."""
+        """Stop working: the transaction stays open and its clients get no reply."""
         self._draining = self._broken = True
         self._ending.idle()
         self._on_failure(error)
@@ -450,7 +448,7 @@ class Dispatcher:
     # --- time --------------------------------------------------------------------------------------------
 
     def _rest(self, due_s: float) -> None:
-        """Nothing is to be done for some seconds: answer whose wait is over, and sleep until then."""
+        """Answer overdue waiters and sleep until the next deadline, at most ``due_s`` seconds."""
         self._ending.idle()
         self._answer_overdue()
         deadline = self._waiting.next_deadline()
@@ -461,19 +459,19 @@ class Dispatcher:
     def _wake(self) -> None:
         self._maintenance.look_anew()
         self._look_outside = True
-        if not self._open:  # else its commit may fail, and undo that somebody began to wait
+        if not self._open:  # a rollback of the open transaction would also undo its new waits
             self._answer_overdue()
             self.health.look()
         self._next()
 
     def _answer_overdue(self) -> None:
-        """Answer those whose wait is over; also asked after each commit, as there may never be a rest."""
+        """Answer waiters whose time is up; called after each commit too, as a busy server never rests."""
         if self._waiting:
             self._answer(self._waiting.overdue(self._clock.monotonic()))
 
     def _answer(self, waiters: list[Waiter]) -> None:
         gone = [waiter for waiter in waiters if self._waiting.remove(waiter)]
-        self._waiting.committed()  # no transaction is open that could undo it
+        self._waiting.committed()  # no open transaction could roll this back
         self._deliver(
             [
                 (one.submission, unanswered(one.request) if one.once else take.nothing(one.request))
@@ -482,7 +480,7 @@ class Dispatcher:
         )
 
     def _due_in_s(self) -> float:
-        """Return the seconds until a transaction is needed that nobody asks for; 0: now."""
+        """Return the seconds until a transaction is due without a command; 0 means now."""
         sleep_s = SLEEP_S_MAX
         due = self._waiting.next_due()
         if due is not None:
@@ -503,5 +501,5 @@ class Dispatcher:
         except Exception as error:
             if self._engine.fault(error) is None:
                 raise
-            return 0.0  # a transaction will meet the same fault, and deal with it
+            return 0.0  # the next transaction meets the same fault and handles it
         return min(sleep_s, asked_s + WAKE_LATE_S) if asked_s > 0 else 0.0

@@ -1,7 +1,7 @@
-"""What happened, said once: handlers emit these, and after the commit whoever listens hears them in order.
+"""Events that handlers emit, and their publication to subscribers in order after the commit.
 
-An event that people follow is also written to the table ``events``, in the same commit. Nothing here is heard
-of a transaction that was undone.
+Events that users can follow are also written to the table ``events`` in the same commit. Events of a
+transaction that was rolled back are never published.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ log = logging.getLogger(__name__)
 
 
 EventLogged = EventRow
-"""Something that people follow; it stands in the table ``events`` too."""
+"""An event that users can follow; it is also a row of the table ``events``."""
 
 
 class JobsCreated(NamedTuple):
-    """Jobs that CreateJob or CreateJobs asked for, those included that existed already."""
+    """Jobs that a CreateJob or CreateJobs returned, including those that already existed."""
 
     jobs: int
 
 
 class JobsTaken(NamedTuple):
-    """Jobs that one answer hands out."""
+    """Jobs given out with one reply."""
 
     jobs: int
     due: str
@@ -36,42 +36,42 @@ class JobsTaken(NamedTuple):
     at: str
     """When it was taken."""
     first: bool
-    """Whether it is the first of its commit: of that one it is measured how long its job had been due."""
+    """Whether it is the first in its commit; its waiting time is measured."""
 
 
 class JobsFinished(NamedTuple):
-    """Jobs whose runs ended well."""
+    """Jobs whose runs succeeded."""
 
     jobs: int
 
 
 class JobFailed(NamedTuple):
-    """A run that FailJob ended."""
+    """A run ended by FailJob."""
 
 
 class JobRetried(NamedTuple):
-    """A job that is tried again."""
+    """A job that will be retried."""
 
 
 class JobLost(NamedTuple):
-    """A job whose run was taken away from its worker."""
+    """A job whose run was lost."""
 
 
 class RunOpened(NamedTuple):
-    """A run that a worker began."""
+    """A run that a worker started."""
 
     run_id: int
     job_id: int
     worker: str
     lease_s: int
-    """Seconds it may be without a heartbeat; 0: as long as it likes."""
+    """Max seconds between heartbeats; 0 means no limit."""
     cause: str
     wait_s: float
     """How long its job had been due."""
 
 
 class RunRestored(NamedTuple):
-    """A run that was open when the server started; its lease begins anew."""
+    """A run that was open when the server started; it gets a new lease."""
 
     run_id: int
     job_id: int
@@ -81,7 +81,7 @@ class RunRestored(NamedTuple):
 
 
 class RunEnded(NamedTuple):
-    """A run that ended; times are timestamps, as in the tables."""
+    """A run that ended; times are timestamps as in the tables."""
 
     run_id: int
     job_id: int
@@ -95,18 +95,18 @@ class RunEnded(NamedTuple):
     exit_code: int | None
     error: str
     traceparent: str
-    """The W3C trace context that its job was created with; empty without one."""
+    """The W3C trace context with which its job was created, or empty."""
     took_s: float
 
 
 class RunForgotten(NamedTuple):
-    """A run that nobody does, and that leaves no end: its answer reached nobody, or it is not to be found."""
+    """A run removed without an end: its reply was not delivered, or it is missing from the database."""
 
     run_id: int
 
 
 class RunStopped(NamedTuple):
-    """A run whose worker is to send a signal."""
+    """A run that its worker should stop with a signal."""
 
     run_id: int
     signal: str
@@ -114,15 +114,15 @@ class RunStopped(NamedTuple):
 
 
 class OutputChanged(NamedTuple):
-    """A run that printed something, or told its progress."""
+    """A run with new output or progress."""
 
     run_id: int
     size: int = 0
-    """Bytes that it printed."""
+    """Bytes of output."""
 
 
 class TicksEntered(NamedTuple):
-    """Ticks of a schedule that got their entry in the ledger."""
+    """Ticks of a schedule that were added to its tick history."""
 
     outcome: str
     ticks: int
@@ -132,7 +132,7 @@ class TicksEntered(NamedTuple):
 
 
 class WorkerAsked(NamedTuple):
-    """A worker that asked for jobs."""
+    """A worker asked for jobs."""
 
     worker: str
     host: str
@@ -140,61 +140,61 @@ class WorkerAsked(NamedTuple):
     names: tuple[str, ...]
     accepts: tuple[str, ...]
     wait_s: float
-    """How long it may wait for the answer."""
+    """Max seconds that it waits for the reply."""
     by: str = ""
-    """The name of the token it uses; empty without one."""
+    """The name of its token, or empty."""
 
 
 class WaitLeft(NamedTuple):
-    """A worker whose client ended its last wait for a job before the wait was over."""
+    """A worker whose client ended its last wait for a job early."""
 
     worker: str
 
 
 class DrainsChanged(NamedTuple):
-    """The workers that take no more jobs from now on, all of them."""
+    """The complete new set of drained workers."""
 
     drains: frozenset[str]
 
 
 class TokensChanged(NamedTuple):
-    """Who may do what from now on: all tokens and all logins."""
+    """The complete new set of tokens and logins."""
 
     tokens: tuple[TokenRow, ...]
     logins: tuple[LoginRow, ...]
     elsewhere: bool = False
-    """Whether another server, or somebody by hand, changed them."""
+    """Whether they were changed by another server or by break-glass access."""
 
 
 class RulesChanged(NamedTuple):
-    """Who is told of what is not as it was."""
+    """The notification rules have changed."""
 
 
 class HoldChanged(NamedTuple):
-    """Whether the queue is held after a restore from now on."""
+    """The quarantine after a restore began or ended."""
 
     hold: PauseRow | None
 
 
 class RunKeyKnown(NamedTuple):
-    """What the tokens of runs are made with."""
+    """The key that signs run tokens has been read."""
 
     key: str
 
 
 class RoomForRuns(NamedTuple):
-    """A limit of runs at once is not reached any more."""
+    """A concurrency limit has free slots again."""
 
     pattern: str
 
 
 class LeftReady(NamedTuple):
-    """What a transaction has left for the waiters of other servers that share the database."""
+    """What a transaction left for the waiters of other servers that share the database."""
 
     jobs: list[tuple[str, str]]
     """Name and nextRun of each job."""
     anybody: bool
-    """Whether anybody who waits may be served now: what is paused or locked has changed."""
+    """Whether any waiter may be served now, because pauses or locks have changed."""
 
 
 Event = (
@@ -228,29 +228,29 @@ JOB_FAILED, JOB_RETRIED, JOB_LOST = JobFailed(), JobRetried(), JobLost()
 
 
 class Subscriber(Protocol):
-    """Somebody who wants to hear of events."""
+    """Subscribes to events."""
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what is to be called with each kind of event."""
+        """Return the function to call for each event type."""
         ...
 
 
 class Listeners:
-    """Who hears what, in the order in which they were added."""
+    """The subscribers by event type, in the order in which they were added."""
 
     def __init__(self, listeners: Sequence[Subscriber] = ()) -> None:
-        """Begin with some."""
+        """Start with these subscribers."""
         self._hearing: dict[type, list[Callable[[Any], object]]] = {}
         for listener in listeners:
             self.add(listener)
 
     def add(self, listener: Subscriber) -> None:
-        """Let somebody hear of what happens from now on."""
+        """Add a subscriber for all events from now on."""
         for kind, call in listener.hears().items():
             self._hearing.setdefault(kind, []).append(call)
 
     def tell(self, events: Sequence[Event]) -> None:
-        """Tell what happened, which is on disk; one who fails hinders nobody else."""
+        """Publish committed events; an exception in one subscriber does not affect the others."""
         hearing = self._hearing
         for event in events:
             for call in hearing.get(type(event), ()):
@@ -260,49 +260,44 @@ class Listeners:
                     log.exception("a listener failed with %s", event)
 
 
-# Tells who waits for something that it may be there now: new output of a run, a new event.
-#
-# A notification says nothing of what happened: whoever gets it reads again. It knows no commands and no
-# tables, and is used on the event loop alone.
+# Notifier: wakes clients that wait for new output of a run or for new events.
+# A notification carries no data; its receivers read again. Used on the event loop only.
 
 
 Topic = tuple[str, int]
-"""What is waited for: ``("output", runID)``, or ``EVENTS``."""
+"""What a client waits for: ``("output", runID)``, or ``EVENTS``."""
 
 EVENTS: Topic = ("events", 0)
-"""What changes with a commit that added events."""
+"""The topic of commits that added events."""
 
 
 def output_topic(run_id: int) -> Topic:
-    """Return what changes with a commit that added output to a run, or ended it."""
+    """Return the topic of commits that added output to a run, or ended it."""
     return ("output", run_id)
 
 
 class Subscription:
-    """One listener to a topic; it gets every notification from the moment it is entered as a context."""
+    """A subscription to a topic; as a context manager, it receives all notifications from entry to exit."""
 
     def __init__(self, notifier: Notifier, topic: Topic) -> None:
-        """Prepare to listen; made by ``Notifier.listen``."""
+        """Prepare the subscription; use ``Notifier.listen`` to create one."""
         self._notifier = notifier
         self._topic = topic
         self._woken = asyncio.Event()
 
     def __enter__(self) -> Self:
-        """Begin to listen: before what is waited for is read, so that none is missed in between."""
+        """Start receiving notifications; enter before the first read, so that none is missed."""
         self._notifier.admit(self._topic, self._woken)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Listen no longer."""
+        """Stop receiving notifications."""
         self._notifier.dismiss(self._topic, self._woken)
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for a notification that was not told of yet; return False where the time is over.
-
-        It also returns False, and at once, when the server drains.
-        """
+        """Wait for the next notification; return False after ``timeout_s``, or at once while draining."""
         if self._notifier.ended or timeout_s <= 0:
             return False
         try:
@@ -315,20 +310,20 @@ class Subscription:
 
 
 class Notifier:
-    """All subscriptions of a server; a topic takes memory while somebody listens to it."""
+    """All subscriptions of a server; a topic uses memory only while it has subscribers."""
 
     def __init__(self) -> None:
-        """Begin without listeners."""
+        """Start without subscribers."""
         self._listening: dict[Topic, set[asyncio.Event]] = {}
         self.ended = False
-        """Whether the server drains, so that nobody waits any more."""
+        """Whether the server drains, so that waits return at once."""
 
     def __len__(self) -> int:
-        """Return how many topics are listened to."""
+        """Return the number of topics with subscribers."""
         return len(self._listening)
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what it wakes for each event that it hears of."""
+        """Return the handler for each event type."""
         return {
             EventLogged: lambda _: self.notify(EVENTS),
             OutputChanged: self._output,
@@ -340,37 +335,37 @@ class Notifier:
         self.notify(output_topic(event.run_id))
 
     def notify(self, topic: Topic) -> None:
-        """Wake everybody who listens to a topic; after the commit that made something of it."""
+        """Wake all subscribers of a topic, after the commit."""
         for woken in self._listening.get(topic, ()):
             woken.set()
 
     def notify_all(self) -> None:
-        """Wake everybody who listens to anything: something may have gone unheard."""
+        """Wake all subscribers, because notifications may have been lost."""
         for topic in list(self._listening):
             self.notify(topic)
 
     def listen(self, topic: Topic) -> Subscription:
-        """Return a subscription to be entered as a context, then read, then waited for."""
+        """Return a subscription: enter it, then read, then wait."""
         return Subscription(self, topic)
 
     async def wait(self, topic: Topic, timeout_s: float) -> bool:
-        """Wait for the next notification from now on; return False where there was none in time."""
+        """Wait for the next notification of a topic; return False after ``timeout_s``."""
         with self.listen(topic) as subscription:
             return await subscription.wait(timeout_s)
 
     def end(self) -> None:
-        """Wake everybody, and let nobody wait from now on: the server drains."""
+        """Wake all subscribers and end all later waits, because the server drains."""
         self.ended = True
         for listening in self._listening.values():
             for woken in listening:
                 woken.set()
 
     def admit(self, topic: Topic, woken: asyncio.Event) -> None:
-        """Set ``woken`` with each notification of a topic; for ``Subscription``."""
+        """Set ``woken`` on each notification of a topic; called by ``Subscription``."""
         self._listening.setdefault(topic, set()).add(woken)
 
     def dismiss(self, topic: Topic, woken: asyncio.Event) -> None:
-        """Leave ``woken`` alone; the last listener frees the topic."""
+        """Stop setting ``woken``; the last subscriber frees the topic."""
         listening = self._listening[topic]
         listening.discard(woken)
         if not listening:

@@ -1,8 +1,8 @@
-"""What time alone asks for, done inside the transactions: leases, deadlines, pauses that end, what is old.
+"""Maintenance: what is due by time alone, such as leases, deadlines, ends of pauses and retention.
 
-Each thing is a unit of its own. One that fails hurts nobody else: it is told in the log and in an event once,
-and tried again later and later. What has to be remembered of a transaction is a ``Done``, which counts when
-the transaction is on disk.
+It runs inside the transactions, each task as its own unit of work. A task that fails affects no other: the
+failure is logged and recorded as an event once, and the task is retried with backoff. ``Done`` collects the
+results of a transaction, which count only after its commit.
 """
 
 from __future__ import annotations
@@ -31,81 +31,81 @@ from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.store.base import Engine, RowDamaged, StoreError
 from bedrockjobs.store.peers import SharedUnit, Watch
 
-# What counts by the minute, as far as those have to know it who write a minute that is over.
+# Interface used to persist the counters of each completed minute.
 
 
 class Minutes(Protocol):
-    """The counts of the present minute."""
+    """The counters of the current minute."""
 
     def closing(self, minute: str) -> Sequence[int] | None:
-        """Return the counts to be written as another minute begins; None where there are none."""
+        """Return the counters of the minute that ends, to be written; None if there are none."""
         ...
 
     def begin(self, minute: str) -> None:
-        """Begin a minute."""
+        """Reset the counters for a new minute."""
         ...
 
 
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 100
-"""Jobs whose time is over that one transaction deals with, so that it stays short."""
+"""Max overdue jobs that one transaction handles, so that it stays short."""
 
 CLEAN_EVERY = timedelta(hours=1)
-"""Time between two looks for what is too old to be kept."""
+"""Interval between two retention runs."""
 
 RULES_EVERY = timedelta(days=1)
-"""Time between two looks whether the rules of time zones have changed, as they do a few times a year."""
+"""Interval between checks whether time zone rules have changed, which happens a few times a year."""
 
 CLEAN_MORE_S = 1
-"""Time to the next look where there was more than one transaction should delete."""
+"""Seconds until the next retention run if one transaction could not delete everything."""
 
 SETTLE_S = 15.0
-"""Time for workers to come back after a restart, before schedules on all hosts fire; over HEARTBEAT_S."""
+"""Seconds for workers to reconnect after a restart before broadcast schedules fire; over HEARTBEAT_S."""
 
 JUMP_S = 60.0
-"""A change of the clock that is told, and after which schedules are planned anew; a time server's is less."""
+"""Minimum clock change that is reported and makes schedules be planned again; NTP corrections are smaller."""
 
 SEEN_S = 10.0
-"""Time between two notes that the server is alive, which go with other writes."""
+"""Interval for recording that the server is alive, which is done together with other writes."""
 
 TRY_AGAIN_S = 2.0
-"""Time before something that failed is tried again; doubled with each failure."""
+"""Seconds before the first retry of a failed task; doubled with each failure."""
 
 TRY_AGAIN_S_MAX = 600.0
-"""The longest of these times."""
+"""Maximum retry delay."""
 
 FAILURES_MAX = 1_000
-"""Things that fail of which it is remembered how often; beyond, they count from one again."""
+"""Max tasks whose failures are counted; beyond that, the counts start again from one."""
 
 
 @dataclass(slots=True)
 class Done:
-    """What a transaction did that counts when it is on disk."""
+    """What a transaction did, to be applied to the state in memory after the commit."""
 
     started: bool = False
     news: int = 0
-    """How many of the workers' news were written."""
+    """How many of the worker registry's events were written."""
     looked_at_rules: bool = False
-    """Whether planned ticks were compared with the rules of their time zones."""
+    """Whether planned ticks were compared with the current time zone rules."""
     cleaned: bool = False
     clean_more: bool = False
-    """Whether there was more that is too old than one transaction should delete."""
+    """Whether one transaction could not delete everything past its retention."""
     minute: str | None = None
-    """The minute that began."""
+    """The minute that began, if any."""
     ahead_s: float | None = None
-    """How far the date is ahead of the monotonic seconds, where the clock was set."""
+    """How far the date is ahead of the monotonic clock, if the clock was set."""
     set_back: tuple[str, list[int]] | None = None
-    """What the clock showed before it was set back, and the jobs to plan anew."""
+    """The time before the clock was set back, and the jobs to plan again."""
     planned: int = 0
-    """How many of them were."""
+    """How many of these jobs were planned again."""
 
 
 class Maintenance:
-    """Keeps the time of one server."""
+    """Runs the maintenance of a single server."""
 
     def __init__(self, engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> None:
-        """Keep the time of ``engine`` and ``workers`` by ``clock``; write what ``minutes`` counted."""
+        """Maintain ``engine`` and ``workers`` by ``clock``; write the counters of ``minutes``."""
         self._engine = engine
         self._workers = workers
         self._minutes = minutes
@@ -114,36 +114,37 @@ class Maintenance:
         self.since = timestamp_ms(clock.now())
         """When this server started."""
         self.seen = engine.seen()
-        """When the one before was last known to be alive."""
+        """When the previous server was last known to be alive."""
         self._seen_at = clock.monotonic()
         self._settled_at = clock.monotonic() + (SETTLE_S if self.seen else 0)
-        """When the workers of the server before this one have said that they are there."""
+        """When the workers of the previous server have had time to reconnect."""
         self._clean_at = clock.now() + CLEAN_EVERY
-        """When what is too old is looked for, by the date: it is as old as the date says."""
+        """When the next retention run is due, as a date, since retention is counted in dates."""
         self._rules_at = clock.now() + RULES_EVERY
-        """When planned ticks are compared with the rules of their time zones, by the date."""
+        """When planned ticks are next compared with the time zone rules, as a date."""
         self._clean_more_at: float | None = None
-        """When more of it is deleted, in monotonic seconds; None where the last look found no more."""
+        """When the next retention run is due in monotonic seconds if the last one was incomplete, else
+        None."""
         self._failures: dict[Hashable, int] = {}
         self._not_before: dict[Hashable, float] = {}
-        """When something that failed, and that no table postpones, is tried again, in monotonic seconds."""
+        """When failed tasks that no table can postpone are retried, in monotonic seconds."""
         self._started = False
         self._quiet_until = -inf
-        """Until when there is nothing to do, in monotonic seconds, as long as ``_asked_for`` is the same."""
+        """Until when there is nothing to do, in monotonic seconds, unless ``_asked_for`` changes."""
         self._asked_before: tuple[object, ...] = ()
-        """What was asked for when that was found out."""
+        """The result of ``_asked_for`` when that was determined."""
         self._written = False
-        """Whether something was written since."""
+        """Whether a transaction has committed since then."""
         self._more = False
-        """Whether there was more whose time is over than one transaction deals with."""
+        """Whether more is overdue than one transaction handles."""
         self._ahead_s = clock.ahead_s()
         self._before, self._to_plan = "", list[int]()
-        """What the clock showed before it was set back, and the jobs that are still to be planned anew."""
+        """The time before the clock was set back, and the jobs that are still to be planned again."""
 
     # --- when --------------------------------------------------------------------------------------------
 
     def due(self) -> bool:
-        """Tell whether there is something to do."""
+        """Return True if there is something to do."""
         return self.sleep_s() <= 0
 
     def sleep_s(self) -> float:
@@ -153,7 +154,7 @@ class Maintenance:
         if self._written:
             self._written = False
             if self._clock_moved_s() or self._asked_for() != self._asked_before:
-                self.look_anew()  # a clock that was wrong for one command only may have planned a job wrongly
+                self.look_anew()  # a clock that was wrong for one command may have planned a job wrongly
         quiet_s = self._quiet_until - self._clock.monotonic()
         if quiet_s > 0:
             return quiet_s
@@ -163,11 +164,11 @@ class Maintenance:
         return sleep
 
     def look_anew(self) -> None:
-        """Remember no more how long there is nothing to do: what time asks for may have changed."""
+        """Discard the cached time until which there is nothing to do."""
         self._quiet_until = -inf
 
     def _asked_for(self) -> tuple[object, ...]:
-        """Return what jobs, pauses, schedules and workers ask for: few transactions change any of it."""
+        """Return the next due times of jobs, pauses, schedules and workers; few transactions change them."""
         engine = self._engine
         return engine.next_moment(), engine.next_on_all_hosts(), self._workers.look_at
 
@@ -181,26 +182,26 @@ class Maintenance:
         soonest = self.next_timestamp()
         if soonest is not None:
             until = (moment_of(soonest) - self._clock.now()).total_seconds()
-            if until <= 0 and self._not_before:  # it may be what failed
+            if until <= 0 and self._not_before:  # the failed task may be the one that is due
                 until = max(until, min(self._not_before.values()) - now)
             sleep = min(sleep, until)
         return sleep
 
     def _until_cleaning_s(self, now: float) -> float:
-        """Return the seconds until what is too old is looked for; ``now`` is in monotonic seconds."""
+        """Return the seconds until the next retention run; ``now`` is in monotonic seconds."""
         today = self._clock.now()
         self._clean_at = min(self._clean_at, today + CLEAN_EVERY)  # the date may have been set back
         until = (self._clean_at - today).total_seconds()
         return until if self._clean_more_at is None else min(until, self._clean_more_at - now)
 
     def _until_rules_s(self) -> float:
-        """Return the seconds until planned ticks are compared with the rules of their time zones."""
+        """Return the seconds until planned ticks are compared with the time zone rules."""
         today = self._clock.now()
         self._rules_at = min(self._rules_at, today + RULES_EVERY)  # the date may have been set back
         return (self._rules_at - today).total_seconds()
 
     def _clock_moved_s(self) -> float:
-        """Return by how many seconds the clock was set since that was told, 0 where it hardly was."""
+        """Return by how many seconds the clock was set since the last report, or 0 if by very little."""
         moved = self._clock.ahead_s() - self._ahead_s
         if abs(moved) >= JUMP_S:
             return moved
@@ -208,14 +209,14 @@ class Maintenance:
         return 0.0
 
     def next_timestamp(self) -> str | None:
-        """Return the next date that matters to a job or a pause."""
+        """Return the next timestamp at which a job or a pause is due."""
         moment, tick = self._engine.next_moment(), self._engine.next_on_all_hosts()
         if tick is None or self._clock.monotonic() < self._settled_at:
             return moment
         return tick if moment is None else min(moment, tick)
 
     def is_behind(self) -> bool:
-        """Tell whether time asks for something that another server is at."""
+        """Return True if something is due that another server is working on."""
         return False
 
     # --- what --------------------------------------------------------------------------------------------
@@ -246,7 +247,7 @@ class Maintenance:
             done.cleaned, done.clean_more = True, self._clean(context)
 
     def _end_what_is_over(self, context: Context) -> None:
-        """End leases, jobs and pauses whose time is over."""
+        """End runs whose lease has expired, jobs past their deadline, and pauses."""
         overdue = self._workers.overdue(context.unit)
         for run_id in overdue:
             self._try(
@@ -267,7 +268,7 @@ class Maintenance:
         self._end_pauses(context)
 
     def _fire_on_all_hosts(self, context: Context) -> None:
-        """Make the jobs of the schedules on all hosts that are due."""
+        """Create the jobs of the broadcast schedules that are due."""
         due = context.unit.due_on_all_hosts(context.now_ms)
         self._more = self._more or len(due) > AT_ONCE_MAX
         for job in due[:AT_ONCE_MAX]:
@@ -282,7 +283,7 @@ class Maintenance:
     def _try(
         self, context: Context, key: Hashable, act: Callable[[], object], later: Callable[[float], object]
     ) -> None:
-        """Do one thing; where it fails, let it be done ``later``, after some seconds."""
+        """Do one task as a unit of work; if it fails, call ``later`` with the retry delay in seconds."""
         try:
             unit(context, act)
         except StoreError:
@@ -311,7 +312,7 @@ class Maintenance:
             self._failures.pop(key, None)
 
     def _start(self, context: Context) -> None:
-        """Give open runs a new lease, and see to what was missed."""
+        """Give open runs a new lease, publish the stored state, and handle ticks missed since."""
         context.note("server started")
         for run_id, job_id, worker, lease_s, stop in context.unit.records.open_runs():
             context.emit(RunRestored(run_id, job_id, worker, lease_s, stop))
@@ -323,7 +324,7 @@ class Maintenance:
         self._pass_over_missed(context)
 
     def _plan_by_new_rules(self, context: Context) -> None:
-        """Plan schedules anew whose ticks were planned by rules of their time zones that have changed."""
+        """Plan schedules again whose ticks were planned by time zone rules that have changed."""
         for job in in_slices(context.unit.repeating()):
             if job.memory_json != "{}" and ticks.is_schedule(job) and job.memory.offset is not None:
                 plan = partial(plan_by_new_rules, context, job)
@@ -331,11 +332,11 @@ class Maintenance:
                     context,
                     ("plan", job.job_id),
                     partial(failing.unless_broken, context, job, plan),
-                    lambda _: None,  # it runs when it was planned to
+                    lambda _: None,  # it runs at the time planned before
                 )
 
     def _pass_over_missed(self, context: Context) -> None:
-        """Let schedules pass over what they missed while no server worked, where they want that."""
+        """Skip the ticks that were missed while no server ran, for schedules that ask for that."""
         for job in context.unit.repeating(due=context.now_ms):
             if job.options.catchup == "skip" and ticks.is_schedule(job):
                 skip = partial(pass_over, context, job, "server down")
@@ -343,12 +344,12 @@ class Maintenance:
                     context,
                     ("start", job.job_id),
                     partial(failing.unless_broken, context, job, skip),
-                    lambda _: None,  # its take looks at the missed ticks once more
+                    lambda _: None,  # its take handles the missed ticks again
                 )
 
     def _tell_clock(self, context: Context, done: Done, moved_s: float) -> None:
-        """Tell that the clock was set; where it was set back, let schedules be planned anew."""
-        now = self._clock.now()  # the unit may have begun before it was set
+        """Report that the clock was set; if it was set back, collect the schedules to plan again."""
+        now = self._clock.now()  # the transaction may have begun before the clock was set
         before = now - timedelta(seconds=moved_s)
         detail = f"from {timestamp(before)} to {timestamp(now)}"
         log.warning("the system's clock was set %s", detail)
@@ -358,14 +359,14 @@ class Maintenance:
             done.set_back = (timestamp(before), found)
 
     def _plan_anew(self, context: Context, done: Done) -> None:
-        """Plan some of the jobs anew that a clock which was ahead has planned."""
+        """Plan some of the jobs again that were planned while the clock was ahead."""
         now = self._to_plan[:AT_ONCE_MAX]
         for job_id in now:
             self._try(
                 context,
                 ("plan", job_id),
                 partial(plan_anew, context, job_id, self._before),
-                lambda _: None,  # it runs when it was planned to
+                lambda _: None,  # it runs at the time planned before
             )
         done.planned = len(now)
 
@@ -393,7 +394,7 @@ class Maintenance:
         return len(news)
 
     def _clean(self, context: Context) -> bool:
-        """Forget some of what is too old; return whether there is more of it."""
+        """Delete some rows past their retention; return True if there are more."""
         more = False
 
         def clean() -> None:
@@ -404,7 +405,7 @@ class Maintenance:
         return more
 
     def note_alive(self, context: Context, done: Done) -> None:
-        """Note that the server is alive and what the last minute was, where something is written anyway."""
+        """Record that the server is alive, and the last minute's counters, along with another write."""
         self._note_minute(context, done)
         if self._clock.monotonic() >= self._seen_at:
             context.unit.set_seen(context.now)
@@ -419,7 +420,7 @@ class Maintenance:
             done.minute = minute
 
     def committed(self, done: Done) -> None:
-        """Note that what was done is on disk."""
+        """Apply what was committed to the state in memory."""
         self._written = True
         if done.started:
             self._started = True
@@ -449,41 +450,41 @@ def _fire_later(context: Context, job: Job, delay_s: float) -> None:
     context.save(later._replace(next_run=after_seconds(context.now_ms, delay_s)))
 
 
-# What time asks for where several servers share a database: one of them does it, whichever comes first.
-#
-# Each server looks twice a second, as it cannot know what the others wrote. A lock that ends with the
-# transaction makes sure that one of them is at it; nobody leads, and nobody is missed.
+# Maintenance of a database shared by several servers: whichever server comes first does it.
+# Each server checks twice a second, as it cannot know what the others wrote. A lock held until the end of the
+# transaction ensures that only one works at a time. There is no leader, so the failure of a server does not
+# matter.
 
 
 class SharedMaintenance(Maintenance):
-    """Keeps the time of a database together with other servers."""
+    """Runs the maintenance of a database together with other servers."""
 
     def __init__(self, engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> None:
-        """Keep the time of ``engine`` and ``workers`` by ``clock``; write what ``minutes`` counted."""
+        """Maintain ``engine`` and ``workers`` by ``clock``; write the counters of ``minutes``."""
         super().__init__(engine, workers, minutes, clock)
         self._watch_at = clock.monotonic()
         self._settled_at = clock.monotonic()
 
     def sleep_s(self) -> float:
-        """Return the seconds until there is something to do, or to be looked for."""
+        """Return the seconds until there is something to do or to check."""
         if not self._started or self._workers.news or self._to_plan:
             return 0.0
         return max(self._watch_at - self._clock.monotonic(), 0.0)
 
     def look_anew(self) -> None:
-        """Look now at what time asks for."""
+        """Check now for maintenance that is due."""
         self._watch_at = self._clock.monotonic()
 
     def is_behind(self) -> bool:
-        """Tell whether time asks for something that is not yet done."""
+        """Return True if something is due and not yet done."""
         try:
             soonest = self.next_timestamp()
-        except StoreError:  # it cannot be done by now
+        except StoreError:  # an unreachable database cannot be caught up with
             return False
         return soonest is not None and soonest <= timestamp_ms(self._clock.now())
 
     def act(self, context: Context, done: Done) -> None:
-        """Write what this server has to tell, and do what is due, unless another server is at it."""
+        """Write this server's events, and do what is due unless another server is doing it."""
         unit = cast(SharedUnit, context.unit)
         watch = unit.watch()
         self.seen, self.since = watch.away
@@ -501,7 +502,7 @@ class SharedMaintenance(Maintenance):
         self._watch_at = self._clock.monotonic() + again_s
 
     def _look_after(self, context: Context, unit: SharedUnit, watch: Watch, done: Done) -> None:
-        """Note that time is looked after; where nobody did for a while, make up for it."""
+        """Record that maintenance runs; catch up if no server ran it for a while."""
         now = timestamp_ms(self._workers.lease_moment())
         if watch.seen and after_seconds(watch.seen, AWAY_S) < now:
             unit.was_away(watch.seen, now)
@@ -514,12 +515,12 @@ class SharedMaintenance(Maintenance):
             unit.watched(now)
 
     def _set_back_before(self, context: Context, seen: str, done: Done) -> None:
-        """Tell that the clock was set back before this server started; a test clock goes by itself."""
+        """Report that the clock was set back before this start; a test clock only moves by command."""
         if not isinstance(self._clock, StandingClock):
             self._tell_clock(context, done, (context.moment - moment_of(seen)).total_seconds())
 
     def _start(self, context: Context) -> None:
-        """Tell who is drained, and plan by the rules of zones as they are now."""
+        """Publish the stored state, and plan schedules by the current time zone rules."""
         context.emit(DrainsChanged(context.unit.records.drains()))
         context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
         context.emit(RunKeyKnown(context.unit.records.run_key()))
@@ -527,11 +528,11 @@ class SharedMaintenance(Maintenance):
         self._plan_by_new_rules(context)
 
     def note_alive(self, context: Context, done: Done) -> None:
-        """Write what the last minute was, where something is written anyway."""
+        """Record the last minute's counters, along with another write."""
         self._note_minute(context, done)
 
 
 def maintenance_of(engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> Maintenance:
-    """Return what keeps the time of an engine: alone, or together with other servers."""
+    """Return the maintenance loop: single-server or clustered."""
     kind = SharedMaintenance if engine.shared else Maintenance
     return kind(engine, workers, minutes, clock)

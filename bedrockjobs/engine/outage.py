@@ -1,7 +1,4 @@
-"""Whether the database can be written at the moment, as far as the transactions tell: for ``/readyz``.
-
-It looks whether a full disk has room again. It knows no SQL and nothing of who asks.
-"""
+"""Outages: whether the database can be written, as ``/readyz`` reports it, and reconnecting to it."""
 
 from __future__ import annotations
 
@@ -21,88 +18,87 @@ from bedrockjobs.job.quarantine import RELEASE, hold_words
 from bedrockjobs.store.base import Engine, StoreBroken, StoreError
 
 ROOM_LOOK_S = 0.5
-"""Time between two looks whether a disk that was full has room again."""
+"""Seconds between two checks whether a full disk has room again."""
 
 BUSY_LOOK_S = 0.02
-"""Time between two tries to begin while another process keeps the database locked."""
+"""Seconds between two attempts to begin while another process holds the database lock."""
 
 TROUBLE_S = 10.0
-"""Time that a failed transaction counts if none is written after it: somebody must try again one day."""
+"""Seconds that a failed transaction counts as trouble if no later write succeeds, so that a server without
+further writes does not stay unready."""
 
 
 class Health:
-    """What is wrong with the database of one server."""
+    """What is wrong with the database of one server, if anything."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
-        """Know of nothing that is wrong with ``engine``, unless its disk is full."""
+        """Start without known trouble, unless the disk of ``engine`` is full."""
         self._engine = engine
         self._clock = clock
         self._trouble = ""
         self._until = 0.0
         self._look_from = 0.0
         self.hold: str | None = None
-        """What a person reads while the queue is held after a restore; it takes commands even so. None:
-        nobody has looked yet."""
+        """The message shown while the queue is quarantined after a restore, during which commands still work.
+        None: not read yet."""
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what it does with each event that it hears of."""
+        """Return the handler for each event type."""
         return {HoldChanged: self._hold_changed}
 
     def _hold_changed(self, event: HoldChanged) -> None:
-        hold = event.hold and event.hold._replace(by="", reason="")  # anybody may read it
+        hold = event.hold and event.hold._replace(by="", reason="")  # readable without a token
         self.hold = "" if hold is None else f"{hold_words(hold)}; {RELEASE}"
 
     @property
     def trouble(self) -> str:
-        """Return what is wrong, as a person reads it; empty where nothing is."""
+        """Return a description of what is wrong, or an empty string."""
         if self._clock.monotonic() < self._until:
             return self._trouble
         return "disk full: no jobs are created until there is room" if self._engine.tight else ""
 
     def failed(self, error: Exception) -> None:
-        """Note that a transaction failed; for good where the server must end."""
+        """Record that a transaction failed; permanently if the server must stop."""
         self._trouble = f"{getattr(error, 'reason', 'failure').lower()}: {error}"
         self._until = self._clock.monotonic() + TROUBLE_S
         if isinstance(error, StoreBroken):
             self._until = float("inf")
 
     def reached(self) -> None:
-        """Note that a database which was away is there again."""
+        """Record that an unreachable database can be reached again."""
         self.committed(wrote=True)
 
     def committed(self, *, wrote: bool) -> None:
-        """Note that a transaction is done; ``wrote`` says that the disk took it."""
+        """Record a committed transaction; ``wrote`` is true if the disk accepted a write."""
         if wrote and self._until != float("inf"):
             self._until = 0.0
         if self._engine.tight:
             self.look()
 
     def look(self) -> None:
-        """Find out whether a full disk has room again, where it is time for that; none may be open."""
+        """Check whether a full disk has room again, if a check is due; no transaction may be open."""
         if self._engine.tight and self._clock.monotonic() >= self._look_from:
             self._look_from = self._clock.monotonic() + ROOM_LOOK_S
             self._engine.look_for_room()
 
 
-# While the database is away: it is looked for, and no command waits for it longer than it may.
-#
-# Those who wait for a job stay. It knows neither handlers nor SQL.
+# Outage handling: reconnect with backoff, and refuse commands that have waited too long. Waiters stay.
 
 
 log = logging.getLogger(__name__)
 
 Step = Callable[[], object]
-"""What follows some work."""
+"""The next step after some work."""
 
 TICK_S = 0.1
-"""Time between two looks who has waited long enough: a hundredth of ``command_s`` by default."""
+"""Seconds between two checks for commands that have waited too long: 1 % of the default ``command_s``."""
 
 LOOK_SHARE = 0.05
-"""The part of the time that a database has been away after which it is looked for again."""
+"""Pause between reconnect attempts, as a share of the time that the database has been away."""
 
 
 class Outage:
-    """What is known of a database that is away, and who has waited since when."""
+    """Reconnects to a database that is away, and limits how long commands wait for it."""
 
     def __init__(
         self,
@@ -116,10 +112,10 @@ class Outage:
         tick: Callable[[], object],
         over: Callable[[], object],
     ) -> None:
-        """Look for ``engine`` while commands are ``gathered``, and tell ``health``.
+        """Reconnect to ``engine`` while commands are ``gathered``, and report to ``health``.
 
-        ``refuse`` gets commands that have waited ``command_s``, and why.
-        ``tick`` is called now and then, ``over`` when the database is there again.
+        ``refuse`` receives the commands that have waited ``command_s``, with the error. ``tick`` is called
+        regularly during an outage, ``over`` when the database can be reached again.
         """
         self._engine = engine
         self._clock = clock
@@ -131,22 +127,22 @@ class Outage:
         self._error: StoreError | None = None
         self._since = 0.0
         self._marks: deque[tuple[float, int]] = deque()
-        """How many commands had come at some moments, those counted that were taken out since."""
+        """Total number of commands that had arrived at certain times, including those removed since."""
         self._taken_out = 0
         self._given_up = False
 
     @property
     def lasts(self) -> bool:
-        """Tell whether the database is away."""
+        """Return True while the database is away."""
         return self._error is not None
 
     @property
     def stays(self) -> bool:
-        """Tell whether it is away and nobody looks for it any more."""
+        """Return True if the database is away and no further attempt will be made."""
         return self._given_up and self._error is not None
 
     def begin(self, error: StoreError) -> None:
-        """Look for a database that is away, unless that is done already."""
+        """Start reconnecting, unless that is already under way."""
         self._health.failed(error)
         if self._error is None:
             log.warning("the database is away: %s", error)
@@ -160,14 +156,14 @@ class Outage:
             self._look_soon()
 
     def give_up(self) -> None:
-        """Refuse all who wait, as the server stops; the database is not looked for any more."""
+        """Refuse all queued commands and stop reconnecting, because the server is stopping."""
         self._given_up = True
         if self._error is not None:
             commands = list(self._gathered)
             self._gathered.clear()
             self._refuse(commands, self._error)
 
-    # --- looking for it ----------------------------------------------------------------------------------
+    # --- reconnecting ------------------------------------------------------------------------------------
 
     def _look_soon(self) -> None:
         away_s = self._clock.monotonic() - self._since
@@ -208,10 +204,10 @@ class Outage:
         self._health.reached()
         self._over()
 
-    # --- who waits meanwhile -----------------------------------------------------------------------------
+    # --- commands that wait meanwhile --------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Refuse who has waited long enough, as long as the database is away."""
+        """Refuse commands that have waited too long, repeatedly until the database is back."""
         if self._error is None or self._given_up:
             return
         now = self._clock.monotonic()
@@ -225,7 +221,7 @@ class Outage:
         self._loop.call_later(min(TICK_S, self._command_s), self._watch)
 
     def _take_out(self, count: int, error: StoreError) -> None:
-        """Refuse the first commands; what nobody asked for, such as jobs on their way back, stays."""
+        """Refuse the first ``count`` commands; keep internal submissions, such as requeues."""
         first = [self._gathered.popleft() for _ in range(count)]
         kept = [one for one in first if one.command is None]
         self._gathered.extendleft(reversed(kept))

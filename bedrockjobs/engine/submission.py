@@ -1,4 +1,4 @@
-"""A command on its way through the dispatcher."""
+"""Submissions: commands on their way through the dispatcher, and internal work in the same queue."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ log = logging.getLogger(__name__)
 
 Outcome = Answer | CommandError
 Deliver = Callable[[Outcome], bool]
-"""Gets an outcome, and returns False if it is certain that its client cannot have got it."""
+"""Receives an outcome; returns False only if the client certainly did not get it."""
 
 LOOKS_AT_ONCE = 2
-"""How often a take is done again without a pause."""
+"""How often a take is retried without a pause."""
 
 LOOK_AGAIN_S = 0.00025
-"""Then it pauses for 2 ms, and each time for twice as long, for half a second in all: the server that has
-locked a job may be without a processor for some time, while ten units of another take milliseconds."""
+"""Base of the backoff: the first pause is 2 ms and each next one twice as long, half a second in total. The
+server that locked a job may get no CPU for a while; ten transactions of another take milliseconds."""
 
 PUT_BACK_TRIES_MAX = 1_000
-"""How often it is tried to put a job back while the database refuses, ``busy_s`` apart."""
+"""Max attempts, ``busy_s`` apart, to requeue a job while the database refuses writes."""
 
 
 class Submission:
-    """A command, and who gets its outcome."""
+    """A command together with the function that receives its outcome."""
 
     __slots__ = ("by", "caller", "command", "deliver", "gone", "looks", "many", "waiter")
 
     def __init__(
         self, command: Command[Any] | None, deliver: Deliver, caller: Principal | None = None, by: str = ""
     ) -> None:
-        """Hold a command; ``deliver`` gets the outcome.
+        """Hold a command; ``deliver`` receives the outcome.
 
-        ``caller`` is who asks, if it matters for what is done or noted; ``by`` is the name of their token.
+        ``caller`` is the principal, if the command depends on it; ``by`` is the name of the token.
         """
         self.command = command
         self.caller = caller
@@ -50,41 +50,41 @@ class Submission:
         self.deliver = deliver
         self.waiter: Waiter | None = None
         self.gone = False
-        """Whether its client no longer waits."""
+        """Whether the client has disconnected or cancelled its wait."""
         self.looks = 0
         self.many = 0
-        """How many names it asks for, if they are so many that others go first."""
+        """Number of names asked for if it is large enough for the separate queue, else 0."""
 
     def may_look_again(self) -> bool:
-        """Count a take that was passed over; return whether it is to be done again."""
+        """Count a take that found only locked rows; return True if it should be retried."""
         self.looks += 1
         return self.looks <= LOOKS_AGAIN_MAX and not self.gone
 
     @property
     def pause_s(self) -> float:
-        """Return the time until it is done again: each time twice as long, but the first times none."""
+        """Return the backoff before the next attempt: zero at first, then doubling."""
         return LOOK_AGAIN_S * 2**self.looks if self.looks > LOOKS_AT_ONCE else 0.0
 
     @property
     def matters(self) -> bool:
-        """Tell whether it has to be done where its client is gone: a look need not."""
+        """Return True if it must be executed even if its client is gone; reads need not."""
         return self.command is None or not self.command.reads
 
 
 class DelayedTakes:
-    """Takes that are done again after a pause: what they asked for is locked by units of other servers."""
+    """Delayed retry queue for takes whose jobs are locked by other servers."""
 
     def __init__(self, send: Callable[[Submission], object]) -> None:
-        """Give them to ``send`` then."""
+        """Pass each take to ``send`` after its pause."""
         self._send = send
         self._some: set[Submission] = set()
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return True if any take is pausing."""
         return bool(self._some)
 
     def add(self, some: Sequence[Submission]) -> None:
-        """Let some pause."""
+        """Schedule the retry of some takes."""
         self._some |= {*some}
         for one in some:
             asyncio.get_running_loop().call_later(one.pause_s, self._go_on, one)
@@ -95,18 +95,18 @@ class DelayedTakes:
 
 
 class RequeueUndelivered(Submission):
-    """Jobs whose answer went nowhere, on their way back."""
+    """Returns taken jobs to the queue because their reply could not be delivered."""
 
     __slots__ = ("taken", "tries")
 
     def __init__(self, taken: Sequence[Taken]) -> None:
-        """Hold the jobs."""
+        """Hold the taken jobs."""
         super().__init__(None, lambda _: True)
         self.taken = taken
         self.tries = 0
 
     def may_try_again(self) -> bool:
-        """Count a try that failed; return whether there is to be another one."""
+        """Count a failed attempt; return True if another one should be made."""
         self.tries += 1
         if self.tries < PUT_BACK_TRIES_MAX:
             return True
@@ -116,30 +116,30 @@ class RequeueUndelivered(Submission):
 
 
 class InternalCommand(Submission):
-    """Something that the server itself writes: nobody waits for it, and nothing is said where it fails."""
+    """A write of the server itself; no client waits for it, and a failure is not reported."""
 
     __slots__ = ("act",)
 
     def __init__(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
-        """Hold what is written; ``done`` is called behind the commit."""
+        """Hold the function to execute; ``done`` is called after the commit."""
         super().__init__(None, done)
         self.act = act
 
 
 class CancelWait(Submission):
-    """A waiter that waits no longer."""
+    """Cancels the wait of another submission."""
 
     __slots__ = ("left",)
 
     def __init__(self, left: Submission) -> None:
-        """Hold the submission that may be waiting."""
+        """Hold the submission whose wait is cancelled."""
         super().__init__(None, lambda _: True)
         self.left = left
-        self.many = left.many  # to forget them takes time too, and is done after they were asked for
+        self.many = left.many  # removing many names takes time too, and must come after the take itself
 
 
 def refusal_of(error: Exception) -> CommandError:
-    """Return what a client is told when its transaction failed; nothing of it was committed."""
+    """Return the error sent to a client whose transaction was rolled back."""
     if isinstance(error, StoreError):
         return Unavailable(error.reason, error.detail)
     return ServerFault(detail="nothing was done; the server's log tells more")

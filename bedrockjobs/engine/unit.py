@@ -1,8 +1,8 @@
-"""One unit of work: whatever is done in the open transaction is done by a function of this module.
+"""The unit of work: each command or maintenance task is executed here, whole or not at all.
 
-A unit that raises has done nothing: its writes are undone, and so is what it changed in memory, part by part,
-each by its own ``undo``. A unit that returns, also a refusal, keeps what it did. What the database itself
-could not do (a StoreError) undoes the whole transaction, elsewhere.
+A unit that raises leaves no trace: its writes are rolled back to a savepoint, and each part undoes its
+changes in memory with its own ``undo``. A unit that returns keeps its changes, even if it returns a refusal.
+If the database itself fails (StoreError), the dispatcher rolls back the whole transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ load(handlers)
 
 
 def unit(context: Context, act: Callable[[], T]) -> T:
-    """Do one thing whole or not at all; raises what it raises, or the StoreError that this means."""
+    """Call ``act`` and undo its changes if it raises; raise its error, or StoreError for a fault."""
     parts = (context, *context.parts)
     marks = [part.mark() for part in parts]
     savepoint: object = None
@@ -39,7 +39,7 @@ def unit(context: Context, act: Callable[[], T]) -> T:
             raise fault from error
         try:
             context.unit.undo(savepoint)
-        except Exception as second:  # nobody knows what is left of it: the whole transaction goes
+        except Exception as second:  # its state is unknown, so the whole transaction must be rolled back
             raise context.unit.fault(second) or StoreError(str(second)) from error
         for part, mark in zip(parts, marks, strict=True):
             part.undo(mark)
@@ -48,11 +48,11 @@ def unit(context: Context, act: Callable[[], T]) -> T:
 
 
 def perform(context: Context, command: Command[Any], *, careful: bool = False) -> Outcome:
-    """Do a command; a refusal comes back as the error. Raises what a handler raises that is no refusal.
+    """Execute a command and return its reply or its CommandError; raise any other error of the handler.
 
-    Most handlers write nothing before they refuse, so that nothing has to be undone: they are done without a
-    savepoint, unless ``careful``. The tests hold them to it. A command that needs a damaged row is refused
-    where it is done with care, and the row is set aside.
+    Most handlers refuse before they write anything, which the tests check, so they run without a savepoint
+    unless ``careful`` is set. In careful work, a command that needs a damaged row is refused and the row is
+    set aside.
     """
     kind = type(command)
     outcome: Outcome

@@ -1,8 +1,8 @@
-"""The GetJobs that wait: who can be served by a job, who is next, and when a job becomes due for somebody.
+"""Waiters: GetJobs that wait, which job each can take, who is next, and when a job becomes due for them.
 
-Waiters that ask for the same jobs form a group. Groups are indexed by exact names, by the beginnings of
-patterns like ``text*``, and by the fixed parts of other patterns, so that a job finds its groups without
-looking at the others. This belongs to the event loop, and knows nothing of SQL or sockets.
+Waiters that ask for the same jobs form a group. Groups are indexed by exact name, by prefix for patterns like
+``text*``, and by the literal parts of other patterns, so that the groups for a job are found without looking
+at all of them. This belongs to the event loop; it contains no SQL and no sockets.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.peers import SharedUnit
 
 HEAP_SLACK = 100
-"""Entries of a heap that may be over beyond those that count, before the heap is made anew."""
+"""Max outdated entries of a heap, beyond the number of current ones, before the heap is rebuilt."""
 
 WAKE_LATE_S = 0.001
-"""How much later than a job's nextRun the dispatcher wakes: timestamps are cut to milliseconds."""
+"""How much later than a job's nextRun the dispatcher wakes, as timestamps are truncated to milliseconds."""
 
 GroupKey = tuple[Names, bool, int | None, tuple[str, ...], Scope | None, bool, str | None]
-"""What a group asks for: names, mocked, priority, accepts, scope, whether it asks once, and the worker if it
-has jobs of its own."""
+"""What a group asks for: names, mocked, priority, accepts, scope, whether it asks only once, and the worker
+if it has jobs of its own or is drained."""
 
 
 class Waiter:
@@ -44,7 +44,7 @@ class Waiter:
     ) -> None:
         """Wait for ``request`` until ``deadline`` (monotonic seconds); ``seq`` orders waiters by age.
 
-        One that asks ``once`` waits only until it is known whether there is a job.
+        A waiter with ``once`` waits only until the store knows whether there is a job.
         """
         self.submission = submission
         self.request = request
@@ -55,37 +55,37 @@ class Waiter:
 
 
 class WaiterGroup:
-    """Waiters that ask for the same jobs, the oldest first."""
+    """Waiters that ask for the same jobs, oldest first."""
 
     __slots__ = ("due", "held", "key", "once", "request", "waiters")
 
     def __init__(self, key: GroupKey, request: TakeRequest, *, held: bool, once: bool) -> None:
-        """Begin without waiters; those of a group that is ``held`` are not served."""
+        """Start without waiters; a group that is ``held`` is not served."""
         self.key = key
         self.request = request
         self.held = held
         self.once = once
         self.waiters: dict[int, Waiter] = {}
         self.due: str | None = None
-        """A timestamp before which no job becomes due for the group; None: none is queued."""
+        """A timestamp before which no job becomes due for the group; None: no matching job is queued."""
 
     def oldest(self) -> Waiter:
-        """Return the waiter that is served first."""
+        """Return the waiter to be served first."""
         return next(iter(self.waiters.values()))
 
 
 def oldest_of(groups: Sequence[WaiterGroup]) -> Waiter:
-    """Return who has waited longest in some groups; nearly always there is one."""
+    """Return the longest-waiting waiter of some groups; usually there is only one group."""
     if len(groups) == 1:
         return groups[0].oldest()
     return min([group.oldest() for group in groups], key=lambda waiter: waiter.seq)
 
 
 class Waiting:
-    """All waiters."""
+    """All waiters of a server."""
 
     def __init__(self) -> None:
-        """Begin without waiters."""
+        """Start without waiters."""
         self._groups: dict[GroupKey, WaiterGroup] = {}
         self._held: frozenset[str] = frozenset()
         self._alone: frozenset[str] = frozenset()
@@ -96,31 +96,31 @@ class Waiting:
         self._by_glob: PatternSet[WaiterGroup] = PatternSet()
         self._last_name: str | None = None
         self._last_found: list[WaiterGroup] = []
-        """What was found for the name that was looked up last: a create asks twice."""
+        """The groups found for the last name, because a create looks them up twice."""
         self._searching: dict[Names, dict[WaiterGroup, None]] = {}
-        """Groups that are asked again when the store has found the jobs of their names."""
+        """Groups to be served when the store has finished searching for their names."""
         self._due: list[tuple[str, int, WaiterGroup]] = []
         self._deadlines: list[tuple[float, int, Waiter]] = []
         self._tie = 0
-        self._polled = self._polled_names = 0  # how many had their turn of patterns and of names
+        self._polled = self._polled_names = 0  # position of the fallback poll in patterns and names
         self.count = 0
-        """How many wait."""
+        """Number of waiters."""
         self._waits_of: Counter[str] = Counter()
         self._changes: list[tuple[Waiter, bool]] = []
-        """Who began to wait (True) or was served since the last commit, so that it can be undone."""
+        """Waiters added (True) or removed since the last commit, for rollback."""
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiters."""
         return self.count
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> int:
-        """Return how many changes there were since the last commit."""
+        """Return a mark: the number of changes since the last commit."""
         return len(self._changes)
 
     def undo(self, mark: int) -> None:
-        """Let those wait again who were served since the mark, and those no longer who began to wait."""
+        """Roll back to the mark: re-add waiters removed since, remove waiters added since."""
         again: dict[int, Waiter] = {}
         for waiter, began in reversed(self._changes[mark:]):
             if began:
@@ -133,24 +133,24 @@ class Waiting:
         self._put_back(list(again.values()))
 
     def forget(self) -> None:
-        """Undo all that happened since the last commit: who waits stands in no table."""
+        """Roll back all changes since the last commit; no waiter is stored in a table."""
         self.undo(0)
 
     def committed(self) -> int:
-        """Keep what happened since the last commit; return how many began to wait."""
+        """Make the changes since the last commit permanent; return how many waiters were added."""
         if not self._changes:
             return 0
         began = sum(began for _, began in self._changes)
         self._changes = []
         return began
 
-    # --- who waits ---------------------------------------------------------------------------------------
+    # --- adding and removing waiters ---------------------------------------------------------------------
 
     def add(self, waiter: Waiter, unindexed_max: float = inf) -> WaiterGroup | None:
-        """Let a waiter wait; return its group, which may need a new ``due``.
+        """Add a waiter; return its group, whose ``due`` may have to be updated.
 
-        Returns None, and does not let it wait, if more than ``unindexed_max`` patterns would have to be
-        compared with every job.
+        Return None without adding it if more than ``unindexed_max`` patterns would have to be compared with
+        every job.
         """
         before = self._by_glob.unindexed
         group = self._put_in(waiter)
@@ -191,11 +191,11 @@ class Waiting:
         )
 
     def waits_of(self, worker: str) -> int:
-        """Return how many waits a worker has."""
+        """Return how many waiters a worker has."""
         return self._waits_of[worker]
 
     def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
-        """Serve no worker that is ``held`` from now on; one that is ``alone`` has jobs of its own queued."""
+        """Regroup waiters: ``held`` workers are not served, ``alone`` ones have jobs of their own queued."""
         if held is self._held and alone is self._alone:
             return
         changed = (self._held ^ held) | (self._alone ^ alone)
@@ -209,13 +209,13 @@ class Waiting:
         self._put_back(moved)
 
     def _put_back(self, waiters: list[Waiter]) -> None:
-        """Let waiters that were taken out wait again, at their old places."""
+        """Add waiters again at their former positions."""
         for group in {id(group): group for group in map(self._put_in, waiters)}.values():
             group.waiters = dict(sorted(group.waiters.items()))
             self.note_due(group, "")
 
     def remove(self, waiter: Waiter) -> bool:
-        """Take a waiter out; return False if it did not wait any more."""
+        """Remove a waiter; return False if it was no longer waiting."""
         if not self._take_out(waiter):
             return False
         self._changes.append((waiter, False))
@@ -223,7 +223,7 @@ class Waiting:
         return True
 
     def _compact(self) -> None:
-        """Drop what is over from the heaps, once that is most of them: each would be kept until its time."""
+        """Rebuild the heaps when most of their entries are outdated; otherwise each stays until it is due."""
         if len(self._deadlines) > 2 * self.count + HEAP_SLACK:
             self._deadlines = [entry for entry in self._deadlines if entry[2].group is not None]
             heapify(self._deadlines)
@@ -250,7 +250,7 @@ class Waiting:
         return True
 
     def _file(self, group: WaiterGroup) -> None:
-        """Let jobs find a group by their names, unless it is held or asks once."""
+        """Index a group by its names, unless it is held or asks only once."""
         if group.held or group.once:
             return
         self._last_name = None
@@ -284,16 +284,16 @@ class Waiting:
     # --- searches ----------------------------------------------------------------------------------------
 
     def begin_search(self, group: WaiterGroup) -> None:
-        """Serve a group nothing until the store has found the jobs of its names."""
+        """Do not serve a group until the store has found the jobs of its names."""
         self._searching.setdefault(group.request.names, {})[group] = None
         group.due = ""
 
     def searched(self) -> Collection[Names]:
-        """Return the names that the store is to search for."""
+        """Return the names that the store should search for."""
         return self._searching.keys()
 
     def end_search(self, names: Names) -> None:
-        """Note that groups can be asked again."""
+        """Let the groups of these names be served again."""
         for group in self._searching.pop(names, ()):
             group.due = None
             self.note_due(group, "")
@@ -306,11 +306,11 @@ class Waiting:
                 del self._searching[group.request.names]
 
     def groups_for(self, row: Job) -> list[WaiterGroup]:
-        """Return the groups that a job would serve."""
+        """Return the groups that can take a job."""
         return [group for group in self._groups_at(row.name) if group.request.fits(row)]
 
     def first_for(self, job: Job, now: str) -> Waiter | None:
-        """Return who has waited longest for a job that is due now; None where another may be due for them."""
+        """Return the longest-waiting waiter for a job due now; None if its group may have another job."""
         groups = self.groups_for(job)
         if not groups:
             return None
@@ -319,7 +319,7 @@ class Waiting:
         return first if due is None or due > now else None
 
     def plan(self, names: Iterable[str]) -> AccessPlan:
-        """Return what those are going to take who are served where jobs of some names are created."""
+        """Return the access set of the waiters that will be served if jobs of these names are created."""
         takes: list[TakeRequest] = []
         for name, count in Counter(names).items():
             left = count
@@ -333,7 +333,7 @@ class Waiting:
         return AccessPlan(takes=tuple(takes), own_jobs=True, new_runs=new_runs)
 
     def _groups_at(self, name: str) -> Iterator[WaiterGroup]:
-        """Yield the groups that ask for a name; one that does so in several ways comes several times."""
+        """Yield the groups that ask for a name; a group may be yielded several times."""
         yield from self._by_name.get(name, ())
         for length, files in self._by_prefix.items():
             yield from files.get(name[:length], ())
@@ -343,43 +343,43 @@ class Waiting:
             yield from self._last_found
 
     def note_due(self, group: WaiterGroup, timestamp: str) -> None:
-        """Note that a job may become due for a group at ``timestamp``."""
+        """Record that a job may become due for a group at ``timestamp``."""
         if not group.held and (group.due is None or timestamp < group.due):
             group.due = timestamp
             self._tie += 1
             heappush(self._due, (timestamp, self._tie, group))
 
     def note_all_due(self) -> None:
-        """Note that a job may be due for anybody."""
+        """Record that a job may be due for every group."""
         for group in self._groups.values():
             self.note_due(group, "")
 
     def note_some_due(self, count: int) -> None:
-        """Note that a job may be due for some patterns, others each time until all had their turn."""
+        """Record that a job may be due for the next ``count`` groups with patterns, in rotation."""
         groups = [group for group in self._groups.values() if group.request.names.patterns]
         for group in groups[self._polled : self._polled + count]:
             self.note_due(group, "")
         self._polled = self._polled + count if self._polled + count < len(groups) else 0
 
     def names_in_turn(self, count: int) -> list[str]:
-        """Return some names that are waited for, others each time until all had their turn."""
+        """Return the next ``count`` of the exact names that waiters ask for, in rotation."""
         names = list(self._by_name)
         found = names[self._polled_names : self._polled_names + count]
         self._polled_names = self._polled_names + count if self._polled_names + count < len(names) else 0
         return found
 
     def groups_of_pattern(self, pattern: str) -> list[WaiterGroup]:
-        """Return the groups that may ask for names that match a pattern; all that do are among them."""
+        """Return all groups that may ask for names that match a pattern, and possibly some others."""
         found = [group for group in self._groups.values() if not group.held]
         return [group for group in found if group.request.names.may_match(pattern)]
 
     def note_name_due(self, name: str, timestamp: str) -> None:
-        """Note that a job of some name, of which nothing else is known, may become due at ``timestamp``."""
+        """Record that an unknown job of some name may become due at ``timestamp``."""
         for group in self._groups_at(name):
             self.note_due(group, timestamp)
 
     def due_groups(self, now: str) -> list[WaiterGroup]:
-        """Return the groups for which a job may be due at the timestamp ``now``; each must be noted anew."""
+        """Return the groups for which a job may be due, and clear their ``due``."""
         found = []
         while self._due and self._due[0][0] <= now:
             timestamp, _, group = heappop(self._due)
@@ -389,13 +389,13 @@ class Waiting:
         return found
 
     def next_due(self) -> str | None:
-        """Return the soonest timestamp at which a job may become due for somebody."""
+        """Return the earliest timestamp at which a job may become due for any group."""
         while self._due and (self._due[0][2].due != self._due[0][0] or not self._due[0][2].waiters):
             heappop(self._due)
         return self._due[0][0] if self._due else None
 
     def overdue(self, now: float) -> list[Waiter]:
-        """Return the waiters whose wait has run out at monotonic ``now``; they still have to be removed."""
+        """Return the waiters whose deadline has passed at monotonic ``now``, for the caller to remove."""
         found = []
         while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].group is None):
             _, _, waiter = heappop(self._deadlines)
@@ -404,7 +404,7 @@ class Waiting:
         return found
 
     def next_deadline(self) -> float | None:
-        """Return when the next wait runs out, in monotonic seconds."""
+        """Record that the server is alive, and the last minute's counters, along with another write."""
         while self._deadlines and self._deadlines[0][2].group is None:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -414,25 +414,24 @@ class Waiting:
         return [waiter for group in self._groups.values() for waiter in group.waiters.values()]
 
 
-# A server looks by itself for who waits: what another server made ready may have gone unheard.
-#
-# It asks for many names with one statement, so that it is cheap however many wait. It knows no SQL.
+# Fallback poll: look for jobs whose notification from another server was lost.
+# One statement asks for many names, so the poll is cheap regardless of the number of waiters.
 
 
 POLL_NAMES_AT_ONCE = 500
-"""Names of one look, each half a second: 2,000 have their turn within two. PostgreSQL takes 1.5 ms for as
-many of which nothing is queued, and 15 ms where all have jobs for later."""
+"""Names of one poll, which happens every half second: 2,000 take two seconds. PostgreSQL needs 1.5 ms for
+this many empty names, and 15 ms if all of them have jobs for later."""
 
 PATTERNS_AT_ONCE = 16
-"""Patterns, or lists of them, for which one look has a take: each costs a round trip or two."""
+"""Patterns, or lists of them, that are tried in one poll: each costs a round trip or two."""
 
 LATELY_S = 5
-"""How long ago a job may have become due that is found whoever waits for it, by a pattern too: as long as the
-unit may take that makes it (``unit_s_max``)."""
+"""How far back the poll looks for jobs of any name, so that patterns find them too: as long as the
+transaction that made such a job may take (``unit_s_max``)."""
 
 
 def poll(context: Context, waiting: Waiting) -> None:
-    """Note for whom a job may be due: some of the names, some patterns, and all whose job came lately."""
+    """Mark groups for which a job may be due: for some names, some patterns, and all recent jobs."""
     if not waiting.count:
         return
     names = waiting.names_in_turn(POLL_NAMES_AT_ONCE)

@@ -1,12 +1,12 @@
-"""Who works on what, as far as it lives in memory: the workers, their leases, and what they must stop.
+"""The worker registry: live workers, leases of runs and stop signals, all of it in memory.
 
-A lease is counted in real time and is not on disk: a starting server gives every open run a full new one.
-The registry learns of runs when their transaction is on disk, and tells maintenance which leases are over. It
-knows no rows and no sockets.
+Leases are counted in real time and are not stored: a starting server gives every open run a full new lease.
+The registry learns of runs after their transaction has committed, and reports expired leases to maintenance.
+It knows no rows and no sockets.
 
-Any client may invent workers, so the registry has a limit and a budget in bytes. When they are used up, it
-forgets a worker of the token that takes most of the budget: first one whose client is gone and that never got
-a job. A forgotten worker keeps its runs and is remembered again when it next asks.
+Any client may invent workers, so the registry has a limit and a budget in bytes. When one is used up, it
+evicts a worker of the token that uses most of the budget, preferring workers whose client has disconnected
+and that never got a job. An evicted worker keeps its runs and is added again at its next request.
 """
 
 from __future__ import annotations
@@ -57,31 +57,31 @@ from bedrockjobs.job.eligibility import AskedNames
 from bedrockjobs.store.base import Unit
 from bedrockjobs.store.peers import Heard, OpenRunRow, ServerRow, SharedUnit, WorkerChanges, WorkerRow
 
-# Who works on what: workers, leases and stops, as the handlers see them, wherever they are kept.
+# The registry as handlers see it: interfaces and the null object.
 
 
 class PresentWorker(Protocol):
-    """A worker that is alive."""
+    """A live worker."""
 
     name: str
     accepts: tuple[str, ...]
-    """Kinds of jobs' own commands that it runs: cmd, argv, url."""
+    """Which of jobs' own commands it can run: cmd, argv, url."""
     quiet: bool
-    """Whether it said that it takes no more jobs for now."""
+    """Whether it announced that it takes no more jobs for now."""
     by: str
-    """The name of the token it uses; empty without one."""
+    """The name of its token, or empty."""
     served: bool
-    """Whether it was ever given a job."""
+    """Whether it ever got a job."""
     joined: str
 
     @property
     def names(self) -> list[str]:
-        """Return the name patterns it asks for."""
+        """Return the patterns of names that it asks for."""
         ...
 
 
 class WorkerDirectory(Protocol):
-    """The workers of all servers of a database."""
+    """The live workers of all servers of a database."""
 
     @property
     def workers(self) -> Mapping[str, PresentWorker]:
@@ -94,51 +94,52 @@ class WorkerDirectory(Protocol):
         ...
 
     def run_token(self, run: RunOfToken) -> str:
-        """Return the token of a run; empty where none can be made."""
+        """Return the token of a run, or empty if none can be made."""
         ...
 
     def ping_secret(self, job_id: int) -> str:
-        """Return what a ping of a schedule is sent with; empty where none can be made."""
+        """Return the secret for pings of a schedule, or empty if none can be made."""
         ...
 
 
 class NoWorkers:
-    """A presence without workers, for whoever has none."""
+    """A worker directory without workers or tokens."""
 
     workers: Mapping[str, PresentWorker] = {}
     asked = AskedNames()
 
     def run_token(self, run: RunOfToken) -> str:
-        """Return none."""
+        """Return an empty token."""
         return ""
 
     def ping_secret(self, job_id: int) -> str:
-        """Return none."""
+        """Return an empty secret."""
         return ""
 
 
 log = logging.getLogger(__name__)
 
 LISTED_MAX = 100
-"""Workers that an event about one of them lists: an event of each of very many must not list them all."""
+"""Max workers listed in an event about one of them, so that a mass arrival does not list all of them each
+time."""
 
 LISTED_A_TURN_BYTES = 256 * 1024
-"""Size of what a list of workers takes of one turn of the event loop: some milliseconds."""
+"""Bytes of a worker list rendered before the event loop gets a turn: some milliseconds."""
 
 LISTED_CHARS_MAX = 1_000
-"""Characters of the names in such a list."""
+"""Max characters of names in such an event."""
 
 NEWS_S = 60.0
-"""Seconds after which events about single workers are written again, once there were too many of them."""
+"""Interval after which events about single workers resume once there were too many of them."""
 
 SCAN_S = 0.25
-"""Seconds between two scans for silent workers and leases that are over, when there are many of them."""
+"""Minimum interval between scans for silent workers and expired leases when there are many of them."""
 
 FEW = 1_000
-"""Workers and runs that are scanned as often as one of them may be over."""
+"""Up to this number of workers and runs, scans happen as soon as one may have expired."""
 
 BEATS_PER_LEASE = 3
-"""A waiting heartbeat is answered after this part of a lease, so that one that is lost costs no run."""
+"""A waiting heartbeat is answered after this fraction of a lease, so that one lost heartbeat costs no run."""
 
 
 @dataclass(slots=True)
@@ -149,18 +150,18 @@ class OpenRun:
     job_id: int
     worker: str
     lease_s: int
-    """Seconds it may be without a heartbeat; 0: as long as it likes."""
+    """Max seconds between heartbeats; 0 means no limit."""
     until: float = 0.0
-    """When its lease is over, in monotonic seconds."""
+    """When its lease expires, in monotonic seconds."""
     stop: str = ""
-    """TERM or KILL, once it must stop."""
+    """TERM or KILL if it must stop, else empty."""
     told: str = ""
-    """What its worker has been told of that."""
+    """The stop signal that its worker has already received."""
 
 
 @dataclass(slots=True)
 class Worker:
-    """A worker that is alive."""
+    """A live worker with all that the registry knows about it."""
 
     name: str
     joined: str
@@ -171,36 +172,36 @@ class Worker:
     pid: int = 0
     version: str = ""
     asked: dict[tuple[str, ...], float] = field(default_factory=dict)
-    """The names it asks for, and until when each of its requests counts."""
+    """Its requests by the names they ask for, each with the time at which it expires."""
     accepts: tuple[str, ...] = ()
     slots: int = 0
     quiet: bool = False
     told_drained: bool = False
-    """Whether it was told last that it is drained."""
+    """Whether its last heartbeat reply said that it is drained."""
     runs: set[int] = field(default_factory=set)
     by: str = ""
-    """The name of the token it uses; empty without one."""
+    """The name of its token, or empty."""
     served: bool = False
-    """Whether it was ever given a job."""
+    """Whether it ever got a job."""
     size: int = 0
-    """The memory it takes, as the budget counts it."""
+    """The memory it was last charged to the budget, in bytes."""
 
     @property
     def names(self) -> list[str]:
-        """Return all the names it asks for."""
+        """Return all patterns that it asks for, sorted and without repeats."""
         if len(self.asked) == 1:
             return sorted(set(next(iter(self.asked))))
         return sorted({name for names in self.asked for name in names})
 
     def measured(self) -> int:
-        """Return the memory it takes, as the budget counts it."""
+        """Return the memory it takes now, as the budget counts it."""
         texts = (self.name, self.host, self.version, *(text for names in self.asked for text in names))
         patterns = len(texts) - 3
         return WORKER_BYTES + PATTERN_BYTES * patterns + sum(map(getsizeof, texts))
 
 
 def running(what: str, names: Iterable[str], count: int) -> str:
-    """Return who is there, as events tell it: how many, and the names of the first."""
+    """Return the text of an event about arrivals: the count, and the first names."""
     listed: list[str] = []
     chars = 0
     for name in nsmallest(LISTED_MAX, names):
@@ -213,37 +214,37 @@ def running(what: str, names: Iterable[str], count: int) -> str:
 
 
 class Share:
-    """The workers of one token, the one that was seen longest ago first."""
+    """The workers of one token, least recently seen first."""
 
     __slots__ = ("served", "size", "unserved")
 
     def __init__(self) -> None:
-        """Begin without workers."""
+        """Start without workers."""
         self.unserved: OrderedDict[str, None] = OrderedDict()
-        """Those that never got a job; those whose client is gone come first."""
+        """Those that never got a job, with the disconnected ones first."""
         self.served: OrderedDict[str, None] = OrderedDict()
         self.size = 0
-        """The memory they take."""
+        """The memory of these workers in bytes."""
 
     def line_of(self, worker: Worker) -> OrderedDict[str, None]:
-        """Return the line in which a worker stands."""
+        """Return the eviction order that contains a worker."""
         return self.served if worker.served else self.unserved
 
 
 class News:
-    """What happened to workers and servers, as events for the next transaction; many become one."""
+    """Joins and departures of workers and servers, as events to write; too many are merged into one."""
 
     def __init__(self, clock: Clock, on_news: Callable[[], None]) -> None:
         """Count minutes by ``clock``; ``on_news`` is called when there is an event to write."""
         self._clock = clock
         self._on_news = on_news
         self.events: list[tuple[str, str, str]] = []
-        """Kind, name and detail of each event."""
+        """Kind, name and detail of each event to write."""
         self._since = -inf
         self._counts: dict[str, int] = {}
 
     def add(self, kind: str, name: str, there: Callable[[], str]) -> None:
-        """Tell one thing; ``there`` says who is there now."""
+        """Record one event, or only count it if there were too many; ``there`` lists who is alive now."""
         if self._clock.monotonic() - self._since >= NEWS_S:
             self.flush(there)
             self._since = self._clock.monotonic()
@@ -253,7 +254,7 @@ class News:
             self._on_news()
 
     def flush(self, there: Callable[[], str]) -> None:
-        """Tell how many more there were in the minute before."""
+        """Record how many events of the last minute were only counted."""
         counts, self._counts = self._counts, {}
         for kind, count in counts.items():
             if count > WORKER_EVENTS_A_MINUTE:
@@ -263,28 +264,28 @@ class News:
 
     @property
     def flush_at(self) -> float:
-        """Return when it is time to ``flush``, in monotonic seconds; infinite if all was told."""
+        """Return when to ``flush``, in monotonic seconds; infinite if nothing was merged."""
         untold = any(count > WORKER_EVENTS_A_MINUTE for count in self._counts.values())
         return self._since + NEWS_S if untold else inf
 
     def flush_if_due(self, there: Callable[[], str]) -> None:
-        """Tell what was counted, if its minute is over."""
+        """Record the merged events if their minute is over."""
         if self.flush_at <= self._clock.monotonic():
             self.flush(there)
 
 
 class WorkerRegistry:
-    """The workers of one server and their open runs; belongs to the event loop."""
+    """The workers of one server and their open runs; used on the event loop only."""
 
     def __init__(self, clock: Clock | None = None, lease_clock: Clock | None = None) -> None:
-        """Show times of ``clock``, and count leases in the monotonic seconds of ``lease_clock``."""
+        """Show dates of ``clock``; count leases by the monotonic ``lease_clock``."""
         self._clock = clock or SystemClock()
         self._leases = lease_clock or SystemClock()
         self.workers: dict[str, Worker] = {}
         self.runs: dict[int, OpenRun] = {}
         self.drains: frozenset[str] = frozenset()
         self.servers: list[ServerRow] = []
-        """The servers that are alive, as far as others are known."""
+        """The live servers, as far as they are known."""
         self.on_news: Callable[[], None] = lambda: None
         self._news = News(self._leases, lambda: self.on_news())
         self.asked = AskedNames()
@@ -294,23 +295,23 @@ class WorkerRegistry:
         self._shares: dict[str, Share] = {}
         """The workers by token."""
         self._size = 0
-        """The memory that all workers take."""
+        """The memory of all workers in bytes."""
         self._forgotten = 0
         self._forgotten_told = -inf
         self._run_key = ""
         self._changed: dict[str, set[asyncio.Future[None]]] = {}
         self._ended = False
         self.look_at = inf
-        """When it is time to ask who is ``overdue``, in seconds of the clock of leases."""
+        """When ``overdue`` has to be called next, on the lease clock in monotonic seconds."""
 
     def lease_moment(self) -> datetime:
-        """Return the present moment as leases are counted: a test clock does not move it."""
+        """Return the current time of the lease clock, which a test clock does not move."""
         return self._leases.now()
 
     # --- runs --------------------------------------------------------------------------------------------
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what the registry does with each event that it hears of."""
+        """Return the longest-waiting waiter for a job due now; None if its group may have another job."""
         return {
             RunOpened: self._opened,
             RunRestored: self._restored,
@@ -324,23 +325,23 @@ class WorkerRegistry:
         }
 
     def know_run_key(self, key: str) -> None:
-        """Make tokens of runs and secrets of pings with a key, the one of the database."""
+        """Set the key of the database, which signs run tokens and ping secrets."""
         self._run_key = key
 
     def run_token(self, run: RunOfToken) -> str:
-        """Return the token of a run; empty where the server has not begun yet."""
+        """Return the token of a run, or empty while the key is not known yet."""
         return run_token_of(self._run_key, run) if self._run_key else ""
 
     def ping_secret(self, job_id: int) -> str:
-        """Return what a ping of a schedule is sent with; empty where the server has not begun yet."""
+        """Return the secret for pings of a schedule, or empty while the key is not known yet."""
         return ping_secret_of(self._run_key, job_id) if self._run_key else ""
 
     def job_of_ping(self, secret: str) -> int | None:
-        """Return the schedule that a ping is for, which may be gone by now; None for a wrong secret."""
+        """Return the jobID that a ping secret is for, or None if it is wrong; the job may be deleted."""
         return job_of_ping(self._run_key, secret)
 
     def run_of_token(self, token: str) -> RunOfToken | None:
-        """Return what a token is for, which may be over by now; None for a wrong one."""
+        """Return the run that a token is for, or None if it is invalid; the run may have ended."""
         return run_of_token(self._run_key, token)
 
     def _opened(self, event: RunOpened) -> None:
@@ -351,7 +352,7 @@ class WorkerRegistry:
         self._open(OpenRun(event.run_id, event.job_id, event.worker, event.lease_s, stop=stop))
 
     def _open(self, run: OpenRun) -> None:
-        """Note a run that is on disk; its lease begins."""
+        """Add a run that was committed, with a new lease."""
         self._renew(run)
         self.runs[run.run_id] = run
         if run.lease_s:
@@ -365,7 +366,7 @@ class WorkerRegistry:
                 self._served(worker)
 
     def _served(self, worker: Worker) -> None:
-        """Note that a worker was given its first job: it is forgotten later than those that never were."""
+        """Record that a worker got its first job: it is evicted only after those that never did."""
         share = self._shares.get(worker.by)
         if share is not None and worker.name in share.unserved:
             del share.unserved[worker.name]
@@ -380,7 +381,7 @@ class WorkerRegistry:
                 runs.discard(run.run_id)
                 if not runs:
                     del self._runs_of[run.worker]
-            self._wake(run.worker)  # also one that counts as gone: it may be waiting to hear of it
+            self._wake(run.worker)  # even a worker that counts as gone, as its heartbeat may be waiting
 
     def _stopped(self, event: RunStopped) -> None:
         run = self.runs.get(event.run_id)
@@ -389,16 +390,16 @@ class WorkerRegistry:
             self._wake(run.worker)
 
     def postpone(self, run_id: int, seconds: float) -> None:
-        """Count a run as overdue again only after some seconds: it could not be taken away."""
+        """Extend the lease of a run by some seconds because ending it failed."""
         run = self.runs.get(run_id)
         if run is not None:
             run.until = self._leases.monotonic() + seconds
             self.look_at = min(self.look_at, run.until)
 
     def overdue(self, unit: Unit) -> list[int]:
-        """Return the runs whose lease is over, and let go of workers that were silent for too long.
+        """Return the runs whose lease has expired, and remove silent workers.
 
-        Memory knows them; where servers share a database, the ``unit`` does.
+        Expired leases are found in memory; on a shared database, in ``unit``.
         """
         now = self._leases.monotonic()
         if now < self.look_at:
@@ -410,24 +411,24 @@ class WorkerRegistry:
         moments = [run.until for run in self.runs.values() if run.lease_s]
         moments += [worker.until for worker in self.workers.values()]
         next_at = min(moments, default=inf)
-        if len(moments) > FEW:  # many are over at nearly the same time
+        if len(moments) > FEW:  # many expire at nearly the same time
             next_at = max(next_at, now + SCAN_S)
         self.look_at = min(next_at, self._news.flush_at)
         return found
 
     def sleep_s(self) -> float:
-        """Return the seconds until it is time to ask who is ``overdue``; infinite where nobody can be."""
+        """Return the seconds until ``overdue`` has to be called; infinite if nothing can expire."""
         return max(self.look_at - self._leases.monotonic(), 0.0)
 
     # --- workers -----------------------------------------------------------------------------------------
 
     @property
     def news(self) -> list[tuple[str, str, str]]:
-        """Return who came and went, as events for the next transaction: kind, name, who is there now."""
+        """Return the events to write in the next transaction: kind, name and detail."""
         return self._news.events
 
     def told(self, count: int) -> None:
-        """Note that the first ``count`` of the news are on disk."""
+        """Discard the first ``count`` events, which have been committed."""
         del self._news.events[:count]
 
     def _asked(self, event: WorkerAsked) -> None:
@@ -453,9 +454,9 @@ class WorkerRegistry:
         version: str = "",
         by: str = "",
     ) -> Worker:
-        """Note that a worker is alive, and for ``wait_s`` seconds busy with waiting for an answer.
+        """Record a sign of life of a worker, which may wait for a reply for ``wait_s`` seconds more.
 
-        Returns it, even if there is no room to remember it.
+        Return the worker even if there is no room to add it.
         """
         now = self._clock.now().isoformat(" ", "seconds")[:19]
         now_s = self._leases.monotonic()
@@ -498,7 +499,7 @@ class WorkerRegistry:
 
     @staticmethod
     def _drop_asked(worker: Worker, now_s: float) -> bool:
-        """Forget old requests of a worker, and the oldest of too many; tell whether it did."""
+        """Drop expired requests of a worker, and the oldest if there are too many; return True if any was."""
         before = len(worker.asked)
         worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
         while len(worker.asked) > ASKED_PER_WORKER_MAX:
@@ -506,7 +507,7 @@ class WorkerRegistry:
         return len(worker.asked) != before
 
     def _joined(self, worker: Worker) -> Worker:
-        """Remember a new worker if there is room for it; return it."""
+        """Add a new worker if there is room; return it in any case."""
         worker.runs = self._runs_of.get(worker.name, worker.runs)
         worker.served = bool(worker.runs)
         if self._add(worker):
@@ -515,7 +516,7 @@ class WorkerRegistry:
         return worker
 
     def _add(self, worker: Worker) -> bool:
-        """Remember a worker; return False if there is no room for it."""
+        """Add a worker; return False if there is no room."""
         size = worker.measured()
         if not self._make_room(worker, size):
             return False
@@ -530,7 +531,7 @@ class WorkerRegistry:
         return True
 
     def _drop(self, name: str) -> Worker | None:
-        """Forget a worker, without a word."""
+        """Remove and return a worker without an event."""
         worker = self.workers.pop(name, None)
         if worker is not None:
             share = self._shares[worker.by]
@@ -543,14 +544,14 @@ class WorkerRegistry:
         return worker
 
     def _move(self, worker: Worker, by: str) -> None:
-        """Let a worker count for another token, the one it uses now."""
+        """Charge a worker to another token, the one it uses now."""
         self._drop(worker.name)
         worker.by = by
         if not self._add(worker):
             self._was_forgotten(worker)
 
     def _measure(self, worker: Worker) -> None:
-        """Count the memory of a worker that changed, and forget others if it takes too much."""
+        """Charge the new size of a worker to the budget, and evict others if the budget is exceeded."""
         if worker.name not in self.workers:
             return
         size = worker.measured()
@@ -562,9 +563,9 @@ class WorkerRegistry:
             self._forget_one()
 
     def _make_room(self, newcomer: Worker, size: int) -> bool:
-        """Forget workers until there is room for one more of ``size`` bytes; return whether there is.
+        """Evict workers until ``size`` more bytes fit; return False if the newcomer must not be added.
 
-        A newcomer that never got a job displaces none of its own token's workers that did.
+        A newcomer without a job does not evict workers of the same token that had one.
         """
         while len(self.workers) >= WORKERS_MAX or self._size + size > WORKERS_BYTES_MAX:
             share = self._largest()
@@ -579,14 +580,14 @@ class WorkerRegistry:
         return max(self._shares.values(), key=lambda share: share.size)
 
     def _forget_one(self) -> None:
-        """Forget the worker that is needed least, of the token that takes most of the budget."""
+        """Evict the least needed worker of the token that uses most of the budget."""
         share = self._largest()
         worker = self._drop(next(iter(share.unserved or share.served)))
         assert worker is not None
         self._was_forgotten(worker)
 
     def _was_forgotten(self, worker: Worker) -> None:
-        """Say in the log, once a minute, how many workers there was no room for."""
+        """Log the number of evicted workers, at most once a minute."""
         self._forgotten += 1
         now = self._leases.monotonic()
         if now - self._forgotten_told >= NEWS_S:
@@ -600,7 +601,7 @@ class WorkerRegistry:
             self._forgotten, self._forgotten_told = 0, now
 
     def _wait_left(self, event: WaitLeft) -> None:
-        """Note that a worker waits no longer: it counts as gone after a lease, and is forgotten first."""
+        """Record that a worker stopped waiting: it counts as gone after a lease and is evicted first."""
         worker = self.workers.get(event.worker)
         if worker is None:
             return
@@ -612,10 +613,10 @@ class WorkerRegistry:
             self._shares[worker.by].unserved.move_to_end(worker.name, last=False)
 
     def _was_met(self, worker: Worker) -> None:
-        """Hear of a sign of life of a worker, of which other servers have to be told."""
+        """Handle a sign of life; with a shared database, other servers have to be informed."""
 
     def leave(self, name: str) -> None:
-        """Note that a worker ended."""
+        """Remove a worker that ended."""
         worker = self._drop(name)
         if worker is not None:
             self._tell("worker left", worker)
@@ -633,20 +634,20 @@ class WorkerRegistry:
             self._wake(name)
 
     def status_of(self, worker: Worker) -> str:
-        """Return whether a worker takes jobs."""
+        """Return the status shown for a worker."""
         if worker.name in self.drains:
             return "draining" if worker.runs else "drained"
         return "quiet" if worker.quiet else "active"
 
     def by_name(self, after: str = "", pattern: str | None = None) -> Iterator[Worker]:
-        """Yield the live workers behind a name in order, all or those whose names match a pattern."""
+        """Yield the live workers after a name in order, optionally only those that match a pattern."""
         names = (name for name in self.workers if name > after and (pattern is None or glob(name, pattern)))
         return map(self.workers.__getitem__, sorted(names))
 
     async def listing(self, after: str, pattern: str | None, limit: int) -> str:
-        """Return a page of the live workers by name, as ListWorkers answers; fewer if they are large.
+        """Return a page of the live workers by name, as the reply of ListWorkers; fewer if they are large.
 
-        Others have their turns in between. A worker that leaves meanwhile is shown as it was.
+        It yields to the event loop in between; a worker that leaves meanwhile is shown as it was.
         """
         rows: list[str] = []
         size = turn_size = 0
@@ -677,14 +678,14 @@ class WorkerRegistry:
         }
 
     def servers_alive(self) -> list[ServerRow]:
-        """Return the live servers by name: this one, which is so now."""
+        """Return the live servers by name; this server's own row is updated to now."""
         now = timestamp_ms(self._clock.now())
         return [server._replace(pulse=now, workers=len(self.workers)) for server in self.servers]
 
     # --- heartbeats --------------------------------------------------------------------------------------
 
     async def heartbeat(self, command: Heartbeat, by: str = "") -> str:
-        """Renew leases; return what must stop, at once if that is news or nobody waits.
+        """Renew leases; return what must stop, immediately if that is new or the command does not wait.
 
         ``by`` is the name of the token that sends it.
         """
@@ -725,14 +726,14 @@ class WorkerRegistry:
         return self._answer(command)
 
     async def _learn(self) -> None:
-        """Hear of runs that other servers have begun; one server alone knows all."""
+        """Learn of runs that other servers opened; a single server knows all of them."""
 
     def _renew(self, run: OpenRun) -> None:
-        """Begin a new lease of a run, as its worker gave a sign of life."""
+        """Start a new lease of a run."""
         run.until = self._leases.monotonic() + run.lease_s
 
     def standing(self, command: Heartbeat) -> str:
-        """Return what must stop as things stand, to one who waits no longer; it renews nothing."""
+        """Return the current stop signals for a heartbeat that no longer waits; renew nothing."""
         return jsontext.dump({"stop": self._stops(command), "quiet": command.worker in self.drains})
 
     def _signal(self, command: Heartbeat, run_id: int) -> str:
@@ -740,7 +741,7 @@ class WorkerRegistry:
         return "LOST" if run is None or run.worker != command.worker else run.stop
 
     def _is_news(self, command: Heartbeat) -> bool:
-        """Tell whether something must stop that the worker has not been told of."""
+        """Return True if there is a stop signal that the worker has not received."""
         for run_id in command.run_ids:
             signal = self._signal(command, run_id)
             if signal == "LOST" or (signal and self.runs[run_id].told != signal):
@@ -758,7 +759,7 @@ class WorkerRegistry:
         return self.standing(command)
 
     async def _change(self, worker: str) -> None:
-        """Wait until something changed for a worker."""
+        """Wait until something changes for a worker."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._changed.setdefault(worker, set())
         waiting.add(changed)
@@ -775,51 +776,51 @@ class WorkerRegistry:
                 changed.set_result(None)
 
     def end(self) -> None:
-        """Let every waiting heartbeat be answered: the server stops."""
+        """Answer all waiting heartbeats because the server stops."""
         self._ended = True
         for worker in list(self._changed):
             self._wake(worker)
 
 
-# The workers of all servers that share a database, as one of them knows them.
-#
-# Leases are in the database: a heartbeat that comes to any server is written there with the next exchange,
-# and whoever looks after time finds those that are over. What is in memory here follows the exchanges.
+# The workers of all servers that share a database, as one of the servers knows them.
+# Leases are stored in the database: each exchange writes the heartbeats that arrived at this server, and the
+# server that does maintenance finds expired leases there. The registry in memory follows the exchanges.
 
 
 ENDED_AT_ONCE_MAX = 100
-"""Runs whose lease is over that one transaction ends."""
+"""Max runs with an expired lease that one transaction ends."""
 
 TOLD_AT_ONCE_MAX = 1_000
-"""Workers that one exchange tells the other servers of: more than have a heartbeat in a second."""
+"""Max workers reported to other servers in one exchange: more than send a heartbeat in one second."""
 
 SILENT_S = 3.0
-"""Time without a sign of life after which a server is shown as silent: three exchanges."""
+"""Seconds without a sign of life after which a server is shown as silent: three exchanges."""
 
 
 class SharedWorkers(WorkerRegistry):
-    """The workers and open runs of all servers; belongs to the event loop."""
+    """The workers and open runs of all servers; used on the event loop only."""
 
     def __init__(self, clock: Clock, lease_clock: Clock) -> None:
-        """Show times of ``clock``; ``lease_clock`` tells who is there, on all servers alike."""
+        """Show dates of ``clock``; ``lease_clock`` is the same on all servers."""
         super().__init__(clock, lease_clock)
         self.learn: Callable[[], Any] = lambda: asyncio.sleep(0)
-        """Does an exchange, and waits for it."""
+        """Performs an exchange and waits for it."""
         self.exchange_soon: Callable[[], object] = lambda: None
-        """Lets an exchange follow soon."""
+        """Schedules an exchange soon."""
         self._own: dict[str, float] = {}
-        """The workers that speak to this server, and until when the others know that they are there."""
+        """The workers connected to this server, each with the time until which the others count it as
+        alive."""
         self._met: dict[str, None] = {}
         self._parted: dict[str, None] = {}
         self._beaten: dict[int, None] = {}
         self._known: frozenset[int] = frozenset()
-        """The runs that were known when the exchange began that is under way."""
+        """The runs that were known at the start of the current exchange."""
         self._over: set[int] = set()
-        """Those that have ended since."""
+        """The runs that have ended since then."""
         self._later: dict[int, float] = {}
-        """Runs that could not be taken away, and until when they are left alone."""
+        """Runs that could not be ended, each with the time of the next attempt."""
 
-    # --- what this server hears of its own workers -------------------------------------------------------
+    # --- changes on this server --------------------------------------------------------------------------
 
     def _was_met(self, worker: Worker) -> None:
         if worker.name not in self._own:
@@ -829,7 +830,7 @@ class SharedWorkers(WorkerRegistry):
         self._parted.pop(worker.name, None)
 
     def leave(self, name: str) -> None:
-        """Note that a worker ended."""
+        """Remove a worker that ended, and inform the other servers."""
         self._drop(name)
         self._part(name)
         self.exchange_soon()
@@ -840,14 +841,14 @@ class SharedWorkers(WorkerRegistry):
             self._part(worker.name)
 
     def _part(self, name: str) -> None:
-        """Let the other servers forget a worker."""
+        """Let the other servers remove a worker with the next exchange."""
         self._met.pop(name, None)
         self._own.pop(name, None)
-        if len(self._parted) < WORKERS_MAX:  # the others forget it after a lease anyway
+        if len(self._parted) < WORKERS_MAX:  # otherwise the others remove it after a lease
             self._parted[name] = None
 
     def _tell(self, kind: str, worker: Worker) -> None:
-        """Tell nothing: the exchange finds out for whom it is news."""
+        """Do nothing: the exchange reports for whom this is new."""
 
     async def _learn(self) -> None:
         await self.learn()
@@ -858,7 +859,7 @@ class SharedWorkers(WorkerRegistry):
 
     def _open(self, run: OpenRun) -> None:
         super()._open(run)
-        self._beaten.pop(run.run_id, None)  # it has just begun
+        self._beaten.pop(run.run_id, None)  # a new run needs no renewal
 
     def _ended_run(self, event: RunEnded | RunForgotten) -> None:
         super()._ended_run(event)
@@ -869,24 +870,24 @@ class SharedWorkers(WorkerRegistry):
     # --- leases ------------------------------------------------------------------------------------------
 
     def overdue(self, unit: Unit) -> list[int]:
-        """Return the runs whose lease is over, as the database knows."""
+        """Return the runs whose lease has expired in the database."""
         found = cast(SharedUnit, unit).leases_over(timestamp_ms(self._leases.now()), ENDED_AT_ONCE_MAX)
         now = self._leases.monotonic()
         self._later = {run_id: until for run_id, until in self._later.items() if until > now}
         return [run_id for run_id in found if run_id not in self._later]
 
     def postpone(self, run_id: int, seconds: float) -> None:
-        """Count a run as overdue again only after some seconds: it could not be taken away."""
+        """Leave a run alone for some seconds because ending it failed."""
         self._later[run_id] = self._leases.monotonic() + seconds
 
     # --- the exchange with the other servers -------------------------------------------------------------
 
     def to_tell(self) -> WorkerChanges:
-        """Return what happened since this was last asked; the exchange begins.
+        """Begin an exchange and return the changes since the last one.
 
-        The others hear of a limited number of workers at a time; the next exchange follows soon. They hear of
-        a worker that waits for long again and again, as of one that sends heartbeats: they forget it soon
-        after it, or this server, is gone.
+        Only a limited number of workers is reported at a time; if there are more, another exchange follows
+        soon. A worker that waits for a long time is reported repeatedly, like one that sends heartbeats, so
+        that the others remove it soon after it or this server fails.
         """
         now_s = self._leases.monotonic()
         for name, known_until in list(self._own.items()):
@@ -911,7 +912,7 @@ class SharedWorkers(WorkerRegistry):
         return told
 
     def tell_again(self, told: WorkerChanges) -> None:
-        """Tell what an exchange was to tell that failed with the next one, too."""
+        """Add the changes of a failed exchange to the next one."""
         self._met = {one.name: None for one in told.workers if one.name in self._own} | self._met
         parted = {name: None for name in told.left if name not in self.workers} | self._parted
         self._parted = dict.fromkeys(islice(parted, WORKERS_MAX))
@@ -935,13 +936,13 @@ class SharedWorkers(WorkerRegistry):
         )
 
     def hear(self, heard: Heard) -> None:
-        """Know what all servers know; the exchange is over."""
+        """Apply the state that all servers know, and complete the exchange."""
         self.servers = heard.servers
         for row in heard.workers:
             if row.name not in self._met and row.name not in self._parted:
                 self._know_worker(row)
         there = {row.name for row in heard.workers}
-        whole = len(there) < WORKERS_MAX  # else there may be more, and those of this server among them
+        whole = len(there) < WORKERS_MAX  # otherwise the list is cut off, and may lack workers of this server
         for name in [name for name in self.workers if name not in there and name not in self._met]:
             if whole or name not in self._own:
                 self._drop(name)
@@ -958,14 +959,14 @@ class SharedWorkers(WorkerRegistry):
         self._news.flush_if_due(self._there)
 
     def joined(self, name: str) -> None:
-        """Tell that this server has joined the others."""
+        """Record the event that this server has joined."""
         self._news.add("server joined", name, self._servers_there)
 
     def _servers_there(self) -> str:
         return running("server", [server.name for server in self.servers], len(self.servers))
 
     def servers_alive(self) -> list[ServerRow]:
-        """Return the live servers by name, each as it was at its last exchange."""
+        """Return the live servers by name, each as of its last exchange."""
         newest = max((server.pulse for server in self.servers), default="")
         return [
             server._replace(state="silent") if after_seconds(server.pulse, SILENT_S) < newest else server
@@ -980,12 +981,12 @@ class SharedWorkers(WorkerRegistry):
             worker.served = bool(worker.runs)
             full = len(self.workers) >= WORKERS_MAX or self._size + worker.measured() > WORKERS_BYTES_MAX
             if full or not self._add(worker):
-                return  # those that speak to this server are not forgotten for others
+                return  # workers of this server are not evicted for others
         worker.joined, worker.heartbeat = row.joined, row.heartbeat
         worker.host, worker.pid, worker.version = row.host, row.pid, row.version
         worker.accepts, worker.slots, worker.quiet = tuple(row.accepts), row.slots, row.quiet
         asked = tuple(row.asked)
-        if row.name not in self._own and list(worker.asked) != [asked]:  # else this server knows better
+        if row.name not in self._own and list(worker.asked) != [asked]:  # else this server has newer data
             worker.asked = {asked: inf}
             self._measure(worker)
 
