@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.glob import anchored_regex, glob
 from bedrockjobs.job.rows import EVERY_LANE, MOCK_LANE, OWN_COMMANDS, Job, Lane, found_in, parse_lane
 from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store.base import StoreError
+from bedrockjobs.store.postgresql import schema
+from bedrockjobs.store.postgresql.session import DatabaseSession
 from bedrockjobs.store.postgresql.takes import QueryShape, lanes_open_to
 from tests.effort import examples
-from tests.postgresql.conftest import Server
+from tests.postgresql.cluster import CLUSTER
+from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
 
 Servers = Callable[[int], list[Server]]
 
@@ -87,3 +95,23 @@ def test_damaged_data_is_not_handed_out(servers: Servers) -> None:
     one.store.session.script("UPDATE jobs SET data = '{\"k\":9}', checksum = 1 WHERE jobID = 1")
     assert one.do(c.GetJob, name="a")["jobID"] == 2
     assert one.value("SELECT state FROM jobs WHERE jobID = 1") == "FAILED"
+
+
+def test_tables_that_another_server_made_meanwhile_are_found() -> None:
+    name = "meanwhile"
+    CLUSTER.do(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+    first, second = (DatabaseSession(CLUSTER.url, name) for _ in range(2))
+    first.run([("BEGIN", ())])
+    lock = ("SELECT pg_advisory_xact_lock($1::bigint)", (schema.keys_of(first, name).of("schema"),))
+    # One table: the changes of many would make the second session look again by itself.
+    first.run([lock, (f"CREATE SCHEMA {name}", ()), ("CREATE TABLE meta (key text, value text)", ())])
+    with ThreadPoolExecutor() as threads:
+        prepared = threads.submit(schema.prepare, second, name)
+        deadline = monotonic() + DEADLINE_S
+        while not CLUSTER.do(BLOCKED)[0][0]:
+            assert monotonic() < deadline, "it does not wait"
+        first.run([("COMMIT", ())])
+        with pytest.raises(StoreError, match='relation "control" does not exist'):  # instead of making all
+            prepared.result()
+    for session in (first, second):
+        session.close()

@@ -65,6 +65,10 @@ FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
 
 _NO_SCHEMA = "SELECT to_regnamespace($1) IS NULL"
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
+_REFRESH = "SELECT FROM pg_namespace LIMIT 0"
+"""Open a catalog, so that the session drops outdated caches. Waiting for an advisory lock does not do so,
+and the session would not find tables that another server has created meanwhile."""
+
 _OLD = (
     "SELECT name FROM servers WHERE knows < $1 AND pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'"
     " - $2::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name"
@@ -177,7 +181,7 @@ def ensure(session: DatabaseSession, schema: str) -> None:
     Raises SchemaError where servers live that would not understand them.
     """
     keys = keys_of(session, schema)
-    session.run([(_LOCK, (keys.of("schema"),))])
+    session.run([(_LOCK, (keys.of("schema"),)), (_REFRESH, ())])
     if exists(session):
         _bring_up(session, keys)
     else:
