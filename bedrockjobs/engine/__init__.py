@@ -1,1 +1,1 @@
-"""Commands become commits: admission, units of work, waiting GetJobs, what time asks for, and handlers."""
+"""The engine: commands become commits, by authorization, handlers, waiters and maintenance."""

@@ -1,7 +1,8 @@
-"""Who may do what, as one server knows it: tokens, logins of the pages, and who sends wrong ones.
+"""Authentication: tokens, sessions of the pages and invalid tokens, as one server knows them.
 
-What it knows follows from the tables ``tokens`` and ``logins``: it is told with each commit that changes
-them, also by another server or by hand, and asks the database for nothing. It belongs to the event loop.
+This cache of the tables ``tokens`` and ``logins`` is updated by each commit that changes them, including
+changes by other servers and by break-glass access, so it never queries the database. It belongs to the event
+loop.
 """
 
 from __future__ import annotations
@@ -33,82 +34,84 @@ from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.job.rows import LoginRow, TokenRow
 
 WRONG_A_SECOND_MAX = 10
-"""Wrong tokens of one address that are told apart within a second; more are refused with 429 and cut off."""
+"""Max wrong tokens per address and second; more are refused with 429, and the connection is closed."""
 
 ADDRESSES_MAX = 10_000
-"""Addresses of which it is known that they send wrong tokens; beyond, all are counted anew."""
+"""Max addresses with a count of wrong tokens; when it is reached, all counts start again."""
 
 WRONG_TOLD_EVERY_S = 60.0
-"""Time between two events about wrong tokens: whoever sends them must not fill the table of events."""
+"""Minimum interval between two events about wrong tokens, so that a sender cannot fill the table of
+events."""
 
 USED_NOTED_EVERY_S = 60.0
-"""Time between two notes that a token is used, which are a write each."""
+"""Minimum interval between two writes that record the use of a token."""
 
 ADDRESSES_PER_GRANT_MAX = 1_000
-"""Addresses of a token that a server remembers, so as not to note each use; beyond, all are known anew."""
+"""Max addresses cached per token, so that not every use is written; when it is reached, the cache is
+cleared."""
 
 NEVER_USED = Permission("", "", digest="0" * 64)
-"""What a wrong token is compared with, so that it takes as long as a right one."""
+"""Compared with a wrong token, so that the check takes as long as for a valid one."""
 
 PROXIED_MAX = 1_000
-"""People who have logged in at a proxy that are known; beyond, all are known anew."""
+"""Max cached users of the proxy; when it is reached, the cache is cleared."""
 
 LOCAL = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", "unix", ""})
-"""Addresses of this machine, in the form that is met most."""
+"""Loopback addresses in their most frequent forms."""
 
 UNIX = "unix"
-"""The address of whoever comes by the unix socket."""
+"""The address of clients on the unix socket."""
 
 Write = Callable[[Callable[[Context], object], Callable[[Outcome], bool]], object]
 
 
 class AccessSettings(Protocol):
-    """What an operator has said of access."""
+    """The settings for access."""
 
     @property
     def behind_proxy(self) -> bool:
-        """Tell whether all HTTP requests may come through a proxy."""
+        """Return True if all HTTP requests may come through a proxy."""
         ...
 
     @property
     def trusted_proxies(self) -> str:
-        """Return the addresses of proxies; empty: none."""
+        """Return the addresses of trusted proxies, or empty."""
         ...
 
     @property
     def public_hosts(self) -> str:
-        """Return the names under which a proxy is asked; empty: none."""
+        """Return the host names under which a proxy is reached, or empty."""
         ...
 
     @property
     def insecure(self) -> bool:
-        """Tell whether everybody may come in as long as there is no token."""
+        """Return True if everybody has access while there is no token."""
         ...
 
     @property
     def proxy_user_header(self) -> str:
-        """Return where a proxy says who has logged in; empty: nowhere."""
+        """Return the header in which a proxy names the logged-in user, or empty."""
         ...
 
     @property
     def proxy_role(self) -> str:
-        """Return the roles of whoever has logged in at a trusted proxy."""
+        """Return the roles of users who have logged in at a trusted proxy."""
         ...
 
     @property
     def unix_role(self) -> str:
-        """Return the roles of whoever comes by the unix socket; empty: none."""
+        """Return the roles of clients on the unix socket, or empty."""
         ...
 
 
 class Access:
-    """Who may do what on one server."""
+    """Authenticates clients of one server and caches their permissions."""
 
     def __init__(self, clock: Clock, rules: AccessSettings, *, reachable: bool) -> None:
-        """Go by ``clock``; ``reachable`` says whether others than this machine may reach the server."""
+        """Apply the settings; ``reachable`` is true if other machines can connect to the server."""
         self._clock = clock
         self.write: Write = lambda act, done: None
-        """Writes something in a transaction, and calls back behind its commit."""
+        """Writes in a transaction and calls back after its commit."""
         self._closed = reachable and not rules.insecure
         self._behind_proxy = rules.behind_proxy
         self._fronted = bool(rules.behind_proxy or rules.trusted_proxies or rules.public_hosts)
@@ -116,7 +119,7 @@ class Access:
         self._by_name: dict[str, Permission] = {}
         self._logins: dict[str, Permission] = {}
         self._login_places: dict[str, str] = {}
-        """Where sessions of the pages were begun, as far as this server knows."""
+        """The networks in which sessions of the pages began, as far as this server knows."""
         self._unix = Permission("", rules.unix_role) if rules.unix_role else None
         self._proxy_role, self._proxies_name = rules.proxy_role, bool(rules.proxy_user_header)
         self._proxied: dict[str, Permission] = {}
@@ -124,23 +127,23 @@ class Access:
         self._wrong_untold, self._told_at = 0, float("-inf")
         self._known = False
         self.everything = Permission("", "admin")
-        """What everybody is allowed as long as there never was a token."""
+        """The permission of all clients while no token has ever been created."""
         self.asks = self._closed
-        """Whether it matters who asks; looked at with each request."""
+        """Whether requests have to be authenticated; checked on every request."""
         self.on = False
-        """Whether there ever was a token, so that everybody needs one."""
+        """Whether a token was ever created, so that everybody needs one."""
         self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
-        """Tells for which run a token is; None for a wrong one."""
-        self._taken_without = Permission("", "work")  # a job that was taken without a token
+        """Returns the run that a run token is for, or None if it is invalid."""
+        self._taken_without = Permission("", "work")  # for a job that was taken without a token
         self.on_first: Callable[[], object] = lambda: None
-        """Called when the first token is there: whoever waits without one waits no longer."""
+        """Called when the first token is created, to end the waits of clients without one."""
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what it does with each event that it hears of."""
+        """Return the handler for each event type."""
         return {TokensChanged: lambda event: self._learn(event.tokens, event.logins)}
 
     def begin(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
-        """Know what a look at the tables has shown, unless a commit has told more."""
+        """Set the initial tokens and sessions, unless a commit has already published newer ones."""
         if not self._known:
             self._learn(tokens, logins)
 
@@ -166,12 +169,12 @@ class Access:
             self.everything.end()
             self.on_first()
 
-    # --- who it is ---------------------------------------------------------------------------------------
+    # --- authentication ----------------------------------------------------------------------------------
 
     def visitor(self, address: str, *, http: bool = False) -> Principal:
-        """Return what somebody is who shows nothing; raises Unauthenticated.
+        """Return the principal of a client without credentials; raise Unauthenticated.
 
-        A request over ``http`` may have come through a proxy on this machine, which no address tells.
+        An ``http`` request may have come through a proxy on this machine, which its address does not show.
         """
         direct = not (http and self._fronted)
         if not self.on:
@@ -186,11 +189,11 @@ class Access:
         raise Unauthenticated(detail="expected a token: Authorization: Bearer bj_...")
 
     def _is_here(self, address: str, *, direct: bool) -> bool:
-        """Tell whether somebody is on this machine, as far as the address and the settings can say."""
+        """Return True if the client is on this machine, as far as its address and the settings show."""
         return is_local(address) and (direct or not self._behind_proxy)
 
     def by_header(self, value: str, address: str, *, http: bool = False) -> Principal:
-        """Return whose ``Authorization`` this is; raises Unauthenticated and TooManyWrong."""
+        """Return the principal of an ``Authorization`` header; raise Unauthenticated or TooManyWrong."""
         if not self.on or not value:
             return self.visitor(address, http=http)
         scheme, _, token = value.strip().partition(" ")
@@ -199,13 +202,13 @@ class Access:
         return self.by_token(token.strip(), address)
 
     def by_bearer(self, token: str, address: str, *, http: bool = False) -> Principal:
-        """Return whose token this is; anybody's, as long as nobody needs one."""
+        """Return the principal of a token, or of a client without one while none is needed."""
         return self.by_token(token, address) if self.on else self.visitor(address, http=http)
 
     def by_token(self, token: str, address: str) -> Principal:
-        """Return whose token this is; raises Unauthenticated and TooManyWrong.
+        """Return the principal of a token; raise Unauthenticated or TooManyWrong.
 
-        A right one is found the same way as a wrong one, and takes as long.
+        A wrong token takes as long to check as a valid one.
         """
         if token.startswith(RUN_PREFIX):
             return self._by_run_token(token, address)
@@ -217,7 +220,7 @@ class Access:
         return Principal(grant, address)
 
     def _by_run_token(self, token: str, address: str) -> Principal:
-        """Return who has the token of a run; what its worker may not, it may not either."""
+        """Return the principal of a run token, with no more permissions than its worker's token."""
         run = self.run_of_token(token)
         grant = None if run is None else self._by_name.get(run.by) if run.by else self._taken_without
         if grant is None or not self._counts(grant):
@@ -225,7 +228,7 @@ class Access:
         return Principal(grant, address, run)
 
     def by_proxy(self, user: str, address: str) -> Principal:
-        """Return who has logged in at a proxy that is trusted."""
+        """Return the principal of a user who has logged in at a trusted proxy."""
         if len(self._proxied) >= PROXIED_MAX:
             self._proxied.clear()
         if user not in self._proxied:
@@ -233,7 +236,7 @@ class Access:
         return Principal(self._proxied[user], address)
 
     def by_certificate(self, name: str, address: str) -> Principal:
-        """Return whose name stands in a certificate that was verified; raises Unauthenticated."""
+        """Return the principal for the name of a verified client certificate; raise Unauthenticated."""
         grant = self._by_name.get(name)
         if grant is None or not self._counts(grant):
             raise Unauthenticated(detail=f"there is no token {name[:100]}, whose name the certificate has")
@@ -241,7 +244,7 @@ class Access:
         return Principal(grant, address)
 
     def by_login(self, session: str, address: str) -> Principal:
-        """Return whose session of the pages this is, with a grant of its own; raises Unauthenticated."""
+        """Return the principal of a session of the pages; raise Unauthenticated."""
         digest = digest_of(session)
         grant = self._logins.get(digest, NEVER_USED)
         if not (compare_digest(grant.digest, digest) and self._counts(grant)):
@@ -250,14 +253,14 @@ class Access:
         return Principal(grant, address)
 
     def goes_on(self, caller: Principal) -> bool:
-        """Tell whether a token of somebody counts still, and note its use; False for those without one."""
+        """Return True if the principal's token is still valid, and record its use; False without a token."""
         if not caller.grant.digest or caller.run is not None or not self._counts(caller.grant):
             return False
         self._note_used(caller.grant, caller.address)
         return True
 
     def still(self, caller: Principal) -> bool:
-        """Tell whether somebody who was known before may go on."""
+        """Return True if the principal is still allowed to use the server."""
         grant = caller.grant
         if grant is self.everything:
             return not self.on and (not self._closed or self._is_here(caller.address, direct=caller.direct))
@@ -270,7 +273,7 @@ class Access:
 
     @staticmethod
     def identity(caller: Principal) -> Answer:
-        """Return what Authenticate answers to somebody."""
+        """Return the reply to Authenticate."""
         grant = caller.grant
         return Answer(
             jsontext.dump(
@@ -284,10 +287,10 @@ class Access:
             )
         )
 
-    # --- the pages ---------------------------------------------------------------------------------------
+    # --- sessions of the pages ---------------------------------------------------------------------------
 
     def log_in(self, caller: Principal, done: Callable[[Outcome], bool]) -> str:
-        """Return a new session of the pages for somebody; it counts once ``done`` is called."""
+        """Create and return a session of the pages; it is valid once ``done`` is called."""
         session = new_secret()
         digest, place = digest_of(session), net_of(caller.address)
         gone = self._needless_login(caller.name, place)
@@ -296,9 +299,9 @@ class Access:
         return session
 
     def _needless_login(self, token: str, place: str) -> str:
-        """Return the session of a token that ends if there are too many: the oldest of where most come from.
+        """Return the session to end if a token has too many: the oldest from the busiest network.
 
-        So whoever logs in again and again ends sessions of their own. ``place`` is where one more comes from.
+        Repeated logins from one ``place`` therefore end only sessions from the same place.
         """
         if len(self._login_places) >= ADDRESSES_MAX:
             kept = self._login_places.keys() & self._logins.keys()
@@ -315,7 +318,7 @@ class Access:
         """End a session of the pages."""
         self.write(partial(acts.log_out, digest=digest_of(session)), done)
 
-    # --- what is noted -----------------------------------------------------------------------------------
+    # --- records of use and of wrong tokens --------------------------------------------------------------
 
     def _note_used(self, grant: Permission, address: str) -> None:
         now = self._clock.monotonic()
@@ -332,7 +335,7 @@ class Access:
             self.write(note, _nobody_waits)
 
     def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooManyWrong:
-        """Count a wrong token; return what its sender is told."""
+        """Count a wrong token; return the error for its sender."""
         now, place = self._clock.monotonic(), net_of(address)
         if len(self._wrong) >= ADDRESSES_MAX:
             self._wrong.clear()
@@ -350,7 +353,7 @@ class Access:
 
 
 def _grant(row: TokenRow, before: Permission | None) -> Permission:
-    """Return what a row means: the same object as before where nothing of it changed."""
+    """Return the permission of a token row, reusing the existing object if it is unchanged."""
     names: list[str] = jsontext.parse(row.names)
     found = Permission(
         row.name, row.role, names, no_data=bool(row.no_data), expires=row.expires, digest=row.digest
@@ -359,7 +362,7 @@ def _grant(row: TokenRow, before: Permission | None) -> Permission:
 
 
 def _grant_of_login(login: LoginRow, token: Permission, before: Permission | None) -> Permission:
-    """Return what a session of the pages means: what its token does, but it ends for itself."""
+    """Return the permission of a session: that of its token, with an expiry of its own."""
     names = () if token.scope is None else token.scope.patterns
     expires = min(login.expires, token.expires or login.expires)
     found = Permission(
@@ -379,7 +382,7 @@ def _meaning(grant: Permission) -> tuple[object, ...]:
 
 
 def is_local(address: str) -> bool:
-    """Tell whether an address is of this machine."""
+    """Return True if the address is a loopback address."""
     if address in LOCAL:
         return True
     try:

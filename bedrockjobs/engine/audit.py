@@ -1,6 +1,7 @@
-"""The audit: what operators and admins changed, who, from where, and a schedule as it was and as it is.
+"""The audit: who changed what, from which address, with a schedule's values before and after.
 
-A row is written in the commit of what it tells of. The daily work of producers and workers is not in it.
+Each row is written in the same commit as the change. Routine commands of producers and workers are not
+audited.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bedrockjobs.job.rows import AuditRow, Job
 from bedrockjobs.schedule.repeat import is_cron
 
 DETAIL_CHARS_MAX = 4_000
-"""Length of a command's parameters that are kept: longer ones are named without their values."""
+"""Max length of stored parameters; if they are longer, only their names are stored."""
 
 NOT_KEPT = frozenset(
     {
@@ -46,14 +47,14 @@ NOT_KEPT = frozenset(
         "text",
     }
 )
-"""Parameters whose values are not kept: data of jobs, secrets (also one to be removed), what says nothing."""
+"""Parameters whose values are not stored: data of jobs, secrets, and values without information."""
 
 _LOOKED_AT_MAX = 1
-"""Jobs of a name that are looked at for a schedule: it has one."""
+"""Jobs of a name that are checked for a schedule; a name has at most one."""
 
 
 def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcome:
-    """Do a command; where an operator changed something by it, tell so in the audit."""
+    """Execute a command, and write an audit row if it was an operator's change."""
     caller = context.caller
     if caller is None:
         return perform(context, command, careful=careful)
@@ -86,7 +87,7 @@ def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcom
 def _with_ended(
     context: Context, caller: Principal, command: Command[Any], job_ids: list[int], *, careful: bool
 ) -> Outcome:
-    """Do a command that ends runs; tell in the audit of each repetition that the data of a run has ended."""
+    """Execute a command that ends runs; audit each repeating job that the result data of a run deletes."""
     found = [context.unit.job(job_id) for job_id in job_ids]
     before = [job for job in found if job is not None and job.repeat]
     outcome = perform(context, command, careful=careful)
@@ -110,7 +111,7 @@ def _with_ended(
 
 
 def ending_repeats(command: Command[Any]) -> list[int]:
-    """Return the jobs of which an end of a run says that they are to repeat no more, as far as it tells."""
+    """Return the jobs whose result data may ask to delete them, as far as a text search shows."""
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
     if kind is FinishJob:
         data = command.data  # type: ignore[attr-defined]
@@ -122,7 +123,7 @@ def ending_repeats(command: Command[Any]) -> list[int]:
 
 
 def is_kept(caller: Principal, command: Command[Any]) -> bool:
-    """Tell whether a command is one of an operator: by its kind, or by who sends it and how."""
+    """Return True if the command is audited, by its kind or by its sender and parameters."""
     if command.signed:
         return True
     if not caller.name or "operate" not in caller.grant.roles:
@@ -143,7 +144,7 @@ def _job_id(command: Command[Any], outcome: Answer) -> int:
 
 
 def _about(context: Context, command: Command[Any]) -> Job | None:
-    """Return the job that a command is about, by its number or by its name."""
+    """Return the job that a command refers to, by its jobID or name."""
     job_id = getattr(command, "job_id", None)
     if job_id:
         return context.unit.job(job_id)
@@ -167,7 +168,7 @@ def _name(command: Command[Any], before: Job | None) -> str:
 
 
 def _shown(job: Job | None) -> str:
-    """Return a schedule as the audit keeps it, as JSON; empty for any other job."""
+    """Return a schedule as JSON for the audit; empty for any other job."""
     if job is None or not is_schedule(job):
         return ""
     shown: dict[str, Any] = {

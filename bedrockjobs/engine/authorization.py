@@ -1,7 +1,7 @@
-"""What the command of a run may do with the token of that run: tell its progress, print, and have children.
+"""Authorization: check commands against role, scope and run token before they are executed.
 
-It knows no tokens: who comes with one is found elsewhere. Whether the run is still open is looked up in the
-unit in which the command is done.
+A run token permits its run to report progress, append output and create children. Tokens are looked up
+elsewhere. Whether the run is still open is checked in the transaction that executes the command.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ WORDS = (
     "a run's token is for UpdateJob with its jobID and progress alone, QueryJob with its jobID, AppendOutput"
     " with its runID, and CreateJob and CreateJobs with its jobID as parentJobID"
 )
-"""What somebody is told who wants anything else with it."""
+"""The error text for any other command."""
 
 
 def check(run: RunOfToken, command: Command[Any], roles: frozenset[str]) -> None:
-    """Raise Forbidden for a command that is not one of this run, whose worker has some ``roles``.
+    """Raise Forbidden unless the command concerns this run; ``roles`` are those of the worker's token.
 
-    A worker that creates nothing by its own token must not do so by that of a run, with a command that it
-    chooses; children without one run what workers of their name run anyway.
+    A worker without the role produce must not create jobs with a command of its choice by using a run token.
+    Children without a command of their own only run what workers for that name run anyway.
     """
     if not _is_of(run, command):
         raise Forbidden(detail=WORDS)
@@ -53,7 +53,7 @@ def check(run: RunOfToken, command: Command[Any], roles: frozenset[str]) -> None
 
 
 def check_open(run: RunOfToken, records: Records) -> None:
-    """Raise Forbidden for a run that is over: its token counts no more."""
+    """Raise Forbidden if the run has ended, which makes its token invalid."""
     found = records.run(run.run_id)
     if found is None or found.status != "running" or found.job_id != run.job_id:
         raise Forbidden(detail="the run of this token is over")
@@ -71,11 +71,10 @@ def _is_of(run: RunOfToken, command: Command[Any]) -> bool:
     return isinstance(command, CreateJob) and command.parent_job_id == run.job_id
 
 
-# Authorize commands, sign them with the caller's name, and limit them to the names that a token may see.
-#
-# A command class declares in ``scoping`` which of its fields name jobs; without it the command is refused
-# to scoped tokens, so a new command cannot leak. Names are checked here; jobIDs and runIDs are looked up
-# where the command runs (``by_caller``, ``bedrockjobs.views``).
+# Authorize commands, record the caller's name in them, and limit them to the scope of the token.
+# A command class declares in ``scoping`` which of its fields name jobs. Without it the command is refused to
+# scoped tokens, so a new command cannot leak data. Names are checked here; jobIDs and runIDs are looked up
+# where the command is executed (``row_access``, ``bedrockjobs.views``).
 
 
 C = TypeVar("C", bound=Command[Any])
@@ -94,7 +93,7 @@ SIGNED = frozenset(kind for kind in c.ALL if "by" in kind.model_fields)
 
 
 def admit(caller: Principal, command: C) -> C:
-    """Return a command as it may be run for a caller; raises Forbidden and NotFound."""
+    """Return the command with its scope and sender applied; raise Forbidden or NotFound."""
     kind, grant = type(command), caller.grant
     if kind.open:
         return command
@@ -120,21 +119,21 @@ def admit(caller: Principal, command: C) -> C:
 
 
 def may_ask(grant: Permission, kind: type[Command[Any]]) -> bool:
-    """Tell whether a token may send a command at all."""
+    """Return True if a token may send this kind of command at all."""
     if kind.role not in grant.roles and kind not in ANYBODYS:
         return False
     return grant.scope is None or kind.scoping is not None
 
 
 def _check_update(command: Command[Any]) -> None:
-    """Raise Forbidden for a change of options: a worker must not decide what is run."""
+    """Raise Forbidden for a change of options, since a worker must not decide what is run."""
     options = sorted(command.model_fields_set & JobOptions.model_fields.keys())
     if options:
         raise Forbidden(detail=f"{wire_name(options[0])}: options of a job are changed by the role operate")
 
 
 def _check_repeat(command: Command[Any], grant: Permission) -> None:
-    """Raise Forbidden for a command that makes a job repeat or no longer repeat."""
+    """Raise Forbidden for a command that makes a job repeat or stop repeating."""
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
     if kind is c.CreateJob:
         repeats = {"repeat": bool(cast(c.CreateJob, command).repeat)}
@@ -180,7 +179,7 @@ def _with_own_key(spec: S, caller: Principal) -> S:
 
 
 def _scoped(command: Command[Any], scope: Scope) -> Command[Any]:
-    """Limit a command to a scope; raises Forbidden and NotFound."""
+    """Limit a command to a scope; raise Forbidden or NotFound."""
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
     scoping = kind.scoping
     if scoping is None:

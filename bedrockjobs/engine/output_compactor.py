@@ -1,6 +1,6 @@
-"""Packs what runs print, a chunk at a time, beside the event loop: a log takes a fraction of the room.
+"""The log compactor: packs the output of runs in the background, which saves most of its space.
 
-What was not packed when a server ended stays as it is until its run prints more; it can be read all the same.
+Output that was not packed before a shutdown stays unpacked until its run prints more; it remains readable.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, OUTPUT_PACKED_BYTES_MIN
 log = logging.getLogger(__name__)
 
 RUNS_COUNTED_MAX = 10_000
-"""Runs of which it is counted what they have printed since; beyond, all are counted from zero again."""
+"""Max runs whose unpacked output is counted; when it is reached, all counts start again from zero."""
 
 Submit = Callable[[PackOutput, Callable[[Outcome], bool]], Submission]
 
 
 class OutputCompactor:
-    """Packs the output of runs, one after another; belongs to the event loop."""
+    """Packs the output of one run after another; used on the event loop only."""
 
     def __init__(self, submit: Submit) -> None:
-        """Read and write by ``submit``, which is the dispatcher's."""
+        """Read and write with ``submit`` of the dispatcher."""
         self._submit = submit
         self._loose: dict[int, int] = {}
-        """Bytes of the runs in progress that were not packed yet."""
+        """Bytes of unpacked output of each open run."""
         self._due: dict[int, bool] = {}
-        """Runs whose output is to be packed, in their order, and whether they have ended."""
+        """Runs to pack in order, and whether each has ended."""
         self._task: asyncio.Task[None] | None = None
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what it does with each event that it hears of."""
+        """Return the handler for each event type."""
         return {OutputChanged: self._printed, RunEnded: self._ended}
 
     def _printed(self, event: OutputChanged) -> None:
-        if not event.size:  # its progress
+        if not event.size:  # only its progress changed
             return
         if len(self._loose) >= RUNS_COUNTED_MAX:
             self._loose.clear()
         loose = self._loose.get(event.run_id, 0) + event.size
         if loose >= OUTPUT_CHUNK_BYTES:
             self._want(event.run_id, ended=False)
-            loose = OUTPUT_PACKED_BYTES_MIN  # something may be left of it, which is packed at the end
+            loose = OUTPUT_PACKED_BYTES_MIN  # a rest may remain, which is packed at the end
         self._loose[event.run_id] = loose
 
     def _ended(self, event: RunEnded) -> None:
@@ -62,11 +62,11 @@ class OutputCompactor:
 
     @property
     def busy(self) -> bool:
-        """Tell whether there is something to pack."""
+        """Return True if there is output to pack."""
         return self._task is not None and not self._task.done()
 
     async def close(self) -> None:
-        """Pack nothing more."""
+        """Stop packing."""
         self._due.clear()
         if self._task is not None:
             self._task.cancel()
@@ -82,14 +82,14 @@ class OutputCompactor:
                 log.warning("the output of run %d could not be packed: %s", run_id, error)
 
     async def _pack(self, run_id: int, *, ended: bool) -> None:
-        """Pack what a run has printed; of one that goes on the rest that is less than a chunk is left."""
+        """Pack the output of a run; while it is open, a rest below the size of a chunk stays unpacked."""
         done = await self._done(PackOutput(run_id=run_id, loose=[]))
         while some := _next(done.loose, ended=ended):
             packed = await asyncio.to_thread(joined, some)
             done = await self._done(PackOutput(run_id=run_id, chunk=packed, loose=[]))
 
     async def _done(self, command: PackOutput) -> PackOutput:
-        """Let the writer do a command; return it with what was found."""
+        """Execute a command in the dispatcher; return the command with its result."""
         done = asyncio.get_running_loop().create_future()
 
         def deliver(outcome: Outcome) -> bool:
@@ -105,9 +105,9 @@ class OutputCompactor:
 
 
 def _next(loose: Sequence[Chunk], *, ended: bool) -> list[Chunk]:
-    """Return what is packed next, of chunks in their order: neighbours, until they are large enough.
+    """Return the chunks to pack next: adjacent ones in order, until they are large enough.
 
-    Those before a stretch that was left out are packed however little they are.
+    Chunks before a gap are packed even if they are small.
     """
     found: list[Chunk] = []
     size = 0

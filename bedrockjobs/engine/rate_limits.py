@@ -1,7 +1,7 @@
-"""Whether a job may be created: the limits by name pattern, as this server counts them.
+"""The rate limiter: decides whether a job may be created, by limits on name patterns.
 
-What is in the queue is counted when it may matter, not followed: a count gives room for so many creates, and
-the next one is done when these are used up. So jobs that end cost nothing, and creates next to nothing.
+Queued jobs are counted on demand. A count grants a number of creates, and the next count happens when they
+are used up. So jobs that end cost nothing here, and creates almost nothing.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from bedrockjobs.job.limits import Limit
 log = logging.getLogger(__name__)
 
 COUNTING_SHARE = 20
-"""A queue that is full is not counted again before 20 times as long as the count took: 5 % of the time."""
+"""A full queue is not counted again before 20 times the duration of the last count: at most 5 % of the
+time."""
 
 ROOM_S = 5.0
-"""Time that a count is trusted: jobs that are tried again are queued too, and nobody asks here for them."""
+"""Seconds for which a count is valid, as retried jobs are queued without asking the limiter."""
 
 SHARED_ROOM = 10
-"""Servers of one database each take a tenth of the limit at the most from one count: others create too."""
+"""On a shared database, one count grants at most a tenth of the limit, since other servers create jobs
+too."""
 
 TOLD_EVERY_S = 60.0
-"""Time between two events of one limit that is reached."""
+"""Minimum interval between two events about the same limit."""
 
 
 class Counting(Protocol):
-    """What counts the queue."""
+    """Counts queued jobs."""
 
     def count_queued(self, pattern: str, most: int) -> int:
-        """Return how many jobs are queued whose names match, ``most`` if they are as many or more."""
+        """Return the number of queued jobs that match a pattern, at most ``most``."""
         ...
 
 
 @dataclass(slots=True)
 class RateLimit:
-    """What is known of one limit."""
+    """The state of one limit."""
 
     limit: Limit
     tokens: float
@@ -53,20 +55,20 @@ class RateLimit:
     last_refused: str = ""
     told_at: float = float("-inf")
     news: int = 0
-    """Refusals that no event has told yet."""
+    """Refusals not yet reported by an event."""
 
 
 class RateLimiter:
-    """The limits of one server; other servers of the database have their own."""
+    """The limits as one server counts them; other servers of the database count for themselves."""
 
     def __init__(self, clock: Clock, *, shared: bool) -> None:
-        """Count by ``clock``; ``shared`` says whether other servers create jobs in the same queue."""
+        """Count by ``clock``; ``shared`` means that other servers create jobs in the same queue."""
         self._clock = clock
         self._shared = shared
         self._gates: dict[str, RateLimit] = {}
 
     def gate(self, limit: Limit) -> RateLimit:
-        """Return what is known of a limit; one that was changed begins anew."""
+        """Return the state of a limit; a changed limit starts from scratch."""
         gate = self._gates.get(limit.pattern)
         if gate is None or gate.limit != limit:
             gate = RateLimit(limit, float(limit.per_second), self._clock.monotonic())
@@ -74,11 +76,11 @@ class RateLimiter:
         return gate
 
     def remove(self, pattern: str) -> None:
-        """Forget a limit."""
+        """Discard the state of a limit."""
         self._gates.pop(pattern, None)
 
     def admit(self, name: str, limits: tuple[Limit, ...], counting: Counting) -> None:
-        """Let one job be created; raises TooMany, which names the limit that it would break."""
+        """Count the creation of one job; raise TooMany if a limit does not allow it."""
         gates = [self.gate(limit) for limit in limits if glob(name, limit.pattern)]
         now = self._clock.monotonic()
         for gate in gates:
@@ -114,7 +116,7 @@ class RateLimiter:
         raise TooMany("Too many jobs", f"name: the limit of {gate.limit.pattern} is reached: {words}")
 
     def news(self) -> list[tuple[str, str]]:
-        """Return, once a minute each, the patterns whose limit was reached, with the words for an event."""
+        """Return patterns whose limit was reached and the event text, at most once a minute each."""
         found = []
         for pattern, gate in self._gates.items():
             if gate.news and self._clock.monotonic() - gate.told_at >= TOLD_EVERY_S:

@@ -1,4 +1,4 @@
-"""How a job looks in an answer: JSON text with its keys in order, its data as it was spelled."""
+"""How jobs appear in replies: JSON text with sorted keys, and data exactly as it was stored."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bedrockjobs.job.rows import Job, RunGiven, RunRow
 
 
 def render(row: Job, more: dict[str, str] | None = None) -> str:
-    """Return a job as JSON text with its keys in order; ``more`` holds further members as JSON text.
+    """Return a job as JSON text with sorted keys; ``more`` holds further members as JSON text.
 
-    Differs from Bedrock: names like ``1234567`` or ``null`` come back from it as bare numbers and words.
+    Differs from Bedrock, which returns names like ``1234567`` or ``null`` as bare numbers and words.
     """
     if not more and not row.parent_job_id:
         return (
@@ -43,7 +43,7 @@ def render(row: Job, more: dict[str, str] | None = None) -> str:
 
 
 def shown_options(row: Job) -> dict[str, str]:
-    """Return the options of a job that its answers show, as JSON texts."""
+    """Return the options that replies show, as JSON texts."""
     return {} if row.options_json == "{}" else jsontext.members(row.options_json)
 
 
@@ -57,11 +57,11 @@ _DATA = {
     "progress": None,
     "output": "[]",
 }
-"""Members of a job or a run that count as data, and what stands there instead; None: they are left out."""
+"""Members of a job or run that count as data, with their replacement; None: left out."""
 
 
 def without_data(text: str) -> str:
-    """Return a job or a run, as JSON text, as somebody is shown it who sees no data."""
+    """Return a job or run (JSON text) as shown to a token that may not see data."""
     found = jsontext.members(text)
     shown = {key: value for key, value in _DATA.items() if key in found}
     if found.get("error", "null") != "null":
@@ -70,7 +70,7 @@ def without_data(text: str) -> str:
 
 
 NOT_SHOWN = "not shown"
-"""What stands for an error whose kind cannot be told from what a command has printed."""
+"""Replaces an error whose kind cannot be separated from output of the command."""
 
 _HOW_IT_ENDED = re.compile(
     r"(timed out after [0-9.]+ s \()?(exit status [0-9]+|SIG[A-Z0-9]+|signal [0-9]+)\)?"
@@ -81,7 +81,7 @@ _EXCEPTION = re.compile(
 
 
 def error_kind(error: str) -> str:
-    """Return what kind of error it was, for somebody who must not see what the command has printed."""
+    """Return the kind of an error, without any text printed by the command."""
     lines = [line for line in error.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -92,39 +92,39 @@ def error_kind(error: str) -> str:
 
 
 ERROR_KIND_CHARS_MAX = 100
-"""Length of the name of an exception: a command may print anything that looks like one."""
+"""Max length of an exception name, as a command may print any text that looks like one."""
 
 
 def job_as_unseen(row: Job) -> Job:
-    """Return a job as somebody is shown it who sees no data, and so no words of its error."""
+    """Return a job without data and error text, as shown to a token that may not see data."""
     error = row.memory.error if row.memory_json != "{}" else None
     shown = job_without_data(row)
     return shown if error is None else shown.noting(error=error_kind(error))
 
 
 _KIND, _DETAIL = 2, 7
-"""Where an event, as EventReply has it, says what happened, and more of it."""
+"""Positions of kind and detail in an event row of EventReply."""
 
 
 def event_as_unseen(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return an event, as EventReply has it, without words that a command has printed."""
+    """Return an event row of EventReply without text printed by the command."""
     if row[_KIND] not in ("failed", "timeout"):
         return row
     return (*row[:_DETAIL], error_kind(row[_DETAIL]), *row[_DETAIL + 1 :])
 
 
 def job_without_data(row: Job) -> Job:
-    """Return a job as somebody is shown it who sees no data."""
+    """Return a job without data, as shown to a token that may not see data."""
     return row._replace(data="{}", options_json=without_data(row.options_json))
 
 
 def entity_tag(text: str) -> str:
-    """Return the entity tag of an answer: the same as long as the answer is."""
+    """Return the entity tag of a reply, a hash of its text."""
     return f'"{sha256(text.encode()).hexdigest()[:32]}"'
 
 
 def render_with_state(row: Job) -> str:
-    """Return a job as QueryJob and ListJobs show it: with its state and what its last end left behind."""
+    """Return a job as QueryJob and ListJobs show it: with its state and the result of its last run."""
     more = {"state": f'"{row.state}"', **shown_options(row)}
     if row.memory_json != "{}":
         memory = row.memory
@@ -138,7 +138,7 @@ def render_with_state(row: Job) -> str:
 
 
 def render_kept(run: RunRow, given: RunGiven) -> str:
-    """Return a job that has ended, and that is kept as a run, as QueryJob shows it."""
+    """Return an ended job, stored only as a run, as QueryJob shows it."""
     row = Job(
         run.created,
         run.job_id,

@@ -1,6 +1,6 @@
-"""Run commands of the writer for a caller: hide rows out of scope, and audit changes in the same commit.
+"""Row-level security: execute commands for a principal, hide rows outside its scope, and audit changes.
 
-Jobs and runs out of scope are hidden from the handler, so its reply is exactly the one for an unknown number.
+Hidden jobs and runs do not exist for the handler, so its reply is exactly the one for an unknown ID.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _narrowed(context: Context, command: Command[Any], scope: Scope, *, careful:
 
 
 def _hidden(context: Context, command: Command[Any], scope: Scope) -> FilteredUnit | None:
-    """Return the unit without the jobs, runs and names that are out of scope; None if all are visible."""
+    """Return a unit without the jobs, runs and names outside the scope; None if none has to be hidden."""
     scoping = type(command).scoping
     assert scoping is not None, "admission refuses it"
     jobs = {

@@ -1,6 +1,6 @@
-"""CreateToken, RevokeToken and RotateToken, and what the server itself notes of tokens and logins.
+"""CreateToken, RevokeToken and RotateToken, and the server's own records of tokens and logins.
 
-Who may do what is told to those who listen with the commit that changes it (``TokensChanged``).
+Each commit that changes them publishes all tokens and logins (``TokensChanged``).
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.store.base import AccessPlan
 
 TOKENS_MAX = 1_000
-"""Tokens in use: all of them are read whenever one changes, which takes milliseconds."""
+"""Max tokens in use; all of them are read whenever one changes, which takes milliseconds."""
 
 TOKEN_ROWS_MAX = 2_000
-"""Tokens that are remembered, those included that were revoked: the oldest of those are forgotten."""
+"""Max stored tokens including revoked ones, of which the oldest are deleted."""
 
 TOKEN_ADDRESSES_MAX = 32
-"""Addresses of a token that are remembered: more machines have seldom the same. The oldest are forgotten."""
+"""Max stored addresses per token, as few tokens are used by more machines; the oldest are deleted."""
 
 LOGIN_S = 12 * 3_600
-"""Time after which somebody has to log in to the pages again: a working day."""
+"""Seconds until a login to the pages expires: a working day."""
 
 LOGINS_PER_TOKEN_MAX = 20
-"""Browsers that are logged in with one token: the oldest is logged out."""
+"""Max browsers logged in with one token; the oldest is logged out."""
 
 _CONTROL = AccessPlan(control=True)
 
 
 def told(context: Context) -> TokensChanged:
-    """Return who may do what, as the open transaction sees it."""
+    """Return all tokens and logins as an event, as the open transaction sees them."""
     records = context.unit.records
     return TokensChanged(records.tokens(), records.logins())
 
 
 def counts(token: TokenRow, now: str) -> bool:
-    """Tell whether a token can be used at a timestamp."""
+    """Return True if a token is valid at a timestamp."""
     return not token.revoked and (not token.expires or token.expires > now)
 
 
 @handles(CreateToken, plan=lambda _: _CONTROL)
 def create_token(context: Context, command: CreateToken) -> Answer:
-    """Make a token; answers it with its secret."""
+    """Create a token; reply with the token and its secret."""
     records = context.unit.records
     tokens = records.tokens()
     if not tokens and command.roles != ["admin"]:
@@ -86,7 +86,7 @@ def create_token(context: Context, command: CreateToken) -> Answer:
 
 
 def _forget_oldest(context: Context, tokens: Sequence[TokenRow]) -> None:
-    """Make room for another row: the one that counts no more for the longest time goes."""
+    """Make room for another row by deleting the token that has been invalid the longest."""
     if len(tokens) >= TOKEN_ROWS_MAX:
         gone = [token for token in tokens if not counts(token, context.now_ms)]
         context.unit.records.delete_token(min(gone, key=lambda token: token.revoked or token.expires).name)
@@ -94,7 +94,7 @@ def _forget_oldest(context: Context, tokens: Sequence[TokenRow]) -> None:
 
 @handles(RevokeToken, plan=lambda _: _CONTROL)
 def revoke_token(context: Context, command: RevokeToken) -> Answer:
-    """Let a token count no more; one that was revoked before is left as it is."""
+    """Revoke a token; do nothing if it was already revoked."""
     token = _existing(context, command.name)
     if token.revoked:
         return Answer()
@@ -110,7 +110,7 @@ def revoke_token(context: Context, command: RevokeToken) -> Answer:
 
 @handles(RotateToken, plan=lambda _: _CONTROL)
 def rotate_token(context: Context, command: RotateToken) -> Answer:
-    """Give a token another secret; answers it."""
+    """Give a token another secret; reply with it."""
     token = _existing(context, command.name)
     if not counts(token, context.now_ms):
         raise WrongState(
@@ -140,7 +140,7 @@ def _written(context: Context, token: TokenRow, kind: str, by: str, secret: str 
 
 
 def shown_token(token: TokenRow) -> dict[str, object]:
-    """Return a token as it is answered."""
+    """Return a token as shown in replies."""
     return {
         "name": token.name,
         "roles": token.role.split(","),
@@ -155,14 +155,14 @@ def shown_token(token: TokenRow) -> dict[str, object]:
     }
 
 
-# --- what nobody asks for by a command ---------------------------------------------------------------------
+# --- records without a command -----------------------------------------------------------------------------
 
 
 def log_in(context: Context, token: str, digest: str, gone: str) -> None:
-    """Log somebody in to the pages who showed a token; of too many logins ``gone`` or the oldest ends."""
+    """Log in to the pages with a token; if there are too many logins, end ``gone`` or the oldest."""
     records = context.unit.records
     of_token = [login for login in records.logins() if login.token == token]
-    of_token.sort(key=lambda login: login.digest != gone)  # the others stay in their order
+    of_token.sort(key=lambda login: login.digest != gone)  # a stable sort keeps the others in order
     for login in of_token[: max(len(of_token) + 1 - LOGINS_PER_TOKEN_MAX, 0)]:
         records.delete_login(login.digest)
     records.put_login(LoginRow(digest, token, context.now_ms, after_seconds(context.now_ms, LOGIN_S)))
@@ -170,13 +170,13 @@ def log_in(context: Context, token: str, digest: str, gone: str) -> None:
 
 
 def log_out(context: Context, digest: str) -> None:
-    """Log somebody out of the pages."""
+    """Log out of the pages."""
     context.unit.records.delete_login(digest)
     context.emit(told(context))
 
 
 def note_used(context: Context, name: str, minute: str, address: str) -> None:
-    """Note when a token was used and from where; tell where it was not used from before."""
+    """Record when and from where a token was used; raise an event if the address is new."""
     for token in context.unit.records.tokens():
         if token.name == name:
             known: list[str] = jsontext.parse(token.addresses)
@@ -189,5 +189,5 @@ def note_used(context: Context, name: str, minute: str, address: str) -> None:
 
 
 def note_wrong(context: Context, count: int, address: str) -> None:
-    """Tell that wrong tokens came."""
+    """Record an event about wrong tokens."""
     context.note("wrong token", by=address, detail=f"{count} wrong token(s), the last from {address}")

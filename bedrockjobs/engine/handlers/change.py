@@ -40,7 +40,7 @@ from bedrockjobs.store.base import AccessPlan
 
 @handles(QueryJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
 def query_job(context: Context, command: QueryJob) -> Answer:
-    """Show a job with its state; one that is gone where it is kept as a run."""
+    """Return a job with its state; an ended job is shown if it is retained as a run."""
     job = context.unit.job(command.job_id)
     run = None if job is not None else context.unit.records.kept_of_job(command.job_id)
     if job is None and run is not None and _is_seen(context, run):
@@ -49,7 +49,7 @@ def query_job(context: Context, command: QueryJob) -> Answer:
 
 
 def _is_seen(context: Context, run: RunRow) -> bool:
-    """Tell whether who asks sees a run of which only the job's number was given."""
+    """Return True if the caller may see a run that was found by its jobID."""
     scope = None if context.caller is None else context.caller.scope
     return scope is None or scope.sees(run.name)
 
@@ -108,10 +108,10 @@ def _set_progress(context: Context, row: Job, progress: str) -> None:
 
 
 def _with_next_run(context: Context, row: Job, changed: Job, next_run: str) -> Job:
-    """Return a job with the nextRun that somebody set; the tick that it replaces is entered as skipped."""
+    """Return a job with an explicit nextRun; due ticks that it replaces are recorded as skipped."""
     if not ticks.is_schedule(row) or not ticks.is_schedule(changed):
         return changed._replace(next_run=next_run)
-    if row.state in lifecycle.WORKING:  # its run still stands for its tick, also if it is handed back
+    if row.state in lifecycle.WORKING:  # the run keeps its tick, even if it is requeued
         return changed.noting(tick=ticks.tick_of(row))._replace(next_run=next_run)
     if row.state == "QUEUED" and ticks.stands_for_a_tick(row):
         try:
@@ -123,12 +123,12 @@ def _with_next_run(context: Context, row: Job, changed: Job, next_run: str) -> J
 
 
 def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> Job:
-    """Return the row with another repeat and the nextRun that follows from it, unless that is given."""
+    """Return the job with another repeat and the nextRun that follows from it, unless nextRun is given."""
     check_combination(context, repeat, row)
-    if row.mocked:  # it never repeats
+    if row.mocked:  # a mocked job never repeats
         return row._replace(repeat="")
     changed = row._replace(repeat=repeat)
-    # A RUNQUEUED job's nextRun tells when it is lost.
+    # The nextRun of a RUNQUEUED job is the time at which its run counts as lost.
     if row.state == "RUNQUEUED" or repeat.lower() == row.repeat.lower():
         return changed
     was = ticks.is_schedule(row)
@@ -142,19 +142,17 @@ def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> 
     found = next_run_of(context, changed._replace(lane=OPEN_LANE))
     if found is None:
         raise BadArguments("Malformed repeat", "repeat: expected a date before the year 10000")
-    if (
-        row.memory.trigger is not None and row.state == "QUEUED"
-    ):  # the run that somebody asked for comes first
+    if row.memory.trigger is not None and row.state == "QUEUED":  # the triggered run comes first
         return changed.noting(trigger=found.next_run)
     return changed._replace(next_run=found.next_run)
 
 
 @handles(CancelJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
 def cancel_job(context: Context, command: CancelJob) -> Answer:
-    """Cancel a child that has not run, or stop a run that sends heartbeats; else nothing happens.
+    """Cancel a child that has not run, or stop a run with a lease; otherwise do nothing.
 
-    Differs from Bedrock: cancelling a child twice does not queue a running parent, and a job that runs under
-    a lease is stopped whether it is a child or not; there it is 404, or nothing happens.
+    Differs from Bedrock: cancelling a child twice does not queue a running parent, and a job under a lease is
+    stopped whether it is a child or not. In Bedrock that is refused with 404 or ignored.
     """
     row = existing(context, command.job_id)
     run = context.unit.records.run(row.run_id) if row.run_id else None
@@ -175,15 +173,15 @@ def cancel_job(context: Context, command: CancelJob) -> Answer:
 
 
 def _stop_cancelled(context: Context, row: Job, run: RunRow) -> None:
-    """Let the worker of a job stop its run; the job is over when it has, or some time after SIGKILL."""
+    """Ask a job's worker to stop its run; the job ends after that, or some time after SIGKILL."""
     if row.memory.cancelled:
         return
     changed = row.noting(cancelled=True, pending=False)
-    if not row.memory.overtime:  # else it is being stopped already, for being over its time
+    if not row.memory.overtime:  # otherwise it is already being stopped because of a timeout
         runs.stop(context, run.run_id, run.stop or "TERM")
         grace = runs.given(row.options.grace, GRACE_S_DEFAULT)
         changed = changed.noting(overtime=1)._replace(expires=after_seconds(context.now_ms, grace))
-    if row.state == "RUNQUEUED":  # nobody else is to get it meanwhile
+    if row.state == "RUNQUEUED":  # it must not be taken again meanwhile
         changed = changed._replace(next_run=repeats.NEVER)
     context.unit.save(changed)
     context.note("stop", name=row.name, job_id=row.job_id, run_id=run.run_id, detail="TERM for CancelJob")
@@ -191,7 +189,7 @@ def _stop_cancelled(context: Context, row: Job, run: RunRow) -> None:
 
 @handles(DeleteJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
 def delete_job(context: Context, command: DeleteJob) -> Answer:
-    """Remove a job that is neither RUNNING nor PAUSED."""
+    """Delete a job that is neither RUNNING nor PAUSED."""
     row = existing(context, command.job_id)
     if not lifecycle.allows("delete", row.state):
         reason = (
@@ -212,7 +210,7 @@ def delete_job(context: Context, command: DeleteJob) -> Answer:
 
 @handles(RequeueJobs, plan=lambda command: AccessPlan(jobs=tuple(command.job_ids)))
 def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
-    """Queue jobs of any state again, as when they were created; unknown ids are ignored."""
+    """Queue jobs in any state again as if new; ignore unknown jobIDs."""
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
     for job_id in in_slices(dict.fromkeys(command.job_ids)):
         check_amount(context, until)
@@ -239,7 +237,7 @@ def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
 
 @handles(CrashBedrockJob, plan=lambda _: AccessPlan(control=True))
 def crash_bedrock_job(context: Context, command: CrashBedrockJob) -> Answer:
-    """Put patterns on the crash list: jobs whose names match are failed instead of handed out."""
+    """Add patterns to the crash list: matching jobs are failed instead of handed out."""
     patterns = dict.fromkeys((*context.unit.crash_patterns(), *command.names))
     if len(patterns) > CRASH_PATTERNS_MAX:
         raise TooMany("Too many patterns", f"names: expected at most {CRASH_PATTERNS_MAX} in all")
@@ -249,7 +247,7 @@ def crash_bedrock_job(context: Context, command: CrashBedrockJob) -> Answer:
 
 @handles(ClearCrashedBedrockJobs, plan=lambda _: AccessPlan(control=True))
 def clear_crashed_bedrock_jobs(context: Context, command: ClearCrashedBedrockJobs) -> Answer:
-    """Take patterns off the crash list, all of them if none is named."""
+    """Remove patterns from the crash list, or all if none is given."""
     gone = set(command.names) if command.names else None
     kept = () if gone is None else tuple(p for p in context.unit.crash_patterns() if p not in gone)
     context.unit.set_crash_patterns(kept)

@@ -1,6 +1,7 @@
-"""What a clock that was ahead and is set back leaves behind: plans for a time that is far away.
+"""Planning after the clock was set back: repeating jobs whose next run was planned by a clock that was ahead.
 
-A schedule that ran in that time would be silent until it comes. It is planned anew from now.
+A schedule that ran while the clock was ahead would otherwise not run until that time is reached. It is
+planned again from now.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from bedrockjobs.job.rows import Job
 
 
 def plan_anew(context: Context, job_id: int, before: str) -> None:
-    """Plan a queued job that repeats anew, if its plan was made by the clock that showed up to ``before``.
+    """Plan a queued repeating job again if a clock that was ahead, up to ``before``, planned it.
 
-    What somebody planned for later than that clock could have is left alone, and so is what neither ran nor
-    was created in that time. Raises CannotEvaluate.
+    A next run that is later than that clock can have planned is left alone, and so are jobs that neither ran
+    nor were created while it was ahead. Raises CannotEvaluate.
     """
     job = context.unit.job(job_id)
     if job is None or job.state != "QUEUED" or not job.repeat:
@@ -39,15 +40,15 @@ def plan_anew(context: Context, job_id: int, before: str) -> None:
         following = _sooner(context, job, ticks.tick_of(job), before)
         if following is not None:
             context.save(ticks.with_tick(job, following))
-    elif job.memory.trigger:  # its own next run, which comes after the one that somebody asked for
+    elif job.memory.trigger:  # its own next run, after the triggered one
         following = _sooner(context, job, job.memory.trigger[:19], before)
         if following is not None:
             context.save(job.noting(trigger=following))
-    elif job.next_run > context.now_ms:  # it tries again
+    elif job.next_run > context.now_ms:  # a retry
         context.save(placed(job._replace(next_run=context.now_ms)))
 
 
 def _sooner(context: Context, job: Job, tick: str, before: str) -> str | None:
-    """Return the next tick from now on, if ``tick`` is later and is what a clock at ``before`` plans."""
+    """Return the next tick from now on, if ``tick`` is later and was planned by a clock at ``before``."""
     following = ticks.next_after(job, context.now_ms)
     return following if following < tick <= ticks.next_after(job, before) else None

@@ -1,4 +1,4 @@
-"""What a handler works with, and what it gives back."""
+"""The context and the reply of handlers, and the registry of handlers."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from bedrockjobs.store.base import AccessPlan, InMemory, Unit
 
 
 class Waiter(Protocol):
-    """Somebody who waits for a job."""
+    """A waiting GetJob."""
 
     submission: Any
-    """What is answered with it."""
+    """The submission to be answered with a job."""
     request: TakeRequest
 
 
 class Waiters(InMemory, Protocol):
-    """All who wait for jobs."""
+    """All waiting GetJobs."""
 
     def first_for(self, job: Job, now: str) -> Waiter | None:
-        """Return who would get a job that is due now; None where it has to be looked at what else is due."""
+        """Return the waiter to be given a job due now; None if other due jobs have to be considered."""
         ...
 
     def remove(self, waiter: Any) -> bool:
-        """Take out somebody who is served."""
+        """Remove a waiter that was served."""
         ...
 
 
 class Context:
-    """One open transaction, and the moment at which all its commands happen."""
+    """One open transaction, with one time for all of its commands."""
 
     __slots__ = (
         "by",
@@ -82,42 +82,43 @@ class Context:
         gates: RateLimiter | None = None,
         waiters: Waiters | None = None,
     ) -> None:
-        """Work in ``unit``; the server runs since ``since``, and its forerunner was ``seen`` last."""
+        """Work in ``unit``; this server runs since ``since``, and the previous one was last ``seen`` then."""
         self.unit = unit
         self.moment = unit.moment if moment is None else moment
         self.now_ms = timestamp_ms(self.moment)
         self.now = self.now_ms[:SECONDS]
         self.compatibility = compatibility
         self.presence = presence
-        """Who works on what; it hears of events, and is never told from within a transaction."""
+        """The live workers; events update them after the commit, never handlers."""
         self.since = since
         self.seen = seen
         self.gates = gates or RateLimiter(SystemClock(), shared=False)
-        """What limits of creates have come to."""
+        """The rate limiter for creates."""
         self.parts = parts
-        """What a part that is undone changed in memory, beside the events and what the unit itself remembers.
+        """In-memory state to undo with a unit of work, in addition to the events and the unit's own.
 
-        The context is not among them: a circle would keep each transaction until the collector comes.
+        The context is not in this list: a reference cycle would keep each transaction until garbage
+        collection.
         """
         self.waiters = waiters
-        """Those to whom a new job may be handed off before it is stored; None: it is queued first."""
+        """Waiters to which a new job may be handed off before it is stored; None: queue it first."""
         self.outcomes: list[tuple[Any, Answer | CommandError]] = []
-        """What was asked, with its answer, which follows the commit."""
+        """Submissions with their replies, to be sent after the commit."""
         self.caller: Principal | None = None
-        """Who asks for what is done now, where that matters."""
+        """The principal of the current command, if it matters."""
         self.by = ""
-        """The name of the token that asks for what is done now; empty without one."""
+        """The name of the token of the current command, or empty."""
         self.took_jobs = False
-        """Whether any job was handed out."""
+        """Whether any job was taken."""
         self.events: list[Event] = []
-        """What happened, for those who listen, once it is on disk."""
+        """Events to publish after the commit."""
         self.emit: Callable[[Event], None] = self.events.append
-        """Tell what happened."""
+        """Add an event."""
 
     def note(
         self, kind: str, *, name: str = "", job_id: int = 0, run_id: int = 0, by: str = "", detail: str = ""
     ) -> None:
-        """Tell what happened to people too: it is written to the table ``events``."""
+        """Add an event that users can follow, and write it to the table ``events``."""
         if self.caller is not None:
             by = self.caller.name or by
         event = EventLogged(kind, name, job_id, run_id, by, detail)
@@ -125,12 +126,12 @@ class Context:
         self.events.append(event)
 
     def check_repeats(self, job: Job, place: str) -> None:
-        """Raise Forbidden if a job repeats and the caller does not operate; ``place`` asks for it."""
+        """Raise Forbidden if a job repeats and the caller lacks the role operate; ``place`` is the field."""
         if job.repeat and self.caller is not None and "operate" not in self.caller.grant.roles:
             raise Forbidden(detail=f"{place}: job {job.job_id} repeats, which the role operate may change")
 
     def save(self, job: Job) -> None:
-        """Write a job as it is after an event; one that is ``GONE`` is deleted."""
+        """Store a job after a transition; delete it if its state is ``GONE``."""
         if job.state == GONE:
             self.unit.delete(job.job_id)
         else:
@@ -142,23 +143,23 @@ class Context:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int]:
-        """Return how many events and answers there are."""
+        """Return the number of events and replies."""
         return len(self.events), len(self.outcomes)
 
     def undo(self, mark: tuple[int, int]) -> None:
-        """Forget the events and answers since a mark."""
+        """Discard the events and replies since a mark."""
         events, outcomes = mark
         del self.events[events:]
         del self.outcomes[outcomes:]
 
     def forget(self) -> None:
-        """Forget all events and answers: nothing happened."""
+        """Discard all events and replies."""
         self.events.clear()
         self.outcomes.clear()
 
 
 class Taken(NamedTuple):
-    """A job that was handed out: its row before and after, so that it can go back as it was."""
+    """A taken job: its row before and after, so that the take can be undone."""
 
     before: Job
     after: Job
@@ -166,39 +167,37 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class Answer:
-    """What a command gives back: JSON text (empty: no body), and the jobs it handed out."""
+    """The reply of a command: JSON text (empty: no body), and the jobs it took."""
 
     body: str = ""
     taken: Sequence[Taken] = ()
     waits_for: TakeRequest | None = None
-    """Set where the command is done but its answer waits for a job."""
+    """Set if the command was executed but its reply waits for a job."""
     searching: bool = False
-    """Whether it waits, even if its client does not, as the store has still to find the first job."""
+    """Whether the reply waits, even if the client does not, because the store has to find the first job."""
     media: str = "application/json"
-    """What the body is; only Query can answer with something else."""
+    """The media type of the body; only Query uses others."""
 
 
-# Which function does which command: each says so itself, with ``@handles(TheCommand)``.
-#
-# What a handler is given first depends on where its command runs (``Command.where``): a command of the
-# writer gets the ``Context`` of the open transaction, one of the reader the ``Views``, any other the
-# ``Service``.
+# The registry of handlers: ``@handles(TheCommand)`` registers the function for a command.
+# The first argument of a handler depends on where the command runs (``Command.where``): the ``Context`` of
+# the open transaction for the writer, ``Views`` for the reader, else the ``Service``.
 
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
 
 HANDLERS: dict[type[Command[Any]], Handler] = {}
-"""The handler of each command, once its module is imported."""
+"""The handler of each command, once its module has been imported."""
 
 PLANS: dict[type[Command[Any]], Callable[[Any], AccessPlan]] = {}
-"""What each command of the writer is going to touch, as far as its parameters tell."""
+"""Returns the access set of each writer command, as far as its parameters show it."""
 
 
 def handles(kind: type[Command[Any]], plan: Callable[[Any], AccessPlan] | None = None) -> Callable[[H], H]:
-    """Make the function below the handler of a command, whose ``plan`` says what it is going to touch.
+    """Register a function as the handler of a command; ``plan`` returns the command's access set.
 
-    Only commands of the writer have a plan. Raises ValueError where the command has a handler already.
+    Only commands of the writer have a plan. Raises ValueError if the command already has a handler.
     """
 
     def register(handler: H) -> H:
@@ -213,11 +212,11 @@ def handles(kind: type[Command[Any]], plan: Callable[[Any], AccessPlan] | None =
 
 
 def plan_of(command: Command[Any]) -> AccessPlan:
-    """Return what a command is going to touch; an engine that locks rows reads them together."""
+    """Return the access set of a command, which an engine with row locks reads at once."""
     return PLANS[type(command)](command)
 
 
 def load(package: ModuleType) -> None:
-    """Import all modules of a package, each of which says itself which commands it does."""
+    """Import all modules of a package, which registers their handlers."""
     for found in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{found.name}")

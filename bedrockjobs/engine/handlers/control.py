@@ -1,4 +1,4 @@
-"""What people ask for: pause, resume, trigger, stop, drain; and the output that runs send."""
+"""Operators' commands (pause, resume, trigger, stop and drain), and the output of runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from bedrockjobs.store.chunks import PrintedLine, chunk_of
 
 @handles(PauseJobs, plan=lambda _: AccessPlan(control=True))
 def pause_jobs(context: Context, command: PauseJobs) -> Answer:
-    """Let no job be taken whose name matches."""
+    """Pause a pattern, so that matching jobs are not taken."""
     records = context.unit.records
     name = plain_pattern(command.name)
     known = {pause.pattern for pause in records.pauses()}
@@ -57,7 +57,7 @@ def pause_jobs(context: Context, command: PauseJobs) -> Answer:
 
 @handles(ResumeJobs, plan=lambda _: AccessPlan(control=True, everything=True))
 def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
-    """End the pause of one pattern, or all pauses; answer their patterns."""
+    """End the pause of one pattern, or all pauses; reply with their patterns."""
     name = plain_pattern(command.name)
     if command.all and name != ResumeJobs.model_fields["name"].default:
         raise BadArguments("Malformed all", "all: expected without name")
@@ -80,7 +80,7 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
 
 @handles(ReleaseHold, plan=lambda _: AccessPlan(control=True, everything=True))
 def release_hold(context: Context, command: ReleaseHold) -> Answer:
-    """Let a queue go on that was restored."""
+    """End the quarantine of a restored queue."""
     hold = hold_of(context.unit.records.pauses())
     if hold is None:
         raise NotFound("Not held", "nothing is held: the queue was not restored, or is released already")
@@ -90,7 +90,7 @@ def release_hold(context: Context, command: ReleaseHold) -> Answer:
 
 
 def end_pause(context: Context, pause: PauseRow) -> None:
-    """End a pause whose time is over."""
+    """End a pause whose time is up."""
     if pause.by == AT_LIMIT:
         families.look_again(context, pause)
     else:
@@ -98,7 +98,7 @@ def end_pause(context: Context, pause: PauseRow) -> None:
 
 
 def resume(context: Context, gone: list[PauseRow], *, by: str = "", kind: str = "resumed") -> None:
-    """End some pauses; schedules that they held go on with their next tick."""
+    """End some pauses; schedules skip the ticks missed meanwhile and continue with the next one."""
     records = context.unit.records
     held = [
         row
@@ -116,7 +116,7 @@ def resume(context: Context, gone: list[PauseRow], *, by: str = "", kind: str = 
 
 @handles(TriggerJob, plan=plan_by_name)
 def trigger_job(context: Context, command: TriggerJob) -> Answer:
-    """Run a job now, or once more at the end of its present run."""
+    """Run a job now, or again after its current run."""
     row = one_job(context, command)
     if row.options.expect:
         raise WrongState("It runs nowhere here", "jobID: expected a job that workers run, not expect: ping")
@@ -135,7 +135,7 @@ def trigger_job(context: Context, command: TriggerJob) -> Answer:
 
 
 def one_job(context: Context, command: TriggerJob | PingSchedule | GetPingSecret) -> Job:
-    """Return the job that a command names by jobID or by name; raises CommandError."""
+    """Return the job with the jobID or name of a command; raise CommandError."""
     if command.job_id is not None:
         return existing(context, command.job_id)
     if command.name is None:
@@ -151,13 +151,13 @@ def one_job(context: Context, command: TriggerJob | PingSchedule | GetPingSecret
 
 @handles(TerminateRun, plan=plan_by_name)
 def terminate_run(context: Context, command: TerminateRun) -> Answer:
-    """Let workers send SIGTERM."""
+    """Ask the workers of matching runs to send SIGTERM."""
     return _stop(context, command, "TERM")
 
 
 @handles(KillRun, plan=plan_by_name)
 def kill_run(context: Context, command: KillRun) -> Answer:
-    """Let workers send SIGKILL."""
+    """Ask the workers of matching runs to send SIGKILL."""
     return _stop(context, command, "KILL")
 
 
@@ -197,7 +197,7 @@ def _stop(context: Context, command: TerminateRun | KillRun, signal: str) -> Ans
 
 @handles(DrainWorker, plan=lambda _: AccessPlan(control=True))
 def drain_worker(context: Context, command: DrainWorker) -> Answer:
-    """Let a worker take no more jobs, or take them again."""
+    """Drain a worker, or undo that."""
     records = context.unit.records
     drained = command.worker in records.drains()
     if command.undo and drained:
@@ -214,7 +214,7 @@ def drain_worker(context: Context, command: DrainWorker) -> Answer:
 
 @handles(AppendOutput, plan=lambda command: AccessPlan(runs=(command.run_id,)))
 def append_output(context: Context, command: AppendOutput) -> Answer:
-    """Add lines to a run's output; answers the number of the last line that is kept."""
+    """Append lines to a run's output; reply with the number of the last stored line."""
     records = context.unit.records
     run = records.run(command.run_id)
     if run is None:

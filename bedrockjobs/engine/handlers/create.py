@@ -1,4 +1,4 @@
-"""CreateJob and CreateJobs."""
+"""CreateJob and CreateJobs, and the checks and options of new jobs."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ from bedrockjobs.job.rows import (
 )
 from bedrockjobs.schedule import repeat as repeats
 
-# A new job for which somebody waits is stored as taken: it is never queued between.
-#
-# That saves what queueing it costs, two entries of indexes and their removal, and finding it again.
+# Direct hand-off: a new job with a waiter is stored as taken and never queued.
+# This saves two index entries, their removal, and finding the job again.
 
 
 def handed_off(context: Context, job: Job) -> bool:
-    """Store a new job as taken by who waits for it; False where it has to be queued first.
+    """Store a new job as taken by a waiter; return False if it has to be queued first.
 
-    It has to where anything was asked for that a take deals with, and where something may keep it back.
+    It has to be queued if it has anything that a take handles, or if anything might hold it back.
     """
     unit, waiters = context.unit, context.waiters
     if not waiters or not is_plain(job) or job.next_run > context.now_ms:
@@ -66,7 +65,7 @@ _JSON = {True: "true", False: "false"}
 
 @handles(CreateJob, plan=plan_create)
 def create_job(context: Context, command: CreateJob) -> Answer:
-    """Create a job; answers its jobID."""
+    """Create a job; reply with its jobID."""
     job_id, created = _create(context, command, jsontext.Merging(), alone=True)
     context.emit(JOB_CREATED)
     if command.unique_key is not None:
@@ -76,7 +75,7 @@ def create_job(context: Context, command: CreateJob) -> Answer:
 
 @handles(CreateJobs, plan=lambda command: merged(map(plan_create, command.jobs)))
 def create_jobs(context: Context, command: CreateJobs) -> Answer:
-    """Create all jobs or none; answers their jobIDs in order."""
+    """Create all jobs or none; reply with their jobIDs in order."""
     merging, found = jsontext.Merging(), []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
     for spec in in_slices(command.jobs):
@@ -90,7 +89,7 @@ def create_jobs(context: Context, command: CreateJobs) -> Answer:
 
 
 def check_amount(context: Context, until: int) -> None:
-    """Refuse to go on with a list of jobs where ``unit.chars_read`` has come to some number."""
+    """Raise Unavailable once ``unit.chars_read`` has reached ``until``."""
     if context.unit.chars_read >= until:
         raise Unavailable("Too much data at once", "jobs: expected fewer jobs of so much data in one request")
 
@@ -98,9 +97,10 @@ def check_amount(context: Context, until: int) -> None:
 def _create(
     context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone: bool = False
 ) -> tuple[int, bool]:
-    """Return a jobID, and False if it is that of a job which holds the unique key.
+    """Return the jobID, and False if it belongs to an existing job that holds the unique key.
 
-    Only a new job's idempotency key is stored: a unique key makes any other request safe to repeat.
+    Idempotency keys are stored for new jobs only; a unique key already makes any other request safe to
+    repeat.
     """
     if spec.idempotency_key is None:
         return _create_unique(context, spec, merging, alone=alone)
@@ -134,9 +134,9 @@ def _create_unique(
     records, key = context.unit.records, _held_key(context, spec)
     known = records.job_of_key(key, "")
     job = None
-    if known is not None:  # only a job that is to change is locked
+    if known is not None:  # only a job that will be changed is locked
         job = (context.unit.job if spec.on_conflict == "replace" else context.unit.shown)(known.job_id)
-        if job is not None and job.name != spec.name:  # RetryJob may give it another name
+        if job is not None and job.name != spec.name:  # RetryJob may have renamed it
             job = None
     if known is not None and _is_held(context, known, job):
         if spec.on_conflict == "replace":
@@ -153,14 +153,14 @@ def _create_unique(
 
 
 def _held_key(context: Context, spec: JobSpec) -> str:
-    """Return the unique key as it is stored: a mocked job and a real one do not share it."""
+    """Return the unique key as stored; mocked and real jobs have separate keys."""
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
     mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
     return f"{spec.held_key}\x1fmocked" if mocked else spec.held_key
 
 
 def _is_held(context: Context, known: JobOfKey, job: Job | None) -> bool:
-    """Return whether a job still holds its unique key; that is decided here alone, and no end writes it."""
+    """Return True if a job still holds its unique key; this is computed here, as no transition stores it."""
     if known.holds not in UNIQUE_UNTIL:
         return known.holds > context.now_ms
     if job is None:
@@ -169,7 +169,7 @@ def _is_held(context: Context, known: JobOfKey, job: Job | None) -> bool:
 
 
 def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) -> None:
-    """Give the job that holds a unique key other data and another time; one that repeats keeps its times."""
+    """Replace data and nextRun of the job that holds a unique key; a repeating job keeps its times."""
     if job is None or not lifecycle.waits_to_start(job):
         raise WrongState(
             "Unique key is held", f"uniqueKey: job {known.job_id} holds it and has started; see uniqueFor"
@@ -185,9 +185,9 @@ def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) 
 def create(
     context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "", *, alone: bool = False
 ) -> int:
-    """Create a job, or update the one of its name; returns the jobID.
+    """Create a job, or update the one with its unique name; return the jobID.
 
-    One that is created ``alone`` may be handed off at once; of several the most urgent is taken first.
+    A job created ``alone`` may be handed off at once; of several, the most urgent one has to be taken first.
     """
     priority = spec.wanted_priority
     if spec.repeat:
@@ -224,7 +224,7 @@ def create(
         lane=MOCK_LANE if mocked else OPEN_LANE,
     )
     if chosen:
-        checked = _with_options(row, spec, source)  # a job that is refused has no number
+        checked = _with_options(row, spec, source)  # checked first, so that a refused job uses no ID
         row = checked._replace(job_id=context.unit.new_job_id())
         if ticks.is_schedule(row) and spec.first_run is None:
             row = ticks.with_tick(row, row.next_run)
@@ -236,7 +236,7 @@ def create(
 
 
 def _as_marked(spec: JobSpec, *, mocked: bool) -> tuple[str, str]:
-    """Return data and repeat of a new job: a mocked one never repeats, a real one has no mark."""
+    """Return data and repeat of a new job: a mocked one never repeats, a real one has no mock mark."""
     data: str = spec.data
     if mocked:
         return mark_mocked(data), ""
@@ -254,7 +254,7 @@ def _with_options(row: Job, spec: JobOptions, source: str = "") -> Job:
 
 
 def changed_options(before: str, given: JobOptions) -> str:
-    """Return the column ``options`` with what was given; an option that was emptied is left out."""
+    """Return the column ``options`` with the given changes; an emptied option is removed."""
     chosen = given.chosen()
     if not chosen:
         return before
@@ -264,7 +264,7 @@ def changed_options(before: str, given: JobOptions) -> str:
 
 
 def check_options(row: Job) -> None:
-    """Refuse options that do not go together."""
+    """Raise BadArguments if the options of a job contradict each other."""
     options = row.options
     own = [name for name in OWN_COMMANDS if getattr(options, name) is not None]
     if len(own) > 1:
@@ -280,7 +280,7 @@ def check_options(row: Job) -> None:
 
 
 def _check_expect(row: Job) -> None:
-    """Refuse options of runs for a schedule that runs nowhere."""
+    """Raise BadArguments if a ping schedule has options that only apply to workers' runs."""
     options = row.options
     if options.expect:
         if not ticks.is_schedule(row):
@@ -308,7 +308,7 @@ def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
 
 
 def _refuse_repeating_child() -> None:
-    """Differs from Bedrock: a child that repeats keeps its parent PAUSED there for ever."""
+    """Differs from Bedrock, where a repeating child keeps its parent PAUSED forever."""
     raise BadArguments("Child jobs cannot repeat", "repeat: expected nothing together with parentJobID")
 
 
@@ -321,7 +321,7 @@ def _update_unique(
     repeat: str,
     merging: jsontext.Merging,
 ) -> None:
-    """Give the existing job what the new one asks for; its nextRun stays."""
+    """Update the existing job of a unique name with the values of the new one; its nextRun stays."""
     if existing.parent_job_id != spec.parent_job_id:
         raise NotFound(
             "Mismatched parentJobID",
@@ -354,16 +354,16 @@ def _update_unique(
 
 
 def first_run(context: Context, repeat: str) -> str:
-    """Return when a job that names no time runs first: now, or at the first tick of its schedule."""
+    """Return the first nextRun of a job without one: now, or the first tick of its schedule."""
     if not repeats.is_cron(repeat):
         return context.now_ms
     return repeats.next_run(repeat, scheduled="", started="", finished=context.now_ms) or repeats.NEVER
 
 
 def check_repeat(context: Context, text: str, scheduled: str | None = None) -> None:
-    """Refuse a repeat that cannot be read, or that gives no date after a run ``scheduled`` then, or now.
+    """Raise BadArguments for a repeat that cannot be read, or has no date after ``scheduled`` or now.
 
-    Differs from Bedrock: some repeats can be stored there that make every FinishJob fail.
+    Differs from Bedrock, where some repeats can be stored that make every FinishJob fail.
     """
     try:
         found = repeats.next_run(
@@ -382,7 +382,7 @@ def check_repeat(context: Context, text: str, scheduled: str | None = None) -> N
 
 
 def check_new_repeat(context: Context, text: str, row: Job | None, scheduled: str | None = None) -> None:
-    """Refuse a repeat as ``check_repeat`` does, unless it is the one that the job has already."""
+    """Validate a repeat as ``check_repeat`` does, unless the job already has it."""
     if row is None or row.repeat != text:
         check_repeat(context, text, scheduled)
 
@@ -405,7 +405,7 @@ def _refuse_both() -> None:
 
 
 def check_combination(context: Context, repeat: str, row: Job) -> None:
-    """Refuse a new repeat for a job that cannot have one."""
+    """Raise BadArguments or WrongState if a job cannot have a repeat."""
     if row.parent_job_id:
         _refuse_repeating_child()
     if row.retry_after and (context.compatibility == "document" or repeats.is_cron(repeat)):

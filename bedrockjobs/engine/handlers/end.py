@@ -32,7 +32,7 @@ RetryEvent = Literal["retry", "revive", "retry mocked"]
 
 @handles(FinishJob, plan=plan_finish)
 def finish_job(context: Context, command: FinishJob) -> Answer:
-    """End a run well, and take the next job where ``thenGet`` asks for it."""
+    """Finish a run, and take the next job if ``thenGet`` asks for one."""
     then_names(command)
     _finish(context, command.job_id, command.data, command.run_id, command.exit_code)
     context.emit(JOB_FINISHED)
@@ -41,7 +41,7 @@ def finish_job(context: Context, command: FinishJob) -> Answer:
 
 @handles(FinishJobs, plan=plan_finishes)
 def finish_jobs(context: Context, command: FinishJobs) -> Answer:
-    """Finish each job for itself, and take the next ones where ``thenGet`` asks for them."""
+    """Finish each job separately, and take the next ones if ``thenGet`` asks for them."""
     then_names(command)
     results = []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
@@ -102,7 +102,7 @@ def _finish(
 
 
 def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job | None:
-    """Return a job planned for what comes after its run ended well; None where nothing does."""
+    """Return a job planned for its next run after a success, or None if there is no next run."""
     if job.memory.asked_for:
         return after_asked_run(context, ended)
     if not _asks_for_deletion(data):
@@ -119,25 +119,25 @@ def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job 
 
 
 def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = False) -> Job:
-    """Return a job whose run is over, for one that stays; the same run goes on later where it ``pauses``."""
+    """Return a job that stays after its run; if it ``pauses``, the same run continues later."""
     memory = job.memory.after_run(exit_code=exit_code).after_end()
     if not pauses:
         memory = memory._replace(failed=False)
-    elif ticks.is_schedule(job):  # the rest of its run stands for the same tick
+    elif ticks.is_schedule(job):  # the rest of its run belongs to the same tick
         memory = memory._replace(tick=ticks.tick_of(job), cause="schedule")
     data = _without(job.data if data is None else data, "retryAfterCount")
     return job.remembering(memory)._replace(data=data, expires="")
 
 
 def _pause(context: Context, job: Job, event: Transition) -> None:
-    """Let the children of a parent run; the parent is queued again when the last one has ended."""
+    """Pause a parent and start its children; it is queued again when the last one has ended."""
     context.save(placed(lifecycle.move(job, event, "children pending", next_run=job.last_run)))
     families.start_children(context, job)
 
 
 @handles(RetryJob, plan=plan_ending)
 def retry_job(context: Context, command: RetryJob) -> Answer:
-    """Queue a running job again, or with ``revive`` a FAILED one."""
+    """Requeue a running job, or with ``revive`` a FAILED one."""
     then_names(command)
     job = existing(context, command.job_id)
     check_run(job, command.run_id)
@@ -175,10 +175,10 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
 
 
 def _retry_event(job: Job, command: RetryJob) -> RetryEvent:
-    """Return what a RetryJob is for a job in its state; raises WrongState."""
+    """Return the transition that a RetryJob means in the job's state; raise WrongState."""
     if lifecycle.allows("retry", job.state):
         return "retry"
-    if not command.hands_back:  # only what was taken can be handed back
+    if not command.hands_back:  # only a taken job can be requeued
         if lifecycle.allows("revive", job.state) and (command.revive or job.mocked):
             return "revive"
         if job.mocked:
@@ -187,7 +187,7 @@ def _retry_event(job: Job, command: RetryJob) -> RetryEvent:
 
 
 def _not_running(job: Job) -> WrongState:
-    """Return the refusal to end a run of a job that has none."""
+    """Return the error for ending a run that the job does not have."""
     return WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {job.state}")
 
 
@@ -196,10 +196,10 @@ def _is_another_try(job: Job) -> bool:
 
 
 def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> None:
-    """Queue a job as if it had never been taken, with what was changed since; its run stays, as returned.
+    """Requeue a job as if it had not been taken, with later changes; its run is closed as returned.
 
-    A job that the worker is ``unfit`` for waits a while, so that another one can take it. Nobody can if that
-    happens again and again: then it has failed.
+    If the worker is ``unfit`` for the job, the job waits so that another worker can take it. After several
+    such attempts it fails.
     """
     unfit = None if command.unfit is None else shortened(command.unfit)
     times = job.memory.unfit + 1
@@ -227,7 +227,7 @@ def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> N
 
 
 def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, event: RetryEvent) -> None:
-    """Queue a job for another try: by its repeat, by nextRun, or after a delay."""
+    """Queue a job for another attempt, by its repeat, by nextRun or after a delay."""
     families.delete_reported_children(context, job)
     revived = event == "revive"
     memory = job.memory.after_run()
@@ -239,7 +239,7 @@ def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, ev
     try:
         again = _next_time(context, again, job, command)
     except CannotEvaluate as error:
-        if revived:  # it stays as it is
+        if revived:  # it stays FAILED
             raise WrongState("Repeat can not be evaluated", f"repeat: {error}") from None
         break_off(context, again, error)
         return
@@ -251,7 +251,7 @@ def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, ev
 
 
 def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job:
-    """Return a job planned for its next try."""
+    """Return a job planned for its next attempt."""
     data = _without(job.data, "retryAfterCount")
     if job.memory.broken and ticks.is_schedule(job):
         if job.memory.trigger is None and ticks.tick_of(again) <= context.now:
@@ -278,7 +278,7 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
 
 @handles(FailJob, plan=lambda command: plan_ending(command, command.job_priority))
 def fail_job(context: Context, command: FailJob) -> Answer:
-    """End a run badly: the job stays, as FAILED."""
+    """End a run as failed; the job is retried, continues its schedule or becomes FAILED."""
     then_names(command)
     job = existing(context, command.job_id)
     check_run(job, command.run_id)
@@ -308,7 +308,7 @@ def fail_job(context: Context, command: FailJob) -> Answer:
 
 
 def existing(context: Context, job_id: int) -> Job:
-    """Return a job; raises NotFound."""
+    """Return a job; raise NotFound."""
     job = context.unit.job(job_id)
     if job is None:
         raise NotFound("No job with this jobID", f"jobID: there is no job {job_id}")
@@ -316,13 +316,13 @@ def existing(context: Context, job_id: int) -> Job:
 
 
 def check_run(job: Job, run_id: int | None) -> None:
-    """Refuse whoever speaks for a run that is over: a late worker must not end its successor's run."""
+    """Raise WrongState for a run that is over, so that a late worker cannot end a later run."""
     if run_id is not None and run_id != job.run_id:
         raise WrongState("Run is over", f"runID: run {run_id} is not the current run of job {job.job_id}")
 
 
 def check_mark(job: Job, data: str | None) -> None:
-    """Refuse data of a mocked job for a real one, and the reverse."""
+    """Raise MockMismatch for mocked data in a real job, or the reverse."""
     if data is not None and is_mock_data(data) != job.mocked:
         raise MockMismatch(
             "Mock Mismatch", f"data: mockRequest must {'be' if job.mocked else 'not be'} in it, as in the job"
@@ -334,12 +334,12 @@ def _asks_for_deletion(data: str | None) -> bool:
 
 
 def _without(data: str, mark: str) -> str:
-    """Return data without one of the marks that a retryAfter job carries in it."""
+    """Return data without one of the keys that retryAfter adds to it."""
     return jsontext.with_members(data, {mark: None}) if f'"{mark}"' in data else data
 
 
 def _as_before_the_take(changed: Job, taken: Job) -> Job:
-    """Return a job as the take found it, with what was changed since."""
+    """Return a job as it was before the take, with later changes."""
     before = before_the_take(taken)
     data = taken.data
     if taken.retry_after and any(f'"{key}"' in data for key in RETRY_AFTER_KEYS):

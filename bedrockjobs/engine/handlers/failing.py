@@ -1,4 +1,4 @@
-"""What becomes of a job whose run ended badly: it is tried again, goes on to its next tick, or has failed."""
+"""Failed runs: retry with backoff, the next tick of a schedule, or the state FAILED."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from bedrockjobs.store.base import AccessPlan, RowDamaged
 log = logging.getLogger(__name__)
 
 JITTER = 0.25
-"""The most that is added to a retry's delay, as a part of it: jobs that failed together come back apart."""
+"""Max share added to a backoff, so that jobs that failed together are not retried together."""
 
 
 def after_failure(
     context: Context, job: Job, *, final: bool, delay_s: int | None = None, retries: int | None = None
 ) -> None:
-    """Write a job whose run failed: it is tried again, goes on to its next tick, or has failed for good.
+    """Store a job whose run failed: retry it, continue its schedule, or make it FAILED.
 
-    The next try comes after ``delay_s``, or its backoff; ``retries`` are those of a job that has no number.
+    The retry comes after ``delay_s`` or the backoff; ``retries`` applies if the job has no such option.
     """
     memory = job.memory
     count = memory.failures + 1
@@ -66,7 +66,7 @@ def after_failure(
 
 
 def backoff_s(job: Job, count: int) -> float:
-    """Return the seconds before a retry: doubled each time, within its limit, a little apart from others."""
+    """Return the backoff before a retry: doubled each time up to a limit, with jitter."""
     first = given(job.options.backoff, BACKOFF_S_DEFAULT)
     longest = given(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
     seconds = min(first * 2.0 ** min(count - 1, 40), longest)
@@ -74,7 +74,7 @@ def backoff_s(job: Job, count: int) -> float:
 
 
 def over(context: Context, job: Job, event: Transition) -> None:
-    """Write a job that failed for good by ``event``: a schedule goes on, another one is FAILED."""
+    """Store a job that failed permanently by ``event``: continue a schedule, make any other job FAILED."""
     failed = job.noting(failed=True)
     try:
         following = _following(context, failed)
@@ -91,11 +91,11 @@ def over(context: Context, job: Job, event: Transition) -> None:
 
 
 def fail_for_good(context: Context, job: Job, event: Transition, words: str = "") -> None:
-    """Write a job that is FAILED by ``event``, and tell its family; ``words`` say why if its error does not.
+    """Make a job FAILED by ``event``, and update its family; ``words`` is the reason if it has no error.
 
-    One of a schedule on all hosts, or whose schedule was removed, leaves only its run.
+    A broadcast job, or one whose schedule was removed, is deleted and leaves only its run.
 
-    Differs from Bedrock: a FAILED child counts as ended, so its parent goes on.
+    Differs from Bedrock: a FAILED child counts as ended, so its parent continues.
     """
     failed = job.noting(failed=True)
     if job.memory.bound_to or job.memory.removed:
@@ -108,9 +108,7 @@ def fail_for_good(context: Context, job: Job, event: Transition, words: str = ""
 
 
 def resume_parent(context: Context, job_id: int) -> None:
-    """Let a PAUSED parent go on of whose children none is pending any more: it is queued again, or it has
-    failed with a child where its ``onChildFailure`` says so.
-    """
+    """Queue a PAUSED parent again if no child is pending, or fail it if ``onChildFailure`` says so."""
     parent = context.unit.job(job_id) if job_id else None
     if parent is None or parent.state != "PAUSED" or context.unit.has_pending_children(job_id):
         return
@@ -128,12 +126,12 @@ def resume_parent(context: Context, job_id: int) -> None:
 
 
 def _note(context: Context, kind: str, job: Job, detail: str) -> None:
-    """Tell people what became of a job's run."""
+    """Record an event about a job's run."""
     context.note(kind, name=job.name, job_id=job.job_id, run_id=job.run_id, detail=detail)
 
 
 def _following(context: Context, job: Job) -> Job | None:
-    """Return a job planned for what comes after its failed run; None where nothing does."""
+    """Return a job planned for its next run after a failure, or None if there is no next run."""
     memory = job.memory
     if memory.asked_for and (following := after_asked_run(context, job)) is not None:
         return following
@@ -143,7 +141,7 @@ def _following(context: Context, job: Job) -> Job | None:
 
 
 def stopped(context: Context, job: Job) -> None:
-    """Write a job that was cancelled while it ran, and whose run is closed: it repeats, or it is over."""
+    """Store a job that was cancelled during its run, which is closed: plan the next run or end it."""
     ended = job.remembering(job.memory.after_run().after_end())._replace(expires="")
     try:
         following = _following(context, ended) or next_run_of(context, ended)
@@ -165,7 +163,7 @@ def stopped(context: Context, job: Job) -> None:
 
 
 def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
-    """Write a schedule that can be evaluated no more as FAILED; UpdateJob or RetryJob mends it."""
+    """Make a schedule FAILED because it cannot be evaluated; UpdateJob or RetryJob repairs it."""
     words = shortened(f"Its repeat can not be evaluated: {error}")
     notes = job.memory.after_end()._replace(
         error=words, broken=True, failed=True, trigger=None, pending=False, before=None
@@ -176,7 +174,7 @@ def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
 
 
 def mended(context: Context, job: Job) -> Job:
-    """Return a schedule that could not be evaluated, queued again for its new repeat; any other as it is."""
+    """Return a repaired schedule queued again; return any other job unchanged."""
     if not job.memory.broken or job.state != "FAILED":
         return job
     context.unit.records.delete_seen("job", job.job_id)
@@ -184,10 +182,10 @@ def mended(context: Context, job: Job) -> Job:
 
 
 def set_aside(context: Context, damaged: Job) -> DamagedData:
-    """Write a job whose data was damaged in the file as FAILED, and return what to tell who needed it.
+    """Make a job FAILED whose data is damaged in the file, and return the error for the command.
 
-    What was found of its data is kept, marked as damaged. UpdateJob with other data and RetryJob with
-    ``revive`` bring it back. One that has ended, or failed before, stays in its state.
+    Its remaining data is kept and marked as damaged. UpdateJob with new data and RetryJob with ``revive``
+    repair it. A job that had already ended or failed keeps its state.
     """
     words = f"The data of job {damaged.job_id} was damaged in the file: it is not what was stored."
     log.error("%s", words)
@@ -196,7 +194,7 @@ def set_aside(context: Context, damaged: Job) -> DamagedData:
         runs.close(context, job, "fail", error=words)
         notes = job.memory.after_end()._replace(error=words, trigger=None, pending=False, before=None)
         context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
-        with suppress(RowDamaged):  # one of its family, which is set aside when it is needed itself
+        with suppress(RowDamaged):  # a damaged relative is set aside when it is needed itself
             families.cancel_unstarted_children(context, job)
             resume_parent(context, job.parent_job_id)
     else:
@@ -206,7 +204,7 @@ def set_aside(context: Context, damaged: Job) -> DamagedData:
 
 
 def unless_broken(context: Context, job: Job, act: Callable[[], None]) -> None:
-    """Do something for which a queued schedule has to be evaluated; one that cannot be is FAILED."""
+    """Call ``act`` for a queued schedule; make the schedule FAILED if it cannot be evaluated."""
     try:
         act()
     except CannotEvaluate as error:
@@ -214,7 +212,7 @@ def unless_broken(context: Context, job: Job, act: Callable[[], None]) -> None:
 
 
 def lost(context: Context, job: Job, status: str, words: str) -> None:
-    """Write a job whose run was taken away from its worker, which is closed already."""
+    """Store a job whose run was lost and is already closed: retry it, continue its schedule or fail it."""
     if job.memory.cancelled:
         stopped(context, job)
         return
@@ -235,10 +233,10 @@ def lost(context: Context, job: Job, status: str, words: str) -> None:
 
 
 def lease_over(context: Context, run_id: int) -> None:
-    """Take the job of a silent worker away from it."""
+    """Mark the run of a silent worker as lost."""
     run = context.unit.records.run(run_id)
     job = None if run is None or run.status != "running" else context.unit.job(run.job_id)
-    if run is None or job is None or job.run_id != run_id:  # it is not there, and must not be asked for again
+    if run is None or job is None or job.run_id != run_id:  # the run is missing: stop counting its lease
         context.emit(RunForgotten(run_id))
         return
     words = f"Run lost: worker {run.worker} was silent for {run.lease} s"
@@ -248,7 +246,7 @@ def lease_over(context: Context, run_id: int) -> None:
 
 
 def time_over(context: Context, job: Job) -> None:
-    """Deal with a job whose ``expires`` has passed."""
+    """Handle a job whose ``expires`` has passed."""
     if job.state == "QUEUED":
         _not_started(context, job)
     elif job.state in lifecycle.WORKING:
@@ -276,7 +274,7 @@ def _not_started(context: Context, job: Job) -> None:
 
 
 def _no_ping(context: Context, job: Job) -> None:
-    """Move a schedule on for whose tick no ping came; it has failed, unless none could come."""
+    """Skip a tick without a ping; the schedule counts as failed unless pings were impossible."""
     waiting, by = job._replace(expires=""), job.expires
     if context.unit.records.pause_of(job.name) is not None:
         ticks.skip_one(context, waiting, "paused")
@@ -289,7 +287,7 @@ def _no_ping(context: Context, job: Job) -> None:
 
 
 def _takes_too_long(context: Context, job: Job) -> None:
-    """TERM, then KILL, then the job is taken back whatever its worker says."""
+    """Send TERM, then KILL, then mark the run as timed out without waiting for the worker."""
     stage = job.memory.overtime if job.run_id and not job.options.expect else 2
     if stage < 2:
         run = context.unit.records.run(job.run_id)
@@ -312,12 +310,12 @@ def _takes_too_long(context: Context, job: Job) -> None:
     lost(context, job._replace(expires=""), status, words)
 
 
-# MarkSeen: somebody has looked at failures. A job that leaves FAILED is forgotten where it does so.
+# MarkSeen acknowledges failures. Leaving the state FAILED removes the acknowledgement.
 
 
 @handles(MarkSeen, plan=lambda command: AccessPlan(jobs=tuple(command.job_ids), runs=tuple(command.run_ids)))
 def mark_seen(context: Context, command: MarkSeen) -> Answer:
-    """Mark failures as seen, or take that back; answers how many."""
+    """Acknowledge failures, or undo that; reply with the number of jobs and runs."""
     unit, records = context.unit, context.unit.records
     jobs = [job for job in map(unit.job, dict.fromkeys(command.job_ids)) if job and job.state == "FAILED"]
     runs = [
@@ -328,7 +326,7 @@ def mark_seen(context: Context, command: MarkSeen) -> Answer:
     of_jobs = filter(None, map(records.last_failed_run, (job.job_id for job in jobs)))
     for kind, numbers in (
         ("job", [job.job_id for job in jobs]),
-        ("run", [*(run.run_id for run in runs), *of_jobs]),  # a job and its run are one failure
+        ("run", [*(run.run_id for run in runs), *of_jobs]),  # a job and its last run are one failure
     ):
         for number in numbers:
             if command.seen:

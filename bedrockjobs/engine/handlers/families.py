@@ -1,4 +1,4 @@
-"""What parents and children do to each other: no job may wait for something that cannot happen."""
+"""Parents and children, so that no job waits for something that cannot happen; and concurrency limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bedrockjobs.job.rows import Job, PauseRow, parse_lane
 
 
 def live_parent(context: Context, job: Job) -> Job | None:
-    """Return the parent that a child reports to when it ends; None if it has none or ends alone.
+    """Return the parent to which an ending child reports; None if it has none or the parent is over.
 
     Raises WrongState (405) while the parent is not PAUSED, as Bedrock does.
     """
@@ -32,16 +32,16 @@ def live_parent(context: Context, job: Job) -> Job | None:
 
 
 def start_children(context: Context, job: Job) -> None:
-    """Let the children of a parent run that is PAUSED now."""
+    """Queue the waiting children of a parent that is now PAUSED."""
     for child in context.unit.children(job.job_id):
         if lifecycle.allows("parent pauses", child.state):
             context.save(placed(lifecycle.move(child, "parent pauses"), context.now_ms))
 
 
 def cancel_unstarted_children(context: Context, job: Job) -> None:
-    """Cancel the children that wait for a parent which is over; running ones end alone.
+    """Cancel the children that wait for an ended parent; running ones end without reporting.
 
-    Differs from Bedrock: there they stay PAUSED for ever.
+    Differs from Bedrock, where they stay PAUSED forever.
     """
     for child in context.unit.children(job.job_id):
         if lifecycle.allows("parent ends", child.state):
@@ -49,38 +49,37 @@ def cancel_unstarted_children(context: Context, job: Job) -> None:
 
 
 def delete_reported_children(context: Context, job: Job) -> None:
-    """Delete the children whose end the parent has been told of."""
+    """Delete the ended children that the parent has already seen."""
     for child in context.unit.children(job.job_id):
         if child.state in lifecycle.ENDED:
             context.save(lifecycle.move(child, "report"))
 
 
 def failed_children(context: Context, parent: Job) -> list[Job]:
-    """Return the children of a parent's present run that have failed, by jobID.
+    """Return the failed children of the parent's current run, by jobID.
 
-    Those of a run before stay as well: it was told of them then.
+    Failed children of earlier runs stay in the table, but were reported then.
     """
-    if not parent.attempt:  # its run begins anew
+    if not parent.attempt:  # its next run starts from scratch
         return []
     children = context.unit.children(parent.job_id)
     return [child for child in children if child.state == "FAILED" and child.created >= parent.last_run[:19]]
 
 
-# Limits of runs at once: what has as many runs as it may have is paused, and goes on when one of them ends.
-#
-# The runs are counted in the table before each take that a limit is about; the pause only keeps those who
-# ask from looking for nothing. It ends by itself, and is written anew as long as its limit is reached.
+# Concurrency limits: when the limit of runs is reached, its pattern is paused until a run ends.
+# The runs are counted in the table before each take that a limit applies to. The pause only saves takes from
+# searching in vain; it expires by itself and is renewed while the limit is reached.
 
 
 LOOKED_AGAIN_S = 2.0
-"""Time after which a limit that is reached is looked at again: the end of a run at another server may
-have come at the same moment, and not have seen that."""
+"""Seconds until a reached limit is checked again, because a run may end at the same time at another server,
+which then does not see the pause."""
 
 
 def hold_back(context: Context, job: Job) -> bool:
-    """Pause the names of a limit that keeps a job waiting for the end of a run; tell whether one does.
+    """Pause the pattern of a limit that prevents a job from starting; return True if there is one.
 
-    Jobs that somebody has triggered do not wait.
+    Jobs triggered by hand do not wait.
     """
     records = context.unit.records
     for limit in records.limits():
@@ -99,14 +98,14 @@ def _hold(context: Context, limit: Limit) -> None:
 
 
 def went_on(context: Context, name: str) -> None:
-    """Let those of a name be taken that waited for the end of a run, as one has ended."""
+    """Check the limits of a name again, because one of its runs has ended."""
     for pause in context.unit.records.pauses():
         if pause.by == AT_LIMIT and glob(name, pause.pattern):
             look_again(context, pause)
 
 
 def look_again(context: Context, pause: PauseRow) -> None:
-    """End a pause of a limit that is not reached any more, or write it anew."""
+    """End the pause of a limit that is no longer reached, or renew it."""
     if not hold_if_full(context, pause.pattern):
         context.unit.records.delete_pause(pause.pattern)
         context.unit.pauses_changed(wake=False)
@@ -114,7 +113,7 @@ def look_again(context: Context, pause: PauseRow) -> None:
 
 
 def hold_if_full(context: Context, pattern: str) -> bool:
-    """Pause the names of a pattern whose limit is reached; tell whether it is."""
+    """Pause a pattern whose limit is reached; return True if it is."""
     records = context.unit.records
     for limit in records.limits():
         if limit.pattern == pattern and limit.running and records.running(pattern) >= limit.running:
@@ -124,12 +123,12 @@ def hold_if_full(context: Context, pattern: str) -> bool:
 
 
 def rooms(events: Iterable[Event]) -> list[str]:
-    """Return the patterns whose limits have room again, each once."""
+    """Return the patterns whose limits have free slots again, without repeats."""
     found = [event.pattern for event in events if type(event) is RoomForRuns]
     return list(dict.fromkeys(found)) if found else found
 
 
 def has_room_left(context: Context) -> bool:
-    """Tell whether some limit was reached before this transaction, and is not any more."""
+    """Return True if a limit was reached before this transaction and no longer is."""
     full = {pause.pattern for pause in context.unit.records.pauses() if pause.by == AT_LIMIT}
     return not full.issuperset(rooms(context.events))

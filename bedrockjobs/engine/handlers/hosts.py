@@ -1,7 +1,7 @@
-"""Schedules with ``hosts: all``: a tick makes one job for each worker that is there and asks for the name.
+"""Broadcast jobs: each tick of a schedule with ``hosts: all`` creates one job for each live worker.
 
-Such a job is bound to its worker. It belongs to no family, is gone when it has ended well or badly, and is
-dropped where its worker does not take it before the next tick.
+Such a job is bound to its worker and has no parent or children. It is deleted when it ends, and dropped if
+its worker does not take it before the next tick.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.rows import OPTION_NAMES, Job, Memory, encode_memory, parse_lane
 
 PASSED_ON = OPTION_NAMES - {"hosts", "catchup", "overlap", "maxLate", "jitter", "expireAfter", "source"}
-"""The options of a schedule that its jobs have too."""
+"""Options that the created jobs inherit from the schedule."""
 
 
 def workers_for(context: Context, job: Job) -> list[str]:
-    """Return the workers that are there, take jobs, and may run a schedule, by name.
+    """Return the names of the live workers that take jobs and may run a schedule.
 
-    Anybody with a token may invent names of workers, so each token gets jobs for a limited number: for those
-    first that were given jobs before and are there for the longest time.
+    Any token holder may invent workers, so each token gets jobs for a limited number of them. Workers that
+    ever got a job come first, then those that have been alive the longest.
     """
     own = job.options.own_command
     drains = context.unit.records.drains()
@@ -54,9 +54,9 @@ def workers_for(context: Context, job: Job) -> list[str]:
 
 
 def fire(context: Context, job: Job) -> None:
-    """Make the jobs of a due schedule, and move it on to its next tick; raises CannotEvaluate."""
+    """Create the jobs of a due schedule, and plan its next tick; raise CannotEvaluate."""
     manual = job.memory.trigger is not None
-    job = job.remembering(job.memory.after_end())  # it was tried again when it became one of these
+    job = job.remembering(job.memory.after_end())  # it was a retry when it became a broadcast schedule
     due = (job, False) if manual else ticks.fire(context, job)
     if due is None:
         return
@@ -79,7 +79,7 @@ def fire(context: Context, job: Job) -> None:
 
 
 def _busy(context: Context, job: Job) -> frozenset[str]:
-    """Return the workers whose job of an earlier tick has not ended."""
+    """Return the workers whose job of an earlier tick is still pending."""
     jobs = context.unit.bound_of_name(job.name)
     return frozenset(parse_lane(one.lane).worker for one in jobs if one.state in lifecycle.PENDING)
 

@@ -1,8 +1,8 @@
-"""PingSchedule and GetPingSecret: runs that are done elsewhere, begun and ended by pings from there.
+"""PingSchedule and GetPingSecret: runs on remote machines, reported by pings.
 
-A tick waits in a lane that no take is open to. A ping opens its run and ends it, in one unit or in two; one
-that comes before its time, when no tick is near, is a run that somebody asked for. What no ping came for is
-missed: ``failing.time_over`` asks ``ticks`` for that.
+A tick waits in a partition from which nothing is taken. A ping opens its run and ends it, in one command or
+two; a ping that comes long before its tick is a triggered run. If no ping arrives, ``failing.time_over``
+records the tick as missed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store.base import AccessPlan
 
 PING_EARLY_S = 10
-"""Seconds before a tick in which a ping stands for it: clocks of two machines differ by as much."""
+"""Seconds before a tick from which a ping belongs to it, to allow for differences between clocks."""
 
 WORKER = "ping"
-"""What runs that are done elsewhere have as their worker."""
+"""The worker name of remote runs."""
 
 
 def _plan(command: PingSchedule) -> AccessPlan:
@@ -42,7 +42,7 @@ def _plan(command: PingSchedule) -> AccessPlan:
 
 @handles(GetPingSecret, plan=plan_by_name)
 def get_ping_secret(context: Context, command: GetPingSecret) -> Answer:
-    """Answer the secret of a schedule that expects pings."""
+    """Reply with the secret of a schedule that expects pings."""
     job = _expecting(one_job(context, command))
     secret = context.presence.ping_secret(job.job_id)
     if not secret:
@@ -52,7 +52,7 @@ def get_ping_secret(context: Context, command: GetPingSecret) -> Answer:
 
 @handles(PingSchedule, plan=_plan)
 def ping_schedule(context: Context, command: PingSchedule) -> Answer:
-    """Begin or end a run that is done elsewhere; a start that comes again changes nothing."""
+    """Begin or end a remote run; a repeated start changes nothing."""
     job = _expecting(one_job(context, command))
     if job.state == "QUEUED":
         job = _begun(context, job, command.host)
@@ -74,7 +74,7 @@ def _expecting(job: Job) -> Job:
 
 
 def _begun(context: Context, job: Job, host: str) -> Job:
-    """Return a queued schedule with the run that a ping begins, for its tick or for none."""
+    """Return a queued schedule with the run that a ping begins, for its tick or as a triggered run."""
     tick = ticks.tick_of(job)
     if job.memory.trigger is None and tick > context.now:
         if after_seconds(tick, -PING_EARLY_S) > context.now:
@@ -101,12 +101,12 @@ def _begun(context: Context, job: Job, host: str) -> Job:
 
 
 def _not_before(context: Context, job: Job) -> Context:
-    """Return a context in which a run does not end before it began."""
+    """Return a context whose time is not before the start of the run."""
     return _at(context, job.last_run) if job.last_run > context.now else context
 
 
 def _at(context: Context, moment: str) -> Context:
-    """Return the same open transaction as at another moment, a timestamp; what happens is told together."""
+    """Return a context for the same transaction with another time; both share their events."""
     other = Context(
         context.unit,
         context.compatibility,

@@ -1,7 +1,7 @@
-"""What commands are going to touch, as far as their parameters tell: pure functions, one row never read.
+"""Access sets: the rows that commands are going to touch, as far as their parameters show.
 
-An engine that locks rows reads and locks what the plans of a unit name in one go, and in one order. What a
-handler asks for beyond its plan costs such an engine another round trip; SQLite needs no plan.
+These are pure functions. An engine with row locks reads and locks all rows of a transaction's plans at once,
+in a fixed order. A row that is missing from the plan costs another round trip. SQLite needs no plan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bedrockjobs.store.base import AccessPlan
 
 
 def merged(plans: Iterable[AccessPlan]) -> AccessPlan:
-    """Return one plan for all that some plans name."""
+    """Return one plan with the rows of all plans."""
     every = list(plans)
     return AccessPlan(
         jobs=tuple(chain.from_iterable(plan.jobs for plan in every)),
@@ -47,7 +47,7 @@ def merged(plans: Iterable[AccessPlan]) -> AccessPlan:
 
 
 def plan_create(spec: JobSpec) -> AccessPlan:
-    """Return the plan of one job to create."""
+    """Return the plan for creating one job."""
     return AccessPlan(
         jobs=(spec.parent_job_id,) if spec.parent_job_id else (),
         names=(spec.name,) if spec.unique else (),
@@ -75,7 +75,7 @@ def plan_take(command: GetJob | GetJobs, limit: int) -> AccessPlan:
 
 
 def plan_ending(command: RunEnd, priority: int | None = None) -> AccessPlan:
-    """Return the plan of the end of a run, and of the take of a ``priority`` that ``thenGet`` adds."""
+    """Return the plan for ending a run, with the take of a ``priority`` that ``thenGet`` adds."""
     plan = _plan_then(command, priority, 1, "then")
     plan.jobs = (command.job_id,)
     plan.runs = (command.run_id,) if command.run_id else ()
@@ -83,7 +83,7 @@ def plan_ending(command: RunEnd, priority: int | None = None) -> AccessPlan:
 
 
 def _plan_then(command: RunEnd | FinishJobs, priority: int | None, limit: int, shape: str) -> AccessPlan:
-    """Return the plan of what ``thenGet`` asks for; an empty one without it."""
+    """Return the plan for ``thenGet``; empty without it."""
     names = names_from(command.then_get, None) if command.then_get else None
     if names is None:
         return AccessPlan()
@@ -93,15 +93,15 @@ def _plan_then(command: RunEnd | FinishJobs, priority: int | None, limit: int, s
 
 
 def plan_finish(command: FinishJob) -> AccessPlan:
-    """Return the plan of a good end, which removes most jobs."""
+    """Return the plan for finishing a run, which deletes most jobs."""
     plan = plan_ending(command, command.job_priority)
-    if _may_remove(command) and bool(plan.takes) == bool(command.then_get):  # else it is refused
+    if _may_remove(command) and bool(plan.takes) == bool(command.then_get):  # otherwise it is refused
         plan.jobs, plan.ends = (), plan.jobs
     return plan
 
 
 def plan_finishes(command: FinishJobs) -> AccessPlan:
-    """Return the plan of several of them."""
+    """Return the plan for finishing several runs."""
     plan = _plan_then(command, command.job_priority, command.num_results, "then jobs")
     jobs = tuple(spec.job_id for spec in command.jobs)
     if all(map(_may_remove, command.jobs)) and bool(plan.takes) == bool(command.then_get):
@@ -118,7 +118,7 @@ def _may_remove(end: FinishJob | FinishSpec) -> bool:
 def request_of(
     command: TakeOptions, names: Names, priority: int | None, limit: int, shape: str
 ) -> TakeRequest:
-    """Return what a command asks for."""
+    """Return the take request of a command."""
     if command.worker is None and not command.accepts:
         return anonymous(names, priority, limit, shape, mocked=command.wants_mocked)
     return TakeRequest(
@@ -137,7 +137,7 @@ def request_of(
 
 
 def plan_by_name(command: TriggerJob | TerminateRun | KillRun | PingSchedule | GetPingSecret) -> AccessPlan:
-    """Return the plan of a command that is given a jobID or a name, and perhaps a runID."""
+    """Return the plan of a command that has a jobID or a name, and possibly a runID."""
     run_id = getattr(command, "run_id", None)
     return AccessPlan(
         jobs=(command.job_id,) if command.job_id else (),

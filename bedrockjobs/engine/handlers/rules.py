@@ -1,7 +1,7 @@
-"""PutRule, RemoveRule, MuteRule, and what the server notes of the delivery of messages.
+"""Notification rules, delivery of notifications, retention and limits.
 
-A message is claimed in a commit before it is sent, and its events count as dealt with in a commit afterwards:
-so it arrives at least once, whenever a server ends.
+A message is claimed in a commit before it is sent, and a commit afterwards records its events as handled. So
+it is delivered at least once, even if a server fails in between.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import AccessPlan
 
 RULES_MAX = 100
-"""Rules: each is read whenever one of them sends, and may wait for its receiver at the same time."""
+"""Max rules: each is read when any of them sends, and all may wait for their receivers at the same time."""
 
 _CONTROL = AccessPlan(control=True)
 
 
 @handles(PutRule, plan=lambda _: _CONTROL)
 def put_rule(context: Context, command: PutRule) -> Answer:
-    """Write a rule; it begins with what happens from now on, one that was there before goes on."""
+    """Create or change a rule; a new one applies to later events only, a changed one continues."""
     rules = {rule.name: rule for rule in context.unit.records.rules()}
     before = rules.get(command.name)
     if before is None and len(rules) >= RULES_MAX:
@@ -56,7 +56,7 @@ def put_rule(context: Context, command: PutRule) -> Answer:
 
 @handles(SyncRules, plan=lambda _: _CONTROL)
 def sync_rules(context: Context, command: SyncRules) -> Answer:
-    """Add, change and remove a source's rules; answers their names."""
+    """Add, change and remove a source's rules; reply with their names."""
     rules = {rule.name: rule for rule in context.unit.records.rules()}
     ours = {name for name, row in rules.items() if source_of(row) == command.source}
     specs: dict[str, RuleSpec] = {}
@@ -122,7 +122,7 @@ def _put(context: Context, spec: RuleSpec, before: RuleRow | None, source: str, 
 
 @handles(RemoveRule, plan=lambda _: _CONTROL)
 def remove_rule(context: Context, command: RemoveRule) -> Answer:
-    """Forget a rule."""
+    """Delete a rule."""
     context.unit.records.delete_rule(_existing(context, command.name).name)
     context.emit(RulesChanged())
     return Answer()
@@ -130,7 +130,7 @@ def remove_rule(context: Context, command: RemoveRule) -> Answer:
 
 @handles(MuteRule, plan=lambda _: _CONTROL)
 def mute_rule(context: Context, command: MuteRule) -> Answer:
-    """Let a rule send nothing until a moment."""
+    """Mute a rule until a given time."""
     row = _existing(context, command.name)
     _write(context, with_delivery(row, delivery_of(row)._replace(muted_until=stamped(command.until))))
     return Answer()
@@ -138,7 +138,7 @@ def mute_rule(context: Context, command: MuteRule) -> Answer:
 
 @handles(ClaimMessage, plan=lambda _: _CONTROL)
 def claim_message(context: Context, command: ClaimMessage) -> Answer:
-    """Begin to send a message, unless another server does."""
+    """Claim a message for sending, unless another server has claimed it."""
     row = _existing(context, command.name)
     delivery = delivery_of(row)
     others = delivery.sender not in ("", command.sender) and delivery.sender_until > context.now
@@ -147,7 +147,7 @@ def claim_message(context: Context, command: ClaimMessage) -> Answer:
         raise WrongState(
             "Message is claimed", f"upTo: {delivery.sender or 'a server'} sends it, or has sent it"
         )
-    if delivery.muted_until > context.now:  # since the server looked
+    if delivery.muted_until > context.now:  # muted after the server read the rule
         raise WrongState("Rule is muted", f"name: {command.name} sends nothing until {delivery.muted_until}")
     context.unit.records.put_rule(
         with_delivery(row, delivery.claimed(command.sender, command.up_to, context.now))
@@ -157,11 +157,11 @@ def claim_message(context: Context, command: ClaimMessage) -> Answer:
 
 @handles(ReportDelivery, plan=lambda _: _CONTROL)
 def report_delivery(context: Context, command: ReportDelivery) -> Answer:
-    """Note what became of a message; one that was tried for a day is lost."""
+    """Record the result of a delivery; a message that was retried for a day is given up as lost."""
     row = _existing(context, command.name)
     delivery = delivery_of(row)
     if command.muted:
-        if command.events and not delivery.muted_until:  # since the server looked
+        if command.events and not delivery.muted_until:  # unmuted after the server read the rule
             raise WrongState("Rule is not muted", f"name: {command.name} sends what happens")
         delivery = delivery._replace(up_to=command.up_to, sender=command.sender)
     if (delivery.sender, delivery.up_to) != (command.sender, command.up_to) or command.up_to <= row.cursor:
@@ -182,7 +182,7 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
 
 @handles(ReportConditions, plan=lambda _: _CONTROL)
 def report_conditions(context: Context, command: ReportConditions) -> Answer:
-    """Tell what began and what is over of what a rule asks for; what goes on is not told again."""
+    """Record events for conditions of a rule that began or ended since the last report."""
     row = _existing(context, command.name)
     delivery, by = delivery_of(row), noted_for(row.name)
     now: dict[str, dict[str, str]] = {}
@@ -213,12 +213,12 @@ def _write(context: Context, row: RuleRow) -> None:
     context.emit(RulesChanged())
 
 
-# SetRetention and RemoveRetention. What they say is obeyed where old rows are forgotten, and by output.
+# SetRetention and RemoveRetention. Maintenance and AppendOutput apply the limits.
 
 
 @handles(SetRetention, plan=lambda _: AccessPlan(control=True))
 def set_retention(context: Context, command: SetRetention) -> Answer:
-    """Limit how much is kept of a pattern."""
+    """Set the retention of a pattern."""
     records = context.unit.records
     limits = (
         command.runs,
@@ -246,7 +246,7 @@ def set_retention(context: Context, command: SetRetention) -> Answer:
 
 @handles(RemoveRetention, plan=lambda _: AccessPlan(control=True))
 def remove_retention(context: Context, command: RemoveRetention) -> Answer:
-    """Take a limit back."""
+    """Remove the retention of a pattern."""
     records = context.unit.records
     left = tuple(row for row in records.retention() if row.pattern != command.name)
     if len(left) == len(records.retention()):
@@ -268,12 +268,12 @@ def _words(row: Retention) -> str:
     return ", ".join(words + [f"{kind} {size:,} bytes" for kind, size in sizes.items() if size is not None])
 
 
-# SetLimit, RemoveLimit, ListLimits.
+# SetLimit, RemoveLimit and ListLimits.
 
 
 @handles(SetLimit, plan=lambda _: AccessPlan(control=True))
 def set_limit(context: Context, command: SetLimit) -> Answer:
-    """Limit what may be created and run of a pattern."""
+    """Limit how many jobs of a pattern may be created, queued and run."""
     if not (command.queued or command.per_second or command.running):
         raise BadArguments("Missing limit", "queued, perSecond, running: expected one of them above 0")
     records = context.unit.records
@@ -291,7 +291,7 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
 
 @handles(RemoveLimit, plan=lambda _: AccessPlan(control=True))
 def remove_limit(context: Context, command: RemoveLimit) -> Answer:
-    """Take a limit back."""
+    """Remove the limit of a pattern."""
     records = context.unit.records
     kept = tuple(limit for limit in records.limits() if limit.pattern != command.name)
     if len(kept) == len(records.limits()):
@@ -304,7 +304,7 @@ def remove_limit(context: Context, command: RemoveLimit) -> Answer:
 
 
 def _look_again(context: Context, pattern: str) -> None:
-    """Let jobs be taken that waited for the end of a run, where there is another limit now."""
+    """Check the concurrency limit of a pattern again after it was changed."""
     for pause in context.unit.records.pauses():
         if pause.pattern == pattern and pause.by == AT_LIMIT:
             families.look_again(context, pause)
@@ -312,7 +312,7 @@ def _look_again(context: Context, pattern: str) -> None:
 
 @handles(ListLimits, plan=lambda _: AccessPlan(control=True))
 def list_limits(context: Context, _: ListLimits) -> Answer:
-    """List the limits, and how often this server refused a job for each."""
+    """List the limits, with the number of jobs that this server refused for each."""
     gates = [context.gates.gate(limit) for limit in context.unit.records.limits()]
     return Answer(jsontext.dump({"limits": [_shown(context, gate) for gate in gates]}))
 

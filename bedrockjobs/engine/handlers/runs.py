@@ -1,4 +1,4 @@
-"""Runs: opened by a take that names its worker, closed by every end. What follows is decided elsewhere."""
+"""Runs: opened by a take that names a worker, closed at their end, and deleted by DeleteRuns."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import AccessPlan
 
 TIMED_OUT = " timeout"
-"""What a stop ends with that no person asked for."""
+"""Suffix of a stop signal that was sent because of a timeout."""
 
 BY_STOP = {"": "fail", "TERM": "terminated", "KILL": "killed"}
-"""How a run ended that its worker calls failed, by what it was told to do."""
+"""Status of a failed run by the signal that its worker was told to send."""
 
 
 def given(value: int | None, default: int) -> int:
-    """Return an option, or what counts where it was left out."""
+    """Return the value of an option, or its default if it is not set."""
     return default if value is None else value
 
 
 def open_run(context: Context, job: Job, request: TakeRequest, data: str) -> None:
-    """Open the run of a job that was just taken; the job as its take leaves it, and the data that is sent."""
+    """Open the run of a taken job; ``job`` is its row after the take, ``data`` is sent to the worker."""
     assert request.worker is not None
     memory = job.memory
     if memory.trigger is not None:
@@ -83,12 +83,12 @@ def open_run(context: Context, job: Job, request: TakeRequest, data: str) -> Non
 
 
 def cause_of(job: Job) -> str:
-    """Return why a job is taken that neither a person nor a run before it caused."""
+    """Return the cause of a run that was neither triggered nor a retry."""
     return "schedule" if job.repeat else "queue"
 
 
 def deadline(context: Context, job: Job, *, supervised: bool) -> str:
-    """Return when a run that begins now is over its time; without a worker to tell, when it is taken back."""
+    """Return when a run that starts now times out; without a supervising worker, add the grace period."""
     limit = job.options.run_timeout
     if not limit:
         return ""
@@ -106,9 +106,9 @@ def close(
     exit_code: int | None = None,
     result: str = "",
 ) -> str:
-    """Close the current run of a job, if it has one; return the status it got.
+    """Close the current run of a job, if it has one; return its final status.
 
-    What is no success becomes what the run was told to do: terminated, killed, or over its time.
+    If it failed after a stop signal, the status becomes terminated, killed or timeout.
     """
     records = context.unit.records
     run = records.run(job.run_id) if job.run_id else None
@@ -161,7 +161,7 @@ def close(
 
 
 def keep_plain(context: Context, job: Job, exit_code: int | None, result: str) -> None:
-    """Keep a job that ended well, and has no run as no worker gave its name, where that is wanted."""
+    """Store a run for a successful job without one (no worker was named), if it is to be retained."""
     until = "" if job.run_id or job.mocked else _kept_until(context, job)
     if until:
         context.unit.records.add_ended_run(
@@ -193,14 +193,14 @@ def keep_plain(context: Context, job: Job, exit_code: int | None, result: str) -
 
 
 def _kept_until(context: Context, job: Job) -> str:
-    """Return until when the run of a job that ends well is kept for sure; empty: no time was asked for."""
+    """Return until when a successful run is retained regardless of other limits; empty if not requested."""
     default = 0.0 if job.repeat else context.unit.records.keep_finished_s
     seconds = default if job.options.keep is None else job.options.keep
     return after_seconds(context.now_ms, seconds) if seconds else ""
 
 
 def undo(context: Context, job: Job) -> None:
-    """Remove the current run of a job whose answer reached nobody: it was never begun."""
+    """Delete the current run of a job whose reply could not be delivered, since it never started."""
     ticks.take_back_fired(context, job)
     if job.run_id:
         context.unit.records.delete_run(job.run_id)
@@ -209,35 +209,34 @@ def undo(context: Context, job: Job) -> None:
 
 
 def stop(context: Context, run_id: int, signal: str) -> None:
-    """Let a run's worker be told to send a signal."""
+    """Request a stop signal for a run from its worker."""
     context.unit.records.stop_run(run_id, signal)
     context.emit(RunStopped(run_id, signal.split()[0]))
 
 
 def set_progress(context: Context, run_id: int, progress: str) -> None:
-    """Note how far a run is, as JSON text."""
+    """Store the progress of a run, as JSON text."""
     context.unit.records.set_progress(run_id, progress)
     context.emit(OutputChanged(run_id))
 
 
-# DeleteRuns: what has run is forgotten on purpose, since it holds what nobody may read, such as a password.
-#
-# One command looks at a bounded number of runs and bytes; its answer says where the next one goes on.
+# DeleteRuns: delete the history of runs, for example because it contains a password.
+# One command handles a limited number of runs and bytes; its reply says where the next one continues.
 
 
 REMOVED = "removed"
-"""What stands in the place of the detail of an event that might hold the text."""
+"""Replaces the detail of an event that may contain the text."""
 
 EACH = 20
-"""Runs after which others have a turn: each takes a few statements."""
+"""Runs after which the event loop gets a turn; each takes a few statements."""
 
 EVENTS_AT_ONCE = 1_000
-"""Events that are read together, and after which others have a turn."""
+"""Events read at once, after which the event loop gets a turn."""
 
 
 @handles(DeleteRuns, plan=lambda command: AccessPlan(runs=tuple(command.run_ids)))
 def delete_runs(context: Context, command: DeleteRuns) -> Answer:
-    """Delete some runs, or tell which would be; answers where to go on."""
+    """Delete matching runs, or list them in a dry run; reply with the position to continue from."""
     _check(command)
     records, text = context.unit.records, command.text
     found: list[RunHead] = []
@@ -286,7 +285,7 @@ def _check(command: DeleteRuns) -> None:
 
 
 def _heads(context: Context, command: DeleteRuns) -> list[RunHead]:
-    """Return the next runs to look at, the newest first; raises WrongState if one of `runIDs` runs."""
+    """Return the next runs to check, newest first; raise WrongState if one of `runIDs` is running."""
     records = context.unit.records
     below = JOB_ID_MAX if command.before is None else command.before
     if not command.run_ids:
@@ -305,7 +304,7 @@ def _heads(context: Context, command: DeleteRuns) -> list[RunHead]:
 
 
 def _is_meant(context: Context, command: DeleteRuns, head: RunHead) -> bool:
-    """Tell whether a run is one that the caller sees, and fits what the head of a run can tell."""
+    """Return True if the caller may see the run and its row matches the filters."""
     if not _sees(context, head.name) or (command.name is not None and not glob(head.name, command.name)):
         return False
     return command.ended_before is None or "" < head.ended < str(command.ended_before)
@@ -317,7 +316,7 @@ def _sees(context: Context, name: str) -> bool:
 
 
 def _remove_details(context: Context, found: list[RunHead]) -> int:
-    """Take the details from the events of deleted runs; return how many."""
+    """Remove the details of deleted runs' events; return their number."""
     if not found:
         return 0
     records, deleted = context.unit.records, {head.run_id for head in found}
@@ -328,7 +327,7 @@ def _remove_details(context: Context, found: list[RunHead]) -> int:
 
 
 def _remove_text(context: Context, text: str) -> int:
-    """Take the details from all events that hold a text, such as those of jobs; return how many."""
+    """Remove the details of all visible events that contain a text; return their number."""
     records = context.unit.records
     count = after = 0
     while events := records.events_with_detail(after, EVENTS_AT_ONCE):
@@ -342,7 +341,7 @@ def _remove_text(context: Context, text: str) -> int:
 
 
 def _tell(context: Context, command: DeleteRuns, found: list[RunHead]) -> None:
-    """Tell people that runs were deleted, and nothing of what they held."""
+    """Record an event about the deletion, without any content of the runs."""
     if not found:
         return
     names, jobs = {head.name for head in found}, {head.job_id for head in found}
@@ -356,7 +355,7 @@ def _tell(context: Context, command: DeleteRuns, found: list[RunHead]) -> None:
 
 
 def _holds(texts: Iterator[str], text: str) -> bool:
-    """Tell whether some texts, one behind the other, hold one; JSON may spell it with escapes."""
+    """Return True if the concatenated texts contain ``text``, also if JSON escapes are used."""
     last = ""
     for each in texts:
         if text in each or text in f"{last}\n{each[: len(text)]}" or _holds_escaped(each, text):
@@ -367,7 +366,7 @@ def _holds(texts: Iterator[str], text: str) -> bool:
 
 
 def _holds_escaped(stored: str, text: str) -> bool:
-    r"""Tell whether a string in some JSON is, or has, a text that is spelled with escapes like ``\u0041``."""
+    r"""Return True if a string in stored JSON contains ``text`` spelled with escapes like ``\u0041``."""
     if "\\" not in stored:
         return False
     try:
@@ -378,7 +377,7 @@ def _holds_escaped(stored: str, text: str) -> bool:
 
 
 def _walked(values: list[object]) -> Iterator[str]:
-    """Yield all strings in some values, keys too."""
+    """Yield all strings in nested JSON values, including keys."""
     while values:
         value = values.pop()
         if isinstance(value, str):

@@ -1,5 +1,6 @@
-"""What the server answers by itself: Ping, Help and Status at once, and what its memory of the workers and
-its clock are asked for. These handlers are given the server instead of a transaction.
+"""Handlers without a transaction: Ping, Help, Status, and commands on the worker registry and the clock.
+
+They are given the server instead of a Context.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ from bedrockjobs.store.chunks import Chunk
 
 
 class Identifies(Protocol):
-    """What knows tokens."""
+    """Authenticates tokens."""
 
     def by_bearer(self, token: str, address: str) -> Principal:
-        """Return whose token this is; raises Unauthenticated and TooMany."""
+        """Return the principal of a token; raise Unauthenticated or TooMany."""
 
     def identity(self, caller: Principal) -> Answer:
-        """Return what somebody is told of their token."""
+        """Return the reply to Authenticate."""
 
 
 class Tests(Protocol):
-    """What sends messages."""
+    """Sends notifications."""
 
     async def test(self, name: str, *, send: bool) -> MessageReply:
-        """Return what a rule would send; raises NotFound, and WrongState where it did not arrive."""
+        """Return what a rule would send; raise NotFound, or WrongState if it could not be delivered."""
 
 
 class Serving(Protocol):
@@ -62,30 +63,30 @@ class Serving(Protocol):
     messenger: Tests
 
     def status(self) -> dict[str, Any]:
-        """Return what Status shows."""
+        """Return the members of the reply to Status."""
 
     async def next_moment(self) -> datetime | None:
-        """Return when time asks for something next, None where for nothing."""
+        """Return when the next job or maintenance task is due, or None."""
 
     async def move_clock(self, moment: datetime) -> None:
-        """Move a test clock; return once all that time asks for then is done. Raises Unavailable."""
+        """Move a test clock; return when all that is due by then is done. Raise Unavailable."""
 
 
 @handles(Ping)
 def ping(_: Serving, __: Ping) -> Answer:
-    """Answer at once."""
+    """Reply at once."""
     return Answer()
 
 
 @handles(Authenticate)
 def authenticate(serving: Serving, command: Authenticate) -> Answer:
-    """Tell what a token allows; the protocols ask for themselves, as they know where it comes from."""
+    """Return what a token permits; protocols pass the client's address themselves."""
     return serving.access.identity(serving.access.by_bearer(command.token, ""))
 
 
 @handles(TestRule)
 async def test_rule(serving: Serving, command: TestRule) -> Answer:
-    """Tell what a rule would send, and send it where asked to."""
+    """Return what a rule would send, and send it if the command says so."""
     return Answer(
         (await serving.messenger.test(command.name, send=command.send)).model_dump_json(by_alias=True)
     )
@@ -93,41 +94,44 @@ async def test_rule(serving: Serving, command: TestRule) -> Answer:
 
 @handles(Help)
 def tell(_: Serving, __: Help) -> Answer:
-    """Tell what each command does."""
+    """Return one sentence about each command."""
     return Answer(jsontext.dump({"commands": {kind.__name__: kind.sentence() for kind in ALL}}))
 
 
 @handles(Status)
 def status(serving: Serving, _: Status) -> Answer:
-    """Tell what the server is and how it is."""
+    """Return the state of the server."""
     return Answer(jsontext.dump(serving.status()))
 
 
 @handles(ListServers)
 def list_servers(serving: Serving, _: ListServers) -> Answer:
-    """List the servers that are alive."""
+    """List the live servers."""
     servers = serving.presence.servers_alive()
     return Answer(jsontext.dump({"servers": [server._asdict() for server in servers]}))
 
 
 @handles(Heartbeat)
 async def heartbeat(serving: Serving, command: Heartbeat, by: str = "") -> Answer:
-    """Keep runs alive; one whose wait is ended is told how things stand. ``by`` is the name of the token."""
+    """Renew leases and wait for news; if the wait is cancelled, return the current state.
+
+    ``by`` is the name of the token.
+    """
     try:
         return Answer(await serving.presence.heartbeat(command, by))
-    except asyncio.CancelledError:  # done again without a wait, it would renew what nobody holds
+    except asyncio.CancelledError:  # repeating it without a wait would renew runs that nobody holds
         return Answer(serving.presence.standing(command))
 
 
 @handles(ListWorkers)
 async def list_workers(serving: Serving, command: ListWorkers) -> Answer:
-    """List the workers that are alive, page by page."""
+    """Return a page of the live workers."""
     return Answer(await serving.presence.listing(command.after, command.name, command.limit))
 
 
 @handles(AdvanceClock)
 async def advance(serving: Serving, command: AdvanceClock) -> Answer:
-    """Move a test clock from one moment that counts to the next."""
+    """Move a test clock from one due time to the next until the target is reached."""
     clock = serving.clock
     if not isinstance(clock, StandingClock):
         raise WrongState("Not a test clock", "expected a server that was started with --test-clock")
@@ -150,24 +154,24 @@ async def advance(serving: Serving, command: AdvanceClock) -> Answer:
     return Answer(jsontext.dump({"now": timestamp(clock.now())}))
 
 
-# Output that was packed takes the place of what it was made of. No client asks for it: the server does.
+# Packed output replaces the chunks it was made of. The server itself sends this command.
 
 
 class PackOutput(Command[Empty]):
-    """Put a packed chunk in the place of those that it was made of, and look for those that come next."""
+    """Replace chunks by a packed chunk, and find the chunks to pack next."""
 
     abstract = True
 
     run_id: int
     chunk: Chunk | None = None
-    """What was packed; None where nothing was."""
+    """The packed chunk; None if there is none yet."""
     loose: list[Chunk] = []
-    """Filled when it is done: what is to be packed next."""
+    """The result: the chunks to pack next."""
 
 
 @handles(PackOutput, plan=lambda command: AccessPlan(runs=(command.run_id,)))
 def pack_output(context: Context, command: PackOutput) -> Answer:
-    """Put a packed chunk in the place of those that it was made of, if they are still there."""
+    """Replace chunks by a packed one if they still exist, and find the chunks to pack next."""
     records = context.unit.records
     if command.chunk is not None:
         records.pack(command.chunk)

@@ -1,4 +1,4 @@
-"""SyncSchedules: a source's schedules become what its definitions say, in one commit."""
+"""SyncSchedules: make a source's schedules equal to its definitions in one commit."""
 
 from __future__ import annotations
 
@@ -25,28 +25,26 @@ from bedrockjobs.job.rows import Job
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import AccessPlan
 
-# What is wrong with the entries of a sync: all of it told by a dry run, the first of it refused otherwise.
-#
-# It knows no schedule and no rule.
+# Problems of single entries of a sync: a dry run reports all of them, a real run fails on the first.
 
 
 class Problems:
-    """Collects the refusals of single entries."""
+    """Collects the errors and warnings of single entries."""
 
     def __init__(self, what: str) -> None:
-        """Begin with none; ``what`` is the attribute that lists the entries."""
+        """Start empty; ``what`` is the attribute that lists the entries."""
         self._what = what
         self._found: list[tuple[int, str, CommandError]] = []
         self.warnings: list[dict[str, object]] = []
-        """What is doubtful about entries that are taken, as it is answered."""
+        """Warnings about accepted entries, as shown in the reply."""
 
     @property
     def enough(self) -> bool:
-        """Tell whether no more of them are told."""
+        """Return True if the maximum number of reported problems is reached."""
         return len(self._found) >= SYNC_PROBLEMS_MAX
 
     def warner(self, place: int, name: str) -> Callable[[str], None]:
-        """Return a function that notes what is doubtful about the entry of this place and name."""
+        """Return a function that adds a warning about the entry."""
 
         def warn(detail: str) -> None:
             if len(self.warnings) < SYNC_PROBLEMS_MAX:
@@ -56,14 +54,14 @@ class Problems:
 
     @contextmanager
     def of(self, place: int, name: str) -> Iterator[None]:
-        """Note what is refused inside, of the entry of this place and name."""
+        """Collect a CommandError raised inside the context, for the given entry."""
         try:
             yield
         except CommandError as error:
             self._found.append((place, name, error))
 
     def check(self) -> None:
-        """Raise the first refusal, with the place of its entry, and how many more there are."""
+        """Raise the first error, with the position of its entry and the number of further errors."""
         if self._found:
             place, _, first = self._found[0]
             at = f"{self._what}.{place}"
@@ -72,7 +70,7 @@ class Problems:
             raise type(first)(first.reason, f"{where}{first.detail}{more}")
 
     def told(self) -> list[dict[str, object]]:
-        """Return them as they are answered."""
+        """Return the errors as shown in the reply."""
         return [
             {"place": place, "name": name, "reason": error.reason, "detail": error.detail}
             for place, name, error in self._found
@@ -87,7 +85,7 @@ def synced(
     problems: Problems,
     **more: object,
 ) -> Answer:
-    """Return the answer of a sync; what else there is to say is left out if it is empty."""
+    """Return the reply of a sync; empty members of ``more`` are left out."""
     found = {"added": added, "changed": changed, "removed": removed, "unchanged": unchanged}
     said = {
         name: value
@@ -98,12 +96,12 @@ def synced(
 
 
 DIGEST_CHARS = 32
-"""Length of what tells versions of a source apart: 128 bits of SHA-256."""
+"""Length of the digest of a source's version: 128 bits of SHA-256."""
 
 
 @handles(SyncSchedules, plan=lambda _: AccessPlan(everything=True))
 def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
-    """Add, change and remove a source's schedules; answers their names."""
+    """Add, change and remove a source's schedules; reply with their names."""
     specs: dict[str, JobSpec] = {}
     scope = None if context.caller is None else context.caller.scope
     ours = {
@@ -178,7 +176,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
 def _declare(
     context: Context, command: SyncSchedules, specs: dict[str, JobSpec], declared: Declarations
 ) -> frozenset[str]:
-    """Note what a worker declares; return the names that live workers of newer versions declare too."""
+    """Record the schedules that a worker declares; return those that workers of newer versions declare."""
     said = [
         [name, spec.repeat, spec.wanted_priority, sorted(_wanted(spec, "").items()), _defined(spec)]
         for name, spec in sorted(specs.items())
@@ -190,7 +188,7 @@ def _declare(
 
 
 def _look(context: Context, declared: Declarations, worker: str) -> None:
-    """Find out which workers are gone. Those of before a restart have a moment to say that they are there."""
+    """Update which declaring workers are alive; after a restart, workers have some time to reconnect."""
     live = context.presence.workers
     settling = bool(context.since) and context.now_ms < after_seconds(context.since, DECLARERS_SETTLE_S)
     declared.look(lambda name: settling or name == worker or name in live, context.now_ms)
@@ -199,10 +197,11 @@ def _look(context: Context, declared: Declarations, worker: str) -> None:
 def _left_over(
     context: Context, command: SyncSchedules, declared: Declarations, names: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Return which schedules that are not in the command are removed now, and which later.
+    """Split schedules missing from the command into those to remove now and those to remove later.
 
-    What a live worker declares is never removed. What no worker declares any longer is removed at once on
-    behalf of a person, after a grace on behalf of a worker: another one may be about to come back.
+    A schedule that a live worker declares is never removed. One that no worker declares any more is removed
+    at once for a person's command, and after a grace period for a worker's, since another worker may come
+    back.
     """
     if not command.worker:
         _look(context, declared, "")
@@ -224,10 +223,10 @@ def _left_over(
 
 
 def _to_take(context: Context, name: str, *, take_over: bool) -> Job | None:
-    """Return a schedule of no source that a sync makes its own, None if there is none.
+    """Return an existing schedule of the name for the sync to adopt, or None.
 
-    It is one that was removed and ends with its present run; with ``take_over`` also one of another source,
-    or that was added by hand.
+    It must have been removed from its source while it still runs; with ``take_over`` it may also belong to
+    another source or have been added by hand.
     """
     found = context.unit.named(name, 2)
     if len(found) != 1:
@@ -239,9 +238,9 @@ def _to_take(context: Context, name: str, *, take_over: bool) -> Job | None:
 def _check(
     context: Context, spec: JobSpec, row: Job | None, source: str, warn: Callable[[str], None], *, twice: bool
 ) -> None:
-    """Refuse what cannot be a schedule of this source; ``row`` is the one of its name that it has."""
+    """Validate a schedule; ``row`` is the existing schedule of the same name and source, if any."""
     scope = None if context.caller is None else context.caller.scope
-    if scope is not None and not scope.sees(spec.name):  # not looked up: of others nothing is said
+    if scope is not None and not scope.sees(spec.name):  # no lookup, which could reveal other names
         raise NotFound("Outside of the token's names", f"name: expected what lies within {scope}")
     if twice:
         raise BadArguments("Malformed schedules", "name: expected a name once")
@@ -259,7 +258,7 @@ def _check(
 
 
 def _check_repeat(context: Context, repeat: str, row: Job | None, warn: Callable[[str], None]) -> None:
-    """Refuse a repeat that cannot be read or never fires again; only warn if the schedule has it already."""
+    """Validate a repeat; only warn about an invalid one if the schedule already has it."""
     try:
         check_repeat(context, repeat)
     except BadArguments as error:
@@ -269,7 +268,7 @@ def _check_repeat(context: Context, repeat: str, row: Job | None, warn: Callable
 
 
 def _whose(row: Job) -> str:
-    """Say who has a name that a sync wants, and how to get it."""
+    """Return text that says who owns the name, and how to take it over."""
     if not ticks.is_schedule(row):
         return f"a job {row.name} exists that is no schedule (job {row.job_id}, {row.state})"
     owner = f"the source {row.options.source!r} has it" if row.options.source else "it was added by hand"
@@ -295,7 +294,7 @@ def _differs(row: Job, spec: JobSpec, source: str) -> bool:
 
 
 def _defined_row(row: Job, spec: JobSpec, source: str) -> Job:
-    """Return a job as its definition says."""
+    """Return a job with the values of its definition."""
     redefined = "data" in spec.model_fields_set or bool(row.memory.defined)
     return row.noting(defined=_defined(spec))._replace(
         repeat=spec.repeat,
@@ -314,7 +313,7 @@ def _change(context: Context, row: Job, spec: JobSpec, source: str) -> None:
 
 def _remove(context: Context, row: Job) -> None:
     context.note("deleted", name=row.name, job_id=row.job_id, detail="removed from its source")
-    if row.state in lifecycle.WORKING:  # it ends with its present run, unless it is put back before
+    if row.state in lifecycle.WORKING:  # deleted after its current run, unless it is defined again before
         options = jsontext.with_members(row.options_json, {"source": None})
         removed = row._replace(repeat="", options_json=options)
         context.save(ticks.with_former(context, removed, row.repeat).noting(pending=False, removed=True))

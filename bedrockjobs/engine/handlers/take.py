@@ -35,24 +35,24 @@ from bedrockjobs.store.base import StillSearching
 
 
 class LockedElsewhere(NotFound):
-    """There is no job to take at this moment: another server has one that it may put back."""
+    """Refuses a take because another server has locked the matching jobs, which it may still release."""
 
     default_reason = "No job found"
 
 
 UNCOUNTED_PREFIX = "manual"
-"""Names that begin so may be lost as often as they like, as in Bedrock."""
+"""As in Bedrock, lost runs of names with this prefix are not limited."""
 
 
 @handles(GetJob, plan=lambda command: plan_take(command, 1))
 def get_job(context: Context, command: GetJob) -> Answer | NotFound:
-    """Take the next due job; refuses with 404 where there is none, or waits."""
+    """Take the next due job; if there is none, wait or refuse with 404."""
     return _take_or_wait(context, command, _request(context, command, 1, "job"))
 
 
 @handles(GetJobs, plan=lambda command: plan_take(command, command.num_results))
 def get_jobs(context: Context, command: GetJobs) -> Answer | NotFound:
-    """Take the next due jobs, one to numResults."""
+    """Take up to numResults due jobs; if there is none, wait or refuse with 404."""
     return _take_or_wait(context, command, _request(context, command, command.num_results, "jobs"))
 
 
@@ -65,7 +65,7 @@ def _request(context: Context, command: GetJob | GetJobs, limit: int, shape: str
 
 
 def _narrowed(request: TakeRequest, caller: Principal) -> TakeRequest:
-    """Return a request that asks for no more than its caller sees; raises Forbidden."""
+    """Return a request limited to the caller's scope; raise Forbidden."""
     scope = caller.scope
     try:
         names = request.names if scope is None else names_within(request.names, scope)
@@ -75,7 +75,7 @@ def _narrowed(request: TakeRequest, caller: Principal) -> TakeRequest:
 
 
 def then_get(context: Context, command: RunEnd, priority: int | None) -> Answer:
-    """Answer the end of a run: with the next job where ``thenGet`` asks for one."""
+    """Return the reply to the end of a run, with the next job if ``thenGet`` asks for one."""
     names = then_names(command)
     if names is None:
         return Answer()
@@ -83,7 +83,7 @@ def then_get(context: Context, command: RunEnd, priority: int | None) -> Answer:
 
 
 def then_get_jobs(context: Context, command: FinishJobs, results: str) -> Answer:
-    """Answer the end of several runs with ``results``, and the next jobs where ``thenGet`` asks for them."""
+    """Return the reply to the ends of several runs, with the next jobs if ``thenGet`` asks for them."""
     names = then_names(command)
     if names is None:
         return Answer(f"{{{results}}}")
@@ -101,7 +101,7 @@ def _take_after_end(context: Context, command: RunEnd | FinishJobs, asked: TakeR
 
 
 def then_names(command: RunEnd | FinishJobs) -> Names | None:
-    """Return what ``thenGet`` asks for, None without it; raises BadArguments where it is malformed."""
+    """Return the names of ``thenGet``, or None without it; raise BadArguments if it is malformed."""
     if not command.then_get:
         return None
     names = names_from(command.then_get, None)
@@ -127,7 +127,7 @@ def _drained(context: Context, request: TakeRequest) -> bool:
 
 
 def _meet(context: Context, command: GetJob | GetJobs | RunEnd | FinishJobs, request: TakeRequest) -> None:
-    """Tell that a worker is there."""
+    """Publish that a worker asked for jobs."""
     if request.worker is None:
         return
     wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
@@ -145,15 +145,15 @@ def _meet(context: Context, command: GetJob | GetJobs | RunEnd | FinishJobs, req
 
 
 def nothing(request: TakeRequest) -> Answer | NotFound:
-    """Return the answer to a request for which there is no job.
+    """Return the reply to a take without a job.
 
-    It is returned and not raised: jobs that could not be handed out may have been failed on the way.
+    It is returned and not raised, since jobs that could not be handed out may have been failed on the way.
     """
     return Answer(_answered(request, [])) if request.after_end else NotFound("No job found")
 
 
 def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
-    """Return the text of an answer that has more than a job; only one behind an end may have none."""
+    """Return the reply text of a take with more members than a job; only a thenGet may have no jobs."""
     if request.shape == "then":
         return f'{{"job":{bodies[0] if bodies else "null"}}}'
     before = f"{request.results}," if request.after_end else ""
@@ -161,9 +161,9 @@ def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
 
 
 def take(context: Context, request: TakeRequest) -> Answer | None:
-    """Take up to ``request.limit`` jobs; None if there is none.
+    """Take up to ``request.limit`` jobs; return None if there is none.
 
-    Returns a ``searching`` Answer if it is not known yet whether there is one.
+    Returns a ``searching`` Answer if the store does not know yet whether there is one.
     """
     if request.worker is not None and _drained(context, request):
         return None
@@ -183,7 +183,7 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
         before, caught_up = due
         after = _claim(context, before, request, caught_up=caught_up)
         if after.state == "RUNQUEUED" and after.next_run <= context.now_ms:
-            due_again.append(after)  # a retryAfter of no time at all; one answer holds a job once
+            due_again.append(after)  # retryAfter is zero; a reply must not contain a job twice
             context.unit.save(after._replace(next_run=repeats.NEVER))
         taken.append(Taken(before, after))
         bodies.append(_shown(context, request, taken[-1]))
@@ -194,7 +194,7 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
 
 
 def handed_out(context: Context, request: TakeRequest, taken: Taken) -> Answer:
-    """Answer a request with a job that was taken for it."""
+    """Return the reply to a request with a job that was taken for it."""
     return _handed_out(context, request, [taken], [_shown(context, request, taken)])
 
 
@@ -211,9 +211,9 @@ def _handed_out(
 
 
 def _next(context: Context, request: TakeRequest) -> DueTick | None:
-    """Return the next job that may be handed out; those that may not are failed on the way.
+    """Return the next job that may be taken; fail those on the way that may not.
 
-    Differs from Bedrock: it answers ``200 {}`` when it fails one; here the look goes on.
+    Differs from Bedrock, which replies ``200 {}`` when it fails a job; here the search continues.
     """
     crashed, limits = context.unit.crash_patterns(), context.unit.records.limits()
     for _ in range(CRASHED_PER_TAKE_MAX):
@@ -225,7 +225,7 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
         if type(job) is DamagedJob:
             set_aside(context, job)
             continue
-        if job.memory_json != "{}" and job.memory.cancelled:  # due again, as somebody changed its nextRun
+        if job.memory_json != "{}" and job.memory.cancelled:  # due again because its nextRun was changed
             runs.close(context, job, "fail", error="Its job was cancelled")
             stopped(context, job)
             continue
@@ -248,7 +248,7 @@ def _next(context: Context, request: TakeRequest) -> DueTick | None:
 
 
 def lost_runs(job: Job) -> int:
-    """Return how many deliveries of a retryAfter job were counted, 0 for one that is not counted."""
+    """Return how many deliveries of a retryAfter job were counted, or 0 if they are not counted."""
     if not job.retry_after or job.name.startswith(UNCOUNTED_PREFIX) or '"retryAfterCount"' not in job.data:
         return 0
     count = jsontext.members(job.data).get("retryAfterCount", "0")
@@ -256,7 +256,7 @@ def lost_runs(job: Job) -> int:
 
 
 def _claim(context: Context, job: Job, request: TakeRequest, *, caught_up: bool) -> Job:
-    if job.run_id:  # it was given out before, and nobody ended it in time
+    if job.run_id:  # taken before and not ended in time
         runs.close(context, job, "timeout", error="Given out again after retryAfter")
     after = _claimed(context, job, context.unit.new_run_id() if request.worker else 0)
     if request.worker:
@@ -287,17 +287,17 @@ def _claimed(context: Context, job: Job, run_id: int) -> Job:
 
 
 def before_the_take(job: Job) -> BeforeTake:
-    """Return nextRun, lastRun and the keys in data that a taken job had before."""
+    """Return nextRun, lastRun and the data keys that a taken job had before the take."""
     return job.memory.before or BeforeTake(job.next_run, "")
 
 
 def with_due_before(job: Job) -> Job:
-    """Return a taken job whose nextRun was updated, so that it has that nextRun if it is handed back."""
+    """Return a taken job that keeps its updated nextRun if it is requeued."""
     return job.noting(before=before_the_take(job)._replace(next_run=job.next_run))
 
 
 def _lost_unless_ended(context: Context, job: Job) -> Job:
-    """Return a job that is given out again if nobody ends it within its retryAfter."""
+    """Return a job that becomes due again if its run does not end within retryAfter."""
     changes: dict[str, str | None] = {}
     if not job.name.startswith(UNCOUNTED_PREFIX):
         changes["retryAfterCount"] = str(lost_runs(job) + 1)
@@ -307,7 +307,7 @@ def _lost_unless_ended(context: Context, job: Job) -> Job:
         and not job.mocked
         and repeats.parse_repeat(job.repeat, context.compatibility).base == "SCHEDULED"
     ):
-        # Differs from Bedrock: it stores the time anew at each loss, so that the schedule drifts.
+        # Differs from Bedrock, which stores the time at each loss, so that the schedule drifts.
         first = original_next_run(job.data) or job.next_run
         changes["originalNextRun"] = quoted(first)
         slot = repeats.next_run(
@@ -325,7 +325,7 @@ def _lost_unless_ended(context: Context, job: Job) -> Job:
 
 
 def _more(context: Context, job: Job, after: Job, request: TakeRequest) -> dict[str, str]:
-    """Return what an answer shows of a job's run and of the family that is seen, beside its row before."""
+    """Return the members of a reply in addition to the job's row: run, options and visible family."""
     scope = request.scope
     more: dict[str, str] = {}
     if after.run_id:
@@ -367,12 +367,12 @@ def _failed_child(child: Job) -> str:
 
 
 def _run_of(job: Job) -> tuple[str, int, str, int]:
-    """Return what tells one run of a job from the next."""
+    """Return values that differ between any two runs of a job."""
     return job.state, job.attempt, job.last_run, job.run_id
 
 
 def put_back(context: Context, taken: Sequence[Taken]) -> None:
-    """Undo the take of jobs whose answer could not be delivered, unless they went on since."""
+    """Requeue jobs whose reply could not be delivered, unless they have changed state since."""
     for before, after in taken:
         job = context.unit.job(before.job_id)
         if job is None or _run_of(job) != _run_of(after):

@@ -1,7 +1,7 @@
-"""Schedules: which tick a run stands for, what became of the others, and when the next one is due.
+"""Ticks of schedules: which tick a run belongs to, what happened to missed ones, and the next run.
 
-Every tick ends in the ledger: fired, caught up, or skipped with its reason. A tick is a timestamp in whole
-seconds; a job's nextRun is its next tick, later by the jitter where it has one. Nothing here sets a state.
+Every tick ends in the tick history: fired, caught up, or skipped with a reason. A tick is a timestamp in
+whole seconds; a job's nextRun is its next tick plus the jitter, if any. Nothing here sets a state.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from bedrockjobs.schedule.cron.zones import forget_zones
 _SECOND = timedelta(seconds=1)
 
 NO_PING = "no ping"
-"""Why a tick was skipped for which somebody elsewhere was to send a ping, and did not."""
+"""Why a tick was skipped: no expected ping arrived."""
 
 MOVED = "moved"
-"""Why a tick was skipped that was due when somebody set another nextRun."""
+"""Why a tick was skipped: it was due when the job was given another nextRun."""
 
 FAILED = "failed"
-"""Why a tick was skipped that came while the schedule was FAILED."""
+"""Why a tick was skipped: it came while the schedule was FAILED."""
 
 MISSED = frozenset({"no worker", "server down", "too late", MOVED, FAILED})
-"""Reasons for which the event ``missed`` tells people that a tick was skipped."""
+"""Reasons for which a skipped tick also raises the event ``missed``."""
 
 SAME_LATE_S = 2
 """Ticks that fired with less delay than this share a row."""
 
 
 class CannotEvaluate(ValueError):
-    """A stored repeat that can be evaluated no more, as its time zone is gone; the message says why."""
+    """A stored repeat can no longer be evaluated, since its time zone is gone; the message says why."""
 
 
 DueTick = tuple[Job, bool]
-"""A job as it is to be taken, and whether its run makes up for ticks that were missed."""
+"""A job as it will be taken, and whether its run catches up for missed ticks."""
 
 
 def is_schedule(job: Job) -> bool:
-    """Tell whether a job is a schedule."""
+    """Return True if a job is a schedule."""
     return bool(job.repeat) and repeats.is_cron(job.repeat) and not job.mocked
 
 
 def stands_for_a_tick(job: Job) -> bool:
-    """Tell whether a schedule's next or present run stands for a tick of its own."""
+    """Return True if a schedule's next or current run belongs to a tick: no retry or triggered run."""
     return job.memory.trigger is None and not job.memory.cause
 
 
 def tick_of(job: Job) -> str:
-    """Return the tick that a schedule's nextRun stands for."""
+    """Return the tick to which a schedule's nextRun belongs."""
     return (job.memory.tick or job.next_run)[:19]
 
 
 def with_tick(job: Job, tick: str) -> Job:
-    """Return a schedule for which a fresh tick begins, in its place in the queue; attempts count anew."""
+    """Return a schedule planned for a new tick, in its partition; its attempts restart from zero."""
     job = job._replace(attempt=0)
     memory = job.memory.after_end()
     if memory.formers:
@@ -86,9 +86,9 @@ def _offset_at(repeat: str, tick: str) -> int | None:
 
 
 def moved_by_rules(job: Job) -> str | None:
-    """Return when the zone's clock shows the time of a schedule's tick by new rules; None if by the old ones.
+    """Return when the zone's clock shows a tick's local time by changed rules; None if they are unchanged.
 
-    None too if it is not known by which rules its tick was planned.
+    Also None if it is unknown by which rules the tick was planned.
     """
     offset, tick = job.memory.offset, tick_of(job)
     if offset is None or job.memory.formers or _offset_at(job.repeat, tick) in (None, offset):
@@ -97,14 +97,14 @@ def moved_by_rules(job: Job) -> str | None:
 
 
 def forget_rules() -> None:
-    """Forget what was found by the rules of time zones."""
+    """Clear the caches of time zone rules and ticks."""
     forget_zones()
     _next_after.cache_clear()
     _count_of.cache_clear()
 
 
 def next_after(job: Job, moment: str) -> str:
-    """Return the first tick after a moment, by the repeat that counts at that time; NEVER if there is none.
+    """Return the first tick after ``moment``, by the repeat valid at that time; NEVER if there is none.
 
     Raises CannotEvaluate.
     """
@@ -114,7 +114,7 @@ def next_after(job: Job, moment: str) -> str:
 def _next_by(repeat: str, formers: tuple[tuple[str, str], ...], moment: str) -> str:
     for former, until in formers:
         if moment < until:
-            with suppress(CannotEvaluate):  # its zone is gone: the ticks it would have had are unknown
+            with suppress(CannotEvaluate):  # its time zone is gone, so its ticks are unknown
                 tick = _next_after(former, moment)
                 if tick <= until:
                     return tick
@@ -123,9 +123,9 @@ def _next_by(repeat: str, formers: tuple[tuple[str, str], ...], moment: str) -> 
 
 
 def with_former(context: Context, job: Job, former: str) -> Job:
-    """Return a job whose repeat was changed, and whose ticks up to now stay those of its former repeat.
+    """Return a job with a new repeat that keeps the ticks of its former repeat up to now.
 
-    If there are too many changes while one tick is due, the repeats in between count for nothing.
+    After too many changes while one tick is due, the repeats in between are ignored.
     """
     formers = job.memory.formers
     if len(formers) >= FORMER_REPEATS_MAX:
@@ -135,7 +135,7 @@ def with_former(context: Context, job: Job, former: str) -> Job:
 
 
 def skip_until(context: Context, job: Job, next_run: str) -> None:
-    """Enter the due ticks of a queued schedule as skipped if its next run is set to a later moment."""
+    """Record the due ticks of a queued schedule as skipped if its nextRun is set to a later time."""
     tick = tick_of(job)
     if stands_for_a_tick(job) and tick <= context.now:
         last = _before(job, tick, min(next_run[:19], after_seconds(context.now, 1)))
@@ -152,7 +152,7 @@ def _next_after(repeat: str, moment: str) -> str:
 
 
 def _latest(job: Job, tick: str, now: str) -> str:
-    """Return the last tick up to now, which is ``tick`` or a later one."""
+    """Return the last tick up to ``now``, at least ``tick``."""
     back = 1.0
     found = next_after(job, tick)
     if found > now:
@@ -178,7 +178,7 @@ def _count_of(repeat: str, formers: tuple[tuple[str, str], ...], first: str, las
     count, after = 1, first[:19]
     for former, until in formers:
         if after < until:
-            with suppress(CannotEvaluate):  # its zone is gone
+            with suppress(CannotEvaluate):  # its time zone is gone
                 count += _count_by(former, after, min(until, last))
             after = until
     return count + (_count_by(repeat, after, last) if after < last else 0)
@@ -192,18 +192,18 @@ def _count_by(repeat: str, after: str, until: str) -> int:
 
 
 def _before(job: Job, tick: str, limit: str) -> str | None:
-    """Return the last tick from ``tick`` on that is before ``limit``; None where there is none."""
+    """Return the last tick from ``tick`` on that is before ``limit``, or None if there is none."""
     return _latest(job, tick, after_seconds(limit, -1)) if tick < limit else None
 
 
 def fire(context: Context, job: Job) -> DueTick | None:
-    """Return a due schedule as it is to be taken, for the tick that its run stands for.
+    """Return a due schedule as it will be taken, with the tick to which its run belongs.
 
-    The ticks that this passes over are entered in the ledger. None: all of them are too late; the schedule
-    was moved on. Raises CannotEvaluate before anything is written.
+    Passed ticks are recorded in the tick history. None: all due ticks are too late, and the next tick has
+    been planned. Raises CannotEvaluate before anything is written.
     """
     tick, now = tick_of(job), context.now
-    if not stands_for_a_tick(job) or tick > now:  # it runs for somebody, again, or when somebody said
+    if not stands_for_a_tick(job) or tick > now:  # a triggered run, a retry, or a nextRun set by hand
         return job, False
     options = job.options
     latest = _latest(job, tick, now)
@@ -224,13 +224,13 @@ def fire(context: Context, job: Job) -> DueTick | None:
 
 
 def _first_of_all(job: Job, tick: str, latest: str, oldest: str) -> str:
-    """Return the first of the missed ticks that are all made up for."""
+    """Return the first of the missed ticks that are caught up one by one."""
     if oldest and tick < oldest:
         tick = next_after(job, after_seconds(oldest, -1))
     if _count(job, tick, latest) <= CATCHUP_MAX:
         return tick
     low, high = moment_of(tick), moment_of(latest)
-    while high - low > _SECOND:  # after ``low`` come too many ticks, after ``high`` not
+    while high - low > _SECOND:  # invariant: too many ticks after ``low``, not too many after ``high``
         middle = low + (high - low) // 2
         if _count(job, timestamp(middle), latest) - 1 > CATCHUP_MAX:
             low = middle
@@ -240,21 +240,21 @@ def _first_of_all(job: Job, tick: str, latest: str, oldest: str) -> str:
 
 
 def enter_fired(context: Context, job: Job, run_id: int, *, caught_up: bool) -> None:
-    """Enter the tick for which a schedule was taken; the job as its take leaves it."""
+    """Record the tick for which a schedule was taken; ``job`` is its row after the take."""
     tick = tick_of(job)
     if not stands_for_a_tick(job) or tick > context.now:
         return
     late = int((moment_of(context.now) - moment_of(tick)).total_seconds())
     outcome = "caught up" if caught_up else "fired"
     last = context.unit.records.last_tick(job.job_id)
-    if last is not None and last.until >= tick:  # somebody set its nextRun back: it fires once more
+    if last is not None and last.until >= tick:  # its nextRun was set back, so the tick fires again
         context.unit.records.put_tick(last._replace(run_id=run_id, late=late))
         return
     _enter(context, job, last, TickRow(job.job_id, tick, tick, 1, outcome, "", late, run_id))
 
 
 def take_back_fired(context: Context, job: Job) -> None:
-    """Take the tick of a run that is handed back out of the ledger: it will be taken again, or skipped."""
+    """Remove the tick of a returned run from the history, as it will be taken again or skipped."""
     if not is_schedule(job) or not stands_for_a_tick(job):
         return
     tick, last = tick_of(job), context.unit.records.last_tick(job.job_id)
@@ -268,7 +268,7 @@ def take_back_fired(context: Context, job: Job) -> None:
 
 
 def forget_ticks_to_come(context: Context, job: Job) -> bool:
-    """Take ticks that have not come yet out of the ledger: the clock was ahead. Return if there were any."""
+    """Remove future ticks from the history after the clock was set back; return True if there were any."""
     found = False
     while (last := context.unit.records.last_tick(job.job_id)) is not None and last.until > context.now:
         found = True
@@ -280,20 +280,20 @@ def forget_ticks_to_come(context: Context, job: Job) -> bool:
 
 
 def skip(context: Context, job: Job, first: str, last: str, reason: str) -> None:
-    """Enter ticks that are skipped, but for those that have their entry."""
+    """Record ticks as skipped, except those already in the history."""
     known = context.unit.records.last_tick(job.job_id)
     if known is not None and known.until >= first:
         first = next_after(job, known.until)
     if first <= last:
         ticks = TickRow(job.job_id, first, last, _count(job, first, last), "skipped", reason, 0, 0)
         _enter(context, job, known, ticks)
-        if reason in MISSED and not job.options.expect:  # what is done elsewhere may have been done
+        if reason in MISSED and not job.options.expect:  # the remote job may have run without a ping
             span = first if first == last else f"{ticks.count} ticks from {first} to {last}"
             context.note("missed", name=job.name, job_id=job.job_id, detail=f"{span}: {reason}")
 
 
 def _skip_missed(context: Context, job: Job, first: str, last: str, *, too_late: bool) -> None:
-    """Enter ticks that nobody took, apart from each other by what was in the way."""
+    """Record missed ticks as skipped, with a reason for each part."""
     locked = _behind_the_lock(context, job, first, last, too_late=too_late)
     if locked is not None:
         begin, end = locked
@@ -308,9 +308,10 @@ def _skip_missed(context: Context, job: Job, first: str, last: str, *, too_late:
 def _behind_the_lock(
     context: Context, job: Job, first: str, last: str, *, too_late: bool
 ) -> tuple[str, str] | None:
-    """Return the first and the last of some ticks for which a schedule was too late when its lock was free.
+    """Return the first and last tick that a schedule missed because its lock was held.
 
-    It was if the next tick had come by then; with ``too_late``, if its ``maxLate`` was over.
+    A tick counts as missed if the next one had come when the lock was released; with ``too_late``, if its
+    ``maxLate`` had passed by then.
     """
     held = context.unit.lock_held(job.lane)
     if held is None:
@@ -325,7 +326,7 @@ def _behind_the_lock(
 
 
 def _skip_free(context: Context, job: Job, first: str, last: str, *, too_late: bool) -> None:
-    """Enter ticks for which no lock was in the way, apart by whether the server was there."""
+    """Record missed ticks that no lock prevented, separately for the time when the server was down."""
     if too_late:
         skip(context, job, first, last, "too late")
         return
@@ -341,7 +342,7 @@ def _skip_free(context: Context, job: Job, first: str, last: str, *, too_late: b
 
 
 def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> None:
-    """Write a row of the ledger behind the last one; neighbours with the same outcome share one."""
+    """Add a row to the tick history; adjacent ticks with the same outcome share a row."""
     context.emit(TicksEntered(row.outcome, row.count, row.late, row.reason))
     if (
         last is not None
@@ -356,9 +357,9 @@ def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> No
 
 
 def after_run(context: Context, job: Job, reason: str = "running") -> Job:
-    """Return a schedule whose run is over, planned for its next tick; others are skipped for ``reason``."""
+    """Return a schedule planned for its next tick after a run; skip ticks in between for ``reason``."""
     tick = min(tick_of(job), job.last_run or context.now, context.now)  # the clock may have been set back
-    tick = max(tick, moved_by_rules(job) or tick)  # one time of the wall clock is one tick
+    tick = max(tick, moved_by_rules(job) or tick)  # a local time that occurs twice is one tick
     following = next_after(job, tick)
     if following <= context.now:
         backlog = job.options.catchup == "all" and following <= job.last_run
@@ -371,7 +372,7 @@ def after_run(context: Context, job: Job, reason: str = "running") -> Job:
 
 
 def after_other_run(context: Context, job: Job) -> Job:
-    """Return a schedule after a run that stood for no tick, planned for its own next tick as it was."""
+    """Return a schedule planned for its own next tick after a run that belonged to no tick."""
     if not job.last_run < tick_of(job) <= context.now:
         return placed(job)
     if job.options.overlap != "queue":
@@ -382,39 +383,39 @@ def after_other_run(context: Context, job: Job) -> Job:
 
 
 def _skip_all_but_latest(context: Context, job: Job, tick: str, reason: str) -> None:
-    """Enter the ticks up to now as skipped before the latest one, for which the next run will stand."""
+    """Record the due ticks before the latest one as skipped; the next run belongs to the latest."""
     before = _before(job, tick, _latest(job, tick, context.now))
     if before is not None:
         skip(context, job, tick, before, reason)
 
 
 def after_skipping(context: Context, job: Job, reason: str) -> Job:
-    """Return a schedule planned for its next tick, and enter those up to now as skipped."""
+    """Record the due ticks as skipped, and return the schedule planned for its next tick."""
     tick = tick_of(job)
     skip(context, job, tick, _latest(job, tick, context.now), reason)
     return with_tick(job, next_after(job, context.now_ms))
 
 
 def skip_overdue(context: Context, job: Job, reason: str) -> None:
-    """Move a queued schedule on to its next tick, and enter those that are overdue as skipped."""
+    """Record the overdue ticks of a queued schedule as skipped, and plan its next tick."""
     if tick_of(job) <= context.now:
         context.unit.save(after_skipping(context, job, reason))
 
 
 def skip_one(context: Context, job: Job, reason: str) -> None:
-    """Move a queued schedule on to the tick after its present one, which is entered as skipped."""
+    """Record the current tick of a queued schedule as skipped, and plan the tick after it."""
     tick = tick_of(job)
     skip(context, job, tick, tick, reason)
     context.unit.save(with_tick(job, next_after(job, tick)))
 
 
-# When a job that repeats runs next, after a run or a change of its repeat. Nothing here sets a state.
+# The next run of any repeating job, after a run or a change of its repeat. Nothing here sets a state.
 
 
 def next_run_of(context: Context, job: Job) -> Job | None:
-    """Return a repeating job whose run is over, planned for its next run; None where there is none.
+    """Return a repeating job planned for its next run after a run; None if there is none.
 
-    Raises CannotEvaluate for a schedule whose repeat can be evaluated no more.
+    Raises CannotEvaluate for a schedule whose repeat can no longer be evaluated.
     """
     if not job.repeat or job.mocked:
         return None
@@ -431,7 +432,7 @@ def next_run_of(context: Context, job: Job) -> Job | None:
 
 
 def original_next_run(data: str) -> str | None:
-    """Return the scheduled time that data remembers while a job may be lost."""
+    """Return the originally scheduled time stored in the data of a job with retryAfter, if any."""
     if '"originalNextRun"' not in data:
         return None
     text = jsontext.members(data).get("originalNextRun", "null")

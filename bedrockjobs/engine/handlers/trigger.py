@@ -1,7 +1,7 @@
-"""A run that somebody asked for (TriggerJob), and the job's own next run, which comes afterwards.
+"""Runs triggered by hand (TriggerJob, RunAgain), and the job's own next run afterwards.
 
-``Memory.trigger`` holds the job's own nextRun while it waits for or does such a run, ``Memory.pending`` says
-that such a run is to follow the present one. Nothing here sets a state.
+``Memory.trigger`` holds the job's own nextRun while a triggered run waits or is in progress;
+``Memory.pending`` means that a triggered run follows the current one. Nothing here sets a state.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import AccessPlan
 
 NO_TICKS = "CRON @never"
-"""What counts as the former repeat of a job that was no schedule."""
+"""The former repeat of a job that was not a schedule."""
 
 
 def triggered(context: Context, job: Job) -> Job:
-    """Return a queued job that runs now, for somebody; a schedule's attempts count anew."""
+    """Return a queued job due now for a triggered run; attempts of a schedule restart from zero."""
     attempt = 0 if ticks.is_schedule(job) else job.attempt
     return placed(_asked_for(job)._replace(next_run=context.now_ms, attempt=attempt))
 
 
 def _asked_for(job: Job) -> Job:
     memory = job.memory
-    if memory.trigger is not None:  # it is tried again, and remembers its own next run already
+    if memory.trigger is not None:  # a retry has already stored its own next run
         return job.noting(cause="")
     own = "" if memory.cause or not job.repeat else job.next_run
     return job.noting(trigger=own, cause="")
@@ -41,10 +41,10 @@ def _asked_for(job: Job) -> Job:
 def with_repeat(context: Context, before: Job, changed: Job, *, explicit: bool = False) -> Job:
     """Return a job that becomes or was a schedule, planned by its new repeat.
 
-    ``changed`` is the job with its new repeat, ``before`` the job as it was; ``explicit`` says that the
-    caller sets nextRun. What already waits or runs is not lost: a due tick stays due, whether it waits for a
-    worker, a lock, its jitter or the end of a pause; so does a retry, and a run that somebody asked for.
-    Another spelling of the same ticks changes nothing. Raises CannotEvaluate.
+    ``changed`` is the job with its new repeat, ``before`` the job without it; ``explicit`` means that the
+    caller sets nextRun. Pending runs are preserved: a due tick stays due, whether it waits for a worker, a
+    lock, its jitter or the end of a pause; so do retries and triggered runs. A different spelling of the same
+    ticks changes nothing. Raises CannotEvaluate.
     """
     was, becomes = ticks.is_schedule(before), ticks.is_schedule(changed)
     if not becomes:
@@ -63,7 +63,7 @@ def with_repeat(context: Context, before: Job, changed: Job, *, explicit: bool =
 
 
 def plan_by_new_rules(context: Context, job: Job) -> None:
-    """Plan a queued schedule anew if the rules of its zone have changed since its tick was planned.
+    """Plan a queued schedule again if its time zone rules have changed since its tick was planned.
 
     Raises CannotEvaluate.
     """
@@ -75,7 +75,7 @@ def plan_by_new_rules(context: Context, job: Job) -> None:
         return
     before, tick = ticks.tick_of(own), ticks.next_after(own, after_seconds(moved, -1))
     planned = ticks.with_tick(own, tick)
-    if job.memory.trigger is not None:  # the run that somebody asked for comes first
+    if job.memory.trigger is not None:  # the triggered run comes first
         planned = planned.noting(trigger=planned.next_run)._replace(
             next_run=job.next_run, lane=job.lane, expires=job.expires, attempt=job.attempt
         )
@@ -85,35 +85,35 @@ def plan_by_new_rules(context: Context, job: Job) -> None:
 
 
 def has_due_run(context: Context, job: Job) -> bool:
-    """Tell whether a run is in progress or to be tried again, or a schedule's tick is due."""
+    """Return True if a run is in progress or will be retried, or a tick of a schedule is due."""
     if job.state != "QUEUED" or job.memory.cause:
         return True
     return ticks.is_schedule(job) and ticks.tick_of(_own(job)) <= context.now
 
 
 def _own(job: Job) -> Job:
-    """Return a queued job with the nextRun that it has apart from a run that somebody asked for."""
+    """Return a queued job with its own nextRun, disregarding a triggered run."""
     return job._replace(next_run=job.memory.trigger) if job.memory.trigger else job
 
 
 def _skip_failed(context: Context, before: Job, planned: Job) -> None:
-    """Enter the tick as skipped for which a schedule could not be evaluated."""
+    """Record the tick for which a schedule could not be evaluated as skipped."""
     tick = ticks.tick_of(_own(before))
     if before.memory.broken and ticks.is_schedule(before) and tick <= context.now:
         ticks.skip(context, planned, tick, tick, ticks.FAILED)
 
 
 def with_next_tick(context: Context, job: Job) -> Job:
-    """Return a schedule whose repeat has changed, for its next tick; a run that was asked for comes first."""
+    """Return a schedule planned for its next tick by a new repeat; a triggered run comes first."""
     asked_for = job.memory.trigger is not None
     own = ticks.with_tick(job, ticks.next_after(job, context.now_ms))._replace(attempt=job.attempt)
     return own.noting(trigger=own.next_run)._replace(next_run=job.next_run) if asked_for else own
 
 
 def pass_over(context: Context, job: Job, reason: str) -> None:
-    """Enter the overdue ticks of a queued schedule as skipped; it goes on with the next one."""
+    """Record the overdue ticks of a queued schedule as skipped, and plan the next one."""
     memory = job.memory
-    if memory.cause:  # it tries a tick again, which has its entry
+    if memory.cause:  # a retry, whose tick is already in the history
         return
     if memory.trigger is None:
         ticks.skip_overdue(context, job, reason)
@@ -124,7 +124,7 @@ def pass_over(context: Context, job: Job, reason: str) -> None:
 
 
 def after_asked_run(context: Context, job: Job) -> Job | None:
-    """Return a job after a run that somebody asked for, or before one; None where nothing more comes."""
+    """Return a job planned after a triggered run, or for a pending one; None if there is no next run."""
     memory = job.memory
     kept = job.remembering(memory.after_end()._replace(trigger=None, pending=False))._replace(expires="")
     own = _own_next_run(context, kept, memory.trigger)
@@ -142,16 +142,16 @@ def _own_next_run(context: Context, job: Job, own: str | None) -> Job | None:
     return ticks.after_other_run(context, planned._replace(attempt=0))
 
 
-# RunAgain: what a run was given is done once more.
+# RunAgain replays a run.
 
 
 OF_A_SCHEDULE = ("source", "catchup", "overlap", "maxLate", "jitter", "hosts")
-"""Options that say nothing of a single run."""
+"""Options that do not apply to a single run."""
 
 
 @handles(RunAgain, plan=lambda command: AccessPlan(runs=(command.run_id,), new_jobs=1))
 def run_again(context: Context, command: RunAgain) -> Answer:
-    """Trigger the schedule of a run, or make a job of what the run was given; answers which job runs."""
+    """Trigger the schedule of a run, or create a job from the run's input; reply with the jobID."""
     run = context.unit.records.run(command.run_id)
     if run is None:
         raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
@@ -173,12 +173,12 @@ def run_again(context: Context, command: RunAgain) -> Answer:
 
 
 def _can_be_triggered(job: Job) -> bool:
-    """Tell whether a job is a schedule that is there: two runs of it are never at work at once."""
+    """Return True if a job is an active schedule; two of its runs are never in progress at once."""
     return ticks.is_schedule(job) and not job.memory.removed and job.state in ("QUEUED", *lifecycle.WORKING)
 
 
 def _made_anew(context: Context, run: RunRow, given: RunGiven) -> Job:
-    """Return a job that runs once, of what a run was given."""
+    """Return a job that runs once, with the data and options that a run was given."""
     if not given.data:
         raise WrongState("Run has no data", f"runID: what run {run.run_id} was given was not kept")
     options = jsontext.with_members(given.options_json, dict.fromkeys(OF_A_SCHEDULE))
