@@ -1,6 +1,7 @@
-"""Who asks on one raw connection: by a header of a request, by Authenticate before, or by a certificate.
+"""Authentication of HTTP requests and raw connections: by token, session cookie, proxy header or certificate.
 
-It remembers what was shown last, as most clients show the same again. What counts is decided elsewhere.
+It decides which paths need authentication. Each command class says which role the command needs, and the
+engine and the views apply the scope.
 """
 
 from __future__ import annotations
@@ -21,57 +22,54 @@ from bedrockjobs.engine.authorization import WORDS
 from bedrockjobs.protocol.visitors import Proxies, over_tls
 from bedrockjobs.tls.stream import CERTIFICATE_NAME
 
-# Who asks over HTTP: by a token in ``Authorization``, or by a session of the pages in a cookie.
-#
-# It decides which paths need what. What a command needs, its class says, and what is seen of names the
-# service and the views decide.
+# HTTP: a token in ``Authorization``, the session cookie of the pages, a trusted proxy, or a certificate.
 
 
 CALLER = web.RequestKey("caller", Principal)
-"""Where a request keeps who sends it."""
+"""The principal of an authenticated request."""
 
 ADDRESS = web.RequestKey("address", str)
-"""Where a request of nobody that is known keeps where it comes from, before the proxies that are trusted."""
+"""The client address of an unauthenticated request, as reported by trusted proxies."""
 
 SESSION_COOKIE = "bedrockjobs_session"
-"""The cookie of the pages: its value is a secret, of which the SHA-256 is kept."""
+"""The session cookie of the pages. Its value is a secret of which the server stores only the SHA-256."""
 
 _PREFIXES = ("__Host-", "__Secure-")
-"""What its name begins with over TLS, at the root of a host and below: browsers then take it over TLS alone,
-the first one from this very host."""
+"""Prefixes of the cookie's name over TLS, without and with a root path. Browsers accept such cookies over TLS
+only, and ``__Host-`` cookies only from this very host."""
 
 
 def session_cookie(request: web.Request, settings: CookieSettings) -> str:
-    """Return the name of the cookie on the way that a request came."""
+    """Return the name of the session cookie for the scheme that the request used."""
     if not is_secure(request, settings):
         return SESSION_COOKIE
     return _PREFIXES[bool(settings.root_path)] + SESSION_COOKIE
 
 
 def is_secure(request: web.Request, settings: CookieSettings) -> bool:
-    """Tell whether the browser that sends a request sees TLS."""
+    """Return whether the browser reached the server over TLS."""
     return settings.behind_proxy or over_tls(request)
 
 
 class CookieSettings(Protocol):
-    """What decides on the name of the cookie."""
+    """The settings that decide the name of the cookie."""
 
     @property
     def behind_proxy(self) -> bool:
-        """Tell whether a proxy does TLS."""
+        """Return whether a proxy terminates TLS."""
         ...
 
     @property
     def root_path(self) -> str:
-        """Return below which path the server is."""
+        """Return the path under which a proxy serves this server."""
         ...
 
 
 LOGIN_PATH = "/ui/login"
-"""The page that turns a token into a session."""
+"""The login page, which exchanges a token for a session."""
 
 PROBES = frozenset({"/livez", "/readyz", "/status/handlingCommands"})
-"""What load balancers ask, whoever they are."""
+"""Health checks of load balancers, which need no authentication."""
 
 _OPEN = (
     PROBES
@@ -79,30 +77,30 @@ _OPEN = (
     | {f"/{kind.__name__}" for kind in COMMANDS.values() if kind.open}
 )
 PINGS_BELOW = "/ping/"
-"""Where pings from outside come to, which show the secret of their schedule in the path."""
+"""Path prefix of pings, which are authenticated by the schedule's secret in the path."""
 
 _OPEN_BELOW = ("/ui/static/", PINGS_BELOW)
 _NARROWED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
-"""Paths beside the commands whose answers are narrowed, or that say nothing of any job."""
+"""Other paths whose replies are filtered by scope, or that contain nothing about jobs."""
 
 _PAGES = "/ui/"
-"""Where the pages are: they read as whoever looks may, and so say nothing of what is not seen."""
+"""Path prefix of the pages, which apply the reader's own scope."""
 
 _OF_NAMES = frozenset({"/metrics", "/healthz"})
-"""Other paths that say nothing of names that are not seen."""
+"""Other paths that reveal no names outside the scope."""
 
 _COMMANDS = frozenset(f"/{kind.__name__}" for kind in COMMANDS.values())
 
 
 class HTTPAuthentication:
-    """Lets in whom ``access`` knows."""
+    """Authenticates HTTP requests and decides which paths they may use."""
 
     def __init__(self, access: Access, proxies: Proxies, settings: CookieSettings) -> None:
-        """Ask ``access``, and believe ``proxies``."""
+        """Look up principals in ``access``, and trust headers from ``proxies``."""
         self._access, self._proxies, self._settings = access, proxies, settings
 
     def check(self, request: web.Request, path: str) -> None:
-        """Note who sends a request for a path, below the root of the server.
+        """Authenticate a request and store its principal; ``path`` is relative to the root path.
 
         Raises Unauthenticated, Forbidden and TooManyWrong.
         """
@@ -127,28 +125,29 @@ class HTTPAuthentication:
             raise Forbidden(detail=f"{path} is not for tokens that do not see everything")
 
     def needs_name(self, request: web.Request, path: str) -> bool:
-        """Tell whether a request must ask for a name of the server, since its sender shows nothing.
+        """Return whether the ``Host`` of a request must be checked because it carries no credentials.
 
-        A browser sends such requests for the page of any site whose name leads here.
+        A browser sends such requests for a page of any site whose name resolves to this server (DNS
+        rebinding).
         """
-        if path.startswith(PINGS_BELOW):  # which show a secret
+        if path.startswith(PINGS_BELOW):  # authenticated by their secret
             return False
         caller = request.get(CALLER)
-        if caller is None:  # nobody needs a token yet, or nobody who is known asks for what is open
+        if caller is None:  # no tokens exist yet, or an unauthenticated client uses an open path
             return not self._access.asks
         return not caller.grant.digest
 
     @property
     def needs_token(self) -> bool:
-        """Tell whether everybody needs a token."""
+        """Return whether every client needs a token."""
         return self._access.on
 
     def visitor(self, request: web.Request) -> Principal:
-        """Return what somebody is who shows nothing; raises Unauthenticated."""
+        """Return the principal of a client without credentials; raises Unauthenticated."""
         return self._access.visitor(self.address(request), http=True)
 
     def caller(self, request: web.Request) -> Principal:
-        """Return who sends a request; raises Unauthenticated and TooManyWrong."""
+        """Return the principal of a request; raises Unauthenticated and TooManyWrong."""
         given, address = request.headers.get("Authorization", ""), self.address(request)
         session = request.cookies.get(session_cookie(request, self._settings), "")
         if session and self._access.on and not _is_token(given):
@@ -157,13 +156,13 @@ class HTTPAuthentication:
         return self._of(given, address, request.transport, user)
 
     def address(self, request: web.Request) -> str:
-        """Return where a request comes from: what is before the proxies that are trusted."""
+        """Return the client address of a request, as reported by trusted proxies."""
         return self._proxies.address(request.headers, address_of(request.transport))
 
     def _of(
         self, given: str, address: str, transport: asyncio.BaseTransport | None, user: str = ""
     ) -> Principal:
-        """Return who it is, by a header, a certificate, or by being the ``user`` of a proxy."""
+        """Return the principal, by the ``user`` of a trusted proxy, a certificate, or the header."""
         with_token = self._access.on and _is_token(given)
         if self._proxies.names_users and not with_token and self._proxies.trusts(address_of(transport)):
             if not user:
@@ -174,17 +173,17 @@ class HTTPAuthentication:
         return self._access.by_header(given, address, http=True)
 
     def of_plain(self, authorization: bytes, transport: asyncio.BaseTransport | None) -> Principal:
-        """Return who sends a plain request with an ``Authorization``; raises as ``check`` does."""
+        """Return the principal of a plain request with an ``Authorization``; raises as ``check`` does."""
         address = self._proxies.address(None, address_of(transport))
         return self._of(authorization.decode("latin-1"), address, transport)
 
     def goes_on(self, caller: Principal) -> bool:
-        """Tell whether a token that was shown on this connection before counts still."""
+        """Return whether a principal authenticated earlier on this connection is still valid."""
         return self._access.goes_on(caller)
 
 
 def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the value of ``Authorization`` among headers as they came; empty where it is not there."""
+    """Return the value of ``Authorization`` among raw headers, or empty if there is none."""
     for name, value in headers:
         if len(name) == 13 and name.lower() == b"authorization":
             return value
@@ -192,7 +191,7 @@ def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def caller_of(request: web.Request, access: Access) -> Principal:
-    """Return who sends a request that was checked."""
+    """Return the principal of a request that ``check`` accepted."""
     known: Principal | None = request.get(CALLER)
     if known is not None:
         return known
@@ -200,29 +199,29 @@ def caller_of(request: web.Request, access: Access) -> Principal:
 
 
 def cut(request: web.Request) -> None:
-    """End a stream at once: whoever follows it may not any more."""
+    """Abort a stream whose reader has lost its permission."""
     if request.transport is not None:
         request.transport.abort()
 
 
 def address_of(transport: asyncio.BaseTransport | None) -> str:
-    """Return where a connection comes from: a host, or ``unix``."""
+    """Return the peer address of a connection: a host, or ``unix``."""
     peer = None if transport is None else transport.get_extra_info("peername")
     return peer[0] if isinstance(peer, tuple) else UNIX
 
 
 def certificate_of(transport: asyncio.BaseTransport | None) -> str:
-    """Return the name in the certificate that a peer has shown; empty where it showed none."""
+    """Return the name in the peer's certificate, or empty if it presented none."""
     return (transport.get_extra_info(CERTIFICATE_NAME) or "") if transport is not None else ""
 
 
 def _is_token(given: str) -> bool:
-    """Tell whether ``Authorization`` has a token: a proxy with passwords of its own may pass these on."""
+    """Return whether ``Authorization`` holds a bearer token; proxies may forward passwords of their own."""
     return given[:7].lower() == "bearer "
 
 
 def _is_large(request: web.Request) -> bool:
-    """Tell whether it costs more to read a body than to send it: of nobody who is known it is not read."""
+    """Return whether a body is too large to read from an unauthenticated client."""
     size = request.content_length
     return request.body_exists and (size is None or size > CONNECTION_BYTES_FREE)
 
@@ -232,20 +231,23 @@ def _is_output(path: str) -> bool:
 
 
 class ConnectionIdentity:
-    """Whoever has one connection."""
+    """Authentication of one raw connection: by header, by ``Authenticate``, or by certificate.
+
+    Caches the last header and its principal, because most clients repeat it.
+    """
 
     __slots__ = ("_access", "_address", "_by_header", "_header", "_who")
 
     def __init__(self, access: Access, address: str) -> None:
-        """Ask ``access`` about who comes from ``address``, which is empty for the unix socket."""
+        """Look up principals in ``access``; ``address`` is empty for the unix socket."""
         self._access, self._address = access, address or UNIX
         self._who: Principal | None = None
-        """Who asks, once that was said for all that follows."""
+        """The principal set by ``Authenticate`` or by the certificate."""
         self._header = b""
         self._by_header: Principal | None = None
 
     def caller(self, authorization: str, transport: asyncio.BaseTransport | None) -> Principal:
-        """Return who sends a request with such a header; raises Unauthenticated and TooManyWrong."""
+        """Return the principal of a request; raises Unauthenticated and TooManyWrong."""
         access = self._access
         if authorization:
             header, caller = authorization.encode(errors="surrogatepass"), self._by_header
@@ -261,6 +263,6 @@ class ConnectionIdentity:
         return access.visitor(self._address)
 
     def authenticate(self, token: str) -> Principal:
-        """Remember who asks from now on; raises as ``caller`` does."""
+        """Authenticate the connection by a token for all later requests; raises as ``caller`` does."""
         self._who = self._access.by_bearer(token, self._address)
         return self._who

@@ -1,6 +1,6 @@
-"""The socket of one raw connection: it moves bytes and sets deadlines; what they mean is the pipeline's.
+"""The socket of one raw connection: it moves bytes and sets deadlines; ``Pipeline`` interprets the bytes.
 
-The first line may hand the connection over to HTTP.
+The first byte decides between TLS and plain text, the first line between the raw protocol and HTTP.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from bedrockjobs.protocol.pipeline import Exchange, Pipeline
 from bedrockjobs.tls.contexts import why
 from bedrockjobs.tls.stream import TLSStream
 
-# Which protocol a connection speaks: its first line tells. It does no I/O.
+# Protocol detection by the first line. No I/O.
 
 
 HTTP_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE"})
-"""First words that make a connection HTTP, in exactly this spelling."""
+"""HTTP methods, case-sensitive: a connection whose first word is one of these speaks HTTP."""
 
 _LONGEST_METHOD = max(map(len, HTTP_METHODS))
 
 
 class FirstLine:
-    """The first bytes of a connection, kept until they tell its protocol."""
+    """Buffers the first bytes of a connection until its protocol is known."""
 
     __slots__ = ("_bytes",)
 
     def __init__(self) -> None:
-        """Begin without bytes."""
+        """Start with an empty buffer."""
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> bool | None:
-        """Take more bytes; return whether the connection is HTTP, None while that cannot be told."""
+        """Add bytes; return whether the connection is HTTP, or None if that is still undecided."""
         kept = self._bytes
         kept += data
         del kept[: len(kept) - len(kept.lstrip(b"\r\n"))]
@@ -52,12 +52,12 @@ class FirstLine:
 
     @property
     def empty(self) -> bool:
-        """Tell whether nothing is kept: there was nothing but blank lines."""
+        """Return whether only blank lines, or nothing, arrived so far."""
         return not self._bytes
 
     @property
     def data(self) -> bytes:
-        """Return all bytes so far, without the blank lines before the first request."""
+        """Return the buffered bytes without leading blank lines."""
         return bytes(self._bytes)
 
 
@@ -71,33 +71,34 @@ def _is_http(data: bytearray) -> bool | None:
     return None if any(method.startswith(line) for method in HTTP_METHODS) else False
 
 
-# The first byte of a connection to a server with a certificate: TLS or not. What that costs is bounded.
+# TLS sniffing by the first byte, with bounds on handshakes and on log lines about failures.
 
 
 log = logging.getLogger(__name__)
 
 TLS_BYTE = 0x16
-"""What a connection with TLS begins with, and no request does: the type of a record of a handshake."""
+"""First byte of every TLS connection: the record type of a handshake. No raw or HTTP request starts with
+it."""
 
 NO_TLS = b"\x15\x03\x01\x00\x02\x02\x28"
-"""What a server without a certificate answers to TLS: its alert 40, that the handshake failed."""
+"""Reply of a server without a certificate to TLS: alert 40, handshake_failure."""
 
 HANDSHAKES_MAX = 1_000
-"""Handshakes under way at once, some 60 KiB each; for one more the oldest is ended. A client that means it
-needs two round trips, so that nobody who sends thousands of others a second keeps it out."""
+"""Concurrent handshakes, some 60 KiB each; one more evicts the oldest. A real client completes the handshake
+in two round trips, so a flood of thousands per second does not keep it out."""
 
 FAILURES_TOLD_MAX = 10
-"""Handshakes that failed and are told in the log, in the time of ``FAILURES_EVERY_S``: scanners try many."""
+"""Failed handshakes logged per ``FAILURES_EVERY_S``, because port scanners cause many."""
 
 FAILURES_EVERY_S = 60.0
-"""Time after which as many are told again, with the number of those that were not."""
+"""Interval after which failures are logged again, with the number of those that were suppressed."""
 
 
 class TLSSniffer:
-    """Lets connections with TLS in, and says whether one without may go on."""
+    """Starts TLS on connections that ask for it, and refuses plain ones from other machines."""
 
     def __init__(self, context: ssl.SSLContext, connections: Connections) -> None:
-        """Shake hands by ``context``, which may be replaced: what has begun goes on with its own."""
+        """Use ``context`` for new handshakes; it may be replaced, which does not affect open connections."""
         self.context = context
         self._connections = connections
         self._under_way: dict[Handshake, None] = {}
@@ -107,7 +108,10 @@ class TLSSniffer:
     def shake_hands(
         self, transport: asyncio.Transport, address: str, data: bytes, inside: Callable[[], asyncio.Protocol]
     ) -> None:
-        """Begin TLS with what has come, on a connection that nobody counts; then ``inside`` has it."""
+        """Start TLS with the bytes received so far; ``inside`` makes the protocol for the decrypted stream.
+
+        The connection must not be counted in ``Connections``; the handshake counts itself.
+        """
         handshake = Handshake(self, transport, address, inside)
         if not self._connections.admit(handshake, address):
             transport.abort()
@@ -119,13 +123,13 @@ class TLSSniffer:
         handshake.begin(self.context, data)
 
     def over(self, handshake: Handshake, address: str) -> None:
-        """Count a handshake no longer."""
+        """Remove a handshake that ended from the counts."""
         if handshake in self._under_way:
             del self._under_way[handshake]
             self._connections.dismiss(handshake, address)
 
     def failed(self, address: str, error: Exception) -> None:
-        """Tell of a handshake that failed, unless many were told just now."""
+        """Log a failed handshake, up to ``FAILURES_TOLD_MAX`` per interval."""
         now = self._connections.clock.monotonic()
         if now >= self._tell_again:
             if self._untold:
@@ -140,7 +144,7 @@ class TLSSniffer:
 
     @staticmethod
     def refusal(address: str) -> Forbidden | None:
-        """Return what to answer a plain connection; None where it may go on: it comes from this machine."""
+        """Return the refusal of a plain connection, or None if it comes from this machine."""
         if address in LOOPBACK:
             return None
         return Forbidden(
@@ -149,7 +153,7 @@ class TLSSniffer:
 
 
 class Handshake:
-    """A connection from the first byte of TLS to the end of the handshake."""
+    """A connection from the first TLS byte to the end of the handshake."""
 
     deadline = 0.0
     unread_bytes = 0
@@ -161,21 +165,21 @@ class Handshake:
         address: str,
         inside: Callable[[], asyncio.Protocol],
     ) -> None:
-        """Belong to ``doorway``; ``inside`` makes the protocol that goes on with the connection."""
+        """Create a handshake counted by ``doorway``; ``inside`` makes the protocol for the plain stream."""
         self._doorway = doorway
         self._transport = transport
         self._address = address
         self._inside = inside
 
     def begin(self, context: ssl.SSLContext, data: bytes) -> None:
-        """Take the first bytes."""
+        """Start the handshake with the bytes received so far."""
         stream = TLSStream(context, self._ready, self._failed)
         self._transport.set_protocol(stream)
         stream.connection_made(self._transport)
         stream.data_received(data)
 
     def expire(self) -> None:
-        """Close: it takes too long, or newer ones need its place."""
+        """Abort the connection: the handshake took too long, or newer ones need its place."""
         self._doorway.over(self, self._address)
         self._transport.abort()
 
@@ -196,7 +200,7 @@ HTTPFactory = Callable[[], asyncio.Protocol]
 
 
 class RawConnection(asyncio.Protocol):
-    """A connection from its first byte to its last, unless it turns out to be HTTP."""
+    """A connection from its first byte to its last, unless it turns out to be TLS or HTTP."""
 
     __slots__ = (
         "_address",
@@ -222,9 +226,9 @@ class RawConnection(asyncio.Protocol):
     def __init__(
         self, connections: Connections, http: HTTPFactory, doorway: TLSSniffer | None = None
     ) -> None:
-        """Belong to ``connections``; ``http`` makes the protocol that takes an HTTP connection over.
+        """Count this connection in ``connections``; ``http`` makes the protocol for an HTTP connection.
 
-        ``doorway`` is there if the connection may begin with TLS, and may have to.
+        ``doorway`` is set if the server has a certificate.
         """
         self._connections = connections
         self._service = connections.service
@@ -237,22 +241,22 @@ class RawConnection(asyncio.Protocol):
         self._address = ""
         self._reading = True
         self._counted = False
-        """Whether what it holds counts in the budget of memory."""
+        """Whether this connection counts against the memory budget."""
         self._unread = 0
-        """Size of the answers that are not sent yet: the transport keeps each until its last byte is."""
+        """Bytes of unsent replies: the transport keeps each reply until its last byte is sent."""
         self._scheduled = self._in_turn = False
         self._awaited = ""
-        """The part of a request that has a deadline."""
+        """The part of a request whose deadline is running."""
         self._asker: ConnectionIdentity | None = None
-        """Who asks, where it matters."""
+        """Authentication of this connection, created when first needed."""
         self._token = ""
-        """The name of the token for which it counts."""
+        """The token against whose connection limit this connection counts."""
         self.deadline = 0.0
 
     # --- asyncio.Protocol --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless there are too many connections already."""
+        """Count the connection and start its first deadline, or refuse it if there are too many."""
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         peer = transport.get_extra_info("peername")
@@ -262,13 +266,13 @@ class RawConnection(asyncio.Protocol):
             transport.close()
             self._transport = None
             return
-        # From the first unwritten byte on the client is told to wait, and answers count as unsent.
+        # pause_writing is called for any unsent byte, so that each reply is known to be sent or unsent
         transport.set_write_buffer_limits(high=0)
         self._awaited = "first byte"
         self._connections.expect(self, self._connections.settings.first_byte_s)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; the first line decides the protocol."""
+        """Process bytes; the first byte and the first line decide the protocol."""
         if self._transport is None:
             return
         first_line = self._first_line
@@ -292,7 +296,7 @@ class RawConnection(asyncio.Protocol):
         self._account()
 
     def eof_received(self) -> bool:
-        """Answer what has been asked, but wait for nothing any more."""
+        """Answer requests received so far, and cancel waits: the client sends nothing more."""
         pipeline = self._pipeline
         if self._first_line is not None:
             pipeline.feed(self._first_line.data)
@@ -304,7 +308,7 @@ class RawConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let waiters go, and put back jobs whose answers were not sent."""
+        """Cancel waiting commands, and requeue jobs whose replies were not sent."""
         if self._transport is None:
             return
         self._transport = None
@@ -318,13 +322,13 @@ class RawConnection(asyncio.Protocol):
             service.undelivered(outcome)
 
     def pause_writing(self) -> None:
-        """Begin nothing more while the client does not read."""
+        """Start no new command while the client does not read its replies."""
         self._pipeline.pause()
         self._awaited = ""
         self._connections.expect(self, self._connections.settings.write_s)
 
     def resume_writing(self) -> None:
-        """Go on: all that was written has been sent."""
+        """Continue: everything written so far has been sent."""
         self._unread = 0
         self._pipeline.resume()
         self._connections.expect_nothing(self)
@@ -335,7 +339,7 @@ class RawConnection(asyncio.Protocol):
     # --- Connection --------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Close on a client that is too slow, with a word where it may still read one."""
+        """Close the connection of a slow client, with an error message if it can still read one."""
         transport = self._transport
         if transport is None:
             return
@@ -347,26 +351,26 @@ class RawConnection(asyncio.Protocol):
         transport.close()
 
     def finish(self) -> None:
-        """Close when all that was asked is answered."""
+        """Close after the requests received so far are answered."""
         self._pipeline.finish()
         self._close_when_finished()
 
     @property
     def unread_bytes(self) -> int:
-        """Return the size of the answers that its client leaves unread."""
+        """Return the bytes of replies that the client has not read."""
         if self._transport is None or not self._pipeline.paused:
             return 0
         return self._unread + self._pipeline.answers_bytes
 
     def shed(self) -> None:
-        """Close at once: others need the memory."""
+        """Abort the connection to free its memory."""
         if self._transport is not None:
             self._transport.abort()
 
     # --- inside ------------------------------------------------------------------------------------------
 
     def _account(self) -> None:
-        """Count what the connection holds; close it where that is too much."""
+        """Update the memory budget; close the connection if it exceeds the budget."""
         transport, pipeline, memory = self._transport, self._pipeline, self._connections.memory
         if transport is None or not (pipeline.holds_bytes or pipeline.paused or self._counted):
             return
@@ -383,7 +387,7 @@ class RawConnection(asyncio.Protocol):
             transport.close()
 
     def _shake_hands(self, data: bytes) -> None:
-        """Give a connection that begins with TLS to the doorway; without one the peer is told at once."""
+        """Hand a TLS connection to the sniffer; without a certificate, send an alert and close."""
         transport = self._let_go()
         if self._doorway is None:
             transport.write(NO_TLS)
@@ -393,7 +397,7 @@ class RawConnection(asyncio.Protocol):
         self._doorway.shake_hands(transport, self._address, data, inside)
 
     def _turned_away(self, doorway: TLSSniffer, *, is_http: bool) -> bool:
-        """Refuse a plain connection that has to be one with TLS; tell whether it was."""
+        """Refuse a plain connection if TLS is required; return whether it was refused."""
         error = doorway.refusal(self._address)
         if error is None:
             return False
@@ -403,7 +407,7 @@ class RawConnection(asyncio.Protocol):
         return True
 
     def _let_go(self) -> asyncio.Transport:
-        """Belong to no connection any more; return its transport."""
+        """Stop counting this connection; return its transport for another protocol."""
         transport = self._transport
         assert transport is not None
         self._connections.dismiss(self, self._address)
@@ -418,7 +422,7 @@ class RawConnection(asyncio.Protocol):
         protocol.data_received(data)
 
     def _take_turn(self) -> None:
-        """Submit what may begin, a pipeline's worth at most, so that others get their turn."""
+        """Submit commands that may start, at most a pipeline's worth so that other connections get a turn."""
         pipeline = self._pipeline
         self._in_turn = True
         pipeline.draining = self._service.draining
@@ -491,14 +495,14 @@ class RawConnection(asyncio.Protocol):
         return caller
 
     def _answered(self, exchange: Exchange, outcome: Outcome) -> bool:
-        """Take the outcome of a command; return False if its client cannot get it."""
+        """Write the outcome of a command; return False if its client cannot receive it."""
         if exchange.size:
             self._connections.memory.give_back(exchange.size)
         waited = False
         submission = exchange.submission
         if submission is not None:
             waited = submission.waiter is not None
-            exchange.submission = None  # the two hold each other, which only the collector would undo
+            exchange.submission = None  # breaks a reference cycle that only the garbage collector would free
         if self._transport is None or self._transport.is_closing():
             return False
         pipeline = self._pipeline
@@ -510,10 +514,10 @@ class RawConnection(asyncio.Protocol):
         return delivered
 
     def _write(self) -> None:
-        """Write the answers that are there, in order, as long as the transport sends them at once.
+        """Write finished replies in order while the transport sends them at once.
 
-        So at most one answer is sent in part. Its jobs can go back if the connection breaks, and those of
-        the answers before it stay with the client, which may have read them.
+        So at most one reply is sent partially. If the connection breaks, jobs of that reply are requeued,
+        while jobs of earlier replies stay with the client, which may have read them.
         """
         pipeline, transport = self._pipeline, self._transport
         if transport is None:
@@ -534,7 +538,7 @@ class RawConnection(asyncio.Protocol):
             self._transport.close()
 
     def _watch(self) -> None:
-        """Set the deadline that fits, and stop reading from a client that is too far ahead."""
+        """Set the current deadline, and pause reading from a client that is too far ahead."""
         pipeline = self._pipeline
         part, ahead = pipeline.awaits, pipeline.ahead
         if part == self._awaited and ahead is not self._reading:
@@ -559,7 +563,7 @@ class RawConnection(asyncio.Protocol):
             self._connections.expect_nothing(self)
 
     def _await(self, part: str) -> None:
-        """Give a part of a request its time, once."""
+        """Start the deadline for a part of a request, unless it is already running."""
         if self._awaited != part:
             self._awaited = part
             settings = self._connections.settings

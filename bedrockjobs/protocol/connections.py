@@ -1,6 +1,6 @@
-"""What all connections of a server share: their limits, their deadlines, and their end.
+"""Limits, deadlines, memory budget and shutdown shared by all connections of a server.
 
-A sweep each half second closes the connections whose deadline has passed; each has at most one deadline.
+A sweep every half second closes connections whose deadline has passed; each has at most one deadline.
 """
 
 from __future__ import annotations
@@ -28,40 +28,39 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.raw import RequestCache
 from bedrockjobs.service import Service
 
-# One budget of memory for all that clients send and do not read: heads, bodies, and answers under way.
+# One memory budget for requests being received, requests in progress and unread replies.
 #
-# A connection may hold a little without being counted. Where the budget is used up, the connections of
-# those who do not read their answers are closed, the one that holds the most first; if that gives no room,
-# whoever wants more is refused.
+# Small amounts per connection are not counted. If the budget is used up, connections with unread replies are
+# closed, largest first; if that does not free enough, the new request is refused.
 
 
 _MMAP_THRESHOLD = -3
-"""What glibc's malloc.h calls M_MMAP_THRESHOLD."""
+"""M_MMAP_THRESHOLD in glibc's malloc.h."""
 
 
 def full() -> Unavailable:
-    """Return the refusal of what would need more memory than there is."""
+    """Return the refusal for requests that do not fit into the memory budget."""
     return Unavailable("Too much is under way", "the server's memory for requests is used up; try again soon")
 
 
 class Holder(Protocol):
-    """A connection."""
+    """A connection that the memory budget can close."""
 
     @property
     def unread_bytes(self) -> int:
-        """Return the size of the answers that its client leaves unread: one sent in part is kept whole."""
+        """Return the bytes of unread replies; a partially sent reply counts whole."""
         ...
 
     def shed(self) -> None:
-        """Close at once: others need the memory."""
+        """Abort the connection to free its memory."""
         ...
 
 
 class MemoryBudget:
-    """The bytes that the connections of one server hold."""
+    """The memory that the connections of one server may hold."""
 
     def __init__(self, bytes_max: int) -> None:
-        """Let the memory of the process grow by so many; the part that is counted is smaller."""
+        """Limit the growth of the process to ``bytes_max``, less a reserve for what is not counted."""
         self._bytes_max = max(bytes_max - MEMORY_RESERVE_BYTES, min(bytes_max, MEMORY_COUNTED_LEAST_BYTES))
         self._held: dict[Holder, int] = {}
         self._used = 0
@@ -70,11 +69,11 @@ class MemoryBudget:
 
     @property
     def used(self) -> int:
-        """Return how many bytes are held."""
+        """Return the bytes held at present."""
         return self._used
 
     def borrow(self, size: int) -> bool:
-        """Count bytes of a request under way, until ``give_back``; return False where they are too many."""
+        """Reserve bytes for a request in progress until ``give_back``; return False if they do not fit."""
         if size <= CONNECTION_BYTES_FREE:
             return True
         if self._used + size > self._bytes_max and not self._made_room(size):
@@ -83,12 +82,12 @@ class MemoryBudget:
         return True
 
     def give_back(self, size: int) -> None:
-        """Count bytes no longer that were borrowed."""
+        """Release bytes that were reserved by ``borrow``."""
         if size > CONNECTION_BYTES_FREE:
             self._used -= size
 
     def hold(self, holder: Holder, size: int) -> bool:
-        """Note how many bytes a connection holds now; return False where it may not, and is to be closed."""
+        """Set the bytes a connection holds; return False if they do not fit and it must be closed."""
         before = self._held.get(holder, 0)
         if size <= CONNECTION_BYTES_FREE:
             size = 0
@@ -106,7 +105,7 @@ class MemoryBudget:
         self._most = max(self._most, self._used)
 
     def _made_room(self, size: int) -> bool:
-        """Close those who do not read until there is room for ``size`` more; return whether there is."""
+        """Close connections with unread replies until ``size`` more bytes fit; return whether they do."""
         slow = sorted(self._held, key=lambda holder: holder.unread_bytes)
         while self._used + size > self._bytes_max and slow and slow[-1].unread_bytes:
             holder = slow.pop()
@@ -117,9 +116,9 @@ class MemoryBudget:
         return self._used + size <= self._bytes_max
 
     def trim(self) -> None:
-        """Free what closed connections leave behind in circles, and give it back to the system.
+        """Collect cyclic garbage of closed connections and return free memory to the system.
 
-        To be called twice a second: it does something in a storm, and once it is over.
+        Called with every sweep; it acts only after a burst of large requests or closed connections.
         """
         over = self._most > TRIM_BYTES and self._used < self._most // 4
         if over or self._shed > TRIM_BYTES:
@@ -129,7 +128,7 @@ class MemoryBudget:
 
 
 def keep_large_apart() -> None:
-    """Let the system give large pieces of memory out one by one; without glibc this does nothing."""
+    """Make glibc allocate large blocks by mmap, so they can be returned; a no-op without glibc."""
     allocator = _allocator()
     if allocator is not None:
         allocator.mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
@@ -142,38 +141,38 @@ def _return_to_system() -> None:
 
 
 def _allocator() -> ctypes.CDLL | None:
-    """Return glibc; others keep what they like."""
+    """Return glibc, or None for other C libraries."""
     allocator = ctypes.CDLL(None)
     return allocator if hasattr(allocator, "malloc_trim") and hasattr(allocator, "mallopt") else None
 
 
 SWEEP_S = 0.5
-"""Time between two looks at the deadlines: how late a slow client is closed."""
+"""Interval of the sweep: a slow client is closed at most this late."""
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", ""})
-"""Addresses without a limit of their own; the empty one is a unix socket's."""
+"""Addresses exempt from the limits per address; the empty one is the unix socket."""
 
 
 class Connection(Protocol):
-    """One open connection of either protocol."""
+    """An open connection, raw or HTTP."""
 
     deadline: float
 
     def expire(self) -> None:
-        """Close the connection: its client was too slow."""
+        """Close the connection because its deadline has passed."""
         ...
 
     def finish(self) -> None:
-        """Close the connection once what it has been promised is written."""
+        """Close the connection after all pending replies are written."""
         ...
 
     @property
     def unread_bytes(self) -> int:
-        """Return the size of the answers that its client leaves unread."""
+        """Return the bytes of replies that the client has not read."""
         ...
 
     def shed(self) -> None:
-        """Close at once: others need the memory."""
+        """Abort the connection to free its memory."""
         ...
 
 
@@ -181,28 +180,28 @@ class Connections:
     """The open connections of a server."""
 
     def __init__(self, service: Service, clock: Clock, settings: Settings) -> None:
-        """Count and time connections to ``service``."""
+        """Manage connections to ``service``."""
         self.service = service
         self.clock = clock
         self.settings = settings
         self.requests = RequestCache()
-        """The raw requests that clients repeat, with the commands they were read as."""
+        """Cache of parsed raw requests."""
         self.memory = MemoryBudget(settings.memory_bytes)
-        """What they hold together."""
+        """The memory budget of all connections."""
         self.open: set[Connection] = set()
         self._timed: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
         self._arrivals: dict[str, tuple[float, float]] = {}
-        """How many connections may come at once from an address, and since when that is so."""
+        """Token bucket of new connections per network: tokens left, and when that was computed."""
         self._tokens: Counter[str] = Counter()
         self._token_of: dict[Connection, str] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._ended: asyncio.Event | None = None
 
     def arrives(self, address: str) -> bool:
-        """Count a connection that comes from an address; return False if too many came of late.
+        """Count a new connection of an address; return False if its rate is too high.
 
-        Whoever opens connections without a pause so costs little: others wait for each that is served.
+        This bounds the work for clients that open connections without pause.
         """
         if address in LOOPBACK:
             return True
@@ -216,7 +215,7 @@ class Connections:
         return left >= 1
 
     def belongs(self, connection: Connection, token: str) -> None:
-        """Note the token that a connection uses; raises TooMany if others use too many with it already."""
+        """Record the token of a connection; raises TooMany if it has too many connections already."""
         before = self._token_of.get(connection, "")
         if token == before or connection not in self.open:
             return
@@ -236,7 +235,7 @@ class Connections:
                 del self._tokens[token]
 
     def admit(self, connection: Connection, address: str) -> bool:
-        """Count a new connection; return False if it is one too many, which the caller must close."""
+        """Count a new connection; return False if it exceeds a limit and the caller must close it."""
         if len(self.open) >= self.settings.connections_max or self.service.draining:
             return False
         if address not in LOOPBACK:
@@ -249,7 +248,7 @@ class Connections:
         return True
 
     def dismiss(self, connection: Connection, address: str) -> None:
-        """Forget a connection that ``admit`` let in."""
+        """Remove a connection that ``admit`` counted."""
         self.open.discard(connection)
         self.memory.hold(connection, 0)
         if self._token_of:
@@ -265,9 +264,9 @@ class Connections:
                 del self._addresses[place]
 
     def expect(self, connection: Connection, seconds: float) -> None:
-        """Set the deadline of ``connection``, in place of the one it has: ``expire`` in so many seconds.
+        """Set or replace the deadline of a connection: ``expire`` is called after ``seconds``.
 
-        ``expect_nothing`` takes it away.
+        ``expect_nothing`` removes it.
         """
         connection.deadline = self.clock.monotonic() + seconds
         self._timed.add(connection)
@@ -275,11 +274,11 @@ class Connections:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look)
 
     def expects(self, connection: Connection) -> bool:
-        """Tell whether a connection has a deadline."""
+        """Return whether a connection has a deadline."""
         return connection in self._timed
 
     def expect_nothing(self, connection: Connection) -> None:
-        """Take the deadline of a connection away."""
+        """Remove the deadline of a connection."""
         self._timed.discard(connection)
 
     def _look(self) -> None:
@@ -292,7 +291,7 @@ class Connections:
         self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look) if again else None
 
     async def close(self, *, at_once: bool = False) -> None:
-        """End every connection; each may first write what it has been promised, unless ``at_once``."""
+        """Close all connections, each after its pending replies unless ``at_once``."""
         for connection in list(self.open):
             connection.finish()
         if self.open and not at_once:

@@ -1,8 +1,7 @@
-"""``POST /cronken/events``: the events of Cronken's control channel, as they are, done by our commands.
+"""``POST /cronken/events``: control events of Cronken, translated into commands.
 
-What is sent there with Redis' PUBLISH is posted here: ``{"action": "pause", "args": "backup"}``. All of it
-is durable, so that ``reload`` has nothing to do. Each event becomes commands; how those are done is not known
-here.
+Post what a client would send to Cronken by Redis PUBLISH: ``{"action": "pause", "args": "backup"}``. The
+effects are durable, so ``reload`` does nothing.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from bedrockjobs.imports import cronken
 from bedrockjobs.imports.cronken import FirstDay
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 
-# The description of ``POST /cronken/events``, whose requests are Cronken's and not ours.
+# OpenAPI description of ``POST /cronken/events``.
 
 
 def operation(refusals: Schema) -> Schema:
-    """Return the operation, with the refusals that all have."""
+    """Return the OpenAPI operation, including the common error responses."""
     return {
         "operationId": "cronken",
         "tags": ["schedules"],
@@ -144,23 +143,23 @@ _CRONKEN_EVENT: Schema = {
 }
 
 ALL = "all"
-"""The name by which Cronken pauses and resumes every job."""
+"""The name with which Cronken pauses and resumes all jobs."""
 
 EVERY_NAME = "**"
-"""The pattern that ``all`` pauses: as wide as ``*``, but taken back alone, where ``*`` takes back all."""
+"""The pattern for ``all``. It matches the same names as ``*``, but resuming ``*`` removes every pause."""
 
 _BY = "cronken event"
 
 
 Do = Callable[[Command[Any]], Awaitable[Answer]]
-"""What does a command, and raises CommandError."""
+"""Executes a command; raises CommandError."""
 
 
 class Events:
-    """Events, one at a time."""
+    """Executes Cronken events."""
 
     def __init__(self, do: Do, weekday_0: str) -> None:
-        """Do events by commands that ``do`` does; ``weekday_0`` says which day a 0 is in a cronstring."""
+        """Execute events as commands through ``do``; ``weekday_0`` says which day 0 means in a cronstring."""
         if weekday_0 not in ("sunday", "monday"):
             raise BadArguments("Malformed weekday_0", "weekday_0: expected sunday or monday")
         self._weekday_0: FirstDay = "monday" if weekday_0 == "monday" else "sunday"
@@ -179,7 +178,7 @@ class Events:
         }
 
     async def do(self, text: str) -> str:
-        """Do one event, a JSON object with action and args; return the answer as JSON.
+        """Execute one event, a JSON object with action and args; return the reply as JSON.
 
         Raises CommandError.
         """
@@ -217,7 +216,7 @@ class Events:
     async def _resume_pattern(self, pattern: str) -> None:
         try:
             await self._do(ResumeJobs(name=pattern, by=_BY))
-        except NotFound:  # what is not paused is left alone, as there
+        except NotFound:  # Cronken also ignores names that are not paused
             return
 
     async def _pauses(self) -> list[str]:
@@ -225,18 +224,18 @@ class Events:
         return [pause["pattern"] for pause in pauses]
 
     async def _pause_others(self, name: str) -> None:
-        """Pause each name but one, so that the pause of all can go; raises TooMany."""
+        """Pause every name except one, so that the pause of all can be removed; raises TooMany."""
         names = await self._names()
         others = {_escaped(other) for other in names if other != name}
         free = PAUSES_MAX - len(await self._pauses())
         if len(others) > free or len(names) > PAUSES_MAX:
             expected = f"args: expected at most {PAUSES_MAX} paused names; resume all of them instead"
             raise TooMany("Too many pauses", expected)
-        # All at once, so that they share commits.
+        # Concurrently, so that they share commits.
         await asyncio.gather(*(self._do(PauseJobs(name=other, by=_BY)) for other in others))
 
     async def _names(self) -> list[str]:
-        """Return the names of all jobs, but not many more than can be paused."""
+        """Return the names of all jobs; stops soon after more than can be paused."""
         found: list[str] = []
         while len(found) <= PAUSES_MAX:
             queues = ListQueues(after=found[-1] if found else "", limit=LIST_MAX)
@@ -279,11 +278,11 @@ class Events:
         if not schedules:
             raise NotFound("No job with this name", f"args: there is no schedule {args}")
         for schedule in schedules:
-            if schedule["state"] == "RUNNING":  # it ends with its present run
+            if schedule["state"] == "RUNNING":  # a running job is deleted after its run, by clearing repeat
                 await self._do(UpdateJob(job_id=schedule["jobID"], should_clear_repeat=True))
             else:
                 await self._do(DeleteJob(job_id=schedule["jobID"]))
-        await self._resume_pattern(_escaped(args))  # another job of this name begins anew
+        await self._resume_pattern(_escaped(args))  # the pause must not apply to a later job of the same name
         return {}
 
     async def _reload(self, _: Any) -> dict[str, Any]:
@@ -321,13 +320,13 @@ class Events:
         return {"drained": drained, **({"unknown": unknown} if unknown else {})}
 
     async def _workers(self, after: str) -> list[dict[str, Any]]:
-        """Return the workers whose names come after one, some of them."""
+        """Return a page of workers with names after ``after``."""
         answer = await self._do(ListWorkers(after=after, limit=LIST_MAX))
         found: list[dict[str, Any]] = jsontext.parse(answer.body)["workers"]
         return found
 
     async def _schedules(self, name: str) -> list[dict[str, Any]]:
-        """Return the schedules of a name."""
+        """Return the schedules with this name."""
         answer = await self._do(ListSchedules(name=_escaped(name), limit=LIST_MAX))
         found: list[dict[str, Any]] = jsontext.parse(answer.body)["schedules"]
         return found
@@ -344,7 +343,7 @@ class Events:
 
 
 def _parameters(found: ImportedSchedule) -> dict[str, Any]:
-    """Return what CreateJob takes; a job of that name that came meanwhile is left as it is."""
+    """Return parameters for CreateJob; a job created meanwhile under the name stays unchanged."""
     return {"name": found.name, "repeat": found.repeat, "unique": True, "overwrite": False, **found.options}
 
 
@@ -355,7 +354,7 @@ def _name(value: Any, place: str = "args") -> str:
 
 
 def _escaped(name: str) -> str:
-    """Return the GLOB pattern of one name."""
+    """Return the GLOB pattern that matches exactly this name."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 

@@ -1,6 +1,6 @@
-"""The commands over HTTP: ``POST /<Command>`` with a JSON object or a form, answers as JSON.
+"""HTTP routes: commands as ``POST /<Command>`` with JSON or a form, pings, probes and documents.
 
-Refusals are ``application/problem+json`` (RFC 9457) that carry Bedrock's code and reason.
+Errors are ``application/problem+json`` (RFC 9457) with Bedrock's code and reason.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ from bedrockjobs.protocol.openapi import POLICY
 from bedrockjobs.protocol.visitors import Origins, Proxies
 from bedrockjobs.service import NOT_LOOKED_YET, VERSION, Service
 
-# ``POST /ping/<secret>``: what a machine elsewhere says of the work of a schedule, as a command.
+# Pings: ``POST /ping/<secret>`` reports a run of a schedule that another machine executes.
 #
-# ``/start`` says that it has begun, nothing or ``/0`` that it has ended well, ``/fail`` or another exit
-# status that it has not. The body, whatever its type, is the output.
+# ``/start`` reports the start, nothing or ``/0`` success, ``/fail`` or another exit status a failure. The
+# body, of any media type, is the output.
 
 
 EXIT_STATUS_MAX = 255
 
 
 def command_of(job_id: int, what: str, body: bytes, host: str) -> PingSchedule:
-    """Return the command that a ping stands for; raises NotFound for another path."""
+    """Return the command for a ping; raises NotFound for an unknown path."""
     given: dict[str, object] = {"job_id": job_id, "output": output_of(body), "host": host[:255]}
     if what in ("", "start", "fail"):
         given["event"] = what or "success"
@@ -79,39 +79,39 @@ def command_of(job_id: int, what: str, body: bytes, host: str) -> PingSchedule:
 
 
 def output_of(body: bytes) -> str:
-    """Return the end of a body as text; what is no UTF-8, and NUL, is replaced."""
+    """Return the end of a body as text; invalid UTF-8 and NUL are replaced."""
     text = body[-4 * PING_OUTPUT_CHARS_MAX :].decode(errors="replace").replace("\0", "\ufffd")
     return text[-PING_OUTPUT_CHARS_MAX:]
 
 
 _BORROWED = web.RequestKey("borrowed", int)
-"""Where a request keeps how much of the budget of memory it has."""
+"""Bytes of the memory budget that a request has reserved."""
 
 CHUNKED_STEP_BYTES = 1024 * 1024
-"""How much is taken out of it at once for a body of unknown length."""
+"""Step in which memory is reserved for a body of unknown length."""
 
 READ_ASIDE_CHARS = 64 * 1024
-"""A longer body is checked in a thread: one of 10,000 schedules would keep the loop for 0.2 s."""
+"""Longer bodies are validated in a thread: one with 10,000 schedules would block the loop for 0.2 s."""
 
 _CONDITIONS = {
     header: " and ".join(kind.__name__ for kind in COMMANDS.values() if header in kind.headers)
     for header in ("If-Match", "Idempotency-Key")
 }
-"""Headers that say what must not happen, each with the command that heeds it: no other may pass over it."""
+"""Conditional headers and the commands that support them; any other command refuses them."""
 
 HANDLING_COMMANDS = "/status/handlingCommands"
-"""Where load balancers ask Bedrock whether it takes commands."""
+"""Bedrock's health check for load balancers."""
 
 _PREFER_WAIT = re.compile(r"(?:^|[,;\s])wait=([0-9]{1,6})(?:$|[,;\s])", re.IGNORECASE)
 _VERB = re.compile(r"/[^/]+")
 TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-"""A W3C trace context of today's version."""
+"""A W3C trace context (``traceparent``)."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HTTPFront:
-    """The routes of one server."""
+    """The HTTP application of one server."""
 
     def __init__(
         self,
@@ -123,10 +123,10 @@ class HTTPFront:
         more: Sequence[web.RouteDef] = (),
         memory: MemoryBudget | None = None,
     ) -> None:
-        """Serve ``service``, and the routes ``more``; bodies share the budget ``memory`` with whoever has it.
+        """Serve ``service`` and the routes ``more``; bodies count against the budget ``memory``.
 
-        With ``local_only`` requests must name this machine as their host, see ``Origins``. ``root_path`` is
-        where a proxy has the server: a path such as ``/queue``, or nothing. Links begin with it; requests
+        With ``local_only`` the ``Host`` must name this machine, see ``Origins``. ``root_path`` is the path
+        under which a proxy serves this server, such as ``/queue``, or empty. Links begin with it; requests
         may or may not.
         """
         self._service = service
@@ -141,7 +141,7 @@ class HTTPFront:
         self._documents = Documents(root_path)
         self._memory = memory or MemoryBudget(settings.memory_bytes)
         self.plain = PlainHTTP(self._origins, self._gate, settings, root_path)
-        """Reads the requests that need nothing of this."""
+        """Parser of plain requests, which bypass aiohttp."""
 
     def application(self) -> web.Application:
         """Return the aiohttp application."""
@@ -205,7 +205,7 @@ class HTTPFront:
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
                 path = self._below_root(request.path)
-                if path not in PROBES:  # a load balancer names the machine as it likes
+                if path not in PROBES:  # load balancers send arbitrary Host headers
                     self._origins.check(request)
                 self._gate.check(request, path)
                 caller, connection = request.get(CALLER), _connection_of(request)
@@ -241,7 +241,7 @@ class HTTPFront:
         return guard
 
     def _to_login(self, request: web.Request) -> web.Response | None:
-        """Return what leads a browser that wants a page to the login; None for any other request."""
+        """Return a redirect to the login if a browser asks for a page, otherwise None."""
         path = self._below_root(request.path)
         if not (path.startswith("/ui/") and request.method == "GET" and _is_browser(request)):
             return None
@@ -267,7 +267,7 @@ class HTTPFront:
         large = len(answer.body) > CONNECTION_BYTES_FREE
         if large:
             try:
-                self._borrow(request, 2 * len(answer.body))  # as text and as bytes
+                self._borrow(request, 2 * len(answer.body))  # the text and its encoded bytes
             except CommandError:
                 self._service.undelivered(answer)
                 raise
@@ -279,7 +279,7 @@ class HTTPFront:
                 response.headers["Link"] = f'<{self._root_path}{link}>; rel="next"'
             if not large:
                 return response
-        answer.body = ""  # the response has its bytes; who does not read them would keep the text too
+        answer.body = ""  # free the text, since a slow client may keep the response for long
         return await self._hand_out(request, response, answer)
 
     def _forgotten(self, borrowed: int, _: Outcome) -> bool:
@@ -289,9 +289,9 @@ class HTTPFront:
     async def _hand_out(
         self, request: web.Request, response: web.Response, answer: Answer
     ) -> web.StreamResponse:
-        """Write an answer that is large, or that carries jobs.
+        """Write a reply that is large or carries jobs.
 
-        The jobs go back if the client is gone and cannot have got all of the answer.
+        If the client is gone and cannot have received the whole reply, the jobs are requeued.
         """
         connection = _connection_of(request)
         flushes = 0 if connection is None else connection.flushes
@@ -301,7 +301,7 @@ class HTTPFront:
             compress(request, response)
             await _send(request, response)
         except (ConnectionError, asyncio.CancelledError):
-            if connection is None or connection.flushes == flushes:  # else the rest was sent just before
+            if connection is None or connection.flushes == flushes:  # otherwise it was sent completely
                 self._service.undelivered(answer)
             raise
         return response
@@ -336,7 +336,7 @@ class HTTPFront:
         for header, parameter in kind.headers.items():
             value = request.headers.get(header)
             if header == "Traceparent" and not TRACE.fullmatch(value or ""):
-                continue  # one that is not as it should be counts as none, says its standard
+                continue  # the standard says to ignore an invalid one
             if value is not None:
                 defaults[parameter] = value
         form = request.content_type == "application/x-www-form-urlencoded"
@@ -369,11 +369,11 @@ class HTTPFront:
             raise TimedOut(detail=f"the body took longer than {self._settings.body_s:g} s") from None
 
     async def _body(self, request: web.Request) -> bytes:
-        """Read a body; before it comes, its room is taken out of the budget of memory."""
+        """Read a body, reserving its memory first."""
         body = bytearray()
         if request.content_length is not None:
             self._borrow(request, request.content_length)
-            # Not by ``request.read``: it has a whole body gathered in pieces that leave holes in the memory.
+            # Not ``request.read``: it joins small pieces, which fragments memory.
             async for piece in request.content.iter_any():
                 body += piece
             return bytes(body)
@@ -386,7 +386,7 @@ class HTTPFront:
         return bytes(body)
 
     def _borrow(self, request: web.Request, size: int) -> None:
-        """Take more out of the budget of memory, until the request is answered; raises Unavailable."""
+        """Reserve memory until the request is answered; raises Unavailable."""
         if size <= CONNECTION_BYTES_FREE:
             return
         if not self._memory.borrow(size):
@@ -432,7 +432,7 @@ class HTTPFront:
 
 
 async def _keep_to_session(request: web.Request, response: web.StreamResponse) -> None:
-    """Let no cache and no guess of a browser have what a session is answered."""
+    """Forbid caching and content sniffing for replies within a session."""
     if SESSION_COOKIE in request.headers.get("Cookie", ""):
         response.headers.setdefault("Cache-Control", "no-store")
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
@@ -443,13 +443,13 @@ def _is_browser(request: web.Request) -> bool:
 
 
 def _handed_over(request: web.Request) -> HandedOver | None:
-    """Return what is known already of a request that turned out not to be plain."""
+    """Return the command that was already parsed if a request turned out not to be plain."""
     connection = _connection_of(request)
     return None if connection is None else connection.take_handed_over()
 
 
 async def _send(request: web.Request, response: web.StreamResponse) -> None:
-    """Write an answer, and keep neither it nor its bytes: aiohttp would until the next request."""
+    """Write a reply and free its body, which aiohttp would keep until the next request."""
     connection = _connection_of(request)
     body = response.body if isinstance(response, web.Response) else None
     if connection is not None and isinstance(body, bytes):
@@ -466,7 +466,7 @@ def _connection_of(request: web.Request) -> HTTPConnection | None:
 
 
 def _taken_back(request: web.Request) -> int:
-    """Return what a request has of the budget of memory, and let it have nothing."""
+    """Return the memory a request has reserved, and mark it as released."""
     borrowed: int = request.get(_BORROWED, 0)
     if borrowed:
         request[_BORROWED] = 0

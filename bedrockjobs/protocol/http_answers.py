@@ -1,4 +1,4 @@
-"""What is answered over HTTP: JSON texts, and refusals as ``application/problem+json`` (RFC 9457)."""
+"""HTTP replies: JSON, problems (RFC 9457), compression, links to the next page, and API documents."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bedrockjobs.commands import COMMANDS, Command, complete
 from bedrockjobs.protocol.openapi import DocsPage, describe, strict
 from bedrockjobs.service import VERSION
 
-# Answers made smaller by gzip, for clients that take it. Requests are never compressed.
+# Compression with gzip, for clients that accept it. Compressed requests are not supported.
 
 
 GZIP_BYTES_MIN = 1_024
-"""Size of an answer from which it is compressed: a smaller one fits into one packet anyway."""
+"""Smallest reply that is compressed; smaller ones fit into one packet anyway."""
 
 ASIDE_BYTES = 64 * 1024
-"""Size from which it is compressed in a thread, so that nobody else waits for it."""
+"""Smallest reply that is compressed in a thread, so that it does not block the event loop."""
 
 _TAKEN = re.compile(
     r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0{0,3})?\s*(?:,|$))[0-9.]{1,5}\s*)?(?:,|$)", re.I
@@ -35,14 +35,14 @@ _TEXTS = ("text/", "application/json", "application/problem+json", "application/
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Tell whether a client takes gzip, by its ``Accept-Encoding``."""
+    """Return whether ``Accept-Encoding`` permits gzip."""
     return bool(_TAKEN.search(accept_encoding[:1_000]))
 
 
 def compress(request: web.Request, response: web.StreamResponse) -> None:
-    """Let an answer that is not sent yet be compressed, where that is worth it and the client takes it.
+    """Enable compression of a reply if it is worth it and the client accepts it.
 
-    aiohttp does it; only which client takes it is found here, for it passes over ``gzip;q=0``.
+    aiohttp compresses, but its own check of ``Accept-Encoding`` ignores ``gzip;q=0``.
     """
     if not isinstance(response, web.Response) or response.prepared:
         return
@@ -77,29 +77,29 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"
 
 RETRY_AFTER_S = 1
-"""What a client is told that should come again."""
+"""Value of ``Retry-After``."""
 
 _COME_AGAIN = (429, 503)
 
 
 UNAUTHENTICATED = 401
 CHALLENGE = 'Bearer realm="bedrockjobs"'
-"""What somebody is told of whom nobody knows who it is."""
+"""``WWW-Authenticate`` of a 401."""
 
 
 def status_of(error: CommandError) -> int:
-    """Return the HTTP status of a refusal."""
+    """Return the HTTP status of an error."""
     return UNAUTHENTICATED if isinstance(error, Unauthenticated) else HTTP_STATUS[error.code]
 
 
 def text_response(body: str, media: str, status: int = 200) -> web.Response:
-    """Return an answer for aiohttp to send."""
+    """Return a reply for aiohttp to send."""
     headers = {"Content-Type": media, "Server": "bedrockjobs"}
     return web.Response(body=encoded(body), status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
 
 
 def problem(error: CommandError, status: int | None = None) -> web.Response:
-    """Return a refusal for aiohttp to send."""
+    """Return an error as a problem document for aiohttp to send."""
     status = status or status_of(error)
     refused = text_response(problem_text(error, status), PROBLEM, status)
     if status in _COME_AGAIN:
@@ -112,12 +112,12 @@ def problem(error: CommandError, status: int | None = None) -> web.Response:
 
 
 def answer_bytes(body: str, *, closes: bool) -> bytes:
-    """Return a whole answer, as ``text_response`` would be sent."""
+    """Return the bytes of a whole reply, the same as ``text_response`` produces."""
     return _whole(_head(200, JSON, closes), body)
 
 
 def problem_bytes(error: CommandError, *, closes: bool) -> bytes:
-    """Return a whole refusal, as ``problem`` would be sent."""
+    """Return the bytes of a whole error reply, the same as ``problem`` produces."""
     status = status_of(error)
     return _whole(_head(status, PROBLEM, closes), problem_text(error, status))
 
@@ -129,7 +129,7 @@ def _whole(head: bytes, body: str) -> bytes:
 
 
 def problem_text(error: CommandError, status: int) -> str:
-    """Return the JSON of a refusal."""
+    """Return an error as the JSON of a problem document."""
     body = {
         "type": "about:blank",
         "title": error.reason,
@@ -142,13 +142,13 @@ def problem_text(error: CommandError, status: int) -> str:
 
 
 def encoded(body: str) -> bytes:
-    """Return a text as bytes: it may quote a header that is not UTF-8."""
+    """Encode a text; it may quote a header that is not valid UTF-8."""
     return body.encode(errors="replace")
 
 
 @cache
 def _head(status: int, media: str, closes: bool) -> bytes:
-    """Return what is the same in the heads of many answers."""
+    """Return the constant part of the head."""
     lines = [
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         f"Content-Type: {media}",
@@ -163,17 +163,17 @@ def _head(status: int, media: str, closes: bool) -> bytes:
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 
-# The next page of a list: where it is, as ``Link`` of RFC 8288 tells it.
+# Pagination: a ``Link`` header (RFC 8288) to the next page.
 #
-# A page is followed by another where it is as long as it may be. The address is that of a GET with the same
-# parameters and the cursor moved behind the last row.
+# There is one if the page is full, by rows or by bytes. The link is a GET with the same parameters and the
+# cursor after the last row.
 
 
 _NOT_REPEATED = frozenset({"connection", "timeout"})
 
 
 def next_page(command: Command[Any], body: str) -> str | None:
-    """Return the address of the page behind an answer, None where it was the last or the command no list."""
+    """Return the URL of the next page, or None if this was the last one or the command is no list."""
     paging = command.paging
     if paging is None:
         return None
@@ -187,31 +187,31 @@ def next_page(command: Command[Any], body: str) -> str | None:
     return f"/{type(command).__name__}?{urlencode({**kept, paging.cursor: last})}"
 
 
-# What describes the commands, for programs and for people: written once somebody asks for it.
+# API documents, generated at the first request.
 
 
 class Written(NamedTuple):
-    """What describes the commands of one server."""
+    """The API documents of one server."""
 
     strict: str
-    """The text of ``/openapi.json``: for tools that generate clients."""
+    """``/openapi.json``: the strict form, for client generators."""
     lax: str
-    """The text of ``/openapi.json?lax=1``: everything that the server takes."""
+    """``/openapi.json?lax=1``: everything that the server accepts."""
     page: DocsPage
     """The page ``/docs``."""
 
 
 class Documents:
-    """The descriptions of one server. A thread writes them, as it takes half a second."""
+    """Generates the API documents once, in a thread, since that takes half a second."""
 
     def __init__(self, root_path: str) -> None:
-        """Describe a server below ``root_path``."""
+        """Generate documents with ``root_path`` in front of each path."""
         self._root_path = root_path
         self._writing: asyncio.Future[Written] | None = None
-        complete()  # while there is no thread: it must not be done by two at once
+        complete()  # before a thread starts, since it is not thread-safe
 
     async def written(self) -> Written:
-        """Return them."""
+        """Return the documents."""
         if self._writing is None:
             work = asyncio.to_thread(_written, self._root_path, tuple(COMMANDS.items()))
             self._writing = asyncio.ensure_future(work)
@@ -220,7 +220,7 @@ class Documents:
 
 @lru_cache(maxsize=4)
 def _written(root_path: str, _: tuple[tuple[str, type[Command[Any]]], ...]) -> Written:
-    """Write them, once for all servers of a process that have the same commands."""
+    """Generate the documents, once per process and set of commands."""
     description = describe(VERSION, root_path)
     page = DocsPage(description, root_path)
     return Written(jsontext.dump(strict(description)), jsontext.dump(description), page)

@@ -1,9 +1,9 @@
-"""The socket of one HTTP connection: it answers plain requests itself and gives all others to aiohttp.
+"""The socket of one HTTP connection: it answers plain requests itself and passes all others to aiohttp.
 
-Plain requests (``plain_http``) are read and answered by callbacks alone. Any other request is passed, byte by
-byte as it came, to aiohttp's own protocol object, one request at a time; when its answer is written, the next
-request is looked at again. What cannot be framed here (chunks, upgrades, bytes that are not HTTP) belongs to
-aiohttp until the connection ends.
+Plain requests are parsed and answered in callbacks, without a task. Any other request is passed unchanged to
+aiohttp's protocol object, one at a time; after its reply, this class parses the next request again. If the
+end of a request is not known from its head (chunks, upgrades, malformed bytes), aiohttp keeps the connection
+until it closes.
 """
 
 from __future__ import annotations
@@ -52,16 +52,14 @@ from bedrockjobs.protocol.http_answers import (
 )
 from bedrockjobs.protocol.visitors import Origins
 
-# Plain HTTP requests: what their heads mean, and the bytes of their answers. It does no I/O.
+# Plain HTTP requests: parsing of heads and encoding of replies. No I/O.
 #
 # Most requests are a ``POST /<Command>`` with a small JSON object and headers without special meaning, and
-# most answers are small. Such requests need no route, middleware, task or response object: the connection
-# reads them here and answers them itself. It hands every other request to aiohttp (``http``). Both ways
-# read commands and encode answers with the same functions.
+# most replies are small. They need no route, middleware, task or response object: the connection parses and
+# answers them itself. Both ways decode commands and encode replies with the same functions.
 #
-# The grammar for heads is narrower than HTTP's. A head that does not match it is left to aiohttp together
-# with everything that follows on the connection, so the two parsers can never disagree about where a
-# request ends.
+# The grammar for heads is narrower than HTTP's. If a head does not match it, aiohttp gets the rest of the
+# connection, so the two parsers never disagree about where a request ends.
 
 
 _START = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.1")
@@ -75,7 +73,7 @@ _SINGLE = frozenset({b"host", b"content-length", b"content-type", b"authorizatio
 """Headers that a plain request has at most once."""
 
 _UNFRAMED = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
-"""Headers after which only aiohttp knows where the request ends."""
+"""Headers that change the framing of a request; only aiohttp handles them."""
 
 _JSON_TYPES = frozenset(
     {b"", JSON.encode(), b"application/json; charset=utf-8", b"application/json;charset=utf-8"}
@@ -84,30 +82,30 @@ _FORM_TYPE = b"application/x-www-form-urlencoded"
 
 
 class RequestHead(NamedTuple):
-    """What the head of a request means."""
+    """The parsed head of a request."""
 
     kind: type[Command[Any]] | None
-    """The command of a plain request; None if aiohttp has to answer it."""
+    """The command class of a plain request; None if aiohttp has to answer it."""
     body_bytes: int
     """Size of the body."""
     authorization: bytes
     known_host: bool
-    """Whether everybody may ask under its ``Host``; under any other only clients with a token may."""
+    """Whether its ``Host`` is known; under any other host only clients with a token are answered."""
     closes: bool
-    """Whether the connection ends after the answer."""
+    """Whether the connection closes after the reply."""
     gzip: bool
-    """Whether the client accepts a compressed answer."""
+    """Whether the client accepts gzip."""
     form: bool
-    """Whether the body is called a form."""
+    """Whether the content type of the body is a form."""
 
 
 class PlainHTTP:
-    """Parses heads, and remembers those that clients send again and again."""
+    """Parses plain requests and caches the heads that clients repeat."""
 
     def __init__(
         self, origins: Origins, gate: HTTPAuthentication, settings: Settings, root_path: str = ""
     ) -> None:
-        """Accept requests that ``origins`` and ``gate`` let in; paths may begin with ``root_path``."""
+        """Accept requests that pass ``origins`` and ``gate``; paths may begin with ``root_path``."""
         self._origins = origins
         self.gate = gate
         self._headers_max = settings.headers_max
@@ -120,9 +118,9 @@ class PlainHTTP:
         }
 
     def head(self, data: bytes) -> RequestHead | None:
-        """Return what a head without its final blank line means.
+        """Return a parsed head, or None if it does not match the narrow grammar.
 
-        None if it does not match the narrow grammar: then aiohttp gets the rest of the connection.
+        ``data`` ends before the blank line. For None, aiohttp gets the rest of the connection.
         """
         known = self._cache.get(data)
         if known is None:
@@ -169,7 +167,7 @@ class PlainHTTP:
         )
 
     def is_plain(self, head: RequestHead) -> bool:
-        """Tell whether a request with this head needs nothing of aiohttp."""
+        """Return whether a request with this head can be answered without aiohttp."""
         if head.kind is None or head.known_host:
             return head.kind is not None
         return self.gate.needs_token and not self._origins.local_only
@@ -182,7 +180,7 @@ class PlainHTTP:
 
     @staticmethod
     def answer(outcome: Outcome, *, closes: bool, gzip: bool) -> bytes | None:
-        """Return a whole answer, after which the connection ``closes``; None if aiohttp has to write it."""
+        """Return the bytes of a reply, or None if aiohttp has to write it."""
         if isinstance(outcome, CommandError):
             return problem_bytes(outcome, closes=closes)
         size = len(outcome.body)
@@ -195,7 +193,7 @@ def read_body(
     kind: type[Command[Any]], text: str, defaults: dict[str, Any] | None = None, *, form: bool
 ) -> Command[Any]:
     """Return the command in a body that is JSON or a form; raises CommandError."""
-    if form and not text.lstrip().startswith(("{", "[")):  # curl -d calls JSON a form
+    if form and not text.lstrip().startswith(("{", "[")):  # curl -d sends JSON with the type of a form
         if text.count("&") >= FORM_FIELDS_MAX:
             raise BadArguments("Malformed body", f"body: expected at most {FORM_FIELDS_MAX} fields")
         if "%%" in text:
@@ -213,26 +211,26 @@ def text_of(body: bytes) -> str:
 
 
 class HandedOver(NamedTuple):
-    """A request that was read, and maybe done, before it turned out not to be plain; aiohttp answers it."""
+    """A parsed request, perhaps already executed, that aiohttp has to answer after all."""
 
     command: Command[Any]
     answer: Answer | None = None
-    """The answer, if the command is done already."""
+    """The reply, if the command was executed."""
 
 
 log = logging.getLogger(__name__)
 
 AHEAD_BYTES_MAX = 64 * 1024
-"""Bytes of later requests that are kept while one is under way; beyond it the socket is not read."""
+"""Most bytes buffered for later requests; beyond it the socket is not read."""
 
 NO_KEEPALIVE_TIMER_S = 1e8
-"""aiohttp's own idle timeout, out of reach, since it does not see plain requests; see ``idle_http_s``."""
+"""Disables aiohttp's idle timeout, which does not see plain requests; ``idle_http_s`` replaces it."""
 
 _END_OF_HEAD = b"\r\n\r\n"
 
 
 class AiohttpProtocol(web.RequestHandler):
-    """aiohttp's side of a connection, with our answer to bytes that are not HTTP."""
+    """aiohttp's protocol object, with our error replies to malformed bytes."""
 
     __slots__ = ("connection",)
 
@@ -245,9 +243,9 @@ class AiohttpProtocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer bytes that are not HTTP; aiohttp would log a traceback for them.
+        """Answer malformed bytes with a problem; aiohttp would log a traceback.
 
-        Raises ConnectionError if the client is gone, which aiohttp takes as the end of the connection.
+        Raises ConnectionError if the client is gone; aiohttp then ends the connection.
         """
         if isinstance(exc, ConnectionError):
             raise exc
@@ -256,7 +254,7 @@ class AiohttpProtocol(web.RequestHandler):
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return super().handle_error(request, status, exc, message)
         if exc is not None:
-            exc.__traceback__ = None  # it holds all that was sent, in a reference cycle
+            exc.__traceback__ = None  # the traceback holds all received bytes in a reference cycle
         self.connection.read_no_more()
         lines = (message or "").strip().splitlines()
         response = problem(BadRequest(detail=lines[0][:200] if lines else "expected HTTP/1.1"), status)
@@ -299,53 +297,54 @@ class HTTPConnection(asyncio.Protocol):
     def __init__(
         self, connections: Connections, plain: PlainHTTP, make_aiohttp: Callable[[], AiohttpProtocol]
     ) -> None:
-        """Belong to ``connections``; ``make_aiohttp`` makes the protocol for requests that are not plain."""
+        """Create a connection counted in ``connections``; ``make_aiohttp`` makes aiohttp's protocol object.
+        """
         self._connections = connections
         self._plain = plain
         self._make_aiohttp = make_aiohttp
         self._aiohttp: AiohttpProtocol | None = None
-        """aiohttp's protocol, once a request was not plain."""
+        """aiohttp's protocol object, created for the first request that is not plain."""
         self._transport: asyncio.Transport | None = None
         self._address = ""
         self._buffer = b""
-        """Bytes of requests that have not begun."""
+        """Received bytes of requests that have not started."""
         self._head: RequestHead | None = None
-        """The head of the plain request under way."""
+        """The head of the current plain request."""
         self._request = b""
-        """The plain request under way as it came, in case aiohttp has to answer it."""
+        """The raw bytes of the current plain request, in case aiohttp has to answer it."""
         self._submission: Submission | None = None
-        """Cancels the command of the plain request under way."""
+        """The submitted command of the current plain request, to cancel it."""
         self._passing = False
-        """Whether aiohttp has a request."""
+        """Whether aiohttp processes a request."""
         self._passed_left: int | None = 0
-        """Bytes of that request still to come; None if aiohttp has the rest of the connection."""
+        """Bytes of that request not yet received; None if aiohttp has the rest of the connection."""
         self._handed_over: HandedOver | None = None
         self._active = False
-        """Whether aiohttp's handler is at work."""
+        """Whether aiohttp's handler is running."""
         self._awaits = ""
-        """What has a deadline: the head or body of a request, or the next request (idle)."""
+        """What the current deadline is for: head, body, or idle (the next request)."""
         self._ended = False
-        """Whether the client sends nothing more."""
+        """Whether the client has closed its sending side."""
         self._in_turn = self._scheduled = False
         self._paused = False
-        """Whether the client leaves answers unread."""
+        """Whether the client is not reading its replies."""
         self._reading = True
         self._shown: tuple[bytes, Principal | None] = b"", None
-        """The ``Authorization`` of the last plain request, and its caller."""
+        """Cached ``Authorization`` of the last plain request, and its principal."""
         self._closes = False
-        """Whether the connection ends with the answer of the request under way."""
+        """Whether the connection closes after the current reply."""
         self._unsent: Outcome | None = None
-        """The last answer with jobs, while its client does not read."""
+        """The last reply with jobs, while it is not completely sent."""
         self._writing = 0
-        """Memory of the answer that is being written, until its last byte is sent."""
+        """Memory of the reply being written, until its last byte is sent."""
         self.deadline = 0.0
         self.flushes = 0
-        """How often an answer that was sent in part has been sent to its end since."""
+        """How often all written bytes have been sent after a pause; shows whether a reply was completed."""
 
     # --- asyncio.Protocol --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection, or close it if there are too many."""
+        """Count the connection, or abort it if there are too many."""
         transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self._address = peer[0] if isinstance(peer, tuple) else ""
@@ -355,7 +354,7 @@ class HTTPConnection(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the command under way, and return the jobs of answers that were not sent."""
+        """Cancel the current command, and requeue jobs whose replies were not sent."""
         if self._transport is None:
             return
         self._transport = None
@@ -373,7 +372,7 @@ class HTTPConnection(asyncio.Protocol):
             self._unsent = None
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the request under way, or of the next ones."""
+        """Process received bytes: the rest of the current request, or later ones."""
         if self._passing and self._passed_left != 0:
             if self._passed_left is None and not self._active:
                 self._await("head")
@@ -385,13 +384,13 @@ class HTTPConnection(asyncio.Protocol):
                 self._account()
 
     def eof_received(self) -> bool:
-        """Answer what was asked, but do not wait for a job: a client that is gone looks the same."""
+        """Answer requests received so far, but stop waiting for a job: the client may be gone."""
         self._ended = True
         waits = self._submission is not None and self._submission.waiter is not None
         return self._head is not None and not waits
 
     def pause_writing(self) -> None:
-        """Give the client its time to read the answer."""
+        """Start the deadline for a client that does not read its replies."""
         self._paused = True
         if self._aiohttp is not None:
             self._aiohttp.pause_writing()
@@ -416,18 +415,18 @@ class HTTPConnection(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Return the size of the answers that the client leaves unread."""
+        """Return the bytes of replies that the client has not read."""
         if not self._paused or self._transport is None:
             return 0
         return max(self._writing, self._transport.get_write_buffer_size())
 
     def shed(self) -> None:
-        """Close at once: others need the memory."""
+        """Abort the connection to free its memory."""
         if self._transport is not None:
             self._transport.abort()
 
     def expire(self) -> None:
-        """Close: a request took too long, an answer is not read, or nothing came for too long."""
+        """Close the connection because a deadline has passed."""
         transport = self._transport
         if transport is None:
             return
@@ -442,19 +441,19 @@ class HTTPConnection(asyncio.Protocol):
         transport.close()
 
     def finish(self) -> None:
-        """Close when the request under way is answered."""
+        """Close after the current request is answered."""
         self._closes = True
         if self._aiohttp is not None:
             self._aiohttp.close()
         passed = self._passing and (self._active or self._passed_left is not None)
         if self._transport is None or self._head is not None or passed or self._paused:
-            return  # ``expire`` ends what is not read
+            return  # a client that does not read is closed by ``expire``
         self._transport.close()
 
     # --- requests in turn --------------------------------------------------------------------------------
 
     def _take_turn(self) -> None:
-        """Begin the next requests until one is under way, but only so many before others get their turn."""
+        """Start requests until one is in progress, at most ``pipelined_max`` in one turn."""
         if self._in_turn:
             return
         self._in_turn = True
@@ -474,7 +473,7 @@ class HTTPConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _rest(self) -> None:
-        """Wait for the next request; what is left of one at the end of the input never gets whole."""
+        """Wait for the next request; after the end of input, close instead."""
         if self._ended and self._transport is not None:
             self._transport.close()
         elif not self._buffer:
@@ -482,7 +481,7 @@ class HTTPConnection(asyncio.Protocol):
 
     @property
     def _idle(self) -> bool:
-        """Tell whether the next request may begin."""
+        """Return whether the next request may start."""
         return not (self._head or self._passing or self._paused or self._closes or self._transport is None)
 
     def _schedule_turn(self) -> None:
@@ -495,7 +494,7 @@ class HTTPConnection(asyncio.Protocol):
         self._take_turn()
 
     def _begin(self) -> bool:
-        """Begin the request at the start of the buffer; return False if it is not whole."""
+        """Start the first request of the buffer; return False if it is incomplete."""
         buffer, settings = self._buffer, self._connections.settings
         end = buffer.find(_END_OF_HEAD)
         if end < 0:
@@ -522,7 +521,7 @@ class HTTPConnection(asyncio.Protocol):
         return True
 
     def _await(self, part: str) -> None:
-        """Set the deadline of what the client must send next, once; an empty part needs none."""
+        """Start the deadline for the next part from the client, once; an empty part removes it."""
         if part == self._awaits:
             return
         self._awaits = part
@@ -534,7 +533,7 @@ class HTTPConnection(asyncio.Protocol):
         self._connections.expect(self, seconds)
 
     def _account(self) -> None:
-        """Count the bytes that came ahead, and stop reading while they are too many."""
+        """Pause reading while too many bytes of later requests are buffered."""
         transport, ahead = self._transport, len(self._buffer)
         if transport is None or ahead <= AHEAD_BYTES_MAX or not self._reading or self._idle:
             return
@@ -567,11 +566,11 @@ class HTTPConnection(asyncio.Protocol):
             self._answered(command, ServerFault())
 
     def belongs(self, caller: Principal) -> None:
-        """Note who sends requests; raises TooMany if others use too many connections with the same token."""
+        """Record the token of this connection; raises TooMany if it has too many connections."""
         self._connections.belongs(self, caller.name)
 
     def _caller_of(self, authorization: bytes) -> Principal:
-        """Return who sends a plain request; most clients show the same ``Authorization`` each time."""
+        """Return the principal of a plain request, cached for a repeated ``Authorization``."""
         gate = self._plain.gate
         before, caller = self._shown
         if caller is None or not compare_digest(before, authorization) or not gate.goes_on(caller):
@@ -581,7 +580,7 @@ class HTTPConnection(asyncio.Protocol):
         return caller
 
     def _answered(self, command: Command[Any] | None, outcome: Outcome) -> bool:
-        """Write the answer of the plain request under way; return False if its client cannot get it."""
+        """Write the reply of the current plain request; return False if its client cannot receive it."""
         self._submission = None
         transport, head = self._transport, self._head
         if transport is None or head is None or transport.is_closing():
@@ -608,19 +607,19 @@ class HTTPConnection(asyncio.Protocol):
     # --- requests that aiohttp answers -------------------------------------------------------------------
 
     def _hand_over(self, handed_over: HandedOver) -> None:
-        """Let aiohttp answer the plain request under way."""
+        """Let aiohttp answer the current plain request."""
         self._handed_over = handed_over
         request, self._head, self._request = self._request, None, b""
         self._buffer = request + self._buffer
         self._pass_on(len(request))
 
     def take_handed_over(self) -> HandedOver | None:
-        """Return, once, what is known already of the request that aiohttp has."""
+        """Return and clear what was already parsed of the request that aiohttp answers."""
         found, self._handed_over = self._handed_over, None
         return found
 
     def _pass_on(self, size: int | None) -> None:
-        """Give aiohttp the next request of the buffer; None for the rest of the connection."""
+        """Pass the next request to aiohttp; with None, the rest of the connection."""
         transport = self._transport
         assert transport is not None
         self._await("head" if size is None else "")
@@ -635,7 +634,7 @@ class HTTPConnection(asyncio.Protocol):
             self._aiohttp.close()
 
     def _pass(self, data: bytes) -> bytes:
-        """Give aiohttp bytes of the request that it has; return those that belong to the next one."""
+        """Pass bytes of its request to aiohttp; return the bytes after it."""
         assert self._aiohttp is not None
         left = self._passed_left
         if left is None:
@@ -647,16 +646,16 @@ class HTTPConnection(asyncio.Protocol):
         return rest
 
     def begun(self) -> None:
-        """Note that aiohttp's handler has begun with a request."""
+        """Record that aiohttp's handler has started."""
         self._active = True
         self._await("")
 
     def writes(self, size: int) -> None:
-        """Note the size of what aiohttp writes next; the transport gets a copy of it."""
+        """Record the size of what aiohttp writes next; the transport holds a copy of it."""
         self._writing = 2 * size
 
     def written(self, *, keep_alive: bool) -> None:
-        """Note that aiohttp has written an answer; with ``keep_alive`` the next request may begin."""
+        """Record that aiohttp has written a reply; with ``keep_alive`` the next request may start."""
         self._writing = 0
         self._active = False
         if not keep_alive:
@@ -667,17 +666,17 @@ class HTTPConnection(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._end_passing)
 
     def _end_passing(self) -> None:
-        """Look at the next request, unless the body of the one that was answered is still on its way."""
+        """Start the next request, unless the body of the answered one is incomplete."""
         transport = self._transport
         if transport is None or transport.is_closing() or not self._passing:
             return
         if self._passed_left:
-            self._passed_left = None  # aiohttp reads the rest for a while, and closes
+            self._passed_left = None  # aiohttp discards the rest for a while, then closes
             return
         self._passing = False
         self._after_answer(transport)
 
     def read_no_more(self) -> None:
-        """Stop reading from a client that does not send HTTP."""
+        """Stop reading after malformed bytes."""
         if self._transport is not None:
             self._transport.pause_reading()

@@ -1,4 +1,4 @@
-"""The sockets: one port, two protocols."""
+"""Listening sockets: TCP on one port for both protocols, and a unix socket."""
 
 from __future__ import annotations
 
@@ -26,28 +26,26 @@ from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpPr
 log = logging.getLogger(__name__)
 
 BACKLOG = 4_096
-"""Connections the kernel may hold before they are accepted: a restart brings all clients at once."""
+"""Backlog of connections not yet accepted: after a restart all clients reconnect at once."""
 
 ACCEPTED_AT_ONCE_MAX = 100
-"""Connections that are accepted in one turn of the event loop: some milliseconds."""
+"""Connections accepted in one iteration of the event loop; they take some milliseconds."""
 
 ACCEPT_AGAIN_S = 0.1
-"""Time until connections are accepted again, when the process had no more files or no memory for them: those
-that gave up meanwhile are accepted first, as many at once as there are files."""
+"""Delay before accepting again when the process is out of file descriptors or memory."""
 
 AT_ONCE = struct.pack("ii", 1, 0)
-"""The option of a socket by which it is reset as it is closed, and leaves nothing behind."""
+"""SO_LINGER value that closes a socket with a reset and leaves no TIME_WAIT."""
 
 LINGER_S = 1.0
-"""Time an HTTP client may go on sending a body that was refused."""
+"""Time an HTTP client may continue to send a refused body."""
 
 KEEPALIVE = (("TCP_KEEPIDLE", 45), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""When the kernel asks a silent peer whether it is there, how often, and how many times: 75 s in all. An idle
-raw connection has no other deadline."""
+"""TCP keepalive: a dead peer is detected after 75 s. An idle raw connection has no other deadline."""
 
 
 UNIX_MASK = 0o117
-"""The umask while the unix socket is made, so that its mode is 0660: its owner and its group may connect."""
+"""The umask that gives the unix socket mode 0660: its owner and group may connect."""
 
 
 class Listener:
@@ -62,10 +60,10 @@ class Listener:
         sockets: Sequence[socket.socket] = (),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Listen for ``connections`` with ``settings``; on ``sockets``, if there are any, and no others.
+        """Configure listening on ``sockets`` if given, otherwise at the address in ``settings``.
 
-        ``more`` are routes beside those of the commands. With ``tls`` connections may begin with a handshake,
-        and from beyond this machine they have to.
+        ``more`` are additional HTTP routes. With ``tls`` connections may use TLS, and those from other
+        machines must.
         """
         self._doorway = None if tls is None else TLSSniffer(tls, connections)
         self._more = more
@@ -76,15 +74,15 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         self._accepting: list[socket.socket] = []
         self._full = False
-        """Whether it was logged that no connection can be accepted."""
+        """Whether the last failure to accept was logged."""
         self._begun: set[asyncio.Task[object]] = set()
-        """Connections that are accepted and get their transport."""
+        """Tasks that create the transports of accepted connections."""
         self._runner: web.AppRunner | None = None
         self.addresses: list[tuple[str, int]] = []
-        """Where it listens: host and port of each socket."""
+        """Host and port of each TCP socket."""
 
     async def open(self) -> None:
-        """Open the sockets; raises OSError where an address cannot be had."""
+        """Start listening; raises OSError if an address is not available."""
         settings = self._settings
         hosts = [each.getsockname()[0] for each in self._sockets] or [settings.host]
         front = HTTPFront(
@@ -124,7 +122,7 @@ class Listener:
         else:
             server = await loop.create_server(self._connect, sock=where, start_serving=False)
         self._servers.append(server)
-        for listening in map(self._serve, server.sockets):  # what is accepted inherits these
+        for listening in map(self._serve, server.sockets):  # accepted sockets inherit these options
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in KEEPALIVE:
                 if hasattr(socket, name):
@@ -141,10 +139,10 @@ class Listener:
             self._serve(each)
 
     def _serve(self, bound: socket.socket) -> socket.socket:
-        """Listen on a socket that is bound, and accept what comes; return it as one of our own.
+        """Listen on a bound socket and accept its connections; return a duplicate that the listener owns.
 
-        Not by the event loop's own server: uvloop's accepts one connection in each turn, so that a new client
-        waits for as many turns as others came before it, however long each turn is.
+        The event loop's own server is not used because uvloop accepts only one connection per iteration, so
+        under load a new client would wait for one iteration per client before it.
         """
         listening = socket.socket(fileno=os.dup(bound.fileno()))
         listening.setblocking(False)
@@ -159,7 +157,7 @@ class Listener:
         return listening
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept the connections that are there, as many as others may wait for."""
+        """Accept pending connections, up to ``ACCEPTED_AT_ONCE_MAX``."""
         loop = asyncio.get_running_loop()
         for _ in range(ACCEPTED_AT_ONCE_MAX):
             try:
@@ -167,9 +165,9 @@ class Listener:
             except (BlockingIOError, InterruptedError):
                 self._full = False
                 return
-            except ConnectionError:  # it is gone already
+            except ConnectionError:  # the client is already gone
                 continue
-            except OSError as error:  # there are no more files, or there is no memory
+            except OSError as error:  # out of file descriptors or memory
                 if not self._full:
                     log.warning("no connection can be accepted: %s", error.strerror)
                 self._full = True
@@ -178,7 +176,7 @@ class Listener:
                 return
             if not self._connections.arrives(address[0] if isinstance(address, tuple) else ""):
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
-                accepted.close()  # without a word: that costs least
+                accepted.close()  # no reply, as that is cheapest
                 continue
             accepted.setblocking(False)
             begun = loop.create_task(self._begin(accepted))
@@ -190,17 +188,17 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening.fileno(), self._accept, listening)
 
     async def _begin(self, accepted: socket.socket) -> None:
-        """Give a connection its transport."""
+        """Create the transport of an accepted connection."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(self._connect, accepted)
-        except OSError:  # it is gone already
+        except OSError:  # the client is already gone
             accepted.close()
 
     def _connect(self) -> RawConnection:
         return RawConnection(self._connections, self._http, self._doorway)
 
     def renew_tls(self, context: ssl.SSLContext) -> None:
-        """Shake hands by another context from now on; what is open goes on as it is."""
+        """Use another TLS context for new connections; open ones keep theirs."""
         assert self._doorway is not None
         self._doorway.context = context
 
@@ -224,7 +222,7 @@ class Listener:
         return AiohttpProtocol(server, loop=asyncio.get_running_loop(), **options)
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; open connections go on."""
+        """Close the listening sockets; open connections stay."""
         for listening in self._accepting:
             asyncio.get_running_loop().remove_reader(listening.fileno())
             listening.close()
@@ -238,7 +236,7 @@ class Listener:
                 path.unlink()
 
     async def close(self) -> None:
-        """End the HTTP side; the connections are closed by then."""
+        """Shut down aiohttp, after all connections have been closed."""
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -248,11 +246,11 @@ IN_WORDS = {
     errno.EADDRNOTAVAIL: "this machine has no such address; choose another --host",
     errno.EACCES: "this needs rights that the server does not have; choose a --port above 1023",
 }
-"""Why nobody can listen at an address, and what to do."""
+"""Explanations of errors when binding a port, with advice."""
 
 
 def _bound(path: Path) -> tuple[socket.socket, int]:
-    """Return a unix socket at ``path``, in the place of one that nobody listens on, and its inode.
+    """Bind a unix socket at ``path``, replacing a stale one; return it and its inode.
 
     Raises OSError.
     """
@@ -280,7 +278,7 @@ def _bound(path: Path) -> tuple[socket.socket, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine alone."""
+    """Return whether a host is a loopback address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""The HTTP interface described as OpenAPI 3.1, from the command classes alone."""
+"""The HTTP interface as OpenAPI 3.1 and as the page ``/docs``, derived from the command classes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PROBLEMS = {
     503: "The server is full or stopping; nothing was done. `Retry-After` says when to return (code 503).",
     504: "It took longer than it may; nothing was done (code 555).",
 }
-"""The statuses of a refusal, with what each means and Bedrock's codes."""
+"""HTTP statuses of errors, with their meanings and Bedrock's codes."""
 
 _RETRIED = frozenset({429, 503})
 
@@ -57,13 +57,13 @@ left out. A refusal is a problem+json object, and then nothing was done."""
 
 
 def describe(version: str, root_path: str = "") -> Schema:
-    """Return the description of all that the server answers, below ``root_path``."""
+    """Return the OpenAPI description of the whole HTTP interface, for a server below ``root_path``."""
     return _described(version, root_path, tuple(COMMANDS.items()))
 
 
 @lru_cache(maxsize=4)
 def _described(version: str, root_path: str, commands: tuple[tuple[str, type[Command[Any]]], ...]) -> Schema:
-    """Do it once for the same commands: it takes 0.2 s, and a process may start many servers."""
+    """Cached because it takes 0.2 s and one process may start many servers."""
     responses = {str(status): _refusal(status) for status in PROBLEMS}
     return {
         "openapi": "3.1.0",
@@ -85,7 +85,7 @@ def _described(version: str, root_path: str, commands: tuple[tuple[str, type[Com
 
 @cache
 def _schemas() -> Schema:
-    """Return the schemas of all requests and answers, as pydantic has them."""
+    """Return the schemas of all requests and replies, from pydantic."""
     replies = dict.fromkeys(kind.reply for kind in COMMANDS.values())
     _, definitions = models_json_schema(
         [
@@ -107,7 +107,7 @@ def _schemas() -> Schema:
 
 
 def _shared(value: Any, found: Schema) -> Any:
-    """Return a part of a schema; what has a name in it is put into ``found`` and referred to."""
+    """Return part of a schema with named types moved into ``found`` and replaced by references."""
     if isinstance(value, list):
         return [_shared(part, found) for part in value]
     if not isinstance(value, dict):
@@ -290,7 +290,7 @@ def _other_paths() -> Schema:
 
 
 def _probe(name: str, summary: str, answers: Schema) -> Schema:
-    """Return the operation of a page that is answered whatever the Host says."""
+    """Return the operation of a health check, which ignores ``Host``."""
     return {
         "operationId": name,
         "tags": ["server"],
@@ -310,7 +310,7 @@ def _page(name: str, summary: str, media: str = "text/plain", schema: Schema | N
 
 
 def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
-    """Return the operation that answers one page as JSON, or follows as a stream of server-sent events."""
+    """Return the operation that returns one page as JSON or a stream of server-sent events."""
     return {
         "operationId": operation,
         "tags": ["runs"],
@@ -328,7 +328,7 @@ def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
 
 
 def query_of(verb: str, inside: str = "") -> list[Schema]:
-    """Return a command's parameters as they stand in an address; ``inside`` is a part of its path."""
+    """Return a command's parameters in the query, and ``inside`` in the path."""
     given = _schemas()[verb]
     found = []
     for name, schema in given["properties"].items():
@@ -343,7 +343,7 @@ def query_of(verb: str, inside: str = "") -> list[Schema]:
 
 
 def _in_address(schema: Schema) -> Schema:
-    """Return the schema of a value that is text: nothing is null, and a whole number has 18 digits."""
+    """Return the schema of a value in a URL: never null, and integers have at most 18 digits."""
     if "anyOf" in schema:
         return {"anyOf": [_in_address(option) for option in schema["anyOf"] if option.get("type") != "null"]}
     if schema.get("type") == "integer" and "enum" not in schema:
@@ -351,16 +351,16 @@ def _in_address(schema: Schema) -> Schema:
     return schema
 
 
-# The strict form of the description: one canonical type for each value, for tools that generate clients.
+# The strict form of the description: one canonical type per value, for client generators.
 #
-# The server is lenient: it takes ``"7"`` for ``7`` and ``null`` for a parameter that is left out, and rules
-# such as "cmd or argv, not both" join several parameters. A description that says all of this is exact, but
-# code generators skip what they cannot turn into a type. The strict form says what a client should send:
-# one type for each value, without the rules that join several.
+# The server is lenient: it accepts ``"7"`` for ``7`` and ``null`` for a parameter that is left out, and rules
+# such as "cmd or argv, not both" join several parameters. A description of all that is exact, but generators
+# skip what they cannot map to a type. The strict form describes what a client should send: one type for each
+# value, without rules across parameters.
 
 
 _ACROSS = ("allOf", "anyOf", "oneOf", "not")
-"""Rules of an object that join several of its properties."""
+"""Keywords that express rules across several properties."""
 
 _TRUE_OR_FALSE = "^(?:[Tt]"
 _BOUNDS = ("minLength", "maxLength", "pattern", "format")
@@ -379,7 +379,7 @@ def strict(description: Schema) -> Schema:
 
 
 def _requests(description: Schema) -> set[str]:
-    """Return the names of the schemas that requests consist of."""
+    """Return the names of all schemas used in requests."""
     schemas = description["components"]["schemas"]
     names = set()
     left = [
@@ -402,7 +402,7 @@ def _requests(description: Schema) -> set[str]:
 
 
 def _paths(value: Any) -> Any:
-    """Return a part of the paths, with the strict form of each parameter and body."""
+    """Return part of the paths with every parameter and body in strict form."""
     if isinstance(value, list):
         return [_paths(part) for part in value]
     if not isinstance(value, dict):
@@ -438,12 +438,12 @@ def _strict(schema: Any, *, request: bool) -> Any:
 
 
 def _object(schema: Schema, request: bool) -> Schema:
-    """Return an object without rules across its properties; only an answer may get more of them later."""
+    """Return an object without rules across its properties; only replies may get new properties later."""
     found = {key: part for key, part in schema.items() if key not in _ACROSS}
     found["properties"] = {
         name: _strict(part, request=request)
         for name, part in schema["properties"].items()
-        if not (request and part.get("type") == "null")  # refused if it is given
+        if not (request and part.get("type") == "null")  # the server refuses this property
     }
     if request:
         found["additionalProperties"] = False
@@ -451,7 +451,7 @@ def _object(schema: Schema, request: bool) -> Schema:
 
 
 def _one_of(options: list[Schema], request: bool) -> Schema:
-    """Return one type for a value, or the types that a client may choose from."""
+    """Merge alternatives into one type if possible, otherwise return the remaining ones."""
     nothing = [option for option in options if option.get("type") == "null"]
     given = [option for option in options if option not in nothing and _says_something(option)]
     kinds = {option.get("type") for option in given}
@@ -469,28 +469,27 @@ def _one_of(options: list[Schema], request: bool) -> Schema:
 
 
 def _says_something(option: Schema) -> bool:
-    """Tell whether an option is more than another way to leave a value out, such as an empty text."""
+    """Return whether an alternative is more than another way to leave the value out, such as ""."""
     typed = not option.keys().isdisjoint({"type", "$ref", "anyOf"})
     return typed and option.get("maxLength") != 0 and option.get("maxItems") != 0
 
 
 def _spells_a_boolean(option: Schema) -> bool:
-    """Tell whether an option is ``1`` or ``"true"``, in place of ``true``."""
+    """Return whether an alternative is another spelling of a boolean, such as ``1`` or ``"true"``."""
     texts = "true" in option.get("enum", ()) or str(option.get("pattern", "")).startswith(_TRUE_OR_FALSE)
     return option.get("type") == "integer" or texts
 
 
 def _has_units(option: Schema) -> bool:
-    """Tell whether a text says more than a number would: ``90s`` is a duration, ``7`` only a number."""
+    """Return whether a string has units: ``90s`` is a duration, ``7`` only a number."""
     return option.get("type") == "string" and "s?" in option.get("pattern", "")
 
 
-# ``GET /docs``: the description of the commands as a page for people.
+# ``GET /docs``: the API reference for people.
 #
-# It is made from the same description as ``/openapi.json``, whole on the server, with its style and its
-# script inside: nothing is asked of any other address, and without the script it can be read all the same.
-# Its script lets people try a command: what they type is sent with the rights of their session, like any
-# other request.
+# It is rendered on the server from the description in ``/openapi.json``, with its style and script inline: it
+# loads nothing else and is readable without the script. The script lets readers try a command, which is sent
+# like any other request with the rights of their session.
 
 
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?")
@@ -576,14 +575,14 @@ POLICY = (
     f"default-src 'none'; style-src {_source(_STYLE)}; script-src {_source(_SCRIPT)}; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The content security policy of the page: its own style and script, and requests to this server alone."""
+"""The content security policy of the page: only its own style and script, and requests to this server."""
 
 
 class DocsPage:
-    """The page of one server; only its address differs from one reader to another."""
+    """The API page of one server; only the server's address in it depends on the request."""
 
     def __init__(self, description: dict[str, Any], root_path: str = "") -> None:
-        """Make the page of an OpenAPI description, for a server below ``root_path``."""
+        """Render the page of an OpenAPI description, for a server below ``root_path``."""
         self._root_path = root_path
         self._schemas = description["components"]["schemas"]
         self._gettable = {
@@ -594,7 +593,7 @@ class DocsPage:
         self._page = "".join(self._parts(description))
 
     def html(self, host: str) -> str:
-        """Return the page for a reader who reached the server as ``host``, a name and perhaps a port."""
+        """Return the page for a reader who reached the server as ``host``, a name with an optional port."""
         found = _HOST.fullmatch(host)
         name, port = (found["name"], found["port"]) if found else ("localhost", str(DEFAULT_PORT))
         address = f"http://{name}{f':{port}' if port else ''}{self._root_path}"
@@ -700,7 +699,7 @@ class DocsPage:
         return self._schemas[name] if name else schema
 
     def _kind(self, schema: dict[str, Any]) -> str:
-        """Return in a word or two what a value is; of several spellings the first."""
+        """Return a short name for a type; of several alternatives, that of the first."""
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             return _SHARED.get(name, f"object {name}")
@@ -729,12 +728,12 @@ def _title(path: str, method: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return words with their `code` marked as such."""
+    """Return escaped text with `code` as HTML code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def _lines(path: str, method: str, name: str, *, gettable: bool) -> Iterator[str]:
-    """Yield what to type for a request."""
+    """Yield example command lines for a request."""
     if method == "get":
         follow = "-N -H 'Accept: text/event-stream' " if name in ("events", "output") else ""
         yield f"curl {follow}{{address}}{path.replace('{runID}', '1')}"

@@ -1,12 +1,12 @@
-"""The order of one raw connection: bytes in, commands out, outcomes in, bytes out. It does no I/O.
+"""The pipeline of one raw connection: bytes in, commands out, outcomes in, bytes out. No I/O.
 
-Commands of one connection are begun as they come, so that a pipeline shares commits. But nothing is begun
-behind a command that may wait, that is done elsewhere than by the writer, or that closes the connection; and
-a command that is done elsewhere begins when all before it is answered. So a pipeline does what its commands
-would do one by one.
+Commands of a connection start as they arrive, so that a pipeline shares commits. No command starts after one
+that may wait, that does not run in the writer, or that closes the connection; and a command that does not run
+in the writer starts only when all before it are answered. So a pipeline has the same effect as its commands
+one by one.
 
-Whoever has the socket calls ``feed`` with what came, ``begin`` until it returns None, ``answer`` with each
-outcome, and ``next_bytes`` while there is something ``writable``.
+The owner of the socket calls ``feed`` with received bytes, ``begin`` until it returns None, ``answer`` with
+each outcome, and ``next_bytes`` while a reply is ``writable``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bedrockjobs.protocol.raw import Request, RequestCache
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its reply."""
 
     __slots__ = (
         "authorization",
@@ -42,30 +42,30 @@ class Exchange:
     )
 
     def __init__(self, closes: bool) -> None:
-        """Begin without a command; ``closes`` says whether the connection ends after the answer."""
+        """Create an exchange; ``closes`` means the connection closes after the reply."""
         self.closes = closes
         self.authorization = ""
-        """What the request says of who sends it."""
+        """The ``Authorization`` of the request."""
         self.size = 0
-        """The bytes of the request, 0 where they are too few to be counted."""
+        """Size of the request, or 0 if it is too small to be counted."""
         self.warning = ""
-        """What the answer says about headers that look misspelled."""
+        """Warning in the reply about headers that look misspelled."""
         self.waits = False
         """Whether the command may wait."""
         self.held = False
-        """Whether the command must not begin before all that precede it are answered."""
+        """Whether the command must not start until all before it are answered."""
         self.command: Command[Any] | None = None
-        """What is to be submitted; None where the request was refused."""
+        """The command to submit; None if the request was refused."""
         self.data: bytes | None = None
-        """The answer, once it is known."""
+        """The bytes of the reply, once known."""
         self.outcome: Answer | None = None
-        """What the answer hands out, where it hands out jobs."""
+        """The answer, if it carries jobs."""
         self.submission: Submission | None = None
-        """By what whoever submitted the command can let it go; the pipeline does not look at it."""
+        """Handle with which the owner of the socket can cancel the command."""
 
 
 class Pipeline:
-    """The requests of one raw connection and their answers, in order."""
+    """The requests of one raw connection and their replies, in order."""
 
     __slots__ = (
         "_ahead_bytes_max",
@@ -88,53 +88,54 @@ class Pipeline:
     )
 
     def __init__(self, settings: Settings, requests: RequestCache | None = None) -> None:
-        """Work within the limits of ``settings``; connections may share ``requests``."""
+        """Apply the limits in ``settings``; connections may share the cache ``requests``."""
         self._requests = requests or RequestCache()
         self._parser = raw.RawParser(settings, self._requests)
         self._buffer = self._parser.buffer
         self.feed = self._parser.feed
-        """Take bytes of the client."""
+        """Add received bytes."""
         self._pipelined_max = settings.pipelined_max
         self._ahead_bytes_max = settings.body_bytes_max
         self._exchanges: deque[Exchange] = deque()
         self._blocker: Exchange | None = None
-        """The exchange behind which nothing begins."""
+        """The exchange after which no command may start."""
         self._unsent: list[Answer] = []
         self._ended = self._lost = False
         self.paused = False
-        """Whether the client does not read what was written."""
+        """Whether the client has not read what was written."""
         self.answers_bytes = 0
-        """Size of the answers that are known and not yet taken by ``next_bytes``."""
+        """Bytes of replies that ``next_bytes`` has not yet returned."""
         self.closing = False
-        """Whether nothing more is begun, and the connection ends when it is ``finished``."""
+        """Whether no command starts anymore, and the connection closes when ``finished``."""
         self.draining = False
-        """Whether the server stops: the next answer says so and is the last that is begun."""
+        """Whether the server is draining: the next reply announces it, and no command starts after it."""
         self.writable = False
-        """Whether the next answer in order is there."""
+        """Whether the next reply in order is ready."""
         self.wants_turn = False
-        """Whether ``begin``, ``awaits``, ``ahead`` and ``finished`` must be asked again without new bytes."""
+        """Whether ``begin``, ``awaits``, ``ahead`` and ``finished`` must be checked again without new
+        bytes."""
 
     # --- in ----------------------------------------------------------------------------------------------
 
     def eof(self) -> list[Exchange]:
-        """Take note that nothing more comes in; return the exchanges whose commands must not wait longer.
+        """Record the end of input; return the exchanges whose waits must be cancelled.
 
-        What came in before is still begun and answered. A command begun from now on must not wait either.
+        Requests received before are still executed and answered, but must not wait.
         """
         self._ended = True
         return [exchange for exchange in self._exchanges if exchange.waits and exchange.data is None]
 
     @property
     def ended(self) -> bool:
-        """Tell whether the client has said that nothing more comes in."""
+        """Return whether the client has closed its sending side."""
         return self._ended
 
     def begin(self, check: Callable[[str], object] | None = None) -> Exchange | None:
-        """Return the next exchange, whose command is to be submitted now; None where nothing may begin.
+        """Return the next exchange to submit, or None if none may start.
 
-        An exchange without a command was refused, and its answer is there already. ``check`` is given the
-        ``Authorization`` of a large request before its body is kept and before it is read, which costs more
-        than to send it; it raises CommandError.
+        An exchange without a command was refused and already has its reply. ``check`` gets the
+        ``Authorization`` of a large request before its body is buffered and parsed, which costs more than
+        sending it; it raises CommandError.
         """
         exchanges = self._exchanges
         blocker = self._blocker
@@ -156,7 +157,7 @@ class Pipeline:
             if self._ended and not exchanges:
                 self.closing = True
             return None
-        if request.ordinary:  # most requests
+        if request.ordinary:  # the common case
             exchange = Exchange(closes=False)
             exchange.authorization, exchange.command = request.authorization, request.command
             exchanges.append(exchange)
@@ -177,7 +178,7 @@ class Pipeline:
             of_http = request.like_http or "host" in request.headers
             from_browser = of_http and isinstance(error, UnknownCommand)
             if from_browser or isinstance(error, TooManyWrong):
-                # What a browser sends may look like commands in its body: nothing behind it is begun.
+                # A browser's body may look like commands, so nothing after it is executed.
                 exchange.closes, self._blocker = True, exchange
             if wish == "forget":
                 self._fill(exchange, raw.FORGOTTEN)
@@ -200,11 +201,11 @@ class Pipeline:
         return exchange
 
     def answer(self, exchange: Exchange, outcome: Outcome, *, waited: bool = False) -> bool:
-        """Take the outcome of a command; return False where the client does not get it: its jobs go back.
+        """Set the outcome of an exchange; return False if its jobs must be requeued.
 
-        ``waited`` says that the command did wait for the job in its outcome.
+        ``waited`` means that the command waited for the job in its outcome.
         """
-        if exchange.data is not None or self._lost:  # forgotten, or nobody is there
+        if exchange.data is not None or self._lost:  # already answered (``forget``), or the client is gone
             return False
         delivered = True
         if exchange is self._blocker:
@@ -213,7 +214,7 @@ class Pipeline:
                 if self._buffer:
                     self.wants_turn = True
             if waited and self._ended and isinstance(outcome, Answer) and outcome.taken:
-                # Its client has said that it waits no longer, while the job was on its way.
+                # The client closed its sending side while the job was being handed out.
                 outcome, delivered = _nothing(outcome), False
         if self.draining:
             self.closing = True
@@ -232,24 +233,24 @@ class Pipeline:
         return delivered
 
     def time_out(self) -> None:
-        """Answer that the part of a request that is awaited took too long; without one, answer nothing."""
+        """Answer that the awaited part of a request took too long, if one is awaited."""
         part = self.awaits
         if part and not self.closing:
             self._break(TimedOut(detail=f"the {part} took too long"))
 
     def refuse(self, error: CommandError) -> None:
-        """Answer what is being sent with a refusal, and begin nothing behind it."""
+        """Answer the request being received with an error, and start nothing after it."""
         self._break(error)
 
     def finish(self) -> None:
-        """Begin nothing more; what was begun is answered."""
+        """Start no more commands; those in progress are still answered."""
         self.closing = True
 
     def lose(self) -> tuple[list[Exchange], list[Answer]]:
-        """Take note that the client is gone.
+        """Record that the client is gone.
 
-        Return the exchanges whose commands are under way, which may end, and the answers that were not sent,
-        whose jobs go back. What is answered later is not delivered.
+        Return the exchanges in progress, which may be cancelled, and the unsent answers, whose jobs must be
+        requeued. Later outcomes are not delivered.
         """
         self._lost = self.closing = True
         begun = [exchange for exchange in self._exchanges if exchange.data is None and not exchange.held]
@@ -264,9 +265,9 @@ class Pipeline:
     # --- out ---------------------------------------------------------------------------------------------
 
     def next_bytes(self) -> bytes:
-        """Return the next answer in order, which must be ``writable``.
+        """Return the next reply, which must be ``writable``.
 
-        It counts as sent when the next one is asked for, unless ``pause`` is called before ``resume``.
+        It counts as sent at the next call, unless ``pause`` is called before ``resume``.
         """
         if self._unsent and not self.paused:
             self._unsent.clear()
@@ -292,34 +293,34 @@ class Pipeline:
         return data
 
     def pause(self) -> None:
-        """Take note that the last answer is not yet sent whole: nothing begins until ``resume``."""
+        """Record that the last reply is not completely sent: nothing starts until ``resume``."""
         self.paused = True
 
     def resume(self) -> None:
-        """Take note that all answers so far are sent."""
+        """Record that all replies so far have been sent."""
         self.paused = False
         self._unsent.clear()
 
     @property
     def holds_bytes(self) -> bool:
-        """Tell whether a request holds bytes that is not whole, or an answer that is not written."""
+        """Return whether an incomplete request or an unwritten reply holds memory."""
         return bool(self._buffer or self.answers_bytes or self._parser.partial is not None)
 
     @property
     def request_bytes(self) -> int:
-        """Return the bytes that a request holds that is not whole, or will."""
+        """Return the bytes that an incomplete request holds or is going to hold."""
         return self._parser.held
 
     @property
     def awaits(self) -> raw.Part:
-        """Return the part of a request that the client must now send in time; ask ``begin`` before."""
+        """Return the part of a request that the client must send in time; call ``begin`` first."""
         if self._exchanges or self.paused:
             return ""
         return self._parser.awaits
 
     @property
     def ahead(self) -> bool:
-        """Tell whether the client is so far ahead that no more should be read of it."""
+        """Return whether the client is so far ahead that reading should pause."""
         return (
             self.paused
             or len(self._exchanges) >= self._pipelined_max
@@ -328,7 +329,7 @@ class Pipeline:
 
     @property
     def finished(self) -> bool:
-        """Tell whether the connection is to be closed: nothing is to be begun or answered any more."""
+        """Return whether the connection should close: nothing is left to start or answer."""
         return self.closing and not self._exchanges
 
     # --- inside ------------------------------------------------------------------------------------------
@@ -338,7 +339,7 @@ class Pipeline:
         kind = command_named(request.verb)
         exchange.warning = kind.slips(request.headers)
         command = kind.read_raw(request.headers, request.body)
-        if not exchange.warning:  # a cached request would be answered without it
+        if not exchange.warning:  # a cached request would lose the warning
             ordinary = command.where == "writer" and not (
                 command.reads or exchange.closes or _is_barrier(command)
             )
@@ -346,7 +347,7 @@ class Pipeline:
         return command
 
     def _break(self, error: CommandError) -> Exchange:
-        """Answer what cannot be read, and begin nothing behind it."""
+        """Answer an unreadable request with an error, and start nothing after it."""
         self._blocker = exchange = Exchange(closes=True)
         self._exchanges.append(exchange)
         self.answer(exchange, error)
@@ -365,5 +366,5 @@ def _is_barrier(command: Command[Any]) -> bool:
 
 
 def _nothing(outcome: Answer) -> Outcome:
-    """Return what a waiting command is told instead of a job that it does not get."""
+    """Return the reply of a waiting command that found no job."""
     return Answer('{"job":null}') if outcome.body.startswith('{"job":') else NotFound("No job found")

@@ -1,7 +1,7 @@
-"""The Bedrock protocol, bytes to requests and answers to bytes. It does no I/O.
+"""The raw protocol: parses requests, caches parsed commands, and encodes replies. No I/O.
 
 A request is a method line, ``Name: value`` lines, a blank line, and a body of Content-Length bytes. The
-parser takes bytes whole or one at a time with the same result.
+result is the same however the bytes are split.
 """
 
 from __future__ import annotations
@@ -29,58 +29,58 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Escaped, wire_name
 from bedrockjobs.commands import Command
 
-# Raw requests that clients send again and again, with the commands they were read as. It does no I/O.
+# Cache of parsed requests without a body.
 #
-# Some are the same to the last byte, as a waiting worker's GetJob. Most are the same but for their last
-# line: the ``data:`` of a job to create, the ``jobID:`` of one that is finished. Of those the value of that
-# line is read and validated, by the same validator as ever, and the rest is taken over.
+# Some requests repeat byte for byte, such as the GetJob of a waiting worker. Most differ only in their last
+# line: the ``data:`` of a new job, the ``jobID:`` of a finished one. For those, only the value of the last
+# line is parsed and validated, by the usual validator; the rest comes from the cache.
 
 
 KEPT_APART = frozenset({"connection", "timeout", "content-length", "transfer-encoding"})
-"""Headers that say how a request is dealt with: one that ends with them is read anew."""
+"""Headers that control processing: a request that ends with one is not cached by its last line."""
 
 
 @dataclass(slots=True)
 class Request:
-    """One request: its verb as it was typed, headers by lower-case name, and the body."""
+    """A request: its verb as sent, headers by lower-case name, and the body."""
 
     verb: str
     headers: dict[str, str]
     body: str = ""
     head: bytes = b""
-    """The head as it was sent; empty where a body belongs to it."""
+    """The raw head; empty if there is a body, which excludes caching."""
     command: Command[Any] | None = None
     """The parsed command, if cached."""
     ordinary: bool = False
-    """Whether the command is cached, and may run in one transaction with those before and after it."""
+    """Whether the command is cached and may share a transaction with its neighbours."""
     authorization: str = ""
     like_http: bool = False
-    """Whether its first line is one of HTTP, by a method that HTTP does not have."""
+    """Whether its first line ends like an HTTP request line, with an unknown method."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A request without the value of its last line."""
+    """A cached request without the value of its last line."""
 
     request: Request
     command: Command[Any]
     field: str
-    """What the last line gives, by its name in Python."""
+    """The Python name of the field that the last line sets."""
     validator: Any
 
 
 class RequestCache:
-    """Requests without a body that were read before; the oldest are forgotten."""
+    """Cache of parsed requests without a body; the oldest entries are evicted."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
+        """Create an empty cache."""
         self._whole: OrderedDict[bytes, Request] = OrderedDict()
         self._templates: OrderedDict[bytes, _Template] = OrderedDict()
 
     def find(self, head: bytes) -> Request | None:
-        """Return the cached request of a head, or of one that differs in the last value only.
+        """Return the cached request for a head, ignoring differences in the last value, or None.
 
-        Short requests that differ in it share one object: it counts until the next call. None also if the
+        Requests that differ in the last value share one object, valid until the next call. Also None if the
         last value needs full parsing, which then reports any error.
         """
         known = self._whole.get(head)
@@ -137,9 +137,9 @@ def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
 
 @cache
 def _last_field(kind: type[Command[Any]], name: str) -> tuple[str, Any]:
-    """Return the field that a header of a lower-case name gives, and what validates it.
+    """Return the field that a lower-case header sets, and its validator.
 
-    None for the validator where there is no such field, or where a command is validated as a whole.
+    The validator is None if there is no such field, or if the command is validated as a whole.
     """
     if not kind.__pydantic_decorators__.model_validators:
         for field, info in kind.model_fields.items():
@@ -150,71 +150,72 @@ def _last_field(kind: type[Command[Any]], name: str) -> tuple[str, Any]:
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 _NEEDLESS = re.compile(r'\\(?![bfnrt"]|u[0-9a-fA-F]{4})')
-"""A backslash before a character that stands for itself."""
+"""A needless backslash before an ordinary character."""
 _HTTP_LINE = re.compile(r"\sHTTP/[0-9.]+$", re.IGNORECASE)
 _UNUSED = range(0xE000, 0xF900)
-"""Characters that mean nothing: one that a text does not have may mark a place in it."""
+"""Private-use characters: one that does not occur in a text can serve as a placeholder."""
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LINE_END = re.compile(rb"\r?\n")
 _LINE_END_BYTES = b"\r\n"
 _LINE_BYTES_OF_A_CHUNK_MAX = 1_024
 
 Part = Literal["", "head", "body"]
-"""A part of a request; empty: none."""
+"""A part of a request; empty for none."""
 
 
 class RawParser:
-    """Cuts the bytes of one connection into requests.
+    """Splits the bytes of one connection into requests.
 
-    ``feed`` bytes, then call ``next_request`` until it returns None. A CommandError of it is the answer to
-    the request at that place; ``broken`` tells that nothing can be read after it.
+    Call ``feed`` with bytes, then ``next_request`` until it returns None. If that raises CommandError, the
+    error is the reply to the request at that position; if the parser is ``broken``, nothing after it can be
+    parsed.
     """
 
     def __init__(self, settings: Settings, requests: RequestCache | None = None) -> None:
-        """Read with the limits of ``settings``; parsers may share ``requests``."""
+        """Apply the limits in ``settings``; parsers may share the cache ``requests``."""
         self._requests = requests or RequestCache()
         self._bytes_max = settings.body_bytes_max
         self._headers_max = settings.headers_max
         self.buffer = bytearray()
-        """What has come and is not yet a part of a request; it is the same object for ever."""
+        """Bytes not yet parsed; always the same object."""
         self._searched = 0
         self.partial: Request | None = None
-        """The request whose head is complete and whose body is not."""
+        """The request whose head is complete but whose body is not."""
         self._body_left = 0
         self._chunks: bytearray | None = None
         self._chunks_left = 0
         self.check: Callable[[str], object] | None = None
-        """Given the ``Authorization`` of a request before a large body of it is kept; raises CommandError."""
+        """Called with the ``Authorization`` before a large body is buffered; raises CommandError."""
         self.broken = False
         self.size = 0
-        """The bytes of the request that was read last."""
+        """Size of the last request."""
 
     @property
     def held(self) -> int:
-        """Return the memory that an unfinished request takes, or will: its Content-Length counts.
+        """Return the memory of an incomplete request, including its announced Content-Length.
 
-        A buffer that grows has more memory than it has bytes.
+        A bytearray allocates more memory than its length.
         """
         chunks = 0 if self._chunks is None else self._chunks.__alloc__()
         return max(self.buffer.__alloc__(), self._body_left) + chunks
 
     def feed(self, data: bytes) -> None:
-        """Take more bytes."""
+        """Add received bytes."""
         if not self.broken:
             self.buffer += data
 
     @property
     def awaits(self) -> Part:
-        """Return the part of a request of which some has come and the rest is awaited.
+        """Return the part of a request that has partly arrived.
 
-        Ask ``next_request`` before: it drops blank lines.
+        Call ``next_request`` first: it drops blank lines.
         """
         if self.partial is not None:
             return "body"
         return "head" if self.buffer else ""
 
     def next_request(self) -> Request | None:
-        """Return the next whole request, None where more bytes are needed.
+        """Return the next complete request, or None if more bytes are needed.
 
         Raises BadRequest or TooLarge, after which the parser is ``broken``.
         """
@@ -241,7 +242,7 @@ class RawParser:
             self._searched = 0
         found = _HEAD_END.search(buffer, self._searched)
         if found is None:
-            if len(buffer) > self._bytes_max + len(b"\n\r"):  # these may be a part of its end
+            if len(buffer) > self._bytes_max + len(b"\n\r"):  # may be the start of the blank line
                 raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
             self._searched = max(0, len(buffer) - 2)
             return False
@@ -268,7 +269,7 @@ class RawParser:
         lines = head.split("\n")
         if len(lines) > self._headers_max + 1:
             raise BadRequest("Too many headers", f"expected at most {self._headers_max}")
-        # Differs from Bedrock: words behind the verb do no harm here, also in `CancelJob / HTTP/1.1`.
+        # Unlike in Bedrock, words after the verb are ignored, also in `CancelJob / HTTP/1.1`.
         verb = lines[0].strip()
         like_http = _HTTP_LINE.search(verb) is not None
         headers: dict[str, str] = {}
@@ -300,7 +301,7 @@ class RawParser:
         if chunked and length:
             raise BadRequest("Malformed Content-Length", "expected Content-Length or chunks, not both")
         if length and not (length.isascii() and length.isdecimal()):
-            # Differs from Bedrock: it closes the connection without a word.
+            # Bedrock closes the connection without an error.
             raise BadRequest("Malformed Content-Length", "Content-Length: expected a number of bytes")
         if length and (len(length) > 18 or int(length) > self._bytes_max):
             raise TooLarge("Request too large", f"Content-Length: expected at most {self._bytes_max}")
@@ -359,7 +360,7 @@ class RawParser:
 
 
 def _unescape(value: str) -> str:
-    """Undo backslashes as the original does, remembering the text as it was sent."""
+    """Remove backslashes as Bedrock does; the result also keeps the text as it was sent."""
     if "\\" not in value:
         return value
 
@@ -370,9 +371,9 @@ def _unescape(value: str) -> str:
         raise BadRequest("Malformed request", "expected fewer characters of private use beside backslashes")
     text = value.replace("\\\\", mark)
     escaped = text.count('\\"')
-    if text.count('"') > escaped:  # quotes may stand without a backslash: each gets one
+    if text.count('"') > escaped:  # unescaped quotes are allowed: escape them
         text = (text.replace('\\"', '"') if escaped else text).replace('"', '\\"')
-    last = "\\" if text.endswith("\\") else ""  # nothing follows it: it stands for itself
+    last = "\\" if text.endswith("\\") else ""  # a final backslash is literal
     others = text.count("\\") - text.count('\\"')
     if others > OTHER_ESCAPES_MAX:
         words = "backslashes in a line before other characters than a quote or a backslash"
@@ -382,7 +383,7 @@ def _unescape(value: str) -> str:
         text = _NEEDLESS.sub("", text)
     text, _ = scanstring(text + '"', 0, False)
     text = text.replace(mark, "\\") + last
-    if not text.isascii():  # two halves of one character may have been escaped apart
+    if not text.isascii():  # surrogate pairs may have been escaped as two halves
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return Escaped(text, value)
 
@@ -400,7 +401,7 @@ def answer(body: str, connection: str = "") -> bytes:
 
 
 def refusal(error: CommandError, connection: str = "") -> bytes:
-    """Return the bytes of a refusal: Bedrock's status line, and the sentence in a header ``error``."""
+    """Return the bytes of an error: Bedrock's status line, and the details in a header ``error``."""
     lines = [error.status_line]
     if connection:
         lines.append(f"Connection: {connection}")
@@ -411,11 +412,11 @@ def refusal(error: CommandError, connection: str = "") -> bytes:
 
 
 def with_warning(data: bytes, warning: str) -> bytes:
-    """Return an answer with a header ``warning``: it was done, but not all that was said counted."""
+    """Return a reply with a header ``warning``: the command was executed, but some input was ignored."""
     status, end, rest = data.partition(b"\r\n")
     words = " ".join(warning.split())[:1_000]
     return b"%b%bwarning: %b%b%b" % (status, end, words.encode(errors="replace"), end, rest)
 
 
 FORGOTTEN = b"202 Successfully queued\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-"""The answer to ``Connection: forget``, given before the command is done."""
+"""The reply to ``Connection: forget``, sent before the command is executed."""

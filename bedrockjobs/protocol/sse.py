@@ -1,8 +1,8 @@
-"""Runs and events to follow, as streams of server-sent events: ``GET /events``, ``GET /runs/{runID}/output``.
+"""Server-sent events: ``GET /events`` and ``GET /runs/{runID}/output``.
 
-A stream is a row of waiting reads, each going on where the one before ended, so that a client that comes
-back with ``Last-Event-ID`` misses nothing. A client that asks for no stream gets one page as JSON. It reads
-from the views alone and knows nothing of how rows come to be.
+A stream is a sequence of waiting reads, each starting where the previous one ended, so a client that
+reconnects with ``Last-Event-ID`` misses nothing. A client that does not ask for a stream gets one page as
+JSON.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from bedrockjobs.protocol.http_connection import AiohttpProtocol
 from bedrockjobs.views import Views, render
 
 STREAMS_MAX = 1_000
-"""Streams at once: each keeps a connection, and reads whenever something happens."""
+"""Concurrent streams: each keeps a connection, and reads the database at every event."""
 
 KEEP_ALIVE_S = 15
-"""Time after which a stream without news sends a comment, so that nothing in between takes it for dead."""
+"""Interval of comments on an idle stream, so that proxies do not drop it."""
 
 STREAM_ROWS_MAX = 100
-"""Rows written in one go, fewer where they are long; then the client must have read on."""
+"""Rows per write, fewer if they are long; the next read waits until they are sent."""
 
 COME_BACK_MS = 2_000
-"""Time after which a client whose stream was cut comes back, as it is told at the beginning."""
+"""Reconnect delay, sent to the client as ``retry``."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _STREAM = "text/event-stream"
@@ -47,7 +47,7 @@ _C = TypeVar("_C", Events, ReadOutput)
 def routes(
     views: Views, access: Access, *, streams_max: int = STREAMS_MAX, keep_alive_s: float = KEEP_ALIVE_S
 ) -> list[web.RouteDef]:
-    """Return the routes. Their handlers raise CommandError before a stream begins, never in it."""
+    """Return the routes; their handlers raise CommandError only before a stream starts."""
     streams = _Streams(views, access, streams_max, keep_alive_s)
     return [
         web.get("/events", streams.events, allow_head=False),
@@ -67,7 +67,7 @@ class _Streams:
         self._open_of: Counter[str] = Counter()
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Answer ``GET /events``: each event with its kind and number."""
+        """Answer ``GET /events``: each event with its kind and ID."""
         command = _read(Events, request, {})
         caller = caller_of(request, self._access)
         command, views = admit(caller, command), self._views.seen_by(caller)
@@ -76,7 +76,7 @@ class _Streams:
         return await _page(views, command)
 
     async def output(self, request: web.Request) -> web.StreamResponse:
-        """Answer ``GET /runs/{runID}/output``: each line with its number, ``end`` when the run is over."""
+        """Answer ``GET /runs/{runID}/output``: each line with its number, and ``end`` after the run."""
         command = _read(ReadOutput, request, {"runID": request.match_info["runID"]})
         caller = caller_of(request, self._access)
         command, views = admit(caller, command), self._views.seen_by(caller)
@@ -89,7 +89,7 @@ class _Streams:
         while True:
             data = _joined([_block(row[0], row[2], render.event(row)) for row in page.events], page.reached)
             following = _next(command, {**self._wait, "after": page.reached})
-            del page  # its client may take its time to read
+            del page  # free it while a slow client reads
             yield data
             del data
             page = await views.events(following, again=True, bytes_max=STREAM_BYTES_MAX)
@@ -101,7 +101,7 @@ class _Streams:
             reached = page.lines[-1][0] if page.lines else reached
             data = _joined([_block(row[0], "line", render.line(row)) for row in page.lines], reached)
             end = page.status if page.ended else None
-            del page  # its client may take its time to read
+            del page  # free it while a slow client reads
             yield data
             del data
             if end is not None:
@@ -113,9 +113,9 @@ class _Streams:
     async def _stream(
         self, request: web.Request, blocks: AsyncGenerator[bytes], caller: Principal
     ) -> web.StreamResponse:
-        """Write blocks until they end or fail, the client goes away, the server drains, or its token ends.
+        """Write blocks until they end or fail, the client disconnects, the server drains or access ends.
 
-        What fails once the stream has begun ends it; a client that comes back is told why.
+        An error after the start ends the stream; a client that reconnects gets the error as its reply.
         """
         if self._open >= self._streams_max:
             raise TooMany("Too many streams", f"expected at most {self._streams_max} at once")
@@ -163,7 +163,7 @@ async def _begun(request: web.Request) -> web.StreamResponse:
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Write, and wait until all of it is sent; meanwhile its connection counts it."""
+    """Write and wait until everything is sent; the connection counts the memory meanwhile."""
     if isinstance(request.protocol, AiohttpProtocol):
         request.protocol.connection.writes(len(data))
     await response.write(data)
@@ -175,7 +175,7 @@ def _asks_for_stream(request: web.Request) -> bool:
 
 
 def _read(kind: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
-    """Read a command from the query of an address; ``Last-Event-ID`` goes before ``after``."""
+    """Return the command in the query string; ``Last-Event-ID`` takes precedence over ``after``."""
     given = {name: value for name, value in request.query.items() if name not in defaults}
     last = request.headers.get("Last-Event-ID", "")
     if last and not _NUMBER.fullmatch(last):
@@ -185,7 +185,7 @@ def _read(kind: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
 
 
 def _next(command: _C, changes: dict[str, Any]) -> _C:
-    """Return the read of a stream that comes next."""
+    """Return the command for the next read of a stream."""
     return command.model_copy(update={"limit": min(command.limit, STREAM_ROWS_MAX), **changes})
 
 
@@ -194,5 +194,5 @@ def _block(number: int, kind: str, data: str) -> str:
 
 
 def _joined(blocks: list[str], reached: int) -> bytes:
-    """Return blocks; without any, a comment that tells where to go on from: without data it is no event."""
+    """Return blocks, or a comment with the position if there are none."""
     return ("".join(blocks) or f": {reached}\nid: {reached}\n\n").encode()

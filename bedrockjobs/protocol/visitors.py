@@ -1,7 +1,7 @@
-"""Who may ask over HTTP: a page of another site must not reach a server through somebody's browser.
+"""Checks of HTTP requests without credentials: origin checks against browsers, and trusted proxies.
 
-A page that a foreign name leads to this machine (DNS rebinding) is told by its ``Host``, a page of another
-site by its ``Origin``, and a link or an image in it by ``Sec-Fetch-Site``. It knows nothing of commands.
+DNS rebinding is detected by the ``Host``, requests from pages of other sites by ``Origin``, and links or
+images in them by ``Sec-Fetch-Site``.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from bedrockjobs.base.errors import Forbidden
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _PRIVATE_ENDS = (".localhost", ".local", ".internal", ".home.arpa", ".svc")
-"""Ends of names that nobody can register, so that no foreign name leads here by them."""
+"""Private top-level names that nobody can register, so no attacker can point them here."""
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 class Origins:
-    """The names under which one server is asked."""
+    """The host names of a server, and the origin checks based on them."""
 
     def __init__(self, *, local_only: bool, names: str, open_to_all: bool = False) -> None:
-        """With ``local_only`` requests must name this machine, or one of ``names``, a comma list of hosts.
+        """Set the accepted host names.
 
-        ``names`` are also the hosts of a proxy, whose pages may send what changes something. With
-        ``open_to_all`` a server that is not ``local_only`` is asked by other machines without a token, so
-        those may call it by any name that no stranger can register.
+        With ``local_only`` the ``Host`` must be this machine or one of ``names``, a comma-separated list.
+        ``names`` are also the hosts of a proxy whose pages may send changes. With ``open_to_all``, a server
+        that is not ``local_only`` accepts other machines without a token, under any private name.
         """
         self._local_only = local_only
         self._open_to_all = open_to_all and not local_only
         self._names = frozenset(name.strip().lower() for name in names.split(",") if name.strip())
 
     def check(self, request: web.Request) -> None:
-        """Raise Forbidden for a request that a page of another site may have sent."""
+        """Raise Forbidden if a page of another site may have sent the request."""
         if self._local_only:
             self.check_name(request)
         origin = request.headers.get("Origin")
@@ -47,33 +47,33 @@ class Origins:
             raise Forbidden("Foreign origin", f"Origin: expected {request.host}, not {origin[:100]}")
 
     def check_name(self, request: web.Request) -> None:
-        """Raise Forbidden for a request that asks for a name of somebody else's."""
+        """Raise Forbidden if the ``Host`` is not a name of this server."""
         given = request.headers.get("Host", "")
-        if not self.is_known(given) and not _over_unix(request):  # which no browser opens
+        if not self.is_known(given) and not _over_unix(request):  # browsers cannot open unix sockets
             known = " or ".join(sorted(self._names)) or "localhost; see --public-hosts"
             host = _hostname(f"//{given}") or ""
             raise Forbidden("Foreign host", f"Host: expected {known}, not {host[:100]}")
 
     @property
     def local_only(self) -> bool:
-        """Tell whether all requests must name this machine, also those with a token."""
+        """Return whether all requests must name this machine, even those with a token."""
         return self._local_only
 
     def is_known(self, host: str) -> bool:
-        """Tell whether somebody without a token may ask for the server under a ``Host``."""
+        """Return whether a ``Host`` is accepted from clients without a token."""
         name = _hostname(f"//{host}")
         if name is None or name in _LOCAL_NAMES or name in self._names:
             return True
         return self._open_to_all and _is_nobodys(name)
 
     def check_site(self, request: web.Request) -> None:
-        """Raise Forbidden for a command that a browser asks for because a page of another site says so."""
+        """Raise Forbidden if a browser sends the request because of a page of another site."""
         if request.headers.get("Sec-Fetch-Site") == "cross-site":
             raise Forbidden("Foreign site", "Sec-Fetch-Site: expected same-origin or none, not cross-site")
 
 
 def over_tls(request: web.Request) -> bool:
-    """Tell whether a request came over TLS that ends here."""
+    """Return whether the request came over TLS terminated by this server."""
     return request.transport is not None and request.transport.get_extra_info("sslcontext") is not None
 
 
@@ -83,8 +83,8 @@ def _over_unix(request: web.Request) -> bool:
 
 
 def _is_nobodys(name: str) -> bool:
-    """Tell whether a name is one that no stranger can let lead here: an address, or a private name."""
-    if "/" in name:  # none at all
+    """Return whether a host is an address or private name, which an attacker cannot point here."""
+    if "/" in name:  # not a host name
         return False
     if "." not in name or name.endswith(_PRIVATE_ENDS):
         return True
@@ -99,49 +99,45 @@ def _hostname(url: str) -> str | None:
     try:
         return urlsplit(url).hostname
     except ValueError:
-        return url  # no name of this machine
+        return url  # unparsable, so it matches no known name
 
 
-# What a proxy in front says of who asks, and from where: believed where its own address is trusted.
-#
-# It knows headers and addresses, no tokens and no commands.
+# Trusted proxies: their headers for the client address and the logged-in user.
 
 
 UNIX = "unix"
-"""How whoever comes by the unix socket is named."""
+"""The client address of connections over the unix socket."""
 
 USER_CHARS_MAX = 100
-"""Length of a name from a proxy: a token's name is not longer, and both stand where ``by`` does."""
+"""Longest user name from a proxy, the same as for a token: both appear as ``by``."""
 
 FORWARDED = "X-Forwarded-For"
-"""Where a proxy says for whom it asks: each one adds who came to it at the end."""
+"""Header with the chain of client addresses; each proxy appends its peer."""
 
 NOT_SAID = "unknown via {}"
-"""What stands for the address of a request if the proxy that it comes through does not say readably where it
-came from: nobody's, and no address of this machine."""
+"""Client address if a trusted proxy gives no usable one; it never equals a local address."""
 
 HOPS_MAX = 20
-"""Addresses in that header that are looked at, from its end: no request comes through as many proxies."""
+"""Addresses checked in that header, from its end; real chains are shorter."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Headers(Protocol):
-    """The headers of a request: a name may stand in several lines."""
+    """The headers of a request, in which a name may occur several times."""
 
     def getall(self, name: str, default: list[str]) -> list[str]:
-        """Return the values of a header, in any spelling of its name."""
+        """Return all values of a header; names are case-insensitive."""
         ...
 
 
 class Proxies:
-    """The proxies in front of a server."""
+    """The trusted proxies of a server."""
 
     def __init__(self, trusted: str, user_header: str, *, behind: bool = False) -> None:
-        """Trust a comma list of addresses and networks; raises ValueError.
+        """Trust a comma-separated list of addresses and networks; raises ValueError.
 
-        ``user_header`` is where they say who has logged in; empty: nowhere. ``behind`` says that there is
-        a proxy.
+        ``user_header`` is the header with the logged-in user, or empty. ``behind`` means that a proxy exists.
         """
         names = [name.strip() for name in trusted.split(",") if name.strip()]
         self._unix = UNIX in names
@@ -165,16 +161,16 @@ class Proxies:
 
     @property
     def names_users(self) -> bool:
-        """Tell whether they say who has logged in."""
+        """Return whether the proxies send the logged-in user."""
         return bool(self._user_header)
 
     @property
     def any(self) -> bool:
-        """Tell whether there may be one."""
+        """Return whether any proxy is trusted."""
         return self._unix or bool(self._networks)
 
     def trusts(self, address: str) -> bool:
-        """Tell whether an address is that of a proxy."""
+        """Return whether an address is a trusted proxy."""
         if address == UNIX:
             return self._unix
         try:
@@ -185,9 +181,9 @@ class Proxies:
         return any(mapped in network for network in self._networks)
 
     def user(self, headers: Headers, address: str) -> str:
-        """Return who has logged in at the proxy that a request comes from; empty where nobody, or no proxy.
+        """Return the user from a trusted proxy's header, or empty.
 
-        A header that comes twice, or whose value is no name, counts as none: the first might be the client's.
+        A repeated header or an invalid value counts as missing: the first one might be the client's.
         """
         if not self._user_header or not self.trusts(address):
             return ""
@@ -196,10 +192,10 @@ class Proxies:
         return name if len(name) <= USER_CHARS_MAX and name.isprintable() else ""
 
     def address(self, headers: Headers | None, address: str) -> str:
-        """Return for whom a request is made: the last address that is no proxy's, else its own.
+        """Return the client address: the last address in the chain that is no trusted proxy.
 
-        If a proxy does not say so readably, or names its own machine, the request comes from elsewhere, and
-        where that is remains unknown. Without ``headers`` it says nothing.
+        If a trusted proxy gives no valid address, or a local one, the client address is unknown; so it is
+        without ``headers``. If the peer is no trusted proxy, its own address counts.
         """
         if not self.any or not self.trusts(address):
             return address
@@ -213,7 +209,7 @@ class Proxies:
 
 
 def _address_in(hop: str) -> str:
-    """Return the address in one place of ``X-Forwarded-For``, without its port; empty if there is none."""
+    """Return the address in one entry of ``X-Forwarded-For`` without its port, or empty."""
     if hop.startswith("["):
         hop, _, port = hop[1:].partition("]")
         port = port.removeprefix(":")
@@ -229,7 +225,7 @@ def _address_in(hop: str) -> str:
 
 
 def _is_own(address: str) -> bool:
-    """Tell whether an address is one by which a machine names itself: nobody else can tell which machine."""
+    """Return whether an address is loopback or unspecified, so it could mean any machine."""
     found = ipaddress.ip_address(address)
     bare = getattr(found, "ipv4_mapped", None) or found
     return bare.is_loopback or bare.is_unspecified

@@ -1,4 +1,2 @@
-"""TLS, for the server and for the clients: contexts from files, and a transport over another one.
-
-It knows neither protocol. ``contexts`` reads certificates, ``stream`` encrypts what goes over a connection.
+"""TLS for the server and its clients: certificates (``contexts``) and an encrypting transport (``stream``).
 """

@@ -1,4 +1,4 @@
-"""Certificates from files to what a handshake needs. Python's defaults hold, and TLS 1.2 is the oldest."""
+"""SSL contexts from certificate files, with Python's defaults and at least TLS 1.2."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from pathlib import Path
 from typing import Any
 
 ALPN = ("http/1.1",)
-"""What a server says it speaks where it is asked, as by browsers, which could do more."""
+"""ALPN protocols of the server; browsers would otherwise offer HTTP/2."""
 
 
 _PLACE = re.compile(r"^\[[^]]*\] | \(_ssl\.c:[0-9]+\)$")
-"""What stands around the words of an error without a reason."""
+"""Prefix and suffix of an OpenSSL message without a reason."""
 
 
 PEM_BYTES_MAX = 4_194_304
-"""What is looked at of a file for what it holds: all certificates of a system take a fifth."""
+"""Bytes of a PEM file that are checked; a system's whole CA bundle is a fifth of this."""
 
 _BEGIN = {
     "CERTIFICATE": re.compile(rb"^-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----", re.MULTILINE),
     "PRIVATE KEY": re.compile(rb"^-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", re.MULTILINE),
 }
-"""How each kind begins; a key may have its algorithm there, or that it is encrypted."""
+"""First lines of each kind; that of a key may name the algorithm, or say that it is encrypted."""
 
 _ENCRYPTED = b"Proc-Type: 4,ENCRYPTED"
-"""What an encrypted key of the older form has on its second line."""
+"""Header of an encrypted key in the traditional format."""
 
 _DER = b"\x30"
-"""How each of them begins in the form that is not PEM."""
+"""First byte of certificates and keys in DER, the binary format."""
 
 
 class BadCertificate(ValueError):
-    """A file with a certificate or a key that cannot be used; names the option, the file and the reason."""
+    """A certificate or key file is unusable; the message names the option, the file and the reason."""
 
 
 def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
-    """Return what a server needs: its certificate chain, its key, and who signs those of clients.
+    """Return the server's context: its certificate chain, its key, and the CA for client certificates.
 
-    All are paths of PEM files. ``key`` may be empty where ``cert`` holds the key as well. With ``client_ca``
-    a client may show a certificate, which must then be good; one that shows none is let in all the same, and
-    needs a token. Raises BadCertificate.
+    All are paths of PEM files. ``key`` may be empty if ``cert`` contains the key. With ``client_ca``, a
+    client may present a certificate, which must be valid; a client without one may connect but needs a token.
+    Raises BadCertificate.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION  # which a client could ask for again and again
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could request it repeatedly
     context.set_alpn_protocols(ALPN)
     _load_own(context, cert, key, "tls_")
     if client_ca:
@@ -55,7 +55,7 @@ def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
 
 
 def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None:
-    """Return what a server needs that may have TLS; None without a certificate. Raises BadCertificate."""
+    """Return the server's context, or None without a certificate; raises BadCertificate."""
     if cert:
         return server_context(cert, key, client_ca)
     if key or client_ca:
@@ -64,10 +64,10 @@ def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None
 
 
 def client_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
-    """Return what a client needs; a server's certificate is always verified, and its name too.
+    """Return a client's context, which always verifies the server's certificate and host name.
 
-    ``ca`` is a PEM file of those who may have signed it, in place of those that the system trusts; ``cert``
-    and ``key`` are what the client shows. Each may be empty. Raises BadCertificate.
+    ``ca`` is a PEM file of certificate authorities that replaces the system's; ``cert`` and ``key`` are the
+    client's own. Each may be empty. Raises BadCertificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -83,9 +83,9 @@ def client_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
 
 
 def certificate_name(certificate: Mapping[str, Any] | None) -> str:
-    """Return whom a verified certificate, as ``getpeercert`` gives it, names; empty where nobody.
+    """Return the name in a verified certificate from ``getpeercert``, or empty.
 
-    That is its common name; where it has none, its first DNS name.
+    It is the common name, or the first DNS name if there is none.
     """
     if not certificate:
         return ""
@@ -97,7 +97,7 @@ def certificate_name(certificate: Mapping[str, Any] | None) -> str:
 
 
 def why(error: ssl.SSLError) -> str:
-    """Return what OpenSSL says of a failure, in words alone."""
+    """Return OpenSSL's reason for an error in plain words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return error.reason.replace("_", " ").lower() if error.reason else _PLACE.sub("", str(error))
@@ -129,9 +129,9 @@ def _load_signers(context: ssl.SSLContext, path: str, option: str = "ca") -> Non
 
 
 def _check(option: str, path: str, kind: str) -> None:
-    """Refuse a file that cannot be read, or has nothing of a kind in PEM, or a key that is encrypted.
+    """Raise BadCertificate for a file that is unreadable, has no PEM block, or has an encrypted key.
 
-    OpenSSL would say no more than ``PEM lib``.
+    OpenSSL's own message would only be ``PEM lib``.
     """
     try:
         with Path(path).open("rb") as file:
@@ -150,12 +150,12 @@ def _check(option: str, path: str, kind: str) -> None:
 
 
 def _unread(error: ssl.SSLError) -> str:
-    """Return why what stands in a file could not be used."""
+    """Return why the contents of a file could not be used."""
     if error.reason in (None, "PEM_LIB", "ASN1_LIB") or "PEM lib" in str(error):
         return "what stands there is damaged"
     return why(error)
 
 
 def _no_passphrase() -> str:
-    """Stand for the passphrase that OpenSSL would ask for on the terminal."""
+    """Return an empty passphrase, so that OpenSSL does not prompt for one."""
     return ""

@@ -1,7 +1,7 @@
-"""One connection with TLS: a transport to what is above it, a protocol to the transport below.
+"""One TLS connection: a transport for the protocol above it, a protocol for the transport below.
 
-It exists beside the event loop's own because a server that tells TLS by its first byte has taken that byte
-already, and because the raw protocol needs a half-close: who has no more to ask still gets the answers.
+asyncio's own TLS is not used because the TLS sniffer has already read the first byte, and because the raw
+protocol needs half-close: a client that has sent its last request still gets its replies.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any, cast
 from bedrockjobs.tls.contexts import certificate_name
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
-"""Bytes of a peer after which its handshake must be over: a chain of certificates has less than 20 KiB."""
+"""Most bytes of a handshake; a certificate chain has less than 20 KiB."""
 
 PIECE_BYTES = 256 * 1024
-"""Text that is encrypted or decrypted in one go: what is kept of it twice stays small."""
+"""Bytes encrypted or decrypted at once, which bounds the memory for copies."""
 
 RECORD_BYTES = 16 * 1024
-"""Text of the largest record of TLS, which is what one read returns at most."""
+"""Largest plaintext of a TLS record, and the most that one read returns."""
 
 CERTIFICATE_NAME = "certificate_name"
-"""The extra information of a transport: the name in the peer's certificate; empty where it showed none."""
+"""Key for ``get_extra_info``: the name in the peer's certificate, or empty if it has none."""
 
 
 class TLSStream(asyncio.Transport, asyncio.Protocol):
-    """The encrypted side and the plain side of one connection.
+    """Encrypts and decrypts one connection.
 
-    ``ready`` is called once the handshake is over: it sets the protocol. ``failed`` is called instead where
-    the handshake fails, with the reason; the connection is then closed.
+    ``ready`` is called after the handshake and sets the protocol. If the handshake fails, ``failed`` is
+    called with the reason instead, and the connection is closed.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         failed: Callable[[Exception], None],
         server_name: str | None = None,
     ) -> None:
-        """Be the server's side, or with ``server_name`` a client's, which expects that name."""
+        """Create the server's side, or with ``server_name`` a client's side that expects that name."""
         super().__init__()
         self._context = context
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -55,19 +55,19 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._protocol: asyncio.BaseProtocol | None = None
         self._reading = True
         self._ended = self._end_told = False
-        """Whether the peer has said that it sends nothing more, and whether the protocol knows."""
+        """Whether the peer has sent close_notify, and whether ``eof_received`` was called for it."""
         self._closing = False
         self._error: Exception | None = None
 
     # --- the protocol of the transport below ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake."""
+        """Start the handshake."""
         self._transport = cast(asyncio.Transport, transport)
         self._shake_hands()
 
     def data_received(self, data: bytes) -> None:
-        """Take encrypted bytes."""
+        """Process encrypted bytes."""
         if self._closing:
             return
         self._incoming.write(data)
@@ -78,13 +78,13 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._shake_hands()
 
     def eof_received(self) -> bool:
-        """Go on where the peer had said so before; an end without that may be anybody's doing."""
+        """Keep the connection open after a proper close_notify; a bare EOF may be an attack."""
         if self._ready is None:
             self._read()
         return self._ended and not self._closing
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the protocol above, or who waits for the handshake."""
+        """Notify the protocol above, or report a failed handshake."""
         self._closing = True
         self._transport = None
         protocol, self._protocol = self._protocol, None
@@ -95,19 +95,19 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
             self._failed(exc or self._error or ConnectionResetError("it was closed during the handshake"))
 
     def pause_writing(self) -> None:
-        """Tell the protocol above that the peer does not read."""
+        """Pause the protocol above: the peer does not read."""
         if self._protocol is not None:
             self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Tell the protocol above that the peer has read."""
+        """Resume the protocol above: the peer has read."""
         if self._protocol is not None:
             self._protocol.resume_writing()
 
     # --- the transport of the protocol above ---------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what is known of the connection; beside that of sockets what is known of TLS."""
+        """Return information about the TLS session or the underlying transport."""
         if name == "sslcontext":
             return self._context
         if name == "ssl_object":
@@ -117,7 +117,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         return default if self._transport is None else self._transport.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Give what comes to another protocol from now on."""
+        """Pass further data to another protocol."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
@@ -126,21 +126,21 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         return self._protocol
 
     def is_closing(self) -> bool:
-        """Tell whether it is closed, or about to be."""
+        """Return whether the connection is closed or closing."""
         return self._closing or self._transport is None or self._transport.is_closing()
 
     def is_reading(self) -> bool:
-        """Tell whether what comes is given to the protocol."""
+        """Return whether received data is passed to the protocol."""
         return self._reading and not self._closing
 
     def pause_reading(self) -> None:
-        """Give the protocol nothing more for now."""
+        """Stop passing received data to the protocol."""
         self._reading = False
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Give the protocol what has come, and what comes."""
+        """Pass buffered and new data to the protocol again."""
         if self._reading or self._transport is None:
             return
         self._reading = True
@@ -148,16 +148,16 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._read)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Say from how many unsent bytes on the protocol is told to wait."""
+        """Set the number of unsent bytes at which the protocol is paused."""
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """Return the size of what is not sent yet, encrypted."""
+        """Return the number of unsent encrypted bytes."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send plain bytes, encrypted."""
+        """Encrypt and send bytes."""
         left = memoryview(data)
         while left and not self.is_closing():
             try:
@@ -169,16 +169,16 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
             self._flush()
 
     def can_write_eof(self) -> bool:
-        """Tell that one side may end before the other."""
+        """Return True: half-close is supported."""
         return True
 
     def write_eof(self) -> None:
-        """Say that nothing more will be sent; what the peer sends is still read."""
+        """Send close_notify; data from the peer is still read."""
         if not self.is_closing():
             self._say_the_end()
 
     def close(self) -> None:
-        """Say the end, and close once all is sent."""
+        """Send close_notify, and close after all data is sent."""
         if self._closing or self._transport is None:
             return
         self._closing = True
@@ -186,7 +186,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Abort the connection."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -211,7 +211,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._read()
 
     def _read(self) -> None:
-        """Give the protocol what has come, as long as it wants it."""
+        """Pass decrypted data to the protocol until it pauses reading."""
         while self._reading and not (self._ended or self._closing):
             data = self._decrypted()
             self._flush()
@@ -228,7 +228,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
                 self.close()
 
     def _decrypted(self) -> bytes:
-        """Return what there is in plain, some of it where there is much; note the end."""
+        """Return decrypted data, at most about ``PIECE_BYTES``; record the end of the stream."""
         pieces: list[bytes] = []
         size = 0
         try:
@@ -252,12 +252,12 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
             self._transport.write(self._outgoing.read())
 
     def _say_the_end(self) -> None:
-        with suppress(ssl.SSLError):  # the peer has not said its own, which nobody waits for
+        with suppress(ssl.SSLError):  # the peer's close_notify is still missing, and is not waited for
             self._ssl.unwrap()
         self._flush()
 
     def _break(self, error: OSError) -> None:
-        """End a connection that is no TLS, or not as it has to be; the peer is told why."""
+        """Close a connection after a TLS error, sending the alert to the peer."""
         self._error = error
         self._closing = True
         self._flush()
