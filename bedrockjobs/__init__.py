@@ -1,8 +1,7 @@
-"""bedrockjobs: a durable job queue in one SQLite file.
+"""bedrockjobs: a durable job queue and scheduler on SQLite or PostgreSQL.
 
-The public names: the clients, one class per command with its reply, the errors,
-and EMPTIED, which takes an option back. They are loaded when
-they are first used, so that importing the package costs nothing.
+The public names: the clients, one class per command and its reply, the errors, and EMPTIED, which resets an
+option. They are loaded at first use, so that importing the package is cheap.
 """
 
 # ruff: noqa: F403 - what type checkers see is found by __getattr__
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
     from bedrockjobs.commands import *
 
 _HOMES = ("bedrockjobs.base.errors", "bedrockjobs.commands", "bedrockjobs.client")
-"""Where the names are looked for, the cheapest module first."""
+"""Modules that define public names, the cheapest to import first."""
 
 
 _VALUES = {"EMPTIED": "bedrockjobs.commands.options"}
-"""Public names that are no classes, and where they are."""
+"""Public names that are not classes, and their modules."""
 
 
 def _classes(home: str) -> dict[str, type]:
-    """Return the public classes of one of these modules."""
+    """Return the public classes of a module."""
     found = vars(import_module(home))
     public = found.get("__all__", found)
     return {
@@ -35,10 +34,10 @@ def _classes(home: str) -> dict[str, type]:
     }
 
 
-if not TYPE_CHECKING:  # for checkers a name that is not imported above does not exist
+if not TYPE_CHECKING:  # hides __getattr__ from type checkers, so that they reject unknown names
 
     def __getattr__(name: str) -> Any:
-        """Load a public name when it is first used."""
+        """Load a public name at first use."""
         if name == "__all__":
             return sorted({*_VALUES, *(name for home in _HOMES for name in _classes(home))})
         if name in _VALUES:

@@ -1,6 +1,7 @@
-"""Schedules as code: a file of definitions in TOML, YAML or JSON, read into what SyncSchedules takes.
+"""Schedules and notification rules as code: parses a definitions file in TOML, YAML or JSON.
 
-Text in, definitions out. It knows no files, no server and no other system's definitions.
+The results are parameters of SyncSchedules and SyncRules. Parsing works on text only; it opens no files and
+needs no server.
 """
 
 from __future__ import annotations
@@ -25,47 +26,45 @@ from bedrockjobs.imports import json_items
 from bedrockjobs.imports.imported import Position
 from bedrockjobs.schedule import cron, repeat
 
-# What is wrong with a file of definitions: all of it at once, each with its line.
-#
-# It knows no key and no format.
+# Problems of a definitions file: all of them are collected, each with its line.
 
 
 PROBLEMS_SHOWN = 100
-"""Problems of one file that are told; the others are counted. What was meant is looked for in as many."""
+"""Most problems reported per file, and most "did you mean" lookups; further problems are only counted."""
 
 
 class BadDefinitions(ValueError):
-    """A file cannot be read; each problem names the file, its line as far as known, the entry and the key."""
+    """A definitions file is invalid; each problem names the file, the line if known, the entry and the key."""
 
     def __init__(self, *problems: str) -> None:
-        """Say each problem on a line of its own."""
+        """Join the problems, one per line, as the message."""
         super().__init__("\n".join(problems))
         self.problems = problems
 
 
 class Faults:
-    """Collects what is wrong with one file."""
+    """Collects the problems of one file."""
 
     def __init__(self, file: str) -> None:
-        """Begin with nothing; ``file`` is what messages call it."""
+        """Start without problems; ``file`` is the name used in messages."""
         self._file = file
         self._found: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of problems."""
         return len(self._found)
 
     def add(self, what: str, line: int = 0) -> None:
-        """Note a problem and its line; 0 where nobody knows it."""
+        """Add a problem with its line, or 0 if that is unknown."""
         self._found.append((line, self.text(what, line)))
 
     def text(self, what: str, line: int = 0) -> str:
-        """Return how a problem is told."""
+        """Return the message for a problem."""
         at = f"{self._file}: line {line}: " if line else f"{self._file}: " if self._file else ""
         return f"{at}{what}"
 
     def check(self) -> None:
-        """Raise BadDefinitions with all that was noted, by line."""
+        """Raise BadDefinitions with all problems, sorted by line, if there are any."""
         if self._found:
             texts = [text for _, text in sorted(self._found, key=lambda found: found[0])]
             if len(texts) > PROBLEMS_SHOWN:
@@ -74,24 +73,24 @@ class Faults:
 
 
 class Entry(NamedTuple):
-    """One entry of a file, which notes what is wrong with it."""
+    """One entry of a file, with methods to report its problems."""
 
     faults: Faults
     label: str
-    """What messages call it: ``schedule backup``, or its number."""
+    """Its name in messages: ``schedule backup``, or its number."""
     place: Position | None = None
 
     @property
     def line(self) -> int:
-        """Return where it begins; 0 where nobody knows."""
+        """Return its first line, or 0 if that is unknown."""
         return self.place.line if self.place else 0
 
     def wrong(self, what: str, key: str = "") -> None:
-        """Note a problem; with ``key`` it has the line of this key."""
+        """Add a problem, at the line of ``key`` if given."""
         self.faults.add(f"{self.label}: {what}", self._line_of(key))
 
     def text(self, what: str, *keys: str) -> str:
-        """Return how a problem is told; it has the line of the first of ``keys`` that is there."""
+        """Return the message for a problem, at the line of the first of ``keys`` that is present."""
         lines = (self._line_of(key) for key in keys if self.place and key in self.place.keys)
         return self.faults.text(f"{self.label}: {what}", next(lines, self.line))
 
@@ -99,12 +98,12 @@ class Entry(NamedTuple):
         return self.place.keys.get(key, self.place.line) if self.place else 0
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
-        """Note a key that means nothing here."""
+        """Add a problem for an unknown key, with a suggestion."""
         near = get_close_matches(key, list(known), 1) if len(self.faults) < PROBLEMS_SHOWN else []
         self.wrong(f"unknown key {key!r}{f', expected {near[0]}' if near else ''}", key)
 
     def refused(self, error: ValidationError | CommandError, spelled: Mapping[str, str]) -> None:
-        """Note all that a class of the protocol refuses; ``spelled`` are the keys by parameter."""
+        """Add the validation errors of a command class; ``spelled`` maps parameters to keys in the file."""
         if not isinstance(error, ValidationError):
             self.wrong(error.detail or error.reason)
             return
@@ -112,16 +111,14 @@ class Entry(NamedTuple):
             self.wrong(refusal.detail or refusal.reason, spelled.get(parameter, parameter))
 
 
-# The text of a file of definitions, in TOML, YAML or JSON: its value, and where each entry stands.
-#
-# It bounds what reading may cost: length, depth, values. It does not know what a definition is.
+# Parsing of TOML, YAML and JSON, with the positions of entries and limits on length, depth and size.
 
 
 Format = Literal["toml", "yaml", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 SCHEDULES, NOTIFY = LISTS = ("schedules", "notify")
-"""The keys of the lists of which the lines are told."""
+"""The keys of the lists whose entries have line numbers."""
 
 _TOML = re.compile(
     r'''(?P<skip>"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*(?:"{3,5}|\\?\Z)'''
@@ -137,15 +134,15 @@ _TOML = re.compile(
 
 
 class Parsed(NamedTuple):
-    """What a text holds."""
+    """The contents of a text."""
 
     value: Any
     places: dict[str, list[Position]]
-    """Where each entry of a list stands, by the list's key; a list whose places cannot be told is empty."""
+    """The positions of the entries of each list, by its key; empty if they are unknown."""
 
 
 def parsed(text: str, form: Format) -> Parsed:
-    """Read a text; raises ValueError with what is wrong with it, and its line."""
+    """Parse a text; raises ValueError with the problem and its line."""
     if len(text) > SCHEDULE_FILE_CHARS_MAX:
         raise ValueError(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
     if form == "toml":
@@ -153,24 +150,24 @@ def parsed(text: str, form: Format) -> Parsed:
         return Parsed(toml_document(text), places)
     if form == "json":
         return Parsed(*json_items.document(text, LISTS))
-    from bedrockjobs.imports import yaml_items  # only YAML pays for loading its reader
+    from bedrockjobs.imports import yaml_items  # imported only for YAML files, to start faster
 
     return Parsed(*yaml_items.document(text, LISTS))
 
 
 class _TomlPlaces:
-    """Goes through a text once: for lines that Python's reader does not tell, and what it would not bear."""
+    """Scans a TOML text for the lines of entries, which tomllib does not report, and for excessive nesting."""
 
     def __init__(self) -> None:
         self._line, self._depth, self._dots = 1, 0, 0
         self._entries: dict[str, list[Position]] = {key: [] for key in LISTS}
-        """Of ``[[schedules]]``."""
+        """Positions of ``[[schedules]]`` entries."""
         self._tables: dict[str, list[Position]] = {key: [] for key in LISTS}
-        """Of ``[schedules.name]``."""
+        """Positions of ``[schedules.name]`` tables."""
         self._current: Position | None = None
 
     def read(self, text: str) -> dict[str, list[Position]]:
-        """Return the places of entries; raises ValueError with a line."""
+        """Return the positions of entries; raises ValueError with a line."""
         for match in _TOML.finditer(text):
             self._take(match)
         return {key: self._entries[key] or self._tables[key] for key in LISTS}
@@ -197,7 +194,7 @@ class _TomlPlaces:
                 raise ValueError(f"line {self._line}: nested deeper than {JSON_DEPTH_MAX} levels")
 
     def _begin(self, match: re.Match[str]) -> None:
-        """Begin a table, where this is one: inside of a value it is a list."""
+        """Start a table, unless the bracket is inside a value and so starts a list."""
         if self._depth == 0:
             self._current = None
             if match["list"] is not None:
@@ -206,21 +203,18 @@ class _TomlPlaces:
                 kept[match["list"]].append(self._current)
 
 
-# Rules as code: the tables ``[[notify]]`` of a file of definitions, read into what SyncRules takes.
+# Notification rules: the tables ``[[notify]]``, converted to parameters of SyncRules.
 
 
 RULE_KEYS = {
     "group": "groupFor",
     **{key: wire_name(field) for field in RuleSpec.model_fields for key in (field, wire_name(field))},
 }
-"""What a rule may hold: each spelling, with the parameter that it stands for."""
+"""The keys of a rule: each spelling, mapped to its parameter."""
 
 
 def rules_of(given: Any, places: list[Position], faults: Faults) -> tuple[list[dict[str, Any]], list[Entry]]:
-    """Read the rules of a file, and where each stands.
-
-    What is wrong with them is noted with its line, the rule and the key.
-    """
+    """Return the rules of a file and their entries; problems are added to ``faults``."""
     if not isinstance(given, list):
         faults.add("notify: expected a list of rules")
         return [], []
@@ -284,13 +278,13 @@ __all__ = [
 SUFFIXES: dict[str, Format] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 
 VALUES_MAX = 1_000_000
-"""Values in one file: aliases of aliases in YAML can mean far more than the file holds."""
+"""Most values in one file: nested YAML aliases can expand to far more than the file's size."""
 
 WHERE_SHOWN_MAX = 100
-"""Characters of a value's place that a message shows."""
+"""Most characters of a value's path in a message."""
 
 NEVER = "CRON @never"
-"""A repeat without a tick: stands for one that cannot be read, while the rest of a definition is."""
+"""A schedule that never fires; replaces an invalid one so that the rest of the definition is checked."""
 
 _UNCOMMENTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -298,46 +292,46 @@ _TOP = ("source", "prune", "schedules", NOTIFY)
 _OWN = ("schedule", "zone", "paused")
 _TAKEN = ("name", "repeat", "data", "job_priority", "priority", *JobOptions.model_fields)
 KEYS = {spelling: field for field in (*_OWN, *_TAKEN) for spelling in (field, wire_name(field))}
-"""What a definition may hold: each spelling, with the field it stands for."""
+"""The keys of a schedule: each spelling, mapped to its field."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """One schedule as it should be."""
+    """The desired state of one schedule."""
 
     name: str
     given: dict[str, Any]
-    """Parameters of CreateJob by wire name."""
+    """Parameters of CreateJob, by wire name."""
     paused: bool = False
-    """Whether it is added paused; one that exists is left as it is."""
+    """Whether to create it paused; an existing schedule is not changed by this."""
     entry: Entry | None = field(default=None, compare=False, repr=False)
-    """Where it stands, for what a server finds wrong with it."""
+    """Its entry in the file, for errors reported by the server."""
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """What a file says."""
+    """The contents of a definitions file."""
 
     source: str
-    """Whose schedules these are; empty where the file does not say."""
+    """The source that owns the schedules; empty if the file names none."""
     schedules: list[Definition]
     prune: bool = True
-    """Whether the source's schedules and rules that do not stand here are to be removed."""
+    """Whether to remove schedules and rules of this source that are not in the file."""
     rules: list[dict[str, Any]] | None = None
-    """Parameters of PutRule for each rule; None where the file says nothing of rules."""
+    """Parameters of PutRule for each rule; None if the file has no ``notify``."""
     rule_entries: list[Entry] = field(default_factory=list, compare=False, repr=False)
-    """Where each rule stands."""
+    """The entry of each rule."""
 
 
 def format_of(file: str) -> Format | None:
-    """Return the format that a file's name tells, None where it tells none."""
+    """Return the format by the suffix of a file name, or None if it is unknown."""
     return next((form for suffix, form in SUFFIXES.items() if file.lower().endswith(suffix)), None)
 
 
 def read(text: str, form: Format, file: str) -> Definitions:
-    """Read a file of definitions; ``file`` is what messages call it.
+    """Parse a definitions file; ``file`` is the name used in messages.
 
-    Raises BadDefinitions with all that is wrong, by line: the text itself, or else what it says.
+    Raises BadDefinitions with the syntax error, or else with all problems sorted by line.
     """
     faults = Faults(file)
     try:
@@ -371,13 +365,15 @@ def read(text: str, form: Format, file: str) -> Definitions:
 
 
 def _check_values(document: Any, faults: Faults) -> None:
-    """Note what JSON cannot say: dates, keys that are no text, what nests too deep or without end."""
+    """Report values that JSON cannot represent: dates, keys that are not text, deep or cyclic nesting."""
     pending: list[tuple[Any, str, int]] = [(document, "", 0)]
     count = 0
     while pending:
         value, where, depth = pending.pop()
         count += 1
-        where = where[:WHERE_SHOWN_MAX]  # cut here, so that a long key is not copied for all that is below it
+        where = where[
+            :WHERE_SHOWN_MAX
+        ]  # limited here, so that a long key is not copied for all values below it
         at = f"{where}: " if where else ""
         if depth > JSON_DEPTH_MAX:
             faults.add(f"{at}nested deeper than {JSON_DEPTH_MAX} levels")
@@ -397,7 +393,7 @@ def _check_values(document: Any, faults: Faults) -> None:
 
 
 def _schedules_of(schedules: Any, places: list[Position], faults: Faults) -> list[Definition]:
-    """Read the schedules of a file; a table's keys are names."""
+    """Return the schedules in a list, or in a table whose keys are names."""
     if schedules is None:
         faults.add("schedules is missing: expected a list, also an empty one")
         return []
@@ -427,7 +423,7 @@ def _schedules_of(schedules: Any, places: list[Position], faults: Faults) -> lis
 
 
 def _named(entry: Entry, name: str | None, given: Any) -> Definition | None:
-    """Read what stands in a list, or below a name in a table."""
+    """Return one schedule from a list, or from a table under ``name``."""
     if not isinstance(given, dict):
         entry.wrong("expected its keys and values")
         return None
@@ -437,7 +433,7 @@ def _named(entry: Entry, name: str | None, given: Any) -> Definition | None:
 
 
 def definition_of(given: Mapping[str, Any], where: str) -> Definition:
-    """Read one definition; ``where`` begins each message. Raises BadDefinitions with all that is wrong."""
+    """Return one definition; ``where`` prefixes each message. Raises BadDefinitions with all problems."""
     faults = Faults("")
     definition = _definition(Entry(faults, where), given)
     faults.check()
@@ -446,7 +442,7 @@ def definition_of(given: Mapping[str, Any], where: str) -> Definition:
 
 
 def _definition(entry: Entry, given: Mapping[str, Any]) -> Definition | None:
-    """Read one definition; notes what is wrong with it, and returns None where it has no name or values."""
+    """Return one definition, or None if it is invalid; problems are added to the entry."""
     fields: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for key, value in given.items():
@@ -476,9 +472,9 @@ def _definition(entry: Entry, given: Mapping[str, Any]) -> Definition | None:
 
 
 def _repeat(fields: dict[str, Any], entry: Entry) -> str:
-    """Take ``schedule``, ``zone`` and ``repeat`` out of the fields and return a repeat that was read once.
+    """Remove ``schedule``, ``zone`` and ``repeat`` from the fields and return the validated repeat.
 
-    Where it is wrong, that is noted, and one that never fires returned: what else is wrong is found too.
+    If they are invalid, report that and return ``NEVER``, so that further problems are found too.
     """
     schedule, zone, given = (fields.pop(key, None) for key in ("schedule", "zone", "repeat"))
     wrong = len(entry.faults)
@@ -509,7 +505,7 @@ def _repeat(fields: dict[str, Any], entry: Entry) -> str:
 
 
 def toml_entry(entry: Mapping[str, Any], comments: Iterable[str] = ()) -> str:
-    """Return one definition, by the names of a definitions file, as a ``[[schedules]]`` table."""
+    """Return one definition as a ``[[schedules]]`` table, with the keys of a definitions file."""
     lines = [toml_comment(line) for comment in comments for line in comment.splitlines()]
     lines.append("[[schedules]]")
     lines += [f"{key} = {_toml(value)}" for key, value in entry.items()]
@@ -517,12 +513,12 @@ def toml_entry(entry: Mapping[str, Any], comments: Iterable[str] = ()) -> str:
 
 
 def toml_comment(text: str) -> str:
-    """Return a text as a comment of one line; what TOML forbids in one is left out."""
+    """Return a text as a one-line TOML comment, without characters that TOML forbids."""
     return f"# {_UNCOMMENTABLE.sub(' ', text)}"
 
 
 def toml_text(value: str) -> str:
-    """Return a text as TOML has it."""
+    """Return a text as a TOML string."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,7 +1,6 @@
-"""What a running server reads again when it is told to, by SIGHUP: files that may have changed since.
+"""Reloading of files on SIGHUP: settings and certificates.
 
-Each part has a name and a function that reads its file and takes it, or leaves all as it was. No part is
-known here.
+Each part is registered with a name and a function that either applies the new contents or changes nothing.
 """
 
 from __future__ import annotations
@@ -13,30 +12,30 @@ from collections.abc import Awaitable, Callable
 log = logging.getLogger(__name__)
 
 Read = Callable[[], Awaitable[None] | None]
-"""Reads a file and takes what it says; raises ValueError or OSError with the reason and changes nothing."""
+"""Reads a file and applies it; raises ValueError or OSError, having changed nothing."""
 
 
 class Reloads:
-    """The parts of one server that can be read again."""
+    """The reloadable parts of one server."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without parts."""
         self._parts: dict[str, Read] = {}
         self._one_by_one = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
 
     def add(self, what: str, read: Read) -> None:
-        """Let ``read`` be called from now on; ``what`` names the part in the log, as in ``certificates``."""
+        """Register a part; ``what`` names it in the log, as in ``certificates``."""
         self._parts[what] = read
 
     def begin(self) -> None:
-        """Read all parts again; to be called by the event loop, which goes on meanwhile."""
+        """Start reloading all parts in the background."""
         task = asyncio.get_running_loop().create_task(self.run())
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
     async def run(self) -> None:
-        """Read all parts again, and tell of each in the log; one that is bad hurts no other."""
+        """Reload all parts and log each result; a failure does not affect the others."""
         async with self._one_by_one:
             if not self._parts:
                 log.info("told to read its files again: there are none")
@@ -47,7 +46,7 @@ class Reloads:
                         await pending
                 except (ValueError, OSError) as error:
                     log.error("%s not read again, the old ones stay: %s", what, error)  # noqa: TRY400  no stack
-                except Exception:  # a fault of ours must not end the server either
+                except Exception:  # a bug must not end the server
                     log.exception("%s not read again, the old ones stay", what)
                 else:
                     log.info("%s read again", what)

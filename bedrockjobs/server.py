@@ -1,4 +1,4 @@
-"""One server: wired up, started, drained and stopped."""
+"""The server process: wires up all parts, starts, reloads, drains and stops."""
 
 from __future__ import annotations
 
@@ -47,35 +47,35 @@ from bedrockjobs.views import Views
 log = logging.getLogger(__name__)
 
 COLLECT_AFTER = (50_000, 20, 50)
-"""Thresholds of the garbage collector: requests make few cycles, and many objects that live briefly."""
+"""Garbage collector thresholds: requests create few cycles but many short-lived objects."""
 
 FILES_KEPT = 64
-"""File descriptors that are not connections: the database, the log, the listening sockets."""
+"""File descriptors reserved for the database, the log and listening sockets."""
 
 
 class Server:
-    """A server of one database, within a running event loop."""
+    """A server on one database, in a running event loop."""
 
     def __init__(
         self, settings: Settings, clock: Clock | None = None, lease_clock: Clock | None = None
     ) -> None:
-        """Prepare a server; the clocks are the machine's unless a test brings its own."""
+        """Prepare a server; the clocks default to those of the machine."""
         self.settings = settings
         self._database = database_of(settings, clock, lease_clock)
         self.clock = self._database.clock
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        """Gets the error when the disk no longer keeps what it promised: the server must end."""
+        """Set to the error when data can no longer be written safely: the process must end."""
         self._sockets: list[socket.socket] = []
-        """Sockets that systemd opened for the server; it then opens none."""
+        """Sockets passed by systemd; if there are any, the server opens none itself."""
         self._stopped = False
         self._is_wired = False
         self._tls: ssl.SSLContext | None = None
         self._heartbeat: HeartbeatURL | None = None
         self.reloads = Reloads()
-        """What is read again on SIGHUP."""
+        """The files reloaded on SIGHUP."""
 
     async def start(self) -> None:
-        """Own the database and listen; raises StartError."""
+        """Open the database and listen; raises StartError."""
         settings = self.settings
         try:
             self._sockets = systemd.listening()
@@ -104,16 +104,16 @@ class Server:
         await self._open()
 
     async def take(self, found: Settings) -> None:
-        """Go by settings that were read again, as far as that can be without a restart; tell what changed.
+        """Apply reloaded settings, as far as possible without a restart, and log the differences.
 
-        Raises BadCertificate, and changes nothing.
+        Raises BadCertificate, having changed nothing.
         """
         certified = self._tls is not None and bool(found.tls_cert)
         if certified and different(self.settings, found, CERTIFICATES):
-            self._tls = _tls_context(found)  # what cannot be used changes nothing
+            self._tls = _tls_context(found)  # raises before anything changes
         difference = take_again(self.settings, found, READ_AGAIN | (CERTIFICATES if certified else set()))
         log.info("settings: %s", difference)
-        if not self._is_wired:  # a standby, which goes by them once it serves
+        if not self._is_wired:  # a standby applies them when it starts serving
             return
         if self._tls is not None:
             self._listener.renew_tls(self._tls)
@@ -124,7 +124,7 @@ class Server:
         self.service.renew_messages()
 
     async def _begin_heartbeat(self) -> None:
-        """Call the URL that the settings name, and no other any more."""
+        """Start the heartbeat of the current settings instead of any earlier one."""
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         url = self.settings.heartbeat_url
@@ -206,11 +206,11 @@ class Server:
         self._database.serves_at(self.where())
 
     def _is_well(self) -> bool:
-        """Tell whether others are to hear that all is well: commands are taken, and nothing is held."""
+        """Return whether to send heartbeats: commands are accepted and the queue is not held."""
         return not (self.service.trouble or self.service.hold)
 
     async def _learn_secrets(self) -> None:
-        """Know who may do what, and whose tokens of runs and pings are right, before anybody asks."""
+        """Load tokens, sessions and the key of run tokens before accepting connections."""
         for (key,) in (await self._reader.view("run_key", {}, 1)).rows:
             self._database.workers.know_run_key(key)
         tokens = await self._reader.view("tokens", {"after": ""}, TOKEN_ROWS_MAX)
@@ -233,11 +233,11 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Return the port it listens on."""
+        """Return the TCP port of the server."""
         return self._listener.addresses[0][1]
 
     def where(self) -> str:
-        """Return the addresses it listens on, as a person reads them."""
+        """Return the addresses of the server as text for people."""
         addresses = self._listener.addresses
         places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses]
         if self.settings.unix:
@@ -245,16 +245,16 @@ class Server:
         return " and ".join(places)
 
     def why_failed(self, error: Exception) -> str:
-        """Return a sentence on a failure after which the server must end."""
+        """Return a message about a failure that ends the server."""
         return self._database.why_failed(error)
 
     async def abandon(self) -> None:
-        """Let go of the reader, whose thread would keep a process alive that has to end."""
+        """Close the reader, whose thread would keep the process alive."""
         self._loop_watch.stop()
         await self._reader.close()
 
     async def stop(self) -> None:
-        """Drain: answer who waits, finish what was begun, close the connections, close the file; once."""
+        """Shut down once: answer waiters, finish commands in progress, and close connections and database."""
         if self._stopped:
             return
         self._stopped = True
@@ -278,9 +278,9 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def run(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit status.
+    """Run a server until SIGTERM or SIGINT; return the exit status.
 
-    ``read_again`` is asked on SIGHUP for the settings as they are then; it raises ValueError for bad ones.
+    ``read_again`` returns the current settings on SIGHUP; it raises ValueError for invalid ones.
     """
     logs.configure(settings.log_format)
     logging.captureWarnings(True)
@@ -296,7 +296,7 @@ def run(settings: Settings, read_again: Callable[[], Settings] | None = None) ->
         else:
             print(f"bedrockjobs: {error}", file=sys.stderr)
         return error.status
-    except Exception:  # it must be told like any other end
+    except Exception:  # log it like any other failure
         log.critical("the server ended by an error that nobody expected", exc_info=True)
         return EXIT_FAILURE
     finally:
@@ -304,7 +304,7 @@ def run(settings: Settings, read_again: Callable[[], Settings] | None = None) ->
 
 
 def _tame_collector() -> None:
-    """Let the garbage collector look less often, and not at what lives as long as the server."""
+    """Run the garbage collector less often, and not on objects as old as the server."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
@@ -323,12 +323,12 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
     watchdog = systemd.SystemdWatchdog()
     start = asyncio.ensure_future(server.start())
     await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
-    if not start.done():  # a standby that is told to go, or a check that takes long
+    if not start.done():  # a waiting standby, or a long check of the database
         faulthandler.dump_traceback_later(STOP_MORE_S, exit=True)
         start.cancel()
         await asyncio.wait({start}, timeout=STOP_MORE_S)
         logging.shutdown()
-        os._exit(EXIT_OK)  # nobody was answered yet; threads that were begun would keep the process alive
+        os._exit(EXIT_OK)  # no client was served yet, and threads would keep the process alive
     start.result()
     _tame_collector()
     sys.setswitchinterval(TURN_S)
@@ -337,18 +337,18 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
         f"bedrockjobs {VERSION} listens on {server.where()}{with_tls}, database {settings.shown_database},"
         f" durability {settings.durability}"
     )
-    with suppress(OSError):  # a server whose stdout is full or closed serves all the same
+    with suppress(OSError):  # stdout may be full or closed, which must not stop the server
         print(logs.sentence(settings.log_format, __name__, words), flush=True)
     systemd.notify("READY=1", f"STATUS=listening on {server.where()}")
     ends: list[asyncio.Future[Any]] = [stop, server.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    # Whatever holds the stop up: the process ends, and tells where each of its threads was.
+    # If the shutdown hangs, the process ends and dumps the stacks of its threads.
     faulthandler.dump_traceback_later(settings.drain_s + STOP_MORE_S, exit=True)
     if server.failed.done():
         log.critical("%s", server.why_failed(server.failed.result()))
         await server.abandon()
         logging.shutdown()
-        os._exit(EXIT_DISK)  # nothing more is written: closing the database would copy its log into it
+        os._exit(EXIT_DISK)  # no more writes: closing the database would checkpoint its WAL
     log.info("stopping")
     systemd.notify("STOPPING=1")
     await server.stop()

@@ -1,6 +1,7 @@
-"""What stands behind both protocols: a command goes in, its outcome comes back on the event loop.
+"""The service behind both protocols: executes commands and returns their outcomes in the event loop.
 
-It sends each command to who does it, the writer, the reader or itself, and knows nothing of connections.
+It authorizes each command and routes it to the writer, the reader or a handler of its own; it knows nothing
+about connections.
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ log = logging.getLogger(__name__)
 VERSION = version("bedrockjobs")
 
 NOT_LOOKED_YET = "whether the queue is held is looked at now"
-"""What stands for a hold until it is known."""
+"""Placeholder until the hold state has been read."""
 
 SETTLE_S = 0.01
-"""Time in which another server does what a moved clock asks for: some units, of a few milliseconds each."""
+"""Wait between checks whether the work due after a clock change is done: some units of a few milliseconds."""
 
 SETTLES_MAX = 100
-"""How often that is waited for: what fails is tried again later, and nobody waits for that."""
+"""Most such checks; failing work is retried later without waiting for it."""
 
 NO_COUNTS = {"connections": 0, "waiting": 0, "commits": 0, "commands": 0, "database": ""}
-"""What Status tells those who do not see everything."""
+"""Values of Status for principals with a restricted scope."""
 
 load(reading)
 
 
 class Service:
-    """The commands of one server."""
+    """Executes the commands of one server."""
 
     def __init__(
         self,
@@ -71,9 +72,9 @@ class Service:
         move_clock: Callable[[datetime], Awaitable[None]],
         access: Access,
     ) -> None:
-        """Serve commands from ``dispatcher``, ``views`` and ``presence``, to those whom ``access`` knows.
+        """Execute commands through ``dispatcher``, ``views`` and ``presence``, authenticated by ``access``.
 
-        ``move_clock`` moves a clock that stands; it raises Unavailable where that cannot be done now.
+        ``move_clock`` moves a test clock; it raises Unavailable if that is impossible now.
         """
         self._dispatcher = dispatcher
         self.views = views
@@ -91,76 +92,76 @@ class Service:
             url=settings.public_url.rstrip("/"),
             alone=not settings.on_postgresql,
         )
-        """Sends messages of what happens."""
+        """Sends notifications."""
         access.on_first, access.write = self._end_waits, self._write
         self._started = timestamp(clock.now())
         self._reading: dict[Submission, asyncio.Task[None]] = {}
         self.connections = 0
-        """Open connections, of both protocols."""
+        """Open connections of both protocols."""
         self.draining = False
-        """Whether the server stops: nothing new is begun."""
+        """Whether the server is shutting down and refuses new commands."""
 
     def renew_messages(self) -> None:
-        """Send messages as the settings say now."""
+        """Apply changed settings to notifications."""
         self.messenger.renew(_ways(self.settings), self.settings.public_url.rstrip("/"))
 
     @property
     def trouble(self) -> str:
-        """Return why the server is not ready for commands, as a person reads it; empty where it is."""
+        """Return why the server accepts no commands, for people; empty if it does."""
         return "stopping" if self.draining else self._dispatcher.health.trouble
 
     @property
     def begins(self) -> bool:
-        """Tell whether commands are there for which this turn of the event loop should be left free."""
+        """Return whether pending commands should have this turn of the event loop for themselves."""
         return self._dispatcher.begins
 
     @property
     def hold(self) -> str:
-        """Return what a person reads while the queue is held after a restore; empty where it is not.
+        """Return why the queue is held after a restore; empty if it is not.
 
-        Until the first transaction nobody knows, and it counts as held.
+        Until the first transaction has read the state, the queue counts as held.
         """
         hold = self._dispatcher.health.hold
         return NOT_LOOKED_YET if hold is None else hold
 
     @property
     def free_bytes(self) -> int | None:
-        """Return the room on the disk of the database; None where it is not this machine's, or not known."""
+        """Return the free disk space for the database; None if it is on another machine or unknown."""
         return free_bytes(self.settings)
 
     async def look(self) -> QueueSnapshot:
-        """Return a look at what is queued; raises CommandError."""
+        """Return a snapshot of the queue; raises CommandError."""
         return await self.views.queues.look()
 
     async def options_of_run(self, run_id: int) -> str:
-        """Return the options that a run was given, as JSON; raises CommandError."""
+        """Return the options of a run as JSON; raises CommandError."""
         return (await self.views.beside_run(run_id))[2]
 
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Principal | None = None
     ) -> Submission | None:
-        """Do a command; ``deliver`` gets its outcome, perhaps before this returns.
+        """Execute a command; ``deliver`` gets its outcome, perhaps before this method returns.
 
-        It returns False where the outcome went nowhere: a taken job then goes back. Raises CommandError
-        where the command cannot be accepted. A Submission comes back for a command that may
-        wait, see ``leave``. Without a ``caller`` anything is allowed.
+        ``deliver`` returns False if the client cannot receive the outcome; taken jobs are then requeued.
+        Return a Submission for a command that may wait, to cancel it with ``leave``. Raises CommandError if
+        the command is not accepted. Without a ``caller`` everything is allowed.
         """
         if caller is not None:
             command = admit(caller, command)
             if command.waiting and caller.grant.name:
                 return Waits(self, caller).submit(command, deliver)
-        elif command.where == "writer":  # nearly all
+        elif command.where == "writer":  # the common case
             return self._dispatcher.submit(command, deliver)
         return self.do(command, deliver, caller)
 
     def do(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Principal | None
     ) -> Submission | None:
-        """Do a command that was admitted, as ``submit`` does."""
+        """Execute an authorized command, as ``submit`` does."""
         if command.where == "writer":
             by = "" if caller is None else caller.name
             if caller is not None and not _matters(caller, command):
-                caller = None  # it is done as for anybody
+                caller = None  # the writer need not know the principal
             return self._dispatcher.submit(command, deliver, caller, by)
         if command.where == "at once":
             answer = HANDLERS[type(command)](self, command)
@@ -174,29 +175,32 @@ class Service:
         return submission if command.waiting else None
 
     def leave(self, submission: Submission) -> None:
-        """Let a waiting command end now: its client is gone or has said all it had to say."""
+        """Cancel a waiting command: its client is gone or has closed its sending side."""
         task = self._reading.get(submission)
         if task is None:
             self._dispatcher.leave(submission)
         elif not submission.gone and submission.command is not None and submission.command.waits:
             submission.gone = True
-            asyncio.get_running_loop().call_soon(task.cancel)  # not before it has begun
+            asyncio.get_running_loop().call_soon(task.cancel)  # only after the task has started
 
     def _write(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
-        """Write something that no command asks for; ``done`` gets an Answer once it is on disk."""
+        """Submit an internal write; ``done`` gets an Answer once it is on disk."""
         if self.draining:
             done(Unavailable(detail="stopping"))
         else:
             self._dispatcher.send(InternalCommand(act, done))
 
     def _end_waits(self) -> None:
-        """End whatever is waited for by those who showed no token: from now on everybody needs one."""
+        """Cancel all waits, since unauthenticated clients need a token from now on."""
         self._dispatcher.leave_all()
         for submission in list(self._reading):
             self.leave(submission)
 
     async def call(self, command: Command[Any], caller: Principal | None = None) -> Answer:
-        """Do a command and return its answer; raises CommandError. When cancelled, a taken job goes back."""
+        """Execute a command and return its answer; raises CommandError.
+
+        If the caller is cancelled, a taken job is requeued.
+        """
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def deliver(outcome: Outcome) -> bool:
@@ -219,7 +223,7 @@ class Service:
         return outcome
 
     def undelivered(self, outcome: Outcome) -> None:
-        """Put back the jobs of an answer that could not be written."""
+        """Requeue the jobs of an answer that could not be delivered."""
         if isinstance(outcome, Answer) and outcome.taken:
             self._dispatcher.send(RequeueUndelivered(outcome.taken))
 
@@ -228,7 +232,7 @@ class Service:
         return self.clock.now()
 
     async def drain(self) -> None:
-        """Answer who waits, finish what was begun, and refuse what comes."""
+        """Answer waiters, finish commands in progress, and refuse new ones."""
         self.draining = True
         await self.messenger.close()
         self._notifier.end()
@@ -253,9 +257,9 @@ class Service:
                 outcome = await self._answer(alone, submission.caller)
         except CommandError as error:
             outcome = error
-        except StoreError as error:  # met by a clock that is moved
+        except StoreError as error:  # can occur when a test clock is moved
             outcome = refusal_of(error)
-        except Exception as error:  # the connection must get an answer whatever failed
+        except Exception as error:  # the client must get a reply in any case
             log.exception("a read failed")
             outcome = ServerFault(detail=f"the reader failed: {type(error).__name__}")
         submission.deliver(outcome)
@@ -276,7 +280,7 @@ class Service:
         return answer
 
     async def _beat_of_seen(self, command: Heartbeat, scope: Scope, by: str) -> Answer:
-        """Do a heartbeat for the runs that are seen; the others are lost, as those that are not there."""
+        """Execute a heartbeat for runs within the scope; others are reported as lost."""
         foreign = []
         for run_id in command.run_ids:
             rows = (await self.views.rows("name_of_run", {"runID": run_id})).rows
@@ -293,11 +297,11 @@ class Service:
         return Answer(jsontext.dump({**found, "stop": stops}))
 
     async def next_moment(self) -> datetime | None:
-        """Return when time asks for something next, None where for nothing."""
+        """Return the time at which something is due next, or None."""
         return await self._dispatcher.next_moment()
 
     async def move_clock(self, moment: datetime) -> None:
-        """Move a test clock; return once all that time asks for then is done. Raises Unavailable."""
+        """Move a test clock and wait until all work due by then is done. Raises Unavailable."""
         await self._move_clock(moment)
         self.messenger.wake()
         for _ in range(SETTLES_MAX):
@@ -306,7 +310,7 @@ class Service:
             await asyncio.sleep(SETTLE_S)
 
     def status(self) -> dict[str, Any]:
-        """Return what Status shows."""
+        """Return the contents of the reply to Status."""
         return {
             "version": VERSION,
             "state": "draining" if self.draining else "serving",
@@ -324,11 +328,11 @@ class Service:
 
 
 _WITH_TOKENS_OF_RUNS = frozenset(kind for kind in ALL if "run_token" in kind.model_fields)
-"""Commands that may ask for tokens of the runs that they begin."""
+"""Commands that may request run tokens."""
 
 
 def _matters(caller: Principal, command: Command[Any]) -> bool:
-    """Tell whether it matters to the writer who asks: for what is seen, or for what is noted."""
+    """Return whether the writer must know the principal, for its scope or for the audit."""
     grant, kind = caller.grant, type(command)
     if caller.run is not None or (not grant.whole and not _is_seen_whole(command)):
         return True
@@ -340,12 +344,12 @@ def _matters(caller: Principal, command: Command[Any]) -> bool:
 
 
 def _is_seen_whole(command: Command[Any]) -> bool:
-    """Tell whether a command that was admitted names and answers nothing but what is seen: a new job."""
+    """Return whether an authorized command touches only a new job, so the scope is already checked."""
     return type(command) is CreateJob and not command.unique and not command.parent_job_id
 
 
 def _is_unique(command: Command[Any]) -> bool:
-    """Tell whether a command may change a job of its name: perhaps a schedule, which some may not."""
+    """Return whether a command may change an existing job of its name, perhaps a protected schedule."""
     if type(command) is CreateJob:
         return command.unique or command.on_conflict == "replace"
     return type(command) is CreateJobs and any(
@@ -354,21 +358,21 @@ def _is_unique(command: Command[Any]) -> bool:
 
 
 def _renames(command: Command[Any]) -> bool:
-    """Tell whether a command gives jobs another name: perhaps schedules, which some may not change."""
+    """Return whether a command renames jobs, perhaps schedules that the principal may not change."""
     return type(command) in (RetryJob, RequeueJobs) and getattr(command, "name") is not None  # noqa: B009
 
 
 class Waits:
-    """A command that may wait, for somebody with a token: it ends when the token counts no more."""
+    """A waiting command of an authenticated principal, cancelled when its token becomes invalid."""
 
     def __init__(self, service: Service, caller: Principal) -> None:
-        """Wait in ``service``."""
+        """Wait on behalf of ``caller``."""
         self._service, self._caller = service, caller
         self._deliver: Callable[[Outcome], bool] = lambda _: False
         self._submission: Submission | None = None
 
     def submit(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> Submission | None:
-        """Do it, as ``Service.submit`` does."""
+        """Submit the command, as ``Service.submit`` does."""
         self._deliver = deliver
         ends = self._caller.grant.ends
         ends.add(self._end)

@@ -1,7 +1,7 @@
-"""What a service tells systemd, and what it is given: readiness, the watchdog, sockets that listen already.
+"""Integration with systemd: readiness, watchdog and socket activation.
 
-The protocols are those of sd_notify(3) and sd_listen_fds(3): a datagram, and numbers in the environment.
-Outside of systemd nothing is told and nothing is given. It knows no server.
+Implements sd_notify(3) and sd_listen_fds(3) on the documented environment variables and a datagram socket.
+Outside of systemd all functions do nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import os
 import socket
 
 FIRST_FD = 3
-"""The first file descriptor that systemd passes on."""
+"""The first file descriptor passed by systemd."""
 
 PINGS_PER_LIMIT = 3
-"""Signs of life in the time after which systemd kills a service: one may be late without harm."""
+"""Watchdog pings per timeout, so that a single late one does no harm."""
 
 
 def notify(*lines: str) -> bool:
-    """Tell systemd something, as in ``READY=1``; return whether it was told.
+    """Send a notification such as ``READY=1`` to systemd; return whether it was sent.
 
-    It never waits and never raises: a service must not fail because nobody listens to it.
+    It never blocks or raises: a service must not fail because systemd does not listen.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
@@ -38,7 +38,7 @@ def notify(*lines: str) -> bool:
 
 
 def watchdog_s() -> float | None:
-    """Return the seconds after which systemd takes this process for dead; None where it does not watch."""
+    """Return the watchdog timeout in seconds, or None without a watchdog."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:
@@ -49,10 +49,10 @@ def watchdog_s() -> float | None:
 
 
 class SystemdWatchdog:
-    """Signs of life from the event loop: a loop that stands still gives none."""
+    """Sends watchdog pings from the event loop, which stop if the loop hangs."""
 
     def __init__(self) -> None:
-        """Give the first sign, if systemd watches, and go on until ``stop``."""
+        """Send the first ping if systemd expects any, and continue until ``stop``."""
         self._timer: asyncio.TimerHandle | None = None
         limit = watchdog_s()
         self._every_s = None if limit is None else limit / PINGS_PER_LIMIT
@@ -64,16 +64,16 @@ class SystemdWatchdog:
             self._timer = asyncio.get_running_loop().call_later(self._every_s, self._ping)
 
     def stop(self) -> None:
-        """Give no more signs."""
+        """Stop sending pings."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 def listening() -> list[socket.socket]:
-    """Return the sockets that systemd opened for this process; none where it opened none.
+    """Return the sockets passed by systemd, if any.
 
-    They are handed out once: the environment is cleared, and no child inherits them. Raises ValueError for a
-    socket that is not a listening TCP one, naming it.
+    Only the first call returns them: it clears the environment and makes the sockets non-inheritable. Raises
+    ValueError for anything other than a listening TCP socket, with its name.
     """
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     names = os.environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -92,7 +92,7 @@ def listening() -> list[socket.socket]:
 
 
 def _adopted(file: int, name: str) -> socket.socket:
-    """Return the socket of a file descriptor."""
+    """Return the socket of a passed file descriptor."""
     os.set_inheritable(file, False)
     try:
         adopted = socket.socket(fileno=file)

@@ -1,11 +1,11 @@
-"""A server for other people's tests: in this process, on a clock that stands still until it is moved.
+"""A server for users' tests: in the test's process, with a clock that moves only on demand.
 
     with ServerUnderTest("2030-01-01 00:00") as server:
         server.client.call(CreateJob(name="nightly", repeat="CRON 0 3 * * *"))
         server.next()
         job = server.client.call(GetJob(name="nightly"))
 
-``pytest_plugin`` offers it as a fixture. Nothing here needs pytest.
+``pytest_plugin`` provides it as a fixture; this module does not need pytest.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from bedrockjobs.commands import AdvanceClock
 from bedrockjobs.server import Server
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
-"""Where the clock stands at first, if nobody says so: a Tuesday, so that a test goes the same every day."""
+"""Default start time of the clock: a fixed Tuesday, so that tests are reproducible."""
 
 STOP_S = 30.0
-"""Time the server may take to stop: more than it gives its connections."""
+"""Timeout for stopping the server; longer than its own timeout for connections."""
 
 
 class ServerUnderTest:
-    """A server of its own, on a free port of loopback and a database that goes with it; use it with ``with``.
+    """A context manager with a server on a free loopback port and a temporary database.
 
-    Its leases last real time, whatever the clock says.
+    Leases run in real time, whatever the test clock says.
     """
 
     def __init__(self, start: datetime | str = START) -> None:
-        """Let the clock stand at ``start``; without a time zone that is UTC. Raises ValueError."""
+        """Set the clock to ``start``, in UTC unless it has a time zone. Raises ValueError."""
         self._start = _moment(start)
         self._running: Future[tuple[Server, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=self._run, name="bedrockjobs server", daemon=True)
         self.address = ""
-        """Where it listens: ``127.0.0.1:PORT``."""
+        """The address of the server: ``127.0.0.1:PORT``."""
         self.client: Client
-        """A client of it."""
+        """A client connected to the server."""
 
     def __enter__(self) -> Self:
         """Start the server; raises StartError."""
@@ -71,19 +71,19 @@ class ServerUnderTest:
 
     @property
     def url(self) -> str:
-        """Return its address for HTTP: ``http://127.0.0.1:PORT``."""
+        """Return the URL of the server: ``http://127.0.0.1:PORT``."""
         return f"http://{self.address}"
 
     @property
     def now(self) -> datetime:
-        """Return the moment at which the clock stands, in UTC."""
+        """Return the time of the test clock, in UTC."""
         return self._running.result()[0].clock.now()
 
     def advance(self, by: str | float | timedelta) -> datetime:
-        """Move the clock by seconds, or a duration like ``1h30m``; return where it stands then.
+        """Advance the clock by seconds or a duration such as ``1h30m``; return the new time.
 
-        It stops at each moment at which something becomes due, so that whoever waits is served in time.
-        Raises ValueError.
+        It stops at each time at which something becomes due, so that waiters are served on time. Raises
+        ValueError.
         """
         seconds = seconds_of(by) if isinstance(by, str) else by
         if isinstance(seconds, timedelta):
@@ -93,14 +93,14 @@ class ServerUnderTest:
         return self._move(self.now + timedelta(seconds=seconds))
 
     def advance_to(self, moment: datetime | str) -> datetime:
-        """Move the clock to a moment as ``advance`` does; without a zone it is UTC. Raises ValueError."""
+        """Advance the clock to a time, in UTC unless it has a time zone. Raises ValueError."""
         target = _moment(moment)
         if target < self.now:
             raise ValueError(f"moment: expected one from {timestamp_ms(self.now)} on, got {moment!r}")
         return self._move(target)
 
     def next(self) -> datetime | None:
-        """Move the clock to the next moment at which something becomes due; None where nothing is to come."""
+        """Advance the clock to the next time at which something is due; None if nothing is."""
         before = self.now
         after = moment_of(self.client.call(AdvanceClock()).now)
         return after if self.now > before else None
@@ -134,7 +134,7 @@ class ServerUnderTest:
 
 
 def _moment(given: datetime | str) -> datetime:
-    """Return a moment in UTC, in whole milliseconds as the server counts."""
+    """Return a time in UTC, rounded down to milliseconds like the server's times."""
     try:
         moment = datetime.fromisoformat(given) if isinstance(given, str) else given
     except ValueError:

@@ -1,1 +1,1 @@
-"""Who is told of what happens: messages about events, by mail or posted to an address."""
+"""Notifications about events: by mail, HTTP, a program, or Apprise."""

@@ -1,8 +1,7 @@
-"""How a message gets there: posted, as mail, by a program of the operator's own, or by Apprise.
+"""Notification channels: HTTP, mail, an operator's program, or Apprise.
 
-Secrets come from variables of the server, or from files that such variables name.
-
-Each way raises NotSent with a sentence where the message did not arrive, or where nobody knows.
+Secrets come from environment variables of the server, or from files that they name. Each channel raises
+NotSent with the reason if a message did not arrive, or may not have arrived.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from bedrockjobs.job.delivery import ERROR_CHARS_KEPT
 from bedrockjobs.notify.message import Message
 
 SEND_S = 30.0
-"""Time for one try, half of what is claimed for it: a receiver that is slower is tried again later."""
+"""Timeout of one attempt, half of the time for which a message is claimed; slower receivers are retried."""
 
 SECRET_BYTES_MAX = 65_536
-"""Size of a file with a secret: addresses and keys are far shorter."""
+"""Most bytes read from a secret file; URLs and keys are far shorter."""
 
 WORDS_BYTES_MAX = 2_000
-"""What is read of the words of a program that failed: they are shown in one line."""
+"""Most bytes read from the stderr of a failed program, which are logged in one line."""
 
 HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
-"""Variables that a program gets of the server, beside those for messages: no other secrets."""
+"""Environment variables passed to a program, besides those for notifications; it gets no other secrets."""
 
 _VARIABLE = re.compile(r"\$\{(BEDROCKJOBS_NOTIFY_[A-Z0-9_]+)\}")
 _FOR_MESSAGES = "BEDROCKJOBS_NOTIFY_"
@@ -68,15 +67,15 @@ _TROUBLES: dict[type[Exception], str] = {
     ServerDisconnectedError: "the receiver closed the connection without an answer",
     ClientResponseError: "what the receiver answered is no HTTP",
 }
-"""Why a message could not be posted, in words without the address; the first that fits."""
+"""Reasons why a POST failed, without the URL, which may be secret; the first match applies."""
 
 
 class NotSent(Exception):
-    """A message did not arrive; the sentence says why, without secrets."""
+    """A message did not arrive; the text gives the reason, without secrets."""
 
 
 def resolved(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text with the values of its variables; raises NotSent for one that is not set."""
+    """Return a text with its variables expanded; raises NotSent if one is not set."""
 
     def value(found: re.Match[str]) -> str:
         name, file = found[1], environment.get(f"{found[1]}_FILE")
@@ -94,7 +93,7 @@ def resolved(text: str, environment: Mapping[str, str]) -> str:
 
 
 class Channels:
-    """The ways of one server."""
+    """The notification channels of one server."""
 
     def __init__(
         self,
@@ -105,9 +104,9 @@ class Channels:
         commands: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Send mail by the server at ``smtp``, from ``mail_from``; ``url`` says where messages come from.
+        """Send mail through ``smtp`` from ``mail_from``; ``url`` is the ``source`` of CloudEvents.
 
-        The programs that a rule may name are in the folder ``commands``.
+        ``commands`` is the folder of programs that a rule may name.
         """
         self._commands = commands
         self._smtp = smtp
@@ -115,12 +114,12 @@ class Channels:
         self._url = url
         self._environment = os.environ if environment is None else environment
         self._had_by: dict[str, dict[str, frozenset[str]]] = {}
-        """Who has the mail that a rule tries again for others, by rule and message."""
+        """Recipients who already have the mail that is being retried for others, by rule and message."""
 
     async def send(self, message: Message, to: str, secret: str, sent_at: int) -> str:
-        """Send a message to where a rule says, at a second since 1970; raises NotSent.
+        """Send a message to the target of a rule; ``sent_at`` is a Unix timestamp. Raises NotSent.
 
-        Return who will never get it, and why, where others have; empty where everybody has it.
+        Return which recipients were refused permanently, and why; empty if everyone got it.
         """
         place = resolved(to, self._environment)
         try:
@@ -138,7 +137,7 @@ class Channels:
         return ""
 
     async def _post(self, message: Message, place: str, key: str, sent_at: int) -> None:
-        """Post a message as a CloudEvent; a 2xx says that it arrived."""
+        """Post a message as a CloudEvent; a 2xx status means it arrived."""
         body = self._cloud_event(message)
         headers = {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
@@ -155,7 +154,7 @@ class Channels:
             ):
                 if not 200 <= answer.status <= 299:
                     raise NotSent(f"answered {answer.status}")
-        except (ClientError, OSError, ValueError) as error:  # its words may hold the address, a secret
+        except (ClientError, OSError, ValueError) as error:  # the message may contain the secret URL
             words = next((words for kind, words in _TROUBLES.items() if isinstance(error, kind)), "")
             raise NotSent(words or type(error).__name__) from None
 
@@ -176,7 +175,7 @@ class Channels:
         ).encode()
 
     async def _run(self, message: Message, name: str) -> None:
-        """Run a program with the CloudEvent on stdin; the exit status 0 says that it arrived."""
+        """Run a program with the CloudEvent on stdin; exit status 0 means it arrived."""
         if not self._commands:
             raise NotSent("notify_commands: no folder of programs is set where the server runs")
         if not _PROGRAM.fullmatch(name):
@@ -186,7 +185,7 @@ class Channels:
             for key, value in self._environment.items()
             if key in HANDED_ON or key.startswith(_FOR_MESSAGES)
         }
-        with TemporaryFile() as words:  # what it leaves behind may hold a pipe open
+        with TemporaryFile() as words:  # child processes it leaves may hold a pipe open
             try:
                 program = await asyncio.create_subprocess_exec(
                     Path(self._commands) / name,
@@ -211,21 +210,21 @@ class Channels:
                 raise NotSent(f"{name} ended with {program.returncode}: {said}")
 
     async def _apprise(self, message: Message, place: str) -> None:
-        """Hand a message to Apprise, which knows many services by their addresses."""
+        """Send a message with Apprise, which supports many services by URL."""
         try:
             apprise = import_module("apprise")
         except ImportError:
             raise NotSent("to: an address of Apprise needs the extra bedrockjobs[notify]") from None
         known = apprise.Apprise()
-        if not known.add(place):  # its words would hold the address, which is secret
+        if not known.add(place):  # its error would contain the secret URL
             raise NotSent("to: expected https://…, mailto:… or an address of Apprise in the variable")
         if not await known.async_notify(title=message.subject, body=message.text):
             raise NotSent("Apprise could not send it")
 
     async def _mail(self, message: Message, people: str) -> str:
-        """Send a message as mail; return for whom the mail server refused it for good, and why.
+        """Send a message as mail; return which recipients the mail server refused permanently, and why.
 
-        Whoever has got it does not get it again when it is tried again for others.
+        Recipients who already have it are left out of a retry.
         """
         if not self._smtp:
             raise NotSent("smtp: no mail server is set; see `bedrockjobs serve --smtp`")
@@ -236,7 +235,7 @@ class Channels:
         left = [one for one in everybody if one not in had]
         try:
             refused = await self._hand_over(message, people, left) if left else {}
-        except aiosmtplib.SMTPAuthenticationError as error:  # its words may hold what was shown
+        except aiosmtplib.SMTPAuthenticationError as error:  # the message may contain credentials
             raise NotSent(f"the mail server refused the login: {error.code}") from None
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
             raise NotSent(
@@ -257,11 +256,11 @@ class Channels:
     async def _hand_over(
         self, message: Message, people: str, recipients: list[str]
     ) -> dict[str, tuple[int, str]]:
-        """Let the mail server take a message; return whom it refused, with its code and words."""
+        """Submit a message to the mail server; return refused recipients with code and text."""
         server = urlsplit(resolved(self._smtp, self._environment))
         try:
             port = server.port
-        except ValueError:  # its words hold what stands there, which may be a part of the password
+        except ValueError:  # the message would contain the value, perhaps part of the password
             raise NotSent(
                 "smtp: expected a port behind the host; in a password / is %2F, ? is %3F, and # is %23"
             ) from None
@@ -284,7 +283,7 @@ class Channels:
         try:
             await client.connect()
             refused, _ = await client.send_message(mail, recipients=recipients)
-            if client.transport is not None:  # the mail is taken, whatever is said of the end
+            if client.transport is not None:  # the mail is accepted, whatever follows QUIT
                 cast(asyncio.Transport, client.transport).write(b"QUIT\r\n")
         except aiosmtplib.SMTPRecipientsRefused as error:
             return {one.recipient: (one.code, one.message) for one in error.recipients}
@@ -294,7 +293,7 @@ class Channels:
 
 
 def _line(text: str) -> str:
-    """Return words of somebody else as one line, without what a terminal would obey."""
+    """Return untrusted text as one line without control characters."""
     shown = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * ERROR_CHARS_KEPT])
     return " ".join(shown.split())[:ERROR_CHARS_KEPT]
 

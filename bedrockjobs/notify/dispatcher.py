@@ -1,7 +1,8 @@
-"""Sends the messages of all rules, each in order, each at least once; a slow receiver keeps nobody else.
+"""Sends the notifications of all rules: in order per rule, at least once, rules independent of each other.
 
-It is a client of the server: it reads events and rules, claims a message, sends it, and reports what became
-of it, all by commands. What it remembers it can read anew. Of several servers on one database one sends.
+It is a client of the server: it reads events and rules, claims a message, sends it, and reports the result,
+all through commands. Its own state can be rebuilt from them. If several servers share a database, each
+message is sent by the one that claims it.
 """
 
 from __future__ import annotations
@@ -39,59 +40,59 @@ from bedrockjobs.views.queues import QueueSnapshot
 log = logging.getLogger(__name__)
 
 LOOK_S = 10.0
-"""Time between two looks where nothing is heard of: another server may have changed rules, or ended."""
+"""Fallback polling interval: another server may have changed rules, or have stopped."""
 
 WATCH_S = 60.0
-"""Time between two looks at what is wrong for as long as it lasts: some 20 ms, for those rules that ask."""
+"""Interval of checks for conditions (late, no worker, backlog, disk low); a check takes some 20 ms."""
 
 EVENTS_READ = 1_000
-"""Events that one read brings."""
+"""Events read at once."""
 
 EVENTS_PER_MESSAGE = 1_000
-"""Events that one message counts; those behind it are another message."""
+"""Most events in one message; later ones make another message."""
 
 
 class Server(Protocol):
-    """What the messenger needs of the server."""
+    """The interface of the server that the dispatcher uses."""
 
     async def call(self, command: Command[Any]) -> Answer:
-        """Do a command and return its answer; raises CommandError."""
+        """Execute a command and return its answer; raises CommandError."""
         ...
 
     @property
     def hold(self) -> str:
-        """Return why nothing is to be sent; empty where it is."""
+        """Return why the queue is held, in which case nothing is sent; otherwise empty."""
         ...
 
     async def look(self) -> QueueSnapshot:
-        """Return a look at what is queued; raises CommandError."""
+        """Return a snapshot of the queue; raises CommandError."""
         ...
 
     async def options_of_run(self, run_id: int) -> str:
-        """Return the options that a run was given, as JSON; raises CommandError."""
+        """Return the options of a run as JSON; raises CommandError."""
         ...
 
     @property
     def free_bytes(self) -> int | None:
-        """Return the room on the disk of the database; None where it is not this machine's."""
+        """Return the free disk space for the database; None if it is on another machine."""
         ...
 
 
 class EventBatch(NamedTuple):
-    """Events that one message tells of."""
+    """The events of one message."""
 
     events: list[dict[str, Any]]
     seen: int
-    """All events up to this number were looked at."""
+    """The number of the last event examined."""
 
 
 class NotificationDispatcher:
-    """Belongs to the event loop."""
+    """Sends notifications; lives in the event loop."""
 
     def __init__(
         self, server: Server, ways: Channels, clock: Clock, *, name: str, url: str, alone: bool
     ) -> None:
-        """Send as the server ``name``, whose pages are at ``url``; ``alone``: there is no other one."""
+        """Send as the server ``name`` with links to ``url``; ``alone`` means no other server exists."""
         self._server = server
         self._ways = ways
         self._clock = clock
@@ -100,18 +101,18 @@ class NotificationDispatcher:
         self._alone = alone
         self._woken = asyncio.Event()
         self._kinds: frozenset[str] = frozenset()
-        """The kinds that any rule is about."""
+        """Event kinds that any rule matches."""
         self._seen: dict[str, int] = {}
-        """Up to where a rule found nothing, by name: what is not told is not written down."""
+        """Last event examined without a match, by rule; kept in memory only."""
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._watched = -WATCH_S
-        """When it was looked last what is wrong."""
+        """Time of the last check of conditions."""
         self._asked_again: set[str] = set()
-        """The rules that were to be looked at while they were busy."""
+        """Rules to examine again because they were busy when events arrived."""
         self._task: asyncio.Task[None] | None = None
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what is told of each event."""
+        """Return the handlers of events."""
         return {
             EventLogged: self._noted,
             RulesChanged: lambda _: self.wake(),
@@ -123,19 +124,19 @@ class NotificationDispatcher:
             self.wake()
 
     def renew(self, ways: Channels, url: str) -> None:
-        """Send from now on in other ways, with links to another address."""
+        """Use other channels and another URL for links from now on."""
         self._ways, self._url = ways, url
 
     def wake(self) -> None:
-        """Look at the rules again: there may be something to send, or it is another time."""
+        """Examine the rules again, because of new events, changed rules or a changed time."""
         self._woken.set()
 
     def start(self) -> None:
-        """Begin to look and to send."""
+        """Start the dispatcher."""
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
-        """End; what is being sent is sent again by whoever comes next."""
+        """Stop; messages being sent are sent again later, by this or another server."""
         tasks = [*self._busy.values(), *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()
@@ -158,7 +159,7 @@ class NotificationDispatcher:
             self._woken.clear()
 
     async def _look(self) -> float:
-        """Let each rule go on; return the seconds until one may have something to do."""
+        """Start every rule that may send; return the seconds until the next one may."""
         rules = await self.rules()
         if not self._server.hold and self._clock.monotonic() >= self._watched + WATCH_S:
             self._watched = self._clock.monotonic()
@@ -184,14 +185,14 @@ class NotificationDispatcher:
         return pause
 
     async def _guarded(self, rule: RuleReply) -> None:
-        """Let a rule go on; what it does not get done is seen again."""
+        """Send the next message of a rule; errors are logged and retried later."""
         try:
             if await self.step(rule):
-                self._asked_again.add(rule.name)  # there may be more of it
+                self._asked_again.add(rule.name)  # there may be more messages
         except CommandError as error:
             if not isinstance(
                 error, WrongState | NotFound
-            ):  # another server was quicker, or the rule is gone
+            ):  # another server claimed it, or the rule was deleted
                 log.warning("messages of the rule %s wait: %s", rule.name, error)
         except Exception:
             log.exception("messages of the rule %s wait", rule.name)
@@ -200,9 +201,9 @@ class NotificationDispatcher:
             self._woken.set()
 
     async def watch(self, rules: Iterable[RuleReply]) -> None:
-        """Note what is wrong for as long as it lasts, where that has changed. Raises CommandError.
+        """Report conditions that began or ended; raises CommandError.
 
-        Each server does so; what another one has noted is not noted again.
+        Every server checks; a condition already reported by another is not reported again.
         """
         asking = [rule for rule in rules if asks_for_conditions(rule)]
         if not asking:
@@ -221,7 +222,7 @@ class NotificationDispatcher:
         return RulesReply.model_validate_json(answer.body).rules
 
     async def step(self, rule: RuleReply) -> bool:
-        """Send the next message of a rule; return whether one was dealt with. Raises CommandError."""
+        """Send the next message of a rule; return whether there was one. Raises CommandError."""
         again = rule.up_to if rule.up_to > rule.cursor else 0
         batch = await self._next(rule, again)
         if not batch.events and not again:
@@ -229,7 +230,7 @@ class NotificationDispatcher:
             return False
         up_to = again or batch.events[-1]["seq"]
         told = {"name": rule.name, "sender": self._name, "up_to": up_to, "events": len(batch.events)}
-        if is_muted(rule, self._clock.now()) or not batch.events:  # they are not kept any more
+        if is_muted(rule, self._clock.now()) or not batch.events:  # the events have been deleted
             await self._server.call(ReportDelivery(**told, muted=True))
             return True
         await self._server.call(
@@ -249,7 +250,7 @@ class NotificationDispatcher:
         return True
 
     async def _next(self, rule: RuleReply, up_to: int) -> EventBatch:
-        """Return the events that a rule tells next, up to a number where they were claimed before."""
+        """Return the events of the next message; ``up_to`` is the end of a message claimed before."""
         after = rule.cursor if up_to else max(rule.cursor, self._seen.get(rule.name, 0))
         found: list[dict[str, Any]] = []
         while len(found) < EVENTS_PER_MESSAGE:
@@ -264,7 +265,7 @@ class NotificationDispatcher:
         return EventBatch(found[:EVENTS_PER_MESSAGE], after)
 
     async def _tagged(self, rule: RuleReply, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the events whose jobs have a tag of the rule, and those of what lasts, which has none."""
+        """Return events whose jobs have a tag of the rule, and all conditions, which have no tags."""
         tags: dict[int, set[str]] = {0: set()}
         for event in events:
             if event["jobID"] not in tags:
@@ -273,7 +274,7 @@ class NotificationDispatcher:
         return [event for event in events if condition_of(event["kind"]) or wanted & tags[event["jobID"]]]
 
     async def _tags(self, job_id: int, run_id: int) -> set[str]:
-        """Return the tags of a job; of one that is gone, such as one that ended well, those its run had."""
+        """Return the tags of a job; if it was deleted, for instance after success, those of its run."""
         try:
             found = (await self._server.call(QueryJob(job_id=job_id))).body
         except NotFound:
@@ -286,22 +287,22 @@ class NotificationDispatcher:
         return events
 
     async def _told(self, events: list[dict[str, Any]], *, data: bool) -> list[NotifiedEvent]:
-        """Return events with the runs that they tell of, as far as these are shown; ``data``: with output."""
+        """Return events with their runs, for the first ``EVENTS_SHOWN``; ``data`` includes the output."""
         told = []
         for place, event in enumerate(events):
             run = None
             if event["runID"] and place < EVENTS_SHOWN:
                 try:
                     run = jsontext.parse((await self._server.call(QueryRun(run_id=event["runID"]))).body)
-                except NotFound:  # it is not kept any more
+                except NotFound:  # the run has been deleted
                     run = None
             told.append(NotifiedEvent(event, run) if data else without_output(event, run))
         return told
 
     async def test(self, name: str, *, send: bool) -> MessageReply:
-        """Return what a rule would send of the newest event that it is about, made up where there is none.
+        """Return a test message of a rule about its newest event, or an example event if there is none.
 
-        Raises NotFound, and WrongState where it was to be sent and did not arrive.
+        With ``send``, send it. Raises NotFound, and WrongState if it was not delivered to everyone.
         """
         rule = next((rule for rule in await self.rules() if rule.name == name), None)
         if rule is None:

@@ -1,6 +1,6 @@
-"""What a message says: what happened, the last lines that were printed, where to look, and what to do next.
+"""The text and data of a notification: what happened, the last output, links and next steps.
 
-Pure: it is made of events and of the runs that they tell of, as their commands answer them.
+Pure functions of events and their runs, in the form in which the commands return them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.fingerprints import line_of
 
 EVENTS_SHOWN = 20
-"""Events that one message tells one by one; the others are counted."""
+"""Events that a message describes; the others are only counted."""
 
 OUTPUT_LINES_SHOWN = 20
-"""Last lines of a run's output in a message: enough for a traceback's end."""
+"""Output lines of a run in a message: enough for the end of a traceback."""
 
 _WORDS = {
     "failed": "failed",
@@ -39,41 +39,41 @@ _WORDS = {
     "new address": "(token) was used from a new address",
     "message lost": "(rule) could not send its messages for a day",
 }
-"""What a person reads of an event, behind its name."""
+"""The wording of each kind of event, after its name."""
 
 
 class NotifiedEvent(NamedTuple):
-    """An event, and the run that it tells of, where there is one."""
+    """An event with its run, if there is one."""
 
     event: Mapping[str, Any]
     run: Mapping[str, Any] | None
 
 
 def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> NotifiedEvent:
-    """Return an event without what was printed, which a worker puts behind the first line of an error."""
+    """Return an event without output, which workers append after the first line of an error."""
     detail = line_of(event["detail"])
     return NotifiedEvent({**event, "detail": detail}, None if run is None else {**run, "output": []})
 
 
 class Message(NamedTuple):
-    """What is sent."""
+    """A notification."""
 
     rule: str
     first: int
-    """The seq of the first of its events."""
+    """The number of its first event."""
     last: int
     subject: str
     text: str
     data: dict[str, Any]
-    """The same for programs."""
+    """The structured form, for programs."""
     at: str
-    """When the last of its events happened."""
+    """The timestamp of its last event."""
     repeated: bool
-    """Whether it may have been sent before."""
+    """Whether it may already have been sent."""
 
     @property
     def key(self) -> str:
-        """Return what is the same for each time that this message is sent."""
+        """Return the idempotency key, the same for each attempt to send this message."""
         about = "test" if self.data["test"] else self.first
         return f"{self.rule}/{about}-{self.last}"
 
@@ -81,7 +81,7 @@ class Message(NamedTuple):
 def message_of(
     rule: str, told: Sequence[NotifiedEvent], url: str, *, repeated: bool = False, test: bool = False
 ) -> Message:
-    """Return the message of a rule about some events, the oldest first; ``url`` is where the pages are."""
+    """Return the message of a rule about events, oldest first; ``url`` is the base URL of the pages."""
     first, last = told[0].event, told[-1].event
     shown, more = told[:EVENTS_SHOWN], max(len(told) - EVENTS_SHOWN, 0)
     subject = _head(first)
@@ -116,7 +116,7 @@ def _paragraph(told: NotifiedEvent, url: str) -> str:
     lines = [f"{_head(event)} at {event['at'][:19]} UTC"]
     detail = event["detail"].splitlines()
     if run is not None and _output(run):
-        detail = detail[:1]  # a worker puts the last lines of output behind it
+        detail = detail[:1]  # workers append the last lines of output
     lines += [f"  {line}" for line in detail]
     if run is not None:
         how = [f"run {run['runID']}", f"attempt {run['attempt']}", f"on {run['worker']}"]

@@ -1,4 +1,4 @@
-"""What a rule says to the server that sends its messages: which events are told, and when nothing is sent."""
+"""Evaluation of notification rules: matching events, conditions, and the time until the next message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bedrockjobs.views.queues import QueuedGroup, QueueSnapshot
 
 
 def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:
-    """Tell whether a rule is about an event."""
+    """Return whether a rule matches an event."""
     condition = condition_of(event["kind"])
     if condition:
         return condition in rule.on and event["by"] == noted_for(rule.name)
@@ -30,18 +30,18 @@ def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:
 
 
 def condition_of(kind: str) -> str:
-    """Return which condition a kind of event is about, that began or is over; empty for other kinds."""
+    """Return the condition that an event kind begins or ends; empty for other kinds."""
     condition = kind.removesuffix(OVER)
     return condition if condition in CONDITIONS else ""
 
 
 def is_muted(rule: RuleReply, now: datetime) -> bool:
-    """Tell whether what happens now is not to be told."""
+    """Return whether a rule is muted at present."""
     return bool(rule.muted_until) and rule.muted_until > timestamp(now)
 
 
 def wait_s(rule: RuleReply, now: datetime) -> float:
-    """Return the seconds until a rule may send its next message; 0 where it may now."""
+    """Return the seconds until a rule may send its next message; 0 if it may now."""
     moments = [rule.next_try]
     if rule.last_sent and rule.group_for and not rule.tries:
         moments.append(timestamp(moment_of(rule.last_sent) + timedelta(seconds=rule.group_for)))
@@ -50,7 +50,7 @@ def wait_s(rule: RuleReply, now: datetime) -> float:
 
 
 def quiet_s(quiet: str, now: datetime) -> float:
-    """Return the seconds for which hours such as ``22:00-07:00 Europe/Berlin`` are still quiet."""
+    """Return how many seconds quiet hours such as ``22:00-07:00 Europe/Berlin`` still last."""
     if not quiet:
         return 0.0
     hours, _, zone = quiet.partition(" ")
@@ -62,23 +62,23 @@ def quiet_s(quiet: str, now: datetime) -> float:
     return (length - since).total_seconds() if since < length else 0.0
 
 
-# What is wrong for as long as it lasts, as a rule asks for it: late, no worker, backlog, disk low.
+# Conditions that rules can watch: late, no worker, backlog, disk low. Computed from a queue snapshot.
 #
-# Pure: it is made of a look at the queue. A condition that begins is an event of its kind, one that is over
-# an event ``<kind> over``; both are noted for one rule, whose limits they are about (``by`` names it).
+# The start of a condition is an event of that kind, the end an event ``<kind> over``. Both belong to the one
+# rule whose limits they concern; ``by`` names it.
 
 
 Found = dict[str, dict[str, str]]
-"""What is wrong: by kind and name, in a person's words."""
+"""Active conditions: a description for each kind and job name."""
 
 
 def asks_for_conditions(rule: RuleReply) -> bool:
-    """Tell whether a rule is about anything that lasts."""
+    """Return whether a rule watches any condition."""
     return not CONDITIONS.isdisjoint(rule.on)
 
 
 def conditions(rule: RuleReply, look: QueueSnapshot, free_bytes: int | None) -> Found:
-    """Return what is wrong now of what a rule is about; ``free_bytes`` None: the disk is somebody else's."""
+    """Return the active conditions of a rule; ``free_bytes`` is None if the disk is on another machine."""
     groups = [group for group in look.groups if group.due and _is_about(rule, group.name)]
     ready = [group for group in groups if look.held.standing(group, due=True) == "ready"]
     found: Found = {}
@@ -110,7 +110,7 @@ def _takers(look: QueueSnapshot, group: QueuedGroup) -> bool:
 
 
 def _waiting(rule: RuleReply, look: QueueSnapshot, groups: Iterable[QueuedGroup]) -> dict[str, str]:
-    """Return the names whose oldest ready job has waited for too long, those first that wait longest."""
+    """Return names whose oldest ready job has waited too long, longest first."""
     oldest: dict[str, QueuedGroup] = {}
     for group in groups:
         if group.oldest and age_s(group.oldest, look.held.now) > rule.older:

@@ -1,6 +1,7 @@
-"""A sign of life for somebody else's watch: each minute the server calls a URL, while all is well.
+"""The heartbeat: the server calls a URL every minute while it is healthy.
 
-Where the calls stop, whoever watches the URL tells people: the server cannot tell that it is gone.
+If the calls stop, the external monitor behind the URL raises an alarm: a server that is down cannot report
+that itself.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ import aiohttp
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
-"""Seconds between two calls: services that watch count in minutes."""
+"""Interval between calls; monitoring services work in minutes."""
 
 LOOK_AGAIN_S = 1.0
-"""Seconds until the next look where all is not well, or not yet: a start takes about that long."""
+"""Interval of health checks while the server is not healthy, for instance during its start."""
 
 CALL_S_MAX = 10.0
-"""Time that one call may take: the next one comes soon."""
+"""Timeout of one call; the next one follows soon."""
 
 
 class HeartbeatURL:
-    """Calls one URL; a call that fails is told in the log once, and so is the next that does not."""
+    """Calls a URL regularly; logs the first failure and the next success."""
 
     def __init__(self, url: str, is_well: Callable[[], bool], *, every_s: float = EVERY_S) -> None:
-        """Call ``url`` while ``is_well``, the first time at once."""
+        """Call ``url`` at once, and then every ``every_s`` seconds while ``is_well``."""
         self._url, self._is_well, self._every_s = url, is_well, every_s
         self._failed = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to call."""
+        """Start calling."""
         self._task = asyncio.get_running_loop().create_task(self._go())
 
     async def stop(self) -> None:
-        """Call no more."""
+        """Stop calling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -57,7 +58,7 @@ class HeartbeatURL:
             async with session.get(self._url) as answer:
                 if answer.status >= 400:
                     why = f"it answered {answer.status}"
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:  # with no word of the URL, a secret
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:  # without the secret URL
             why = type(error).__name__
         if why and not self._failed:
             log.warning("the heartbeat URL was not reached: %s", why)

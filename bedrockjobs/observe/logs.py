@@ -1,7 +1,7 @@
-"""The log on stderr: lines for people, or one JSON object an event for programs.
+"""Logging to stderr: lines for people, or one JSON object per event for programs.
 
-A line says what happened to the server. No job's data is in it: of an error that nobody expected, JSON shows
-where it came from and of which kind it is, not its words, which may quote what a client sent.
+The log contains no job data. Of an unexpected error, JSON shows the class and the stack but not the message,
+which may quote a client's input.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from typing import Literal, TextIO
 LogFormat = Literal["text", "json"]
 
 KEYS = ("ts", "level", "source", "event", "error", "stack")
-"""The keys of a JSON line, all of them in each, in this order; empty where there is nothing to say."""
+"""The keys of a JSON line: always all of them, in this order, empty if unused."""
 
 FRAMES_MAX = 20
-"""Innermost calls that a line shows of an error."""
+"""Innermost stack frames shown of an error."""
 
 
 class TextLines(logging.Formatter):
-    """Lines that begin with the moment and the level, for the server and the worker.
+    """Log lines that begin with timestamp and level, for the server and the worker.
 
-    Moments are in UTC and say so: a user's module may set the time zone of its process, as Django does, and
-    people compare several machines. What is the same within a second is made once.
+    Timestamps are in UTC and marked as such: a user's module may change the time zone of the process, as
+    Django does, and people compare several machines. The text of the current second is cached.
     """
 
     def __init__(self) -> None:
-        """Format as ``%(asctime)s %(levelname)s %(message)s`` does, but in UTC."""
+        """Use the format ``%(asctime)s %(levelname)s %(message)s``, in UTC."""
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     _second = -1
     _timestamp = ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; one that needs more goes the usual way."""
+        """Return the line; only records with arguments or errors need the base class."""
         if record.args is None and record.exc_info is None:
             return f"{self.formatTime(record)} {record.levelname} {record.msg}"
         return super().format(record)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """Return the moment as RFC 3339 has it, in UTC with milliseconds."""
+        """Return the timestamp in RFC 3339, in UTC with milliseconds."""
         if int(record.created) != self._second:
             self._second = int(record.created)
             self._timestamp = datetime.fromtimestamp(self._second, UTC).isoformat()[:19]
@@ -52,15 +52,15 @@ class TextLines(logging.Formatter):
 
 
 class JSONLines(logging.Formatter):
-    """Each event as a JSON object on one line.
+    """Log events as JSON objects, one per line.
 
-    ``ts`` is RFC 3339 in UTC with milliseconds, ``level`` as in ``info``, ``source`` the module, ``event``
-    the sentence, ``error`` the class of an error, ``stack`` its calls, the outermost first, as
-    ``file:line function``.
+    ``ts`` is RFC 3339 in UTC with milliseconds, ``level`` such as ``info``, ``source`` the module, ``event``
+    the message, ``error`` the class of an error, ``stack`` its frames as ``file:line function``, outermost
+    first.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of an event."""
+        """Return the JSON line of a record."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         error = record.exc_info[1] if record.exc_info else None
         values = (
@@ -75,9 +75,9 @@ class JSONLines(logging.Formatter):
 
 
 def sentence(form: LogFormat, source: str, words: str) -> str:
-    """Return a line for stdout that says ``words``: alone, or in JSON as the log says them.
+    """Return a line for stdout: the text itself, or a log event in JSON.
 
-    Many collectors merge stdout and stderr, and would stumble over a line that is no JSON.
+    Many collectors merge stdout and stderr and fail on lines that are not JSON.
     """
     if form == "text":
         return words
@@ -95,7 +95,7 @@ def _stack(error: BaseException) -> list[str]:
 
 
 def configure(form: LogFormat, stream: TextIO | None = None) -> None:
-    """Write what the process logs to ``stream``, stderr if left out; replaces what was configured before."""
+    """Log to ``stream``, stderr by default; replaces any earlier configuration."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JSONLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

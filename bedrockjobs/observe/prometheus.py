@@ -1,8 +1,8 @@
-"""``GET /metrics`` in the words of Prometheus, and ``GET /healthz``, also of one schedule.
+"""``GET /metrics`` for Prometheus, and ``GET /healthz`` for the server or one schedule.
 
-All is read when somebody asks: what is in memory at no cost, the queue by the same bounded look as
-Overview's, off the event loop. Nothing is done where jobs are created and taken but what
-``measurements.Measurements`` adds up. It writes nothing and knows no writer.
+Everything is computed per request: values in memory are free, and the queue is read by the same bounded
+snapshot as in Overview, outside the event loop. Only ``stats.Measurements`` adds work when jobs are created
+and taken.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bedrockjobs.views import Views
 from bedrockjobs.views.problems import free_bytes
 from bedrockjobs.views.queues import COUNTED_MAX, QueuedGroup, Totals, prefix_of
 
-# Metrics in the words of Prometheus: one value, one for each value of a label, a histogram.
+# Helpers for Prometheus metrics.
 
 
 def gauge(name: str, words: str, value: float, **labels: str) -> Metric:
@@ -57,7 +57,7 @@ def counts(name: str, words: str, value: float) -> Metric:
 def by_label(
     kind: type[Gauge] | type[Counts], name: str, words: str, label: str, values: Mapping[str, float]
 ) -> Metric:
-    """Return a metric with a value for each value of a label."""
+    """Return a metric with one value per label value."""
     found = kind(f"bedrockjobs_{name}", words, labels=(label,))
     for key, value in sorted(values.items()):
         found.add_metric((key,), value)
@@ -73,19 +73,19 @@ def histogram(name: str, words: str, measured: Histogram) -> Metric:
 
 
 def seconds_between(oldest: str, now: str) -> float:
-    """Return the seconds from a timestamp to a later one; 0 where it is empty or not later."""
+    """Return the seconds between two timestamps; 0 if the first is empty or later."""
     if not oldest or oldest > now:
         return 0.0
     return (moment_of(now) - moment_of(oldest)).total_seconds()
 
 
 def seconds(timestamp: str) -> float:
-    """Return a timestamp as Prometheus has moments: seconds since 1970."""
+    """Return a timestamp in seconds since 1970."""
     return moment_of(timestamp).timestamp()
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file, 0 where there is none."""
+    """Return the size of a file, or 0 if it does not exist."""
     try:
         return path.stat().st_size
     except OSError:
@@ -93,28 +93,28 @@ def size_of(path: Path) -> int:
 
 
 PREFIXES_MAX = 50
-"""Beginnings of names that have series of their own, the first of them; the rest is ``other``."""
+"""Name prefixes with series of their own, in alphabetical order; the rest is ``other``."""
 
 SCHEDULES_MAX = 100
-"""Schedules of one name that a health check looks at."""
+"""Schedules of one name examined by a health check."""
 
 FRESH_S = 1.0
-"""How long a look at the queue serves all who ask: many scrapers cost what one costs."""
+"""Lifetime of a cached queue snapshot, so that many scrapers cost as much as one."""
 
 LOOKS_KEPT_MAX = 100
-"""Looks that are kept for so long, one for all and one for each token that sees some names only."""
+"""Cached snapshots: one for the full scope and one for each restricted scope."""
 
 OTHER = "other"
 
 STATUSES = ("active", "quiet", "draining", "drained")
-"""What a worker may be, each with a series, so that a rule can tell 0 from nothing known."""
+"""Worker states, each always exported, so that alerts can tell 0 from no data."""
 
 UNHEALTHY_SKIPS = ("no worker", "server down", "too late", "lock held", "no ping")
-"""Reasons of a skipped tick that are somebody's fault; a pause or a run in progress is not."""
+"""Reasons for a skipped tick that make a schedule unhealthy; a pause or a run in progress does not."""
 
 
 class Work(Protocol):
-    """What is asked of the dispatcher."""
+    """The values read from the dispatcher."""
 
     pending: int
     commands: int
@@ -123,25 +123,25 @@ class Work(Protocol):
 
     @property
     def waiting(self) -> int:
-        """Return how many GetJobs wait."""
+        """Return the number of waiting GetJobs."""
         ...
 
 
 STANDINGS: tuple[Readiness, ...] = ("ready", "later", "paused", "blocked", "mocked")
-"""Where a queued job may stand, each with a series for each prefix."""
+"""Readiness states of queued jobs, each exported for every prefix."""
 
 
 class Queue(NamedTuple):
-    """What one look at the queue found."""
+    """A snapshot of the queue for metrics."""
 
     overview: OverviewReply
     parts: Mapping[str, Totals]
-    """The queued jobs by prefix."""
+    """Totals of queued jobs by name prefix."""
     now: str
 
 
 class Metrics:
-    """The metrics of one server."""
+    """Collects the metrics of one server."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Metrics:
         totals: Callable[[], Mapping[str, int]],
         settings: Settings,
     ) -> None:
-        """Read all of these; ``totals`` are the jobs that were created, taken and so on since the start."""
+        """Collect metrics from these sources; ``totals`` returns counts of jobs since the start."""
         self._reader = reader
         self._work = work
         self._presence = presence
@@ -165,12 +165,12 @@ class Metrics:
         self._turn = asyncio.Lock()
         self.views = views
         self.connections: Callable[[], int] = lambda: 0
-        """Tells how many connections are open."""
+        """Returns the number of open connections."""
 
     async def scrape(self, scope: Scope | None = None) -> list[Metric]:
-        """Return all metrics; where the queue could not be read in time, without it.
+        """Return all metrics, without those of the queue if it could not be read in time.
 
-        Whoever sees some names only gets those of the queue alone.
+        A restricted scope gets only metrics of the queue.
         """
         queue = await self._queue(scope)
         found = [] if scope is not None else [*self._server(), *self._measured(), *self._files()]
@@ -262,7 +262,7 @@ class Metrics:
         yield by_label(Counts, "jobs_done", "What was done with jobs since the start.", "what", jobs)
 
     def _servers(self) -> Iterable[Metric]:
-        """Yield who shares the database, as each of them tells it."""
+        """Yield metrics of the servers that share the database, as each reported them."""
         servers = self._presence.servers_alive()
         states = Counter(dict.fromkeys(get_args(ServerState), 0))
         states.update(server.state for server in servers)
@@ -318,11 +318,14 @@ class Metrics:
 
     @property
     def trouble(self) -> str:
-        """Return why the server is not well, as a person reads it; empty where it is."""
+        """Return why the server is unhealthy, for people; empty if it is healthy."""
         return "stopping" if self.views.ended else self._work.health.trouble
 
     async def health(self, name: str, scope: Scope | None = None) -> tuple[bool, str]:
-        """Return whether all schedules of a name are well, and why; raises NotFound, also of one not seen."""
+        """Return whether all schedules of a name are healthy, with the reason.
+
+        Raises NotFound, also if the name is outside the scope.
+        """
         page = await self._reader.view("health_of_schedule", {"name": name}, SCHEDULES_MAX)
         if not page.rows or (scope is not None and not scope.sees(name)):
             raise NotFound("No such schedule", f"schedule: there is none named {name}")
@@ -345,14 +348,14 @@ class _Run(NamedTuple):
 
 
 def _deciding_run(row: Sequence[Any]) -> _Run | None:
-    """Return the run that says how a schedule is; a tick that is tried again has not failed yet."""
+    """Return the run that decides whether a schedule is healthy: during retries, the one before them."""
     _, _, memory, *found = row[:11]
     run = _Run(*found[4:]) if decode_memory(memory).cause == "retry" else _Run(*found[:4])
     return run if run.run_id else None
 
 
 def _complaint(job_id: int, state: str, run: _Run | None, tick: str, outcome: str, reason: str) -> str:
-    """Return what is wrong with a schedule; empty where nothing is."""
+    """Return why a schedule is unhealthy; empty if it is healthy."""
     if state in ("FAILED", "CANCELLED"):
         return f"job {job_id} is {state}: it has no further ticks"
     if outcome == "skipped" and reason in UNHEALTHY_SKIPS and (run is None or tick > run.ended[:19]):
@@ -364,13 +367,13 @@ def _complaint(job_id: int, state: str, run: _Run | None, tick: str, outcome: st
 
 
 class _Scraped:
-    """A collector of what has been collected."""
+    """A Prometheus collector of given metrics."""
 
     def __init__(self, found: list[Metric]) -> None:
         self._found = found
 
     def collect(self) -> Iterator[Metric]:
-        """Yield it."""
+        """Yield the metrics."""
         yield from self._found
 
 
@@ -382,7 +385,7 @@ def routes(
 ) -> list[web.RouteDef]:
     """Return the routes; their handlers raise CommandError.
 
-    ``connections`` tells how many are open, ``scope_of`` which names are seen by whoever asks.
+    ``connections`` returns the number of open connections, ``scope_of`` the scope of a request.
     """
     metrics.connections = connections
 

@@ -1,8 +1,8 @@
-"""Whether the event loop stands still, for how long, and in what: for the log and ``/metrics``.
+"""Watchdog of the event loop: measures stalls and their causes, for the log and ``/metrics``.
 
-A thread looks at the loop's processor time. Where the loop computes, it is asked for a sign of life; while
-that is overdue, the thread looks at what the loop does at that moment. So requests cost nothing, and an idle
-server next to nothing. What a busy machine keeps waiting is not blamed on a command.
+A thread samples the loop's CPU time. If the loop is busy, the thread schedules a callback; while that is
+late, the thread samples the loop's stack. So requests cost nothing, and an idle server almost nothing. Delays
+by a busy machine, in which the loop uses no CPU, are not attributed to a command.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from bedrockjobs.observe.stats import UNKNOWN, Measurements
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.03
-"""Time between two looks of the thread; a stop is measured to within that."""
+"""Sampling interval, and the precision of the measured stalls."""
 
 LOOK_AT_REST_S = 0.25
-"""The same once the loop has done nothing for ``RESTS`` looks: it hardly keeps anybody waiting then."""
+"""Sampling interval after ``RESTS`` idle samples; stalls are unlikely then."""
 
 RESTS = 100
-"""Looks that find nothing, three seconds of them, after which the thread looks less often."""
+"""Idle samples (three seconds) after which the thread samples less often."""
 
 AT_WORK_S = LOOK_S / 10
-"""Processor time between two looks from which on the loop is asked for a sign of life."""
+"""CPU time per sample above which the loop counts as busy."""
 
 TELL_AGAIN_S = 10.0
-"""Time between two lines in the log."""
+"""Shortest interval between two log lines of a level."""
 
 ROOMS = (
     ("bedrockjobs.engine.maintenance", "maintenance"),
@@ -47,34 +47,34 @@ ROOMS = (
     ("aiohttp", "request"),
     ("bedrockjobs.engine", "transaction"),
 )
-"""What the loop is doing where it does no command, by modules that are on the stack; the first that fits."""
+"""Activity outside of commands, by module prefix on the stack; the first match applies."""
 
 
 class LoopWatch:
-    """Watches the event loop of one server, in which it is started and stopped."""
+    """Watches the event loop in which it is started."""
 
     def __init__(self, measurements: Measurements) -> None:
-        """Tell ``measurements`` how late the loop is."""
+        """Record delays of the loop in ``measurements``."""
         self._measurements = measurements
         self._clock = SystemClock()
         self._seen: Counter[tuple[str, str]] = Counter()
-        """What the thread saw since the last sign of life: acts and places."""
+        """Samples since the last callback: counts of activity and place."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
         self._asked: tuple[float, float] | None = None
-        """When the loop was asked for a sign of life, and what it had computed by then."""
+        """Time at which the pending callback was scheduled, and the loop's CPU time then."""
         self._tell_from = dict.fromkeys((logging.WARNING, logging.INFO), 0.0)
         self._untold = Counter[int]()
 
     def start(self) -> None:
-        """Watch the loop of this thread."""
+        """Start watching the event loop of this thread."""
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._cpu: Callable[[], float] = self._clock.thread_cpu()
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stopped.set()
 
     # --- in the loop -------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class LoopWatch:
 
     def _look(self) -> None:
         before, rests = 0.0, 0
-        with suppress(OSError, RuntimeError):  # the loop is gone, or its thread
+        with suppress(OSError, RuntimeError):  # the loop or its thread has ended
             while not self._stopped.wait(LOOK_S if rests < RESTS else LOOK_AT_REST_S):
                 now, cpu = self._clock.monotonic(), self._cpu()
                 rests = 0 if self._asked or cpu - before >= AT_WORK_S else rests + 1
@@ -131,7 +131,7 @@ class LoopWatch:
 
 
 def act_of(frame: FrameType | None) -> tuple[str, str]:
-    """Return what a thread does, and where: the command it is in, else the part of the server."""
+    """Return the activity and place of a stack: the current command, or the part of the server."""
     command, place = "", ""
     rooms: set[str] = set()
     while frame is not None and not command:
@@ -145,7 +145,7 @@ def act_of(frame: FrameType | None) -> tuple[str, str]:
 
 
 def _name_of(value: object) -> str:
-    """Return the name of a command or of its class, empty for anything else."""
+    """Return the name of a command or command class; empty for anything else."""
     if isinstance(value, Command):
         return type(value).__name__
     if isinstance(value, type) and issubclass(value, Command) and value is not Command:

@@ -1,6 +1,6 @@
-"""What was done in each minute, counted in memory and written once a minute, for charts.
+"""Statistics: counts per minute for charts, written once a minute, and measurements for ``/metrics``.
 
-A chart may miss the last minute before a crash; nothing else depends on it. It knows no rows and no SQL.
+Charts may lack the last minute before a crash; nothing else depends on it.
 """
 
 from __future__ import annotations
@@ -24,57 +24,56 @@ from bedrockjobs.engine.events import (
     TicksEntered,
 )
 
-# What is measured since the start: commits, waits and lengths of runs, ticks; in memory, for ``/metrics``.
+# Measurements since the start, in memory, for ``/metrics``: commits, waits, runs and ticks.
 #
-# It hears of events once they are on disk: a few additions, no lock, no clock. It knows no rows, no SQL and
-# nothing of who reads it.
+# Updated by events after their commit: a few additions, without locks or reading the clock.
 
 
 COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""Bounds for the length of a commit: half a millisecond on a good disk, seconds on one in trouble."""
+"""Bucket bounds of the duration of a commit: half a millisecond on a good disk, seconds on a failing one."""
 
 BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000)
-"""Bounds for the commands in one commit; ``batch_max`` is 1,000 unless somebody changed it."""
+"""Bucket bounds of commands per commit; ``batch_max`` is 1,000 by default."""
 
 WAIT_S = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400)
-"""Bounds for how long a job had been due when its run began."""
+"""Bucket bounds of the time from due to start of a run."""
 
 RUN_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
-"""Bounds for the length of a run."""
+"""Bucket bounds of the duration of a run."""
 
 LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
-"""Bounds for the whole seconds between a tick and its run."""
+"""Bucket bounds of the delay of a run after its tick, in whole seconds."""
 
 
 LOOP_LATE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-"""Bounds for how late the event loop is: nothing should keep it for a tenth of a second."""
+"""Bucket bounds of delays of the event loop, which should stay below a tenth of a second."""
 
 ACTS_MAX = 100
-"""Acts of which the longest stop is kept: all commands and a few parts of the server."""
+"""Activities with a recorded longest stall: all commands and a few parts of the server."""
 
 
 UNKNOWN = "unknown"
-"""An act that nobody caught: it was over before somebody could look."""
+"""A stall that ended before its activity was sampled."""
 
 
 class Histogram:
-    """Values counted by the first bound that is not below them."""
+    """A histogram: each value is counted in the first bucket whose bound is not below it."""
 
     __slots__ = ("_counts", "bounds", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        """Count up to each of ``bounds``, which ascend, and beyond the last."""
+        """Create buckets up to each of the ascending ``bounds``, and one beyond the last."""
         self.bounds = bounds
         self.sum = 0.0
         self._counts = [0] * (len(bounds) + 1)
 
     def add(self, value: float) -> None:
-        """Count a value."""
+        """Add a value."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     def up_to(self) -> Iterator[tuple[float, int]]:
-        """Yield each bound with how many values were not above it; the last bound is infinite."""
+        """Yield cumulative counts by bound; the last bound is infinite."""
         count = 0
         for bound, more in zip((*self.bounds, float("inf")), self._counts, strict=True):
             count += more
@@ -82,19 +81,19 @@ class Histogram:
 
 
 class Measurements:
-    """The measurements of one server; belongs to the event loop."""
+    """The measurements of one server; lives in the event loop."""
 
     def __init__(self) -> None:
-        """Begin with nothing measured."""
+        """Start with empty measurements."""
         self.commit_s = Histogram(COMMIT_S)
         self.batch = Histogram(BATCH)
         self.wait_s = Histogram(WAIT_S)
         self.run_s = Histogram(RUN_S)
         self.late_s = Histogram(LATE_S)
         self.loop_late_s = Histogram(LOOP_LATE_S)
-        """How late the event loop came to what was due."""
+        """Delays of the event loop."""
         self.stalls_s: dict[str, float] = {UNKNOWN: 0.0}
-        """The longest time that each act kept the event loop, where it was too long."""
+        """The longest stall by activity."""
         self.runs_started: Counter[str] = Counter()
         """Runs by cause."""
         self.runs_ended: Counter[str] = Counter()
@@ -105,17 +104,17 @@ class Measurements:
         """Skipped ticks by reason."""
 
     def committed(self, seconds: float, commands: int) -> None:
-        """Note a commit that waited for the disk, and the commands that shared it."""
+        """Record the duration of a commit and the number of its commands."""
         self.commit_s.add(seconds)
         self.batch.add(commands)
 
     def stood_still(self, act: str, seconds: float) -> None:
-        """Note that an act kept the event loop for too long."""
+        """Record a stall of the event loop by an activity."""
         if act in self.stalls_s or len(self.stalls_s) < ACTS_MAX:
             self.stalls_s[act] = max(seconds, self.stalls_s.get(act, 0.0))
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what is measured of each event."""
+        """Return the handlers of events."""
         return {RunOpened: self._opened, RunEnded: self._ended, TicksEntered: self._ticked}
 
     def _opened(self, event: RunOpened) -> None:
@@ -127,7 +126,7 @@ class Measurements:
         self.run_s.add(max(event.took_s, 0.0))
 
     def _ticked(self, event: TicksEntered) -> None:
-        """Count ticks of a schedule; those that were skipped have no lateness."""
+        """Count ticks of a schedule; skipped ones have no delay."""
         self.ticks[event.outcome] += event.ticks
         if event.outcome == "skipped":
             self.skipped[event.reason] += event.ticks
@@ -137,7 +136,7 @@ class Measurements:
 
 @dataclass(slots=True)
 class Minute:
-    """The counts of one minute, in the order of the table ``stats``."""
+    """The counts of one minute, in the column order of the table ``stats``."""
 
     minute: str = ""
     """``YYYY-MM-DD HH:MM:00``; empty before anything happened."""
@@ -148,29 +147,29 @@ class Minute:
     retried: int = 0
     lost: int = 0
     waits: int = 0
-    """Takes of which it was measured how long the job had been due: one in each transaction."""
+    """Takes whose wait was measured: one per transaction."""
     wait_ms: int = 0
-    """How long these had been due, together."""
+    """Total wait of these takes, since the jobs were due."""
 
     def counts(self) -> tuple[int, ...]:
-        """Return the counts alone."""
+        """Return the counts without the minute."""
         return tuple(getattr(self, field.name) for field in fields(self)[1:])
 
 
 JOBS_DONE = ("created", "taken", "finished", "failed", "retried", "lost")
-"""The first counts of a minute: what was done with jobs."""
+"""The counts of jobs, which come first in a minute."""
 
 
 class Stats:
-    """The minute that is not written yet."""
+    """The counts of the current minute, and totals since the start."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with zero counts."""
         self.open = Minute()
         self._before = self.open.counts()
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what is counted of each event."""
+        """Return the handlers of events."""
         return {
             JobsCreated: self._created,
             JobsTaken: self._taken,
@@ -196,7 +195,7 @@ class Stats:
         self.open.lost += 1
 
     def _taken(self, event: JobsTaken) -> None:
-        """Count jobs, and how long the job of one take of a commit had been due."""
+        """Count taken jobs, and the wait of the first take in each transaction."""
         minute = self.open
         minute.taken += event.jobs
         if event.first:
@@ -205,17 +204,17 @@ class Stats:
             minute.wait_ms += max(int(wait_s * 1_000), 0)
 
     def closing(self, minute: str) -> tuple[int, ...] | None:
-        """Return the counts to be written as ``minute`` begins; None where nothing was counted."""
+        """Return the counts to write when ``minute`` begins, or None if all are zero."""
         counts = self.open.counts()
         return counts if self.open.minute != minute and any(counts) else None
 
     def begin(self, minute: str) -> None:
-        """Begin a minute."""
+        """Start counting a new minute."""
         self._before = self._totals()
         self.open = Minute(minute)
 
     def since_start(self) -> dict[str, int]:
-        """Return the counts since the start by name, without those of waits."""
+        """Return the counts of jobs since the start, by name."""
         return dict(zip(JOBS_DONE, self._totals(), strict=False))
 
     def _totals(self) -> tuple[int, ...]:

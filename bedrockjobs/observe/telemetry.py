@@ -1,8 +1,8 @@
-"""Runs as OpenTelemetry spans, for those who installed ``bedrockjobs[otel]`` and name a collector.
+"""OpenTelemetry spans of runs, if ``bedrockjobs[otel]`` is installed and a collector is configured.
 
-A collector is named as everywhere, by ``OTEL_EXPORTER_OTLP_ENDPOINT`` or another of the standard variables,
-which the OpenTelemetry SDK reads itself. Spans are sent by a thread of the SDK; what a collector does not
-take is dropped, and no run waits for it. No job's data is in a span.
+The collector is configured by ``OTEL_EXPORTER_OTLP_ENDPOINT`` or another standard variable, read by the SDK
+itself. A thread of the SDK exports spans; if the collector does not accept them they are dropped, and no run
+waits. Spans contain no job data.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from bedrockjobs.engine.events import RunEnded
 log = logging.getLogger(__name__)
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""Variables that name a collector."""
+"""Environment variables that configure a collector."""
 
 CLOSE_S = 3.0
-"""Time in which the last spans must reach the collector when the server stops."""
+"""Timeout for exporting the last spans when the server stops."""
 
 WELL = frozenset({"success", "terminated", "killed", "returned", "snoozed"})
-"""Endings of runs that are no errors: what a person asked for is none."""
+"""Run statuses that are not errors; that includes ends requested by people."""
 
 
 def connect(version: str) -> Telemetry | None:
-    """Return what sends spans to the collector that the environment names, None where it names none."""
+    """Return the exporter of spans, or None if no collector is configured or the SDK is missing."""
     wanted = any(os.environ.get(name) for name in ENDPOINTS)
     if not wanted or os.environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
         return None
@@ -43,10 +43,10 @@ def connect(version: str) -> Telemetry | None:
 
 
 class Telemetry:
-    """The spans of one server; belongs to the event loop."""
+    """Exports the spans of one server; lives in the event loop."""
 
     def __init__(self, version: str) -> None:
-        """Begin to send; raises ImportError where the SDK is not installed."""
+        """Set up the SDK; raises ImportError if it is not installed."""
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -63,11 +63,11 @@ class Telemetry:
         self._trace = trace
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return what is told of each event."""
+        """Return the handlers of events."""
         return {RunEnded: self.run_ended}
 
     def run_ended(self, run: RunEnded) -> None:
-        """Tell of a run, as a span from its start to its end within the trace that created its job."""
+        """Export a run as a span, within the trace that created its job."""
         trace = self._trace
         attributes: dict[str, Any] = {
             "messaging.system": "bedrockjobs",
@@ -95,8 +95,8 @@ class Telemetry:
         span.end(_nanoseconds(run.ended))
 
     async def close(self) -> None:
-        """Send what is left, for a bounded time."""
-        # A thread of its own: the SDK may wait for its collector for longer than a server may take to stop.
+        """Export the remaining spans, for at most ``CLOSE_S``."""
+        # In a separate daemon thread: the SDK may wait for its collector longer than a shutdown may take.
         thread = threading.Thread(target=self._provider.shutdown, name="telemetry", daemon=True)
         thread.start()
         await asyncio.to_thread(thread.join, CLOSE_S)

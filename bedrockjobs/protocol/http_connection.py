@@ -297,8 +297,7 @@ class HTTPConnection(asyncio.Protocol):
     def __init__(
         self, connections: Connections, plain: PlainHTTP, make_aiohttp: Callable[[], AiohttpProtocol]
     ) -> None:
-        """Create a connection counted in ``connections``; ``make_aiohttp`` makes aiohttp's protocol object.
-        """
+        """Create a connection counted in ``connections``; ``make_aiohttp`` makes aiohttp's protocol."""
         self._connections = connections
         self._plain = plain
         self._make_aiohttp = make_aiohttp

@@ -232,7 +232,7 @@ def _refusal(status: int) -> Schema:
     return found
 
 
-# --- what is no command ----------------------------------------------------------------------------------
+# --- paths that are no commands ----------------------------------------------------------------------------
 
 _ANY: Schema = {"type": "object"}
 _TEXT: Schema = {"text/plain": {"schema": {"type": "string"}}}
@@ -662,7 +662,7 @@ class DocsPage:
         yield "</section>"
 
     def _trial(self, name: str) -> str:
-        """Return where a person may send a command; without the script it stays hidden."""
+        """Return the form for trying a command, which the script makes visible."""
         kind = COMMANDS[name]
         changes = "" if kind.reads else ' data-changes="1"'
         example = escape(jsontext.dump(kind.example.request))

@@ -1,2 +1,1 @@
-"""TLS for the server and its clients: certificates (``contexts``) and an encrypting transport (``stream``).
-"""
+"""TLS for the server and its clients: certificates (``contexts``) and encrypting transport (``stream``)."""
