@@ -34,7 +34,7 @@ PROBLEMS_SHOWN = 100
 
 
 class BadDefinitions(ValueError):
-    """A definitions file is invalid; each problem names the file, the line if known, the entry and the key."""
+    """A definitions file is invalid; each problem names the file, the line if known, the entry and key."""
 
     def __init__(self, *problems: str) -> None:
         """Join the problems, one per line, as the message."""
@@ -156,7 +156,7 @@ def parsed(text: str, form: Format) -> Parsed:
 
 
 class _TomlPlaces:
-    """Scans a TOML text for the lines of entries, which tomllib does not report, and for excessive nesting."""
+    """Scans a TOML text for the lines of entries, which tomllib does not report, and for deep nesting."""
 
     def __init__(self) -> None:
         self._line, self._depth, self._dots = 1, 0, 0
@@ -371,9 +371,7 @@ def _check_values(document: Any, faults: Faults) -> None:
     while pending:
         value, where, depth = pending.pop()
         count += 1
-        where = where[
-            :WHERE_SHOWN_MAX
-        ]  # limited here, so that a long key is not copied for all values below it
+        where = where[:WHERE_SHOWN_MAX]  # limited here: the values below would copy a long key
         at = f"{where}: " if where else ""
         if depth > JSON_DEPTH_MAX:
             faults.add(f"{at}nested deeper than {JSON_DEPTH_MAX} levels")

@@ -25,7 +25,7 @@ class Reloads:
         self._under_way: set[asyncio.Task[None]] = set()
 
     def add(self, what: str, read: Read) -> None:
-        """Register a part; ``what`` names it in the log, as in ``certificates``."""
+        """Register a part; ``what`` is its name in the log, such as ``certificates``."""
         self._parts[what] = read
 
     def begin(self) -> None:

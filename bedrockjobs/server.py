@@ -348,7 +348,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
         log.critical("%s", server.why_failed(server.failed.result()))
         await server.abandon()
         logging.shutdown()
-        os._exit(EXIT_DISK)  # no more writes: closing the database would checkpoint its WAL
+        os._exit(EXIT_DISK)  # nothing is written from here on: closing the database would checkpoint its WAL
     log.info("stopping")
     systemd.notify("STOPPING=1")
     await server.stop()

@@ -1,1 +1,1 @@
-"""What the server tells of itself: its log, counts and measurements, and who exports them."""
+"""Observability: logs, metrics, statistics, traces, the heartbeat and the watchdog of the event loop."""

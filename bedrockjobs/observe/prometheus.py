@@ -242,7 +242,7 @@ class Metrics:
         yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least so many.", overview.failed)
         yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", overview.repeating)
 
-    # --- what is in memory -------------------------------------------------------------------------------
+    # --- values in memory --------------------------------------------------------------------------------
 
     def _server(self) -> Iterable[Metric]:
         build = {"version": version("bedrockjobs"), "durability": self._settings.durability}

@@ -62,7 +62,7 @@ from bedrockjobs.views.states import Families, States
 _P = TypeVar("_P")
 
 MINUTES_MAX = 12_000
-"""Minutes in a chart: a little over a week."""
+"""Most minutes in a chart: a little over a week."""
 
 READ_AT_ONCE_BYTES = 4_096
 """Stored output that is decoded without a thread: less than a millisecond of work."""
@@ -157,7 +157,7 @@ class Views:
 
     @property
     def ended(self) -> bool:
-        """Tell whether the server is draining, so that no read waits."""
+        """Return whether the server is draining, so that no read waits."""
         return self._notifier.ended
 
     async def answer(self, command: Command[Any]) -> Answer:
@@ -227,7 +227,7 @@ class Views:
         return before, following, options if self._data else without_data(options)
 
     async def job_is_there(self, job_id: int) -> bool:
-        """Tell whether a job exists within the scope."""
+        """Return whether a job exists within the scope."""
         rows = (await self.rows("name_of_job", {"jobID": job_id})).rows
         return bool(rows) and sees(self._scope, rows[0][0])
 
@@ -265,7 +265,7 @@ class Views:
         return await self._until_found(command, EVENTS, look, lambda page: page.events, again)
 
     def _is_seen(self, row: Sequence[Any]) -> bool:
-        """Tell whether an event is about jobs in scope: other events have names of workers or tokens."""
+        """Return whether an event may be shown: within a scope, events about workers or tokens are hidden."""
         _, _, kind, name, job_id, run_id, *_ = row
         about_jobs = bool(job_id or run_id)
         return self._scope is None or about_jobs or (kind in _ABOUT_PAUSES and self._scope.holds(name))

@@ -27,8 +27,6 @@ from bedrockjobs.job.limits import Retention, retention_from
 from bedrockjobs.job.rows import RuleRow, TokenRow
 from bedrockjobs.views import Views
 
-# ListTokens and ListAudit.
-
 
 @handles(ListTokens)
 async def list_tokens(views: Views, command: ListTokens) -> Answer:
@@ -102,7 +100,7 @@ class _Limits(NamedTuple):
     most: int | None = None
 
     def over(self, seconds: int | None, size: int | None) -> _Limits:
-        """Return these limits, overridden by those that are set."""
+        """Return these limits with the given ones in their place, unless None."""
         return _Limits(
             self.seconds if seconds is None else seconds, self.bytes if size is None else size, self.most
         )

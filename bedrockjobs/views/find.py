@@ -82,7 +82,7 @@ class JobMatches(NamedTuple):
 
 
 class RowMatches(NamedTuple):
-    """Like ``Found``, for rows."""
+    """Like ``JobMatches``, for rows."""
 
     rows: list[tuple[Any, ...]]
     reached: int
@@ -106,7 +106,7 @@ class RunFound(NamedTuple):
 
 
 class RunsFound(NamedTuple):
-    """Like ``Found``, for runs."""
+    """Like ``JobMatches``, for runs."""
 
     runs: list[RunFound]
     reached: int
@@ -332,7 +332,7 @@ class Finder:
         return "find_any"
 
     async def _are_few(self, statement: str, given: Mapping[str, Any] | None = None) -> bool:
-        """Tell whether a statement counts at most ``FEW`` rows."""
+        """Return whether a statement counts at most ``FEW`` rows."""
         counted = await self._reader.view(statement, {**(given or {}), "most": FEW + 1}, 1)
         return bool(counted.rows[0][0] <= FEW)
 

@@ -71,7 +71,7 @@ class Fold:
 
     @property
     def folded(self) -> bool:
-        """Tell whether it groups several names."""
+        """Return whether it groups several names."""
         return self.names > 1 or self.more
 
 

@@ -1,7 +1,7 @@
-"""Problems of the queue as sentences, the most urgent first.
+"""Problems of the queue as sentences, the most urgent first; low disk space; why workers are idle.
 
-Pure functions of a snapshot and counts. Sentences have no initial capital and no full stop, so that pages,
-the terminal and logs can embed them; timestamps are UTC.
+Sentences have no initial capital and no full stop, so that pages, the terminal and logs can embed them;
+timestamps are UTC.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class QueuedGroup:
 
     @property
     def more(self) -> bool:
-        """Tell whether there are more than were counted."""
+        """Return whether there are more than were counted."""
         return self.more_due or self.more_later
 
 
@@ -396,7 +396,7 @@ class Queues:
 
     @staticmethod
     def _is_uniform(group: QueuedGroup, held: Held) -> bool:
-        """Tell whether each pause applies to all names of a shared group or to none."""
+        """Return whether each pause applies to all names of a shared group or to none."""
         beginning = f"{prefix_of(group.name)}/"
         for pause in held.pauses.rows:
             fixed = literal_prefix(pause.pattern)

@@ -64,7 +64,7 @@ _WORDS = keys_of(ScheduleReply).index("words")
 
 
 def run(row: Sequence[Any]) -> str:
-    """Return a run, with its data if the row has it; of its stop only the signal, not who requested it."""
+    """Return a run, with its data if the row has it; of a stop, only the signal and not the requester."""
     shape = _RUN if len(row) == len(_RUN) else _RUN[: len(row)]
     return _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
 
@@ -127,12 +127,12 @@ def prefix_of_all(wanted: str | None, scope: Scope | None) -> str:
 
 
 def sees(scope: Scope | None, name: str) -> bool:
-    """Tell whether a name is visible."""
+    """Return whether a name is visible."""
     return scope is None or scope.sees(name)
 
 
 def overlaps(pattern: str, other: str) -> bool:
-    """Tell whether two patterns may have names in common; False if their intersection is too complex."""
+    """Return whether two patterns may match the same name; False if the intersection is too complex."""
     try:
         return bool(intersection(pattern, other))
     except TooManyPatterns:

@@ -1,6 +1,6 @@
-"""Outcomes of a schedule's runs: by tick, and since when it has been failing.
+"""Schedules: outcomes of their ticks, since when they have been failing, and ValidateSchedule.
 
-Pure functions of runs, given as (scheduled time, cause, status), newest first.
+Outcomes are pure functions of runs, given as (scheduled time, cause, status), newest first.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _fields(expression: str) -> dict[str, str]:
 
 
 def _ends_with_year(expression: str) -> bool:
-    """Tell whether six fields are read as minute to year: the same as with a second of 0 in front."""
+    """Return whether six fields are read as minute to year: the same as with a second of 0 in front."""
     try:
         return cron.parse(f"0 {expression.strip()}") == cron.parse(expression)
     except ValueError:
@@ -267,7 +267,7 @@ def _steps(expression: str) -> list[tuple[str, str]]:
     return [(name, fields[name]) for name in (*_COUNTED, *_DAYS) if name in fields]
 
 
-# --- changes of the clock --------------------------------------------------------------------------------
+# --- clock changes -----------------------------------------------------------------------------------
 
 
 class _Change(NamedTuple):

@@ -1,4 +1,4 @@
-"""Counts of jobs by state, and details for the rows of job lists.
+"""Counts of jobs by state, their children, and details for the rows of job lists.
 
 Every count is capped; a capped count is a lower bound.
 """
