@@ -1,7 +1,8 @@
-"""What keeps a server from starting on a PostgreSQL, in a sentence that says what to do.
+"""Check a PostgreSQL database on each new connection, and explain why a server cannot start on it.
 
-PostgreSQL tells in its own language why it lets nobody in, and no code comes with it: where the words are not
-known, they are passed on.
+The checks compare the cluster and its timeline with those seen before, and verify the required durability. A
+promoted standby has a higher timeline and may lack the last commits of its primary. So a range of IDs is
+skipped then, so that no ID that a client has seen is used twice.
 """
 
 from __future__ import annotations
@@ -23,48 +24,42 @@ from bedrockjobs.store.postgresql.session import (
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.schema import SchemaError
 
-# What a server looks at when it has connected: where it is, and what is promised there.
-#
-# A standby that was promoted has a higher timeline. It may not know of the last commits of the primary
-# before it, so numbers are left out: none that was told to anybody is given out twice.
-
-
 log = logging.getLogger(__name__)
 
 STRENGTH = ("off", "local", "remote_write", "on", "remote_apply")
-"""The values of ``synchronous_commit``, each of which promises more than the one before."""
+"""Values of ``synchronous_commit``, weakest first."""
 
 
 class UnfitDatabase(StoreAway):
-    """A database answers that must not be used as it is."""
+    """The database answers but must not be used in its present state."""
 
 
 class StandbyAway(StoreAway):
-    """There is no synchronous standby."""
+    """No synchronous standby is connected."""
 
     reason = "Standby away"
     detail = "nothing was done; no synchronous standby is connected, try again"
 
 
 class Timeline(NamedTuple):
-    """A database, and which of its histories this is."""
+    """The identity of a database: its cluster and its timeline."""
 
     system: int
     timeline: int
 
 
 class ConnectChecks:
-    """What one server knows of where its database is."""
+    """The checks of one server, and the timeline that it saw last."""
 
     def __init__(self, terms: SessionRequirements) -> None:
-        """Know of none yet, and demand ``terms``."""
+        """Check against the requirements ``terms``."""
         self._terms = terms
         self._seen: Timeline | None = None
 
     def look(self, session: DatabaseSession) -> None:
-        """Look around on a new connection.
+        """Check a new connection and set it up.
 
-        Raises Unfit or StandbyAway where the database is not to be used, StoreError where it cannot be.
+        Raises UnfitDatabase or StandbyAway if the database must not be used, StoreError if a statement fails.
         """
         ((read_only, system, timeline, fsync, commits, sees_standbys),) = session.run([(SQL["where"], ())])[0]
         if read_only:
@@ -84,12 +79,12 @@ class ConnectChecks:
             session.guards.append(TransactionCheck((SQL["where"], ()), lambda rows: _is_still(place, rows)))
         if self._terms.durability == "replicated":
             session.guards.append(TransactionCheck((SQL["standby"], ()), _has_standby))
-            _has_standby(session.run([(SQL["standby"], ())])[0])  # else to note the place would wait for one
+            _has_standby(session.run([(SQL["standby"], ())])[0])  # before a commit waits for one
         _note(session, place)
         self._seen = place
 
     def _demand(self, session: DatabaseSession, fsync: str, commits: str, *, sees_standbys: bool) -> None:
-        """Refuse a database that does not keep what is to be promised, or let it promise that."""
+        """Enforce the required durability: set ``synchronous_commit``, or raise UnfitDatabase."""
         durability = self._terms.durability
         if durability == "relaxed":
             return
@@ -112,7 +107,7 @@ class ConnectChecks:
 
 
 def _note(session: DatabaseSession, place: Timeline) -> None:
-    """Note a place that is new: numbers are left out there, and each run in progress gets a new lease."""
+    """Record a new timeline: skip a range of IDs, and renew the leases of all runs in progress."""
     (known,) = session.run([(SQL["control"], ())])[0]
     if not _is_new(place, known):
         return
@@ -120,7 +115,7 @@ def _note(session: DatabaseSession, place: Timeline) -> None:
     statements: list[Statement] = [(SQL["commit"], ())]
     if _is_new(place, known):
         noted: list[Statement] = [(SQL["note_place"], (str(place.system), place.timeline))]
-        if known[1]:  # not the first time of all
+        if known[1]:  # not the first start on this database
             log.warning("the database has changed to %s from timeline %s", place, known[1])
             noted += [(SQL[name], (TIMELINE_STEP,)) for name in ("raise_numbers", "raise_far")]
             noted.append((SQL["renew_leases"], (None,)))
@@ -129,7 +124,7 @@ def _note(session: DatabaseSession, place: Timeline) -> None:
 
 
 def _is_new(place: Timeline, known: Row) -> bool:
-    """Tell whether numbers may be missing here; raises Unfit for a past of what is known."""
+    """Return whether the timeline is new, so that IDs may be missing; raises UnfitDatabase for an old one."""
     system, timeline = known
     if str(place.system) == system and place.timeline < timeline:
         raise UnfitDatabase(
@@ -149,7 +144,7 @@ def _has_standby(rows: list[Row]) -> None:
 
 
 UNAVAILABLE, CONFIG = 69, 78
-"""Exit statuses: it may be different in a moment; somebody has to change something."""
+"""Exit statuses: the first for problems that may pass, the second for those that a person has to fix."""
 
 
 class StartFault(NamedTuple):
@@ -172,7 +167,8 @@ _LET_IN = (
     ("starting up", "Try again in a moment.", UNAVAILABLE),
     ("shutting down", "Try again in a moment.", UNAVAILABLE),
 )
-"""Words of PostgreSQL and libpq, what to do about them, and the exit status."""
+"""Parts of connection errors, with advice and exit status. Such errors have no code, and their language
+depends on the database; an unknown one is passed on unchanged."""
 
 _STATES = (
     ("(42501)", "The role lacks rights: GRANT CREATE ON DATABASE, or let the owner make the schema.", CONFIG),
@@ -182,7 +178,7 @@ _STATES = (
 
 
 def start_fault(error: StoreError | SchemaError) -> StartFault:
-    """Return what an error means for a server that starts."""
+    """Return the message and exit status for an error at the start of a server."""
     words = str(error).strip()
     if isinstance(error, SchemaError):
         return StartFault(f"database: {words}", CONFIG)

@@ -1,7 +1,6 @@
-"""The engine of one PostgreSQL database: one session that writes, one unit at a time.
+"""The engine of one PostgreSQL database: one writing session, one unit at a time.
 
-It opens and ends units, and finds out what became of a commit whose answer was lost. It knows nothing of
-commands.
+It opens and ends units, and finds out whether a commit succeeded if its answer was lost.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from bedrockjobs.store.postgresql.unit import PostgreSQLUnit
 log = logging.getLogger(__name__)
 
 SCHEMA = "bedrockjobs"
-"""Where the tables are, beside whatever else the database holds."""
+"""Default PostgreSQL schema of the tables, so that they can share a database with others."""
 
 
 SESSION_ROWS = 64
-"""Rows that take turns to have the number of the last unit. While somebody looks at an old state, all that a
-row ever was is walked past when it is written again."""
+"""Rows of ``sessions`` per server, used in turn for the number of the last unit. An old snapshot keeps all
+versions of a row, and each update walks past them; several rows share that cost."""
 
 
 class PostgreSQLEngine:
-    """One database, open for writing, beside other servers."""
+    """One database, open for writing, shared with other servers."""
 
     tight = False
-    """A full disk is the database's own affair; what it refuses is refused."""
+    """Always false: PostgreSQL itself refuses writes if its disk is full."""
     shared = True
     waits_for_disk = True
 
@@ -57,25 +56,26 @@ class PostgreSQLEngine:
         name: str = SCHEMA,
         terms: SessionRequirements | None = None,
     ) -> None:
-        """Connect to ``url`` and make the tables in the schema ``name``, unless they are there.
+        """Connect to ``url`` and create the tables in the schema ``name`` if they do not exist.
 
-        Raises StoreError if the database cannot be reached or is not as ``terms`` demand, SchemaError if it
-        cannot be used. If only a synchronous standby is missing, the first unit finds that out, and the
-        server waits for it as one that runs does.
+        Raises StoreError if the database cannot be reached or does not meet ``terms``, SchemaError if it
+        cannot be used. A missing synchronous standby is no error here: the first unit raises it, and the
+        server waits as it does for an outage.
         """
         schema.check_name(name)
         self._clock = clock or SystemClock()
         self._seconds = SystemClock()
         self.id = secrets.token_hex(8)
-        """What no other server of the database has."""
+        """Unique among the servers of the database."""
         self._units = 0
         terms = terms or SessionRequirements()
         self._arrival = ConnectChecks(terms)
         self._always = (AccessPlan(everything=True),) if terms.serial else ()
-        """What is planned in each unit: a serial one lets no other be open."""
+        """Access plans added to every unit; serial isolation locks everything, so that only one unit is
+        open."""
         self._date = SharedTestClock(self._clock)
         self.session = DatabaseSession(url, name, terms)
-        """The connection that writes."""
+        """The writing connection."""
         try:
             self._keys = schema.prepare(self.session, name)
             self._salt = schema.salt_of(self.session)
@@ -86,7 +86,7 @@ class PostgreSQLEngine:
             self.session.close()
             raise
         self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock, serial=terms.serial)
-        """What is open, or was open last."""
+        """The open unit, or the last one."""
 
     def _now(self) -> str:
         return timestamp_ms(self._clock.now())
@@ -94,10 +94,10 @@ class PostgreSQLEngine:
     # --- the connection ----------------------------------------------------------------------------------
 
     def reach(self) -> None:
-        """See to it that there is a connection that may be used; raises StoreAway where there is none."""
+        """Connect if necessary and run all checks; raises StoreAway if the database is unusable."""
         if not self.session.alive:
             try:
-                self.unit.remembered.forget()  # a standby that was promoted may not have the last units
+                self.unit.remembered.forget()  # a promoted standby may lack the last units
                 self.session.connect_again()
                 self._arrival.look(self.session)
                 self._date.meet(self.session)
@@ -112,22 +112,22 @@ class PostgreSQLEngine:
                 self._undo()
 
     def _check_salt(self) -> None:
-        """Raise Unfit if locks have other numbers: on a standby, perhaps, that lacks the last upgrade."""
+        """Raise UnfitDatabase if the lock salt changed, as on a promoted standby without the migration."""
         if schema.salt_of(self.session) != self._salt:
             raise UnfitDatabase("the tables are not those of before; start the server again")
 
     # --- units -------------------------------------------------------------------------------------------
 
     def begin(self, plans: Iterable[AccessPlan] = ()) -> PostgreSQLUnit:
-        """Open a unit, with all rows locked and read that the plans name.
+        """Open a unit; lock and read all rows that the plans name.
 
-        Raises StoreAway where the database cannot be reached, StoreConflict where rows stay locked.
+        Raises StoreAway if the database is unreachable, StoreConflict if rows stay locked.
         """
         every = [*plans, *self._always]
         if not self.session.alive:
             self.reach()
         if self._always:
-            self.unit.remembered.forget()  # hints of what another server left come later than its commit
+            self.unit.remembered.forget()  # notifications arrive after the other server's commit
         for _ in range(MOVES_MAX):
             try:
                 self.unit.open(self._clock.now(), every, self._date.shown)
@@ -142,7 +142,7 @@ class PostgreSQLEngine:
         raise StoreConflict("the test clock was moved again and again")
 
     def _follow(self, moved: ClockMoved) -> None:
-        """Go to the date of the test clock; raises Unfit where this server cannot, and is then away."""
+        """Move to the new time of the test clock; disconnect if this server cannot. Raises UnfitDatabase."""
         try:
             self._date.follow(moved.date)
         except StoreAway:
@@ -150,7 +150,7 @@ class PostgreSQLEngine:
             raise
 
     def commit(self) -> None:
-        """Write the open unit and commit it; raises StoreError, OutcomeUnknown where nobody knows."""
+        """Write and commit the open unit; raises StoreError, or OutcomeUnknown if it may have succeeded."""
         self._units += 1
         try:
             self.unit.commit(
@@ -165,13 +165,13 @@ class PostgreSQLEngine:
 
     @property
     def _row(self) -> str:
-        """Return which row of ``sessions`` has the number of the last unit."""
+        """Return the key of the row in ``sessions`` for the present unit."""
         return f"{self.id}/{self._units % SESSION_ROWS}"
 
     def _was_committed(self, error: StoreAway) -> bool:
-        """Find out whether the commit was done whose answer did not come; raises OutcomeUnknown.
+        """Return whether a commit whose answer was lost succeeded; raises OutcomeUnknown.
 
-        It is tried again and again, as a standby may have to be promoted first.
+        It retries for a while, since a standby may have to be promoted first.
         """
         until = self._seconds.monotonic() + OUTCOME_S_MAX
         while True:
@@ -186,14 +186,14 @@ class PostgreSQLEngine:
             else:
                 break
         log.warning("the connection broke at a commit, which was %sdone", "" if done else "not ")
-        self._units += not done  # that number is used up
+        self._units += not done  # the check has used this number
         return done
 
     def _ask(self) -> bool:
-        """Tell whether the last unit is committed, wherever the primary is now; if not, it never will be.
+        """Return whether the last unit was committed on the present primary; if not, it never will be.
 
-        To ask waits for a transaction that is still on its way, and as it writes, for the standby. What
-        PostgreSQL has not even read by then fails when it does.
+        The query waits for a transaction that is still committing and, because it writes, for the synchronous
+        standby. A COMMIT that PostgreSQL receives later fails.
         """
         try:
             self.reach()
@@ -205,10 +205,10 @@ class PostgreSQLEngine:
         return bool(done)
 
     def confirm(self) -> None:
-        """Do nothing: a commit that was answered is found again."""
+        """Do nothing: an acknowledged commit is durable."""
 
     def rollback(self) -> None:
-        """Undo the unit, if it is still open, and forget what it did in memory."""
+        """Roll back the unit if it is open, and its changes in memory."""
         self._undo()
         self.unit.roll_back()
 
@@ -218,25 +218,25 @@ class PostgreSQLEngine:
                 self.session.script(SQL["rollback"])
 
     def fault(self, error: Exception) -> StoreError | None:
-        """Return the fault that an error of psycopg means."""
+        """Translate an exception of psycopg; return None for any other exception."""
         return fault_of(error)
 
     def make_room(self) -> None:
-        """Do nothing: room is the database's own affair."""
+        """Do nothing: PostgreSQL manages its own disk."""
 
     def look_for_room(self) -> None:
-        """Do nothing: room is the database's own affair."""
+        """Do nothing: PostgreSQL manages its own disk."""
 
     def heard(self, due: Mapping[str, str] | None) -> None:
-        """Note what other servers left queued: names, each with a nextRun; None: it may be anything."""
+        """Record the jobs that other servers queued: the earliest nextRun by name; None: unknown ones."""
         self.unit.remembered.heard(due)
 
     def changed_outside(self) -> bool:
-        """Tell that nothing has to be read anew: each unit reads all it needs."""
+        """Return False: each unit reads everything it needs."""
         return False
 
     def close(self) -> None:
-        """Close the connection; an open unit is rolled back."""
+        """Roll back an open unit, delete this server's rows of ``sessions``, and disconnect."""
         self.rollback()
         with suppress(StoreError):
             if self.session.alive:
@@ -251,21 +251,21 @@ class PostgreSQLEngine:
         return found[0][0] if found else None
 
     def seen(self) -> str:
-        """Return when a server of this database was last known to be alive; empty for a new one."""
+        """Return the last heartbeat of any server of this database; empty if there was none."""
         return self._value("get_meta", "seen") or ""
 
     def next_moment(self) -> str | None:
-        """Return the next timestamp at which a job's time is over or a pause ends."""
+        """Return when the next job expires or the next pause ends."""
         ends = [pause.until for pause in self.unit.records.pauses() if pause.until]
         expiry = self._value("next_expiry")
         return min(ends if expiry is None else [*ends, expiry], default=None)
 
     def next_on_all_hosts(self) -> str | None:
-        """Return when the next schedule on all hosts is due."""
+        """Return when the next broadcast schedule is due."""
         return self.unit.next_on_all_hosts()
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` of a unit can go on."""
+        """Return the seconds until ``search`` of a unit may continue."""
         return self.unit.remembered.search_in_s()
 
     def soonest_of_all(self, now: str) -> str | None:

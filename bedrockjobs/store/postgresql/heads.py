@@ -1,13 +1,13 @@
-"""Which names have the next jobs, for patterns that have to be looked for among very many names.
+"""Cached heads: which names have the next jobs that match a pattern, for very many names.
 
-To ask each name takes a tenth of a second for 10,000. So the nextRun of the first job of each name and class
-is remembered. It is a lower bound: a job that becomes queued is always in it; one that is gone may still be,
-which is found out when its name is asked for.
+Querying each of 10,000 names takes a tenth of a second. So the nextRun of the first job (the head) of each
+name and priority is cached. It is a lower bound: every queued job is covered, but a job that is gone may
+still have a head, which the next query of its name corrects.
 
-A new pattern begins with a walk through the names, a slice in each unit: a take that needs more raises
-StillSearching, and ``search`` goes on. Patterns that need the same names share a walk. A pause forgets
-nothing: heads of paused names are put aside as they come up, and return when the pause ends. A pattern with
-too many names is wide: it looks through the queue in order, and remembers up to where nothing matches.
+A new pattern begins with a scan of the names, one slice per unit: a take that needs more raises
+StillSearching, and ``search`` continues. Patterns that need the same names share a scan. A pause drops
+nothing: heads of paused names are set aside when they come up, and return when the pause ends. A pattern with
+too many names is wide: it scans the queue in order and caches the position up to which nothing matches.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
 
 # Low-water marks: for each name and priority, a timestamp before which no job of the open lane is queued.
 #
-# Rows that were taken and ended stay in the index for as long as anybody looks at an old state of the
-# database. A take that began at the index's first entry would walk past all of them.
+# Dead index entries of finished jobs remain until no old snapshot needs them. A take that starts at the
+# beginning of the index would walk past all of them.
 
 
 FLOORS_KEPT_MAX = 10_000
-"""Names of which floors are remembered, in some 8 MB; beyond, all are forgotten."""
+"""Max names with cached marks, about 8 MB; beyond it, all are dropped."""
 
 RAISED_EVERY_S = 1
-"""Time between two reads of where the jobs of a name begin: ended jobs of that time are walked past."""
+"""Min interval between two reads of the marks of a name; a take walks past at most the dead entries of that
+time."""
 
 BEHIND_S = 2
-"""How far floors stay behind the clock. A job that is created is so not missed, also where nobody told of it:
-its nextRun is the moment of its unit, which is younger, or somewhat older where that unit took long."""
+"""How far the marks stay behind the clock, so that a new job is found even without a notification: its
+nextRun is the timestamp of its unit, which may have begun a little earlier."""
 
 ANY = ""
-"""What stands for all names."""
+"""Key for all names."""
 
 LowWaterMark = tuple[str, ...]
 """For each priority, highest first, a timestamp before which no job is queued; empty if unknown."""
@@ -54,18 +55,18 @@ _NONE: LowWaterMark = ("",) * len(PRIORITIES)
 
 
 class LowWaterMarks(NamedTuple):
-    """What is known of some names, and of all (``ANY``)."""
+    """The low-water marks by name; those of the whole queue have the key ``ANY``."""
 
     known: dict[str, LowWaterMark]
     read: dict[str, str]
-    """When each was read last, or asked for first."""
+    """When the marks of a name were last read, or first requested."""
 
     def of(self, name: str) -> LowWaterMark:
-        """Return the floors of a name."""
+        """Return the marks of a name."""
         return self.known.get(name, _NONE)
 
     def to_raise(self, names: Iterable[str], now: str) -> list[str]:
-        """Return the names that are worth a read: they were asked for before, and not read for a while."""
+        """Return the names to read: those requested before and not read for a while."""
         old = after_seconds(now, -RAISED_EVERY_S)
         found = []
         for name in names:
@@ -75,7 +76,7 @@ class LowWaterMarks(NamedTuple):
         return found
 
     def raised(self, firsts: Mapping[str, Sequence[str | None]], now: str) -> None:
-        """Note the nextRun of the first job in each class of some names, None where there is none."""
+        """Store the nextRun of the first job of each priority, by name; None if there is none."""
         if len(self.read) > FLOORS_KEPT_MAX:
             self.forget()
         highest = after_seconds(now, -BEHIND_S)
@@ -84,7 +85,7 @@ class LowWaterMarks(NamedTuple):
             self.read[name] = now
 
     def lower(self, name: str, next_run: str, priority: int | None = None) -> None:
-        """Note a job that is queued; without a ``priority``, one of any class."""
+        """Lower the marks for a queued job; without ``priority``, those of every priority."""
         for key in (name, ANY):
             floor = self.known.get(key)
             if floor is not None and next_run < max(floor):
@@ -94,64 +95,66 @@ class LowWaterMarks(NamedTuple):
                 )
 
     def forget(self) -> None:
-        """Know nothing."""
+        """Drop all marks."""
         self.known.clear()
         self.read.clear()
 
 
 HEADS_KEPT_MAX = 50_000
-"""Heads that one server remembers, in some 15 MB. Patterns with more are wide."""
+"""Max heads cached by one server, about 15 MB. Patterns with more are wide."""
 
 PATTERNS_KEPT_MAX = 10_000
-"""Patterns of which heads are remembered, each of a list counted."""
+"""Max patterns with cached heads, counting each one of a list."""
 
 NAMES_MATCHED_MAX = 50_000
-"""Names of which it is remembered which patterns they match; all are forgotten beyond."""
+"""Max names in the cache of matching patterns; it is cleared when it is full."""
 
 KEPT_S = 60
-"""Time after which all is read again: somebody may have changed rows by hand, which no server hears of."""
+"""Cache lifetime: manual changes of rows send no notification."""
 
 LOOKED_PER_S = 2_000
-"""Rows that a walk has looked at for each further second that its result is kept: so walks that only look for
-changes by hand take a small part of the time."""
+"""A result is cached one second longer for each so many rows that its scan read, so that repeated scans,
+which only find manual changes, take a small part of the time."""
 
 ROWS_UNIT_MAX = 2 * SEARCHED_AT_ONCE
-"""Rows that walks look at for the takes of one unit: some 10 ms."""
+"""Max rows that scans read for the takes of one unit: about 10 ms."""
 
 ROWS_OF_READ = 50
-"""Rows as which each read counts at least: one that finds nothing takes 0.3 ms. A wide pattern looks at so
-many first, as most takes find a job there."""
+"""Min cost of a query in rows: an empty one takes 0.3 ms. A scan of a wide pattern starts with so many rows,
+as most takes find a job there."""
 
 ROWS_OF_SEEK = 30
-"""Jobs that are looked at in order in the time of one seek."""
+"""Cost of one index seek, in rows of a scan."""
 
 TRIES_MAX = 10
-"""How often a look may have twice as much: a million rows then, if all jobs before are locked by others."""
+"""How often the limit of a scan may be doubled: to a million rows, if other servers have locked all jobs
+before."""
 
 ASIDE_AT_ONCE = 1_000
-"""Heads of paused names that one take puts aside before others have their units: 2 ms."""
+"""Max heads of paused names that one take sets aside, which takes 2 ms."""
 
 SETTLED_S = 2
-"""How far the place of a wide pattern stays behind the clock, as jobs of other units may still come there."""
+"""How far the position of a wide pattern stays behind the clock, as open units may still add jobs there."""
 
 Head = tuple[int, str, int, str]
-"""A first job of a name: its class below zero, nextRun, jobID, and the name. Sorts as takes do."""
+"""Negated priority, nextRun, jobID and name of the first job of a name and priority. Heads sort in the order
+of takes."""
 
 BEGINNING: Head = (*NOWHERE, "")
-"""Before the first head there may be."""
+"""Sorts before every head."""
 
 HeadKey = tuple[tuple[str, ...], Names]
-"""Lanes, and the patterns that are looked for in them."""
+"""Lanes, and the patterns searched in them."""
 
 Read = Callable[[Statement], list[Row]]
-"""What sends one statement in the open unit."""
+"""Runs one statement in the open unit."""
 
 PauseOf = Callable[[str], PauseRow | None]
-"""What returns a pause that covers a name."""
+"""Returns a pause that covers a name."""
 
 
 class WantedHeads(NamedTuple):
-    """Which of the next heads are asked for."""
+    """Parameters of a search for the next heads."""
 
     after: Head
     now: str
@@ -162,10 +165,10 @@ class WantedHeads(NamedTuple):
 
 
 class MatchingHeads:
-    """The heads that match some patterns."""
+    """The cached heads of one set of patterns."""
 
     def __init__(self, key: HeadKey, found: Iterable[Head] = (), by: str = "") -> None:
-        """Begin with some heads; ``by`` is the token that asked first, which pays for the walk."""
+        """Begin with some heads; the scan is charged to ``by``, the token that requested it first."""
         self.key = key
         self.by = by
         self._order = sorted(found)
@@ -173,31 +176,33 @@ class MatchingHeads:
         self._aside: dict[str, dict[tuple[int, str], Head]] = {}
         """Heads of paused names, by the pattern of the pause."""
         self._always: set[tuple[int, str]] = set()
-        """Classes below zero and names that may have a job which no pause holds."""
+        """Negated priorities and names that may have a job exempt from pauses."""
         self.asked: dict[tuple[int, str], None] = {}
-        """Those that were asked for since they were read, by class below zero and name: their jobs are
-        probably taken by now."""
+        """Negated priorities and names that were queried since their heads were read: those jobs are probably
+        taken by now."""
         self.often: dict[str, int] = {}
-        """Names that have many of the next jobs, each with how often one unit had to ask it again."""
+        """Names with many of the next jobs, and how often the number of jobs requested from each is
+        doubled."""
         self.share = 1.0
-        """How many names had any of the next jobs, for each job that was wanted, last time."""
+        """Names that had any of the next jobs, per requested job, in the last query."""
         self.walk: Walk | None = None
-        """The walk that has still to find all heads."""
+        """The unfinished scan for the heads."""
         self.wide = False
-        """Whether there are too many to remember; these are then the ones before ``places`` alone."""
+        """Whether there are too many heads to cache; only those before ``places`` are kept then."""
         self.places: dict[int, tuple[str, int]] = {}
-        """Of a wide pattern: nextRun and jobID, by class below zero, up to which no others match."""
+        """For a wide pattern, by negated priority: nextRun and jobID up to which no other job matches."""
         self.pauses: Sequence[PauseRow] = ()
-        """The pauses with which the places were found."""
+        """The pauses for which the positions were found."""
         self.tries = 0
-        """How often a look through the queue did not get on in its time: the next one has twice as much."""
+        """How often in a row a scan of the queue made no progress; each time doubles the limit of the next
+        one."""
         self.looked = 0
-        """Rows that were looked at to find all this."""
+        """Rows read to find the heads."""
         self.since = ""
-        """When that ended; empty: it has not."""
+        """When the scan ended; empty while it is unfinished."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of cached heads."""
         return len(self._order) + sum(map(len, self._aside.values()))
 
     def next(
@@ -242,7 +247,7 @@ class MatchingHeads:
         of_pause[place] = min(head, of_pause.get(place, head))
 
     def _return(self, pauses: Sequence[PauseRow]) -> None:
-        """Take back what was put aside for pauses that have ended."""
+        """Restore the heads set aside for pauses that have ended."""
         if not self._aside:
             return
         patterns = {pause.pattern for pause in pauses}
@@ -255,9 +260,10 @@ class MatchingHeads:
     def lower(
         self, name: str, next_run: str, job_id: int = 0, priority: int | None = None, *, always: bool = True
     ) -> None:
-        """Note a job that is queued; ``always``: it may be one that no pause holds.
+        """Record a queued job; ``always``: it may be exempt from pauses.
 
-        Without ``priority`` it may be any job, of any class: it is looked at when its name is asked for.
+        If ``priority`` is unknown, the bound of every priority is lowered; the next query of the name
+        verifies it.
         """
         for down in (-each for each in PRIORITIES if priority in (None, each)):
             if self.wide and (next_run, job_id) > self.places.get(down, ("", 0)):
@@ -273,15 +279,15 @@ class MatchingHeads:
             self.look_again()
 
     def note_asked(self, found: Iterable[Head]) -> None:
-        """Note that some are asked for: they are read again with the commit."""
+        """Record the queried heads; they are read again with the commit."""
         self.asked.update((head[0::3], None) for head in found if not self.wide or head[0::3] in self._at)
 
     def known(self, asked: Iterable[tuple[int, str]]) -> list[Head]:
-        """Return the heads of some classes below zero and names, of which none may be known any more."""
+        """Return the cached heads by negated priority and name; a missing one gets the lowest bound."""
         return [self._at.get((down, name), (down, "", 0, name)) for down, name in asked]
 
     def replace(self, asked: Iterable[tuple[int, str]], found: Iterable[Row]) -> None:
-        """Have what was read of some classes below zero and names."""
+        """Replace the heads of some negated priorities and names by those that were read."""
         for down, name in asked:
             self.asked.pop((down, name), None)
             self._always.discard((down, name))
@@ -300,35 +306,35 @@ class MatchingHeads:
             insort(self._order, head)
 
     def widen(self) -> None:
-        """Remember a place instead of all heads."""
+        """Cache positions instead of all heads."""
         self.wide = True
         self.look_again()
 
     def look_again(self) -> None:
-        """Forget up to where nothing matches."""
+        """Drop the heads and positions."""
         self._order, self._at, self._aside = [], {}, {}
         self._always, self.asked, self.places, self.looked = set(), {}, {}, 0
 
 
 class Walk:
-    """A walk through the names of some lanes with one beginning, for all patterns that need it."""
+    """A scan of the names with one prefix in some lanes, shared by all patterns that need it."""
 
     def __init__(self, lanes: tuple[str, ...], prefix: str) -> None:
-        """Begin with no pattern."""
+        """Begin without patterns."""
         self.lanes, self.prefix = lanes, prefix
         self.patterns: dict[MatchingHeads, None] = {}
-        """Those that began with it."""
+        """Patterns that started with this round."""
         self.next_round: dict[MatchingHeads, None] = {}
-        """Those that came while it was under way: they take the next round."""
+        """Patterns that joined during the round and need the next one."""
         self.places: dict[str, tuple[str, int]] = {}
-        """The name and class behind which it goes on, in each lane that has not ended."""
+        """The name and priority after which the scan continues, for each unfinished lane."""
         self.looked = 0
         self._crowded = False
-        """Whether the names there have many jobs each, so that seeks are faster."""
+        """Whether the names have many jobs each, so that one seek per name is faster."""
         self._matching: PatternSet[MatchingHeads] = PatternSet()
 
     def begin_round(self) -> None:
-        """Begin again for those that came meanwhile."""
+        """Begin a round for the patterns that joined."""
         self.patterns, self.next_round, self.looked = self.next_round, {}, 0
         self.places = dict.fromkeys(self.lanes, (self.prefix, max(PRIORITIES) + 1))
         self._matching = PatternSet()
@@ -337,7 +343,7 @@ class Walk:
                 self._matching.add(text, heads)
 
     def go_on(self, read: Read) -> int:
-        """Read one slice; return how many rows that looked at."""
+        """Read one slice; return its cost in rows."""
         limit = -(-SEARCHED_AT_ONCE // len(self.places) // (ROWS_OF_SEEK if self._crowded else 1))
         names, classes = map(list, zip(*self.places.values(), strict=True))
         statement = SQL["heads_by_seeks" if self._crowded else "heads_behind"]
@@ -357,21 +363,21 @@ class Walk:
 
 
 class RememberedHeads:
-    """The heads of patterns; those that were looked for longest ago are forgotten first."""
+    """An LRU cache of patterns with their heads."""
 
     def __init__(self, monotonic: Callable[[], float], *, whole: bool = False) -> None:
-        """Remember nothing. ``whole``: walks are done at once, as nothing is remembered between units."""
+        """Begin empty. With ``whole``, scans run to the end at once, as nothing is cached between units."""
         self._budget = Budget(monotonic)
         self._whole = whole
         self.now = ""
         """The timestamp of the open unit."""
         self._rows = ROWS_UNIT_MAX
         self._places: dict[MatchingHeads, dict[int, tuple[str, int]]] = {}
-        """Wide patterns that were looked for in the open unit, each with the places before."""
+        """Wide patterns searched in the open unit, with their positions before it."""
         self._walked: dict[Walk, dict[str, tuple[str, int]]] = {}
-        """Walks that went on in the open unit, likewise."""
+        """Scans continued in the open unit, with their positions before it."""
         self._ended: list[MatchingHeads] = []
-        """Patterns whose walk ended in it."""
+        """Patterns whose scan ended in the open unit."""
         self._clear()
 
     def _clear(self) -> None:
@@ -380,19 +386,19 @@ class RememberedHeads:
         """Patterns by their lanes."""
         self._walks: dict[tuple[tuple[str, ...], str], Walk] = {}
         self._pending: dict[Names, MatchingHeads] = {}
-        """Names of which a take was put off, each with the heads for which."""
+        """Patterns with a postponed take, and the heads that it needs."""
         self._matching: dict[tuple[str, str], list[MatchingHeads]] = {}
         self._globs = self._lowered = 0
 
     # --- one unit ----------------------------------------------------------------------------------------
 
     def begin(self, now: str) -> None:
-        """Keep what was read: another unit begins."""
+        """Begin a unit: keep what the last one read, and reset the row limit."""
         self.now, self._rows = now, ROWS_UNIT_MAX
         self._places, self._walked, self._ended = {}, {}, []
 
     def undone(self) -> None:
-        """Be as before this unit, of which a part is undone: it has read what that part wrote."""
+        """Restore the state before the unit: what it read since may include writes that are now undone."""
         for heads in self._ended:
             self._forget(heads)
         for walk, places in self._walked.items():
@@ -404,18 +410,18 @@ class RememberedHeads:
         self._places, self._walked, self._ended = {}, {}, []
 
     def forget(self) -> None:
-        """Know nothing."""
+        """Drop all patterns."""
         self._clear()
         self._places, self._walked, self._ended = {}, {}, []
 
     # --- what is known -----------------------------------------------------------------------------------
 
     def of(self, key: HeadKey) -> MatchingHeads | None:
-        """Return the heads of patterns if all are known; None if they are not, or too many."""
+        """Return the heads of patterns, or None if they are incomplete or too many."""
         heads = self._known.pop(key, None)
         if heads is None:
             return None
-        self._known[key] = heads  # the last one is forgotten last
+        self._known[key] = heads  # now the most recently used
         if heads.walk is None and self._is_old(heads):
             if not heads.wide:
                 self._forget(heads)
@@ -429,7 +435,7 @@ class RememberedHeads:
         return not heads.since <= self.now < after_seconds(heads.since, kept_s)
 
     def lower(self, job: Job) -> None:
-        """Note a job that is queued."""
+        """Record a queued job."""
         if not self._known:
             return
         key = found_in(job.lane), job.name
@@ -444,7 +450,7 @@ class RememberedHeads:
         self._note_lowered(len(matching))
 
     def heard(self, name: str, next_run: str) -> None:
-        """Note a job of another server, of whatever lane and class."""
+        """Record a job queued by another server, in any lane and with any priority."""
         matching = self._that_match(name)
         for heads in matching:
             heads.lower(name, next_run)
@@ -465,7 +471,7 @@ class RememberedHeads:
     # --- searches ----------------------------------------------------------------------------------------
 
     def ready(self, key: HeadKey, by: str, read: Read) -> MatchingHeads:
-        """Return the heads of patterns, all of them or wide; raises StillSearching."""
+        """Return the heads of patterns, complete or wide; raises StillSearching."""
         self.of(key)
         heads = self._known.get(key)
         if heads is None:
@@ -479,12 +485,12 @@ class RememberedHeads:
         return heads
 
     def put_off(self, heads: MatchingHeads) -> Never:
-        """Let a take wait until there is more time; raises StillSearching."""
+        """Postpone a take until the scan has continued; raises StillSearching."""
         self._pending[heads.key[1]] = heads
         raise StillSearching
 
     def next(self, heads: MatchingHeads, wanted: WantedHeads) -> list[Head]:
-        """Return what ``Heads.next`` does; a take that is put off is asked again."""
+        """Return ``MatchingHeads.next``; if that raises StillSearching, the take is postponed."""
         while True:
             try:
                 return heads.next(*wanted)
@@ -495,9 +501,10 @@ class RememberedHeads:
     def look(
         self, heads: MatchingHeads, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[list[Head], Order | None]:
-        """Return the next due names of a wide pattern but those ``seen``, and up to where these are all.
+        """Return the next due heads of a wide pattern except names ``seen``, and how far they are complete.
 
-        That is None if they are all up to the last one. Raises StillSearching if it found none in its time.
+        The position is None if they are complete up to the last one. Raises StillSearching if the scan
+        reached its limit without finding any.
         """
         if heads.pauses != wanted.pauses:
             heads.look_again()
@@ -527,9 +534,9 @@ class RememberedHeads:
         read: Read,
         room: int,
     ) -> tuple[int, Order | None]:
-        """Look through the queue for further names in one class, and note up to where none matches.
+        """Scan the queue for more names of one priority, and advance its position up to the first match.
 
-        Return how many rows may still be looked at, and where it ended if these were too few.
+        Return how many rows may still be read, and the position at which the limit was reached, if it was.
         """
         (lanes, names), now = heads.key, wanted.now
         start = place = heads.places.get(down, ("", 0))
@@ -561,7 +568,7 @@ class RememberedHeads:
         return room, None
 
     def _pass(self, heads: MatchingHeads, down: int, place: tuple[str, int], now: str) -> None:
-        """Note that up to a place no job of a class matches but those that are remembered."""
+        """Record that up to a position of a priority no jobs match except those cached."""
         place = min(place, (after_seconds(now, -SETTLED_S), 0))
         if place > heads.places.get(down, ("", 0)):
             self._places.setdefault(heads, dict(heads.places))
@@ -589,7 +596,7 @@ class RememberedHeads:
         return heads
 
     def _go_on(self, walk: Walk, read: Read) -> None:
-        """Go on with a walk for one slice."""
+        """Continue a scan for one slice."""
         self._walked.setdefault(walk, walk.places)
         by = self._payer(walk) or ""
         looked = walk.go_on(read)
@@ -630,9 +637,9 @@ class RememberedHeads:
         self._matching.clear()
 
     def _make_room(self, newest: MatchingHeads | None) -> None:
-        """Forget patterns, the least used first, but neither the newest nor those that are searched for.
+        """Evict the least used patterns, but neither the newest nor those being searched.
 
-        One with very many names becomes wide instead: to walk for it at each take costs more.
+        Patterns with the most heads become wide first, since a new scan at each take costs more.
         """
         self._lowered = 0
         total = sum(map(len, self._known.values()))
@@ -659,7 +666,7 @@ class RememberedHeads:
         return self._budget.payer(heads.by for heads in (*walk.patterns, *walk.next_round))
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` can go on."""
+        """Return the seconds until ``search`` may continue."""
         if not self._walks or any(heads.walk is None for heads in self._pending.values()):
             return 0.0
         if any(self._payer(walk) is not None for walk in self._walks.values()):
@@ -667,7 +674,7 @@ class RememberedHeads:
         return SEARCHED_AT_ONCE / SEARCHED_PER_S_MAX
 
     def search(self, wanted: Collection[Names], read: Read) -> Sequence[Names]:
-        """Go on with one walk for one slice; see ``store.base.Unit``."""
+        """Continue one scan for one slice; see ``store.base.Unit``."""
         for names in [names for names in self._pending if names not in wanted]:
             heads = self._pending.pop(names)
             if heads.walk is not None:

@@ -1,6 +1,6 @@
-"""What `bedrockjobs doctor` reads of a PostgreSQL database: how it is set, and whether all is as it should.
+"""Checks of a PostgreSQL database for `bedrockjobs doctor`: its settings, standbys, tables and sequences.
 
-Each function does one look, mostly over a session, and changes nothing.
+Each function makes one read-only check, most of them over a session.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from bedrockjobs.store.postgresql.schema import distributed
 from bedrockjobs.store.postgresql.session import DatabaseSession, fault_of
 
 SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuum")
-"""What of PostgreSQL's settings decides about data and speed."""
+"""PostgreSQL settings that affect durability or speed."""
 
 
 HEARD_S = 2.0
-"""Time in which a notice comes that comes at all; it takes milliseconds."""
+"""Timeout for a notification, which normally takes milliseconds."""
 
 
 class StandbyInfo(NamedTuple):
-    """A standby that is connected; its states are empty where we may not see them."""
+    """A connected standby; its states are empty if this role may not see them."""
 
     name: str
     state: str
@@ -34,30 +34,30 @@ class StandbyInfo(NamedTuple):
 
 
 class Oldest(NamedTuple):
-    """Who has kept rows that are gone from being removed for longest."""
+    """The transaction whose snapshot keeps dead rows from being removed, and its age."""
 
     who: str
     seconds: float
 
 
 class Tables(NamedTuple):
-    """Our tables and indexes, by their names in small letters."""
+    """The state of our tables and indexes; names are in lower case."""
 
     version: str | None
-    """The version of the schema; None where there is none."""
+    """The schema version; None if there is none."""
     missing: list[str]
     foreign: list[str]
-    """What is in the schema and not ours."""
+    """Relations in the schema that are not ours."""
     invalid: list[str]
-    """Indexes that PostgreSQL does not use, as making them has failed."""
+    """Indexes that PostgreSQL does not use, since their creation failed."""
     distributed: list[str]
-    """Tables whose rows are spread over machines."""
+    """Tables that Citus distributes over several machines."""
     untended: list[str]
-    """Tables that autovacuum is told to leave alone."""
+    """Tables with autovacuum disabled."""
 
 
 class Behind(NamedTuple):
-    """A sequence whose next number is taken already."""
+    """A sequence whose next number is already in use."""
 
     sequence: str
     next: int
@@ -65,23 +65,23 @@ class Behind(NamedTuple):
 
     @property
     def repair(self) -> str:
-        """Return the statement that sets it right."""
+        """Return the statement that repairs it."""
         return f"SELECT setval('{self.sequence}', {self.highest})"
 
 
 def settings_of(session: DatabaseSession) -> dict[str, str]:
-    """Return the settings named above."""
+    """Return the settings in ``SETTINGS``."""
     sql = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY ($1::text[])"
     return dict(session.run([(sql, (list(SETTINGS),))])[0])
 
 
 def is_standby(session: DatabaseSession) -> bool:
-    """Tell whether it only follows another database."""
+    """Return whether the database is a standby."""
     return bool(session.run([("SELECT pg_is_in_recovery()", ())])[0][0][0])
 
 
 def standbys_of(session: DatabaseSession) -> list[StandbyInfo]:
-    """Return the standbys that are connected."""
+    """Return the connected standbys."""
     sql = (
         "SELECT coalesce(application_name, ''), coalesce(state, ''), coalesce(sync_state, '')"
         " FROM pg_catalog.pg_stat_replication ORDER BY 1"
@@ -104,9 +104,9 @@ _OLDEST = """
 
 
 def oldest_of(session: DatabaseSession) -> Oldest | None:
-    """Return the oldest transaction that has looked at rows or written some; None where there is none.
+    """Return the oldest transaction with a snapshot or a write, or None.
 
-    Those of other users are seen by a member of ``pg_read_all_stats``.
+    Transactions of other users are visible to members of ``pg_read_all_stats`` only.
     """
     rows = session.run([(_OLDEST, ())])[0]
     return Oldest._make(rows[0]) if rows else None
@@ -124,7 +124,7 @@ _RELATIONS = """
 
 
 def tables_of(session: DatabaseSession, schema: str) -> Tables:
-    """Compare what is in a schema with what makes a new one."""
+    """Compare the relations of a schema with those of a new one."""
     relations = session.run([(_RELATIONS, (schema,))])[0]
     found = {name for name, *_ in relations}
     wanted = _wanted()
@@ -151,9 +151,9 @@ def _wanted() -> set[str]:
 
 
 def hears(url: str) -> bool:
-    """Tell whether what is said by NOTIFY is heard by LISTEN over a URL: a transaction pooler passes none on.
+    """Return whether NOTIFY reaches LISTEN over this URL; a transaction pooler does not forward it.
 
-    Raises StoreError where the URL leads nowhere.
+    Raises StoreError if the database cannot be reached.
     """
     channel = f"doctor_{secrets.token_hex(8)}"
     given: dict[str, Any] = {
@@ -180,7 +180,7 @@ _STRANGERS = """
 
 
 def strangers(session: DatabaseSession, schema: str) -> list[str]:
-    """Return the roles that may connect to the database and have no right to our tables."""
+    """Return the roles that may connect to the database but may not use our schema."""
     return [name for (name,) in session.run([(_STRANGERS, (schema,))])[0]]
 
 
@@ -197,6 +197,6 @@ _SEQUENCES = """
 
 
 def sequences_behind(session: DatabaseSession) -> list[Behind]:
-    """Return the sequences that would give a number out again."""
+    """Return the sequences that would return a number already in use."""
     found = [Behind._make(row) for row in session.run([(_SEQUENCES, ())])[0]]
     return [one for one in found if one.next <= one.highest]

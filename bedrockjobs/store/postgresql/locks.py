@@ -1,4 +1,4 @@
-"""Numbers for advisory locks: what units of one schema wait for beside rows."""
+"""Advisory lock keys, the locks of jobs, and the allocation of jobIDs and runIDs."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ from bedrockjobs.store.postgresql.transaction import Transaction, UnitRows, orde
 from bedrockjobs.store.ready_queue import LockHistory
 
 LockKind = Literal["control", "events", "key", "limits", "lock", "name", "schema", "watch"]
-"""``control``: pauses, drains, the crash list. ``events``: their numbers. ``key``: of CreateJob.
-``limits``: takes of names of which so many may run at once. ``lock``: a job's. ``name``: of jobs that are to
-be unique. ``schema``: the tables themselves. ``watch``: what time asks for."""
+"""``control``: pauses, drains and the crash list. ``events``: their numbers. ``key``: an idempotency key.
+``limits``: takes of names with concurrency limits. ``lock``: the lock of a job. ``name``: a name of unique
+jobs. ``schema``: the tables themselves. ``watch``: maintenance."""
 
 
 SALT = "lockSalt"
-"""The key of ``meta`` with the secret that numbers are made with."""
+"""The key in ``meta`` of the secret from which lock keys are derived."""
 
 
 class AdvisoryKeys:
-    """The numbers of one schema; another in the same database has others."""
+    """The advisory lock keys of one schema; another schema in the same database has different ones."""
 
     def __init__(self, schema: str, salt: str = "") -> None:
-        """Count for ``schema``; ``salt`` is the secret of its tables.
+        """Derive keys for ``schema`` with the secret ``salt`` of its tables.
 
-        Any role that may connect can take an advisory lock, and would stop all servers with one whose
-        number it knows.
+        Any role that may connect can take an advisory lock, so a role that could guess a key could block all
+        servers.
         """
         self._salt = f"{schema}/{salt}".encode() if salt else schema.encode()
 
     def of(self, kind: LockKind, text: str = "") -> int:
-        """Return the number of one thing; two things may share one, and then wait for each other."""
+        """Return the key of one item; two items may share a key, and then wait for each other."""
         digest = blake2b(b"\0".join((self._salt, kind.encode(), text.encode())), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
 
 
-# The locks of jobs: at most one job with a lock is RUNNING, whichever server hands it out.
+# The locks of jobs: at most one job with a lock is RUNNING, whichever server runs it.
 #
-# Two units could each see no holder and hand out a job. So whoever wants to holds an advisory lock until
-# its commit, and looks for holders after it has that. Who does not get it passes the job over.
+# Two units could each see that a lock is free and take a job. So a unit acquires an advisory lock until its
+# commit, and then looks for holders. If it cannot acquire it, it skips the job.
 
 
 class JobLocks:
-    """What one unit knows of locks."""
+    """The locks of jobs, as one unit sees them."""
 
     def __init__(self, transaction: Transaction, rows: UnitRows, keys: AdvisoryKeys) -> None:
-        """Look with ``transaction``; ``rows`` tell who holds a lock as the unit has it."""
+        """Read with ``transaction``; ``rows`` are the jobs as the unit has changed them."""
         self._transaction = transaction
         self._rows = rows
         self._keys = keys
         self._history = LockHistory()
         self._ours: dict[str, bool] = {}
-        """Whether this unit may hand out jobs with a lock, if nobody holds it."""
+        """Whether this unit has acquired the advisory lock of a job lock."""
         self._holders: dict[str, set[int]] = {}
-        """Jobs that may hold a lock; those that the unit knows are asked."""
+        """The jobs that may hold a lock; jobs changed in this unit are verified."""
 
     def forget(self) -> None:
-        """Know nothing: another unit begins. Until when locks were held is still known."""
+        """Drop the state of the unit, but keep the history of locks."""
         self._ours, self._holders = {}, {}
 
     def is_free(self, lock: str) -> bool:
-        """Tell whether a job with a lock may be handed out."""
+        """Return whether a job with this lock may be taken."""
         if lock not in self._ours:
             ((got,),), holders = self._transaction.read(
                 (SQL["try_lock"], (self._keys.of("lock", lock),)), (SQL["holders_of"], (lock,))
@@ -75,28 +75,28 @@ class JobLocks:
         return self._ours[lock] and not any(self._holds(job_id, lock) for job_id in self._holders[lock])
 
     def closed(self) -> list[str]:
-        """Return the locks of which it is known that no job with them may be handed out."""
+        """Return the locks known to be held."""
         return [lock for lock in self._ours if not self.is_free(lock)]
 
     def _holds(self, job_id: int, lock: str) -> bool:
         return job_id not in self._rows.now or _lock_of(self._rows.now[job_id]) == lock
 
     def note(self, before: Job | None, after: Job | None, moment: str) -> bool:
-        """Note a job that was written; return whether it let go of a lock."""
+        """Record a written job; return whether it released a lock."""
         taken, left = _lock_of(after), _lock_of(before)
         if after is not None and taken:
             self._holders.setdefault(taken, set()).add(after.job_id)
             self._history.hold(taken, after.last_run)
         if before is not None and left and left != taken:
-            self._history.hold(left, before.last_run)  # it may have been handed out by another server
+            self._history.hold(left, before.last_run)  # another server may have started it
             self._history.release(left, moment)
             return True
         return False
 
     def steps_aside(self, before: Job | None, after: Job | None) -> bool:
-        """Tell whether a queued job with a lock is not to be taken where it stood: another may be then.
+        """Return whether a queued job with a lock left its position, so another job may be taken instead.
 
-        Where many locks are held, a take knows of each lock no more than the first of its jobs.
+        If many locks are held, a take reads only the first job of each lock.
         """
         if before is None or not before.queued or not parse_lane(before.lane).lock:
             return False
@@ -106,7 +106,7 @@ class JobLocks:
         )
 
     def held(self, lane: str) -> LockPeriod | None:
-        """Return when the lock of a lane was held last; None where nobody knows, or it has none."""
+        """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
         lock = parse_lane(lane).lock
         if not lock:
             return None
@@ -118,44 +118,44 @@ class JobLocks:
 
 
 def _lock_of(job: Job | None) -> str:
-    """Return the lock that a job holds; empty where it holds none."""
+    """Return the lock that a job holds; empty if it holds none."""
     return parse_lane(job.lane).lock if job is not None and job.state == "RUNNING" else ""
 
 
-# jobIDs and runIDs, drawn from a sequence; those of units that were undone are used again by this server.
+# jobIDs and runIDs are drawn from sequences; those of a unit that was rolled back are reused by this server.
 
 
 DRAWN_MAX = 1_000
-"""Numbers beyond what was planned that are drawn at once: milliseconds of work."""
+"""Max numbers drawn at once in addition to the planned ones, which takes milliseconds."""
 
 
 class IDAllocator:
-    """The next numbers of one kind."""
+    """Allocates jobIDs or runIDs."""
 
     def __init__(self, transaction: Transaction, draw: str) -> None:
-        """Draw with the statement of that name."""
+        """Use the statement ``draw``."""
         self._transaction = transaction
         self._sql = SQL[draw]
         self._free: deque[int] = deque()
         self._used: list[int] = []
 
     def planned(self, count: int) -> list[Statement]:
-        """Return the statement that draws what is missing to ``count``, if anything is."""
+        """Return the statement that draws the numbers missing for ``count``, if any."""
         missing = count - len(self._free)
         return [(self._sql, (missing,))] if missing > 0 else []
 
     def drawn(self, rows: list[Row]) -> None:
-        """Keep numbers that were drawn."""
+        """Add drawn numbers."""
         self._free.extend(number for (number,) in rows)
 
     def new(self) -> int:
-        """Return the next number.
+        """Allocate a number.
 
-        A unit that needs more than was planned draws as many as it has used: it may need very many. What is
-        left over is for the units to come.
+        A unit that needs more than planned draws as many as it has already used, since it may need very many.
+        The rest is kept for later units.
         """
         count = max(len(self._used), 1)
-        while not self._free:  # fewer may have come than were drawn, as other hands have used some
+        while not self._free:  # a draw skips numbers that exist already
             (rows,) = self._transaction.read(*self.planned(min(count, DRAWN_MAX)))
             self.drawn(rows)
             count *= 2
@@ -164,20 +164,20 @@ class IDAllocator:
         return number
 
     def committed(self) -> None:
-        """Note that what was used stays used."""
+        """Keep the allocated numbers: the unit was committed."""
         self._used.clear()
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> int:
-        """Return how many were used."""
+        """Return how many numbers the unit has allocated."""
         return len(self._used)
 
     def undo(self, mark: int) -> None:
-        """Use those again that were used since the mark."""
+        """Return the numbers allocated since the mark."""
         self._free.extendleft(reversed(self._used[mark:]))
         del self._used[mark:]
 
     def forget(self) -> None:
-        """Use all again that the open unit has used."""
+        """Return all numbers allocated by the open unit."""
         self.undo(0)

@@ -1,7 +1,8 @@
-"""The test clock of a database, by which all of its servers go, or none does.
+"""What the servers of one database share: the test clock, maintenance, membership and notifications.
 
-Its date stands in ``control``, and each unit reads it with its first lock. A server that starts where no
-other lives sets it to its own date or, without ``--test-clock``, takes it away.
+All servers use the test clock of the database, or none does. Its time is stored in ``control``, and each unit
+reads it with its first lock. A server that starts while no other is alive sets it to its own time or, without
+``--test-clock``, removes it.
 """
 
 from __future__ import annotations
@@ -54,36 +55,36 @@ from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.transfer import moved_refusal
 
 MOVES_MAX = 10
-"""How often a unit begins anew as the test clock was moved: who moves it does units of its own in between."""
+"""Max restarts of a unit because the test clock moved; whoever moves it runs units in between."""
 
 
 class ClockMoved(StoreConflict):
-    """A unit began at another date than that of the test clock."""
+    """A unit began at a time other than that of the test clock."""
 
     def __init__(self, date: str) -> None:
-        """Hold the date of the database; empty: it has no test clock."""
+        """Hold the time stored in the database; empty if it has no test clock."""
         super().__init__("the test clock was moved")
         self.date = date
 
 
 class SharedTestClock:
-    """What one server knows of the test clock of its database."""
+    """One server's copy of the test clock of its database."""
 
     def __init__(self, clock: Clock) -> None:
-        """Go by ``clock``, which is to stand where the database has a test clock."""
+        """Keep ``clock`` in step with the database; it is a StandingClock if the server uses a test clock."""
         self._clock = clock
         self._standing = clock if isinstance(clock, StandingClock) else None
 
     @property
     def shown(self) -> str:
-        """Return the date that the database is to have; empty: no test clock."""
+        """Return the time that the database should have; empty without a test clock."""
         return "" if self._standing is None else timestamp_ms(self._standing.now())
 
     def agree(self, session: DatabaseSession, control: int) -> None:
-        """Go by the test clock of the servers that live, or set it as no other lives.
+        """Follow the test clock of the live servers, or set it if there are none.
 
-        ``control`` is the key of the lock that all units share. Raises SchemaError where others go by another
-        kind of date.
+        ``control`` is the key of the lock that all units share. Raises SchemaError if only one side uses a
+        test clock.
         """
         living = (SQL["clock_and_servers"], (SERVER_GONE_S,))
         ((date, servers),) = session.run([living])[0]
@@ -96,12 +97,12 @@ class SharedTestClock:
         self._go_to(date)
 
     def meet(self, session: DatabaseSession) -> None:
-        """Be at the date of a database that was away; raises Unfit where it has another kind of date."""
+        """Follow the test clock after a reconnect; raises UnfitDatabase if only one side uses one."""
         ((date,),) = session.run([(SQL["clock"], ())])[0]
         self.follow(date)
 
     def follow(self, date: str) -> None:
-        """Be at the date that the database has; raises Unfit where that is of another kind."""
+        """Move to the time in the database; raises UnfitDatabase if only one side uses a test clock."""
         if bool(date) != (self._standing is not None):
             raise UnfitDatabase(_words(date))
         self._go_to(date)
@@ -112,7 +113,7 @@ class SharedTestClock:
 
 
 def _words(date: str, names: Sequence[str] = ()) -> str:
-    """Return why a server cannot go together with others, whose test clock shows ``date``; empty: none."""
+    """Return why a server cannot join the others; ``date`` is the time of their test clock, if any."""
     named = f" ({', '.join(names)})" if names else ""
     others = f"other servers of this database{named}"
     if date:
@@ -120,47 +121,47 @@ def _words(date: str, names: Sequence[str] = ()) -> str:
     return f"{others} have no test clock: stop them first, or give tests a database of their own"
 
 
-# What servers share about time: who looks after it, when nobody did, and which leases are over.
+# Maintenance: which server runs it, when all servers were down, and which leases have expired.
 
 
 _BETWEEN = " to "
 
 
 class Timekeeping:
-    """The part of a unit that looks after time."""
+    """The maintenance part of a unit."""
 
     def __init__(
         self, transaction: Transaction, records: PostgreSQLRecords, keys: AdvisoryKeys, session_id: str
     ) -> None:
-        """Speak within ``transaction`` and ``records`` for the server that has ``session_id``."""
+        """Use ``transaction`` and ``records`` for the server with this session ID."""
         self._records = records
         self._session_id = session_id
         self._transaction = transaction
         self._key = keys.of("watch")
 
     def watch(self) -> Watch:
-        """Try to be the one server that does what time asks for, until the unit ends."""
+        """Try to become the maintenance leader until the unit ends."""
         ((found,),) = self._transaction.read((SQL["watch"], (self._key,)))
         mine, seen, away = found
         since, _, until = (away or "").partition(_BETWEEN)
         return Watch(mine, seen or "", (since, until))
 
     def watched(self, now: str) -> None:
-        """Note that time is looked after."""
+        """Store that maintenance has run."""
         self._transaction.write(SQL["set_meta"], "seen", now)
 
     def was_away(self, since: str, until: str) -> None:
-        """Note when no server worked, for all servers, and give each run in progress a new lease."""
+        """Store an outage of all servers and renew the lease of each run in progress."""
         self._transaction.write(SQL["set_meta"], "away", f"{since}{_BETWEEN}{until}")
         self._transaction.write(SQL["renew_leases"], until)
 
     def leases_over(self, now: str, limit: int) -> list[int]:
-        """Return the runs whose lease is over."""
+        """Return the runs with an expired lease."""
         (found,) = self._transaction.read((SQL["leases_over"], (now, limit)))
         return [run_id for (run_id,) in found]
 
     def sign_off(self, now: str) -> None:
-        """Note that the server ends well. Numbers that it has drawn and not used are left out."""
+        """Store that the server shut down cleanly; IDs that it drew and did not use stay unused."""
         self.watched(now)
         gone, there = self._transaction.read((SQL["leave"], (self._session_id,)), (SQL["servers_there"], ()))
         self._transaction.wrote = True
@@ -170,10 +171,11 @@ class Timekeeping:
             self._records.add_event(now, EventRow("server left", name, detail=detail))
 
 
-# One server's line to the others: a connection that tells, and one that hears.
+# Membership and notifications: one connection that sends, and one that listens.
 #
-# Neither is the unit's: nobody who waits for a commit waits for these. A line that breaks is opened again
-# with the next exchange; until then nothing is heard, and servers look by themselves once a second.
+# They are separate from the writing session, so that cluster traffic never delays a commit. A broken
+# connection is replaced at the next exchange; until then notifications are lost, and servers poll once a
+# second.
 
 
 log = logging.getLogger(__name__)
@@ -183,14 +185,14 @@ PEER_SQL = statements.read_statements(Path(__file__).with_name("neighbours.sql")
 Connection = psycopg.AsyncConnection[Row]
 
 LINE_S_MAX = 5.0
-"""Time for one exchange with the database, which takes milliseconds: one that takes longer is given up."""
+"""Timeout for one exchange with the database, which normally takes milliseconds."""
 
 CLOSE_S_MAX = 0.5
-"""Time in which a connection is given up that is just being made: it cannot be closed before it is there."""
+"""Timeout for cancelling a connection attempt, which cannot be closed before it has completed."""
 
 
 REFUSED_MAX = 1_000
-"""Workers of which it is remembered that the database refused them, so that the log names each once."""
+"""Max workers remembered as refused by the database, so that each is logged once."""
 
 SEEN_DEAD: dict[str, Any] = {
     "tcp_user_timeout": PG_CONNECT_S_MAX * 1000,
@@ -198,16 +200,17 @@ SEEN_DEAD: dict[str, Any] = {
     "keepalives_interval": 1,
     "keepalives_count": 3,
 }
-"""How soon a host that is gone without a word is noticed: who only listens sends nothing that is missed."""
+"""Keepalive settings that detect a dead host: a connection that only listens sends nothing that could time
+out."""
 
 
 class PostgreSQLNeighbours:
-    """The line of one server."""
+    """The membership and notifications of one server."""
 
     def __init__(self, url: str, schema: str, name: str, session: str, clock: Clock) -> None:
-        """Prepare the line of the server ``name``; ``session`` is what no other server has.
+        """Prepare the server ``name``; ``session`` is unique among the servers.
 
-        ``url`` leads to PostgreSQL itself: a pooler passes no hints on.
+        ``url`` leads to PostgreSQL directly: a pooler forwards no notifications.
         """
         self._url = url
         self._schema = schema
@@ -216,7 +219,7 @@ class PostgreSQLNeighbours:
         self._since = self._version = self.address = ""
         self.state: ServerState = "starting"
         self.confirmed = ""
-        """The last sign of life of this server that the database has."""
+        """The last heartbeat of this server that was committed."""
         self._telling: Connection | None = None
         self._hearing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -224,12 +227,13 @@ class PostgreSQLNeighbours:
         self._refused: set[str] = set()
         self.on_hint: Callable[[str], object] = lambda text: None
 
-    # --- the line ----------------------------------------------------------------------------------------
+    # --- connections
+    # -----------------------------------------------------------------------------------------
 
     async def open(self, version: str) -> None:
-        """Join the servers; raises NameTaken where one of this name lives, StoreError where it cannot.
+        """Join the servers; raises NameTaken if a live server has this name, StoreError if that fails.
 
-        Raises SchemaError where the queue was moved while this server started.
+        Raises SchemaError if the queue was moved while this server started.
         """
         name, session = self._me
         await self._align()
@@ -246,7 +250,7 @@ class PostgreSQLNeighbours:
         return timestamp_ms(self._clock.now() - timedelta(seconds=SERVER_GONE_S))
 
     async def close(self) -> None:
-        """Speak and hear no more."""
+        """Stop sending and listening."""
         self._closed = True
         if self._hearing is not None:
             self._hearing.cancel()
@@ -270,14 +274,14 @@ class PostgreSQLNeighbours:
         return connection
 
     async def _run(self, some: Sequence[Statement]) -> list[list[Row]]:
-        """Do statements in one round trip and one transaction, one caller after another."""
+        """Run statements in one round trip and one transaction; callers take turns."""
         async with self._turn:
             if self._closed:
                 raise StoreAway("the server leaves the others")
             try:
                 if self._telling is None or self._telling.closed:
                     self._telling = await self._connect()
-                    if self._closed:  # meanwhile, and whoever did it had nothing to close
+                    if self._closed:  # by close(), which had no connection yet
                         await self._telling.close()
                         raise StoreAway("the server leaves the others")
                 if self._hearing is None or self._hearing.done():
@@ -289,14 +293,14 @@ class PostgreSQLNeighbours:
                 if isinstance(fault, StoreAway) or not self._usable:
                     if self._telling is not None:
                         await self._telling.close()
-                    if self._hearing is not None:  # it may be deaf: who only listens is told nothing of it
+                    if self._hearing is not None:  # an idle listener does not notice a lost connection
                         self._hearing.cancel()
                         self._hearing = None
                 raise fault from error
 
     @property
     def _usable(self) -> bool:
-        """Tell whether the connection survived a statement that was refused."""
+        """Return whether the connection survived a refused statement."""
         return (
             self._telling is not None
             and not self._telling.closed
@@ -310,18 +314,18 @@ class PostgreSQLNeighbours:
         return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     async def _hear(self) -> None:
-        """Pass hints of others on, until the line breaks; the next exchange then begins anew."""
+        """Forward notifications of other servers until the connection breaks; an exchange reconnects."""
         with suppress(psycopg.Error):
             connecting = asyncio.ensure_future(self._connect())
             try:
                 connection = await asyncio.shield(connecting)
-            except asyncio.CancelledError:  # one that is half open cannot be closed
+            except asyncio.CancelledError:  # a half-open connection cannot be closed
                 connecting.add_done_callback(_finish)
                 await asyncio.wait({connecting})
                 raise
             try:
                 await connection.execute(f'LISTEN "{self._schema}"')
-                self.on_hint("")  # whatever was said before went unheard
+                self.on_hint("")  # earlier notifications were missed
                 async for notice in connection.notifies():
                     told_by, _, text = notice.payload.partition(" ")
                     if told_by != self._me[1]:
@@ -329,21 +333,22 @@ class PostgreSQLNeighbours:
             finally:
                 await connection.close()
 
-    # --- what goes over it -------------------------------------------------------------------------------
+    # --- messages
+    # --------------------------------------------------------------------------------------------
 
     async def _align(self) -> None:
-        """Set the clock by that of the database, where it is one that can be set."""
+        """Align the clock with that of the database, if it is an AlignedClock."""
         if isinstance(self._clock, AlignedClock):
-            await self._run([(PEER_SQL["clock"], ())])  # the first may have to connect
+            await self._run([(PEER_SQL["clock"], ())])  # connects first if necessary, untimed
             asked = self._clock.monotonic()
             (((moment,),),) = await self._run([(PEER_SQL["clock"], ())])
             self._clock.align(moment, asked, self._clock.monotonic())
 
     async def exchange(self, told: WorkerChanges) -> Heard:
-        """Tell that this server is alive and what its workers did; return who is there. Raises StoreError.
+        """Send the heartbeat and worker changes of this server; return the state of all. Raises StoreError.
 
-        Signs of life go first and in a transaction of their own: no other row can hold them up. A worker
-        that the database refuses is left out.
+        Heartbeats are sent first, in a transaction of their own, so that no other row can delay them. A
+        worker that the database refuses is left out.
         """
         await self._align()
         now = timestamp_ms(self._clock.now())
@@ -384,7 +389,7 @@ class PostgreSQLNeighbours:
         )
 
     async def _meet_alone(self, worker: WorkerRow) -> list[Row]:
-        """Tell of one worker; return nothing, and log it once, if the database refuses it."""
+        """Publish one worker; return nothing, and log it once, if the database refuses it."""
         try:
             return (await self._run([_meeting([worker])]))[0]
         except StoreAway:
@@ -398,14 +403,14 @@ class PostgreSQLNeighbours:
             return []
 
     async def move_clock(self, moment: str) -> str:
-        """Move the test clock of the database, never back; return what it shows. Raises StoreError."""
+        """Advance the test clock of the database; return its time. Raises StoreError."""
         (found,) = await self._run([(PEER_SQL["move_clock"], (moment,))])
         if not found:
             raise StoreAway("the database has no test clock any more")
         return str(found[0][0])
 
     async def hint(self, text: str) -> None:
-        """Give a hint to all other servers; raises StoreError where that cannot be done now."""
+        """Notify all other servers; raises StoreError."""
         await self._run([(PEER_SQL["hint"], (self._schema, f"{self._me[1]} {text}"))])
 
 
@@ -418,7 +423,7 @@ def _meeting(workers: Sequence[WorkerRow]) -> Statement:
 
 
 def _finish(connecting: asyncio.Future[Connection]) -> None:
-    """Close a connection that nobody wants any more, also where nobody waits for it."""
+    """Close a connection that is no longer wanted once it is established."""
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result().pgconn.finish()
 

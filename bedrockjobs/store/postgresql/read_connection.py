@@ -1,6 +1,6 @@
-"""A connection that only reads: one read after another, each within its time, opened again where it broke.
+"""A read-only connection that reconnects by itself, and the choice between primary and standby.
 
-PostgreSQL ends what takes too long. What it does not tell in time is given up here, with the connection.
+Each read has a timeout in PostgreSQL. If PostgreSQL does not report it, the connection is closed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from bedrockjobs.store.postgresql.peers import PEER_SQL
 from bedrockjobs.store.postgresql.session import Row, adapt, heard_within
 
 ANSWER_S = 2.0
-"""Time that PostgreSQL has, beyond that of the read itself, to tell how it ended: it may be lost."""
+"""Grace period for PostgreSQL to report the end of a read, in addition to the read's own timeout."""
 
 AWAY_S = 0.5
-"""Time after a failed try to connect in which no other is made, so that nobody who waits is kept for long."""
+"""Min interval between attempts to connect, so that waiting reads fail quickly."""
 
 CANCEL_S = 1.0
-"""Time to tell PostgreSQL that nobody wants what it does: it ends that by itself soon enough."""
+"""Timeout for sending a cancel request; PostgreSQL also ends the read by its own timeout."""
 
 WORDS_MAX = 500
-"""Length of what PostgreSQL says of an error: it may quote a name as long as the whole text."""
+"""Max length of an error message from PostgreSQL, which may quote a name as long as the whole query."""
 
 Connection = psycopg.AsyncConnection[Row]
 _T = TypeVar("_T")
@@ -38,11 +38,11 @@ _T = TypeVar("_T")
 STOPPING = Unavailable("Server is stopping", "try again in a moment")
 
 _OPTIONS = {"default_transaction_read_only": "on", "jit": "off", "max_parallel_workers_per_gather": "0"}
-"""What reads never need: to write, and more than one processor."""
+"""Settings for reads: no writes, and no more than one processor."""
 
 
 class ReadConnection:
-    """One connection that only reads; one read after another."""
+    """One read-only connection that serves one read after another."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class ReadConnection:
         *,
         attributes: str = "primary",
     ) -> None:
-        """Read tables of ``schema`` in the database at ``url``; it is connected to when it is needed.
+        """Read the tables of ``schema`` in the database at ``url``; connect at first use.
 
-        A statement may take ``seconds``, and so many reads may run or wait. ``options`` are settings of
-        PostgreSQL. ``attributes`` says which server of the URL is meant, where that says nothing else.
+        ``seconds`` is the statement timeout, ``waiting_max`` the limit of running and waiting reads,
+        ``options`` are PostgreSQL settings. ``attributes`` is the default for ``target_session_attrs``.
         """
         given = {**_OPTIONS, "statement_timeout": f"{max(int(seconds * 1000), 1)}ms", **(options or {})}
         self._url, self._schema = url, schema
@@ -72,20 +72,20 @@ class ReadConnection:
         self._away: tuple[float, CommandError] = (0.0, STOPPING)
         self._refusal: CommandError | None = None
         self.pending = 0
-        """Reads that run or wait."""
+        """Number of running and waiting reads."""
 
     def elsewhere(self, url: str) -> ReadConnection:
-        """Return a line like this one to any server that ``url`` names, which may be a standby."""
+        """Return a connection with the same settings to any server in ``url``, which may be a standby."""
         return ReadConnection(
             url, self._schema, self._seconds, self._waiting_max, self._given, attributes="any"
         )
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
-        """Begin nothing more; what runs may end."""
+        """Refuse new reads; running ones may finish."""
         self._refusal = refusal
 
     async def close(self) -> None:
-        """Begin nothing more, and end what runs."""
+        """Refuse new reads and cancel running ones."""
         self.refuse()
         connection = self._connection
         if connection is not None and not connection.closed:
@@ -95,11 +95,11 @@ class ReadConnection:
             await connection.close()
 
     async def do(self, act: Callable[[Connection], Awaitable[_T]], *, again: bool = False) -> _T:
-        """Let ``act`` read when it is its turn; return what it returns, and raise what it raises.
+        """Call ``act`` with the connection when it is free; return its result or raise its exception.
 
-        It is done once more where the connection turns out to be broken. Raises TooMany where too many wait,
-        but not ``again``; TimedOut where it took too long, and Unavailable where there is no connection. A
-        read whose caller is cancelled keeps its turn until it has ended, so that its limits go on to count.
+        It is retried once if the connection turns out to be broken. Raises TooMany if too many reads wait,
+        unless ``again``; TimedOut if it takes too long; Unavailable without a connection. If the caller is
+        cancelled, the read still finishes, so that the limits keep counting it.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -122,7 +122,7 @@ class ReadConnection:
                         raise
                 if self._refusal is not None:
                     raise self._refusal
-                return await self._done(act)  # it had been idle, and was cut
+                return await self._done(act)  # the idle connection had been cut
         except psycopg.Error as error:
             if self._connection is None or self._connection.closed:
                 raise away(error) from error
@@ -134,7 +134,7 @@ class ReadConnection:
         connection = await self._connected()
         limit_s = self._seconds + ANSWER_S
         try:
-            async with asyncio.timeout(limit_s + CANCEL_S):  # whatever else it waits for
+            async with asyncio.timeout(limit_s + CANCEL_S):  # limits any other wait too
                 with heard_within(connection, limit_s):
                     return await act(connection)
         except TimeoutError:
@@ -159,16 +159,16 @@ class ReadConnection:
             refusal = away(error)
             self._away = (asyncio.get_running_loop().time() + AWAY_S, refusal)
             raise refusal from error
-        if self._refusal is not None:  # closed meanwhile, when there was nothing to close
+        if self._refusal is not None:  # close() was called before there was a connection
             await self._connection.close()
             raise self._refusal
         adapt(self._connection)
         return self._connection
 
     def _named(self) -> dict[str, Any]:
-        """Return what is said beside the URL: to the primary, as what was just written must be seen.
+        """Return connection parameters in addition to the URL; the default is the primary, for fresh reads.
 
-        A URL that demands ``read-write`` means that one too, and would refuse a connection that only reads.
+        ``read-write`` in the URL means the primary too, but would refuse a read-only connection.
         """
         given = conninfo_to_dict(self._url)
         defaults = {"tcp_user_timeout": PG_CONNECT_S_MAX * 1000, "application_name": "bedrockjobs"}
@@ -180,28 +180,29 @@ class ReadConnection:
 
 
 def _heard(read: asyncio.Future[Any]) -> None:
-    """Take note of how a read ended: whoever asked for it may be gone, and then nobody else does."""
+    """Retrieve the exception of a read whose caller may have been cancelled."""
     if not read.cancelled():
         read.exception()
 
 
 def words_of(error: psycopg.Error) -> str:
-    """Return what PostgreSQL says of an error, in one line, without the text that it is about."""
+    """Return the message of a PostgreSQL error in one line, without the query text."""
     text = " ".join((error.diag.message_primary or str(error)).split())
     return text if len(text) <= WORDS_MAX else f"{text[:WORDS_MAX]}…"
 
 
 def away(error: psycopg.Error) -> Unavailable:
-    """Return what a client is told while the database cannot be reached."""
+    """Return the error for a client while the database is unreachable."""
     return Unavailable("Database away", f"the database cannot be read: {words_of(error)}")
 
 
 _NOT_THE_TEXT = ("08", "53", "57", "58", "XX001", "XX002")
-"""Beginnings of states of errors that are not the text's fault: the connection, room, operators, disks."""
+"""SQLSTATE prefixes of errors not caused by the query: connection, resources, operator intervention,
+disks."""
 
 
 def refusal_of(error: psycopg.Error) -> CommandError:
-    """Return what a client is told when a read failed."""
+    """Return the error for a client whose read failed."""
     if isinstance(error, psycopg.errors.QueryCanceled):
         return TimedOut("Timeout", "query: it took too long")
     state = error.sqlstate or ""
@@ -210,49 +211,49 @@ def refusal_of(error: psycopg.Error) -> CommandError:
     return BadQuery("Query aborted", words_of(error))
 
 
-# Reads on a standby, while it is there and keeps up with what this server told the primary.
+# Reads on a standby while it is connected and keeps up.
 #
-# A standby shows what was, not what is. Whether it keeps up is seen by this server's own sign of life: what
-# the primary has confirmed must be found there soon. That also tells a copy of another database.
+# A standby may lag behind the primary. Its lag is measured by this server's own heartbeat: what the primary
+# has committed must soon appear on the standby. This also detects a standby of a different database.
 
 
 log = logging.getLogger(__name__)
 
 LAG_S_MAX = 5.0
-"""How far a standby may be behind to be read: a person who reads on takes it for now; others are slower."""
+"""Max lag of a standby that is used for reads: acceptable for a person who reads pages."""
 
 LOOK_S = 1.0
-"""Time between two looks at how far it is behind: as often as a server gives a sign of life."""
+"""Interval between lag checks, the same as that of heartbeats."""
 
 
 class Reads(Protocol):
-    """Where reads are done."""
+    """A connection, or a choice of connections, for reads."""
 
     @property
     def pending(self) -> int:
-        """Return how many reads run or wait."""
+        """Return the number of running and waiting reads."""
         ...
 
     async def do(self, act: Callable[[Connection], Awaitable[_T]], *, again: bool = False) -> _T:
-        """Let ``act`` read, as ``Line.do`` does."""
+        """Run a read, as ``ReadConnection.do``."""
         ...
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
-        """Begin nothing more; what runs may end."""
+        """Refuse new reads; running ones may finish."""
         ...
 
     async def close(self) -> None:
-        """Begin nothing more, and end what runs."""
+        """Refuse new reads and cancel running ones."""
         ...
 
 
 class Standby:
-    """A standby, and whether it may be read now."""
+    """A standby and its lag check."""
 
     def __init__(self, url: str, line: ReadConnection, session: str, confirmed: Callable[[], str]) -> None:
-        """Read at ``url``, in connections like ``line``, while the server with ``session`` is seen there.
+        """Check the standby at ``url`` over a connection like ``line``, by the heartbeat of ``session``.
 
-        ``confirmed`` is the timestamp of its last heartbeat that the primary has; empty before the first.
+        ``confirmed`` returns the last heartbeat committed on the primary; empty before the first.
         """
         self._url = url
         self._line = line.elsewhere(url)
@@ -261,18 +262,18 @@ class Standby:
         self._looking: asyncio.Task[None] | None = None
         self._told: bool | None = None
         self.usable = False
-        """Whether it is there and keeps up."""
+        """Whether it is connected and keeps up."""
 
     def beside(self, primary: ReadConnection, *, first: bool) -> EitherLine:
-        """Return a line to the primary that is one to the standby too; ``first`` where both can read."""
+        """Combine reads on ``primary`` with reads on this standby; ``first`` prefers the standby."""
         return EitherLine(primary, primary.elsewhere(self._url), self, standby_first=first)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the lag checks."""
         self._looking = asyncio.ensure_future(self._live())
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop the lag checks."""
         if self._looking is not None:
             self._looking.cancel()
             with suppress(asyncio.CancelledError):
@@ -286,7 +287,7 @@ class Standby:
 
     async def _look(self) -> None:
         confirmed = self._confirmed()
-        if not confirmed:  # the server is not yet among the others
+        if not confirmed:  # this server has not joined yet
             return
         try:
             shown = await self._line.do(self._shown)
@@ -319,12 +320,12 @@ class Standby:
 
 
 class EitherLine:
-    """A line to the primary and one to the standby: where one cannot read, the other does."""
+    """Reads on the primary or the standby; if one fails, the other is used."""
 
     def __init__(
         self, primary: ReadConnection, standby: ReadConnection, watch: Standby, *, standby_first: bool
     ) -> None:
-        """Read on the standby as long as ``watch`` says that it may be; first there, or only if need be."""
+        """Use the standby only while ``watch`` allows it, first or only as a fallback."""
         self._primary = primary
         self._standby = standby
         self._watch = watch
@@ -332,13 +333,13 @@ class EitherLine:
 
     @property
     def pending(self) -> int:
-        """Return how many reads run or wait."""
+        """Return the number of running and waiting reads."""
         return self._primary.pending + self._standby.pending
 
     async def do(self, act: Callable[[Connection], Awaitable[_T]], *, again: bool = False) -> _T:
-        """Let ``act`` read, as ``Line.do`` does, and once more on the other where one is away.
+        """Run a read, as ``ReadConnection.do``; if the connection fails, retry on the other one.
 
-        So it is where a standby ends a read that is in the way of what the primary has done since.
+        It is also retried if the standby cancels a read that conflicts with replication.
         """
         if not self._watch.usable:
             return await self._primary.do(act, again=again)
@@ -351,11 +352,11 @@ class EitherLine:
             return await second.do(act, again=again)
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
-        """Begin nothing more; what runs may end."""
+        """Refuse new reads; running ones may finish."""
         self._primary.refuse(refusal)
         self._standby.refuse(refusal)
 
     async def close(self) -> None:
-        """Begin nothing more, and end what runs."""
+        """Refuse new reads and cancel running ones."""
         await self._primary.close()
         await self._standby.close()

@@ -1,6 +1,6 @@
-"""Reads of committed rows on PostgreSQL, for lists, pages and metrics; and Query, for whoever writes SQL.
+"""Reads of committed rows on PostgreSQL for lists, pages and metrics, and Query, which runs SQL of users.
 
-Each kind of read has a connection of its own. None of them waits for a unit, nor a unit for it.
+Each kind of read has its own connection, so reads and units never wait for each other.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from bedrockjobs.store.postgresql.statements import VIEWS, View
 from bedrockjobs.store.query_process import rendered
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX, NamedReads
 
-# The role that does the SQL of Query: it may read our tables, and nothing else.
+# The database role for Query: it may read our tables, and nothing else.
 
 
 ROLE = "bedrockjobs_query"
-"""Its name; one for all schemas of a cluster."""
+"""Name of the role; roles are shared by all databases of a cluster."""
 
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
 _IS_THERE = "SELECT true FROM pg_catalog.pg_roles WHERE rolname = $1"
@@ -52,10 +52,10 @@ _LACKS = """
 
 
 async def prepare(connection: Connection, schema: str) -> None:
-    """Make the role where there is none, and let it read; raises psycopg.Error where that is not allowed.
+    """Create the role if it is missing, and grant it read access; raises psycopg.Error if not permitted.
 
-    What somebody has done before is left alone, so that a server needs no right to do it. Servers that start
-    together wait for each other.
+    What exists is left alone, so that an administrator may do it in advance and the server needs no rights
+    for it. Servers that start together wait for each other.
     """
     async with connection.transaction():
         await connection.execute("SET TRANSACTION READ WRITE")
@@ -80,7 +80,7 @@ async def _one(connection: Connection, sql: str, *parameters: str) -> bool:
 
 
 async def _may_be_set(connection: Connection) -> bool:
-    """Tell whether whoever is connected may act as the role: to have made it is not enough for that."""
+    """Return whether the connected user may act as the role; having created it is not enough."""
     try:
         async with connection.transaction():
             await connection.execute(f"SET LOCAL ROLE {ROLE}")
@@ -90,28 +90,27 @@ async def _may_be_set(connection: Connection) -> bool:
     return True
 
 
-# Query on PostgreSQL: the SQL of users, done by a role that may read our tables and nothing else.
+# Query: SQL of users, run with that role in a read-only transaction with a timeout.
 #
-# A connection of its own does one Query after another, each in a read-only transaction with a time limit.
-# The rows are counted and weighed by PostgreSQL before any of them comes here.
+# One connection runs one Query after another. PostgreSQL counts and measures the rows before it sends any.
 
 
 log = logging.getLogger(__name__)
 
 WORK_MEM = "16MB"
-"""Memory of one step of a Query, beyond which PostgreSQL goes to its disk."""
+"""Memory for one step of a Query; beyond it, PostgreSQL uses its disk."""
 
 DIGITS_MAX = 400
-"""Length of a number that is read as one: over that of the largest of 64 bits, with a point or without."""
+"""Max length of a text that is parsed as a number; it exceeds that of any 64-bit integer or float."""
 
 _BEHIND = " ) AS some_rows"
-"""What stands behind a text: it is not its writer's business."""
+"""The text after the user's SQL, which is cut off from error messages."""
 
 WORD_SHOWN_MAX = 50
-"""Characters of a word that is no statement's first that are told again: a refusal stays short."""
+"""Max characters of an unknown first word quoted in an error message."""
 
 _BEGINNING = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)
-"""What stands before the first word, and that word; possessive, for else very many comments take for ever."""
+"""The text before the first word, and that word; it may be empty, so the pattern never backtracks."""
 
 _SELECTS = {"select", "with", "values", "table"}
 _OTHERS = (
@@ -120,7 +119,7 @@ _OTHERS = (
     " prepare reassign refresh reindex release reset revoke rollback savepoint security set show start"
     " truncate unlisten update vacuum "
 )
-"""First words of statements that are refused; any other word is a mistake in the text."""
+"""First words of statements that are refused; any other word is a syntax error."""
 
 _REFUSED = re.compile(
     r"\b(pg_(?:try_)?advisory\w*|pg_sleep\w*|pg_notify|pg_terminate_backend|pg_cancel_backend|pg_read\w*|pg_ls\w*"
@@ -129,24 +128,24 @@ _REFUSED = re.compile(
     r"|txid_current|pg_current_xact_id|U&)",
     re.IGNORECASE,
 )
-"""Functions that wait, hold locks, act on others or run other SQL; and spellings that would hide them."""
+"""Functions that wait, lock, affect other sessions or run SQL, and spellings that could hide them."""
 
 _SPELLED = {
     name.lower(): name
     for text in (statements.COLUMNS, statements.RUN, statements.EVENT, "waitMs")
     for name in re.findall(r"\w+", text)
 }
-"""Columns as Bedrock spells them: PostgreSQL knows them in small letters."""
+"""Columns in Bedrock's spelling; PostgreSQL folds them to lower case."""
 
 _OF_THE_TEXT = ("42", "22", "21", "2200", "P0", "08P01")
-"""Beginnings of the states of errors that say what is wrong with a text; the last one, that it has `$1`."""
+"""SQLSTATE prefixes of errors in the user's SQL; the last one means that it contains `$1`."""
 
 
 class _Number(Loader):
-    """A number of any size: whole where it has no point."""
+    """Loads a number of any size, as an int if it is whole."""
 
     def load(self, data: bytes | bytearray | memoryview) -> int | float | str:
-        """Return the number, or its text where it is longer than any that is meant to be one."""
+        """Return the number, or its text if it has more than ``DIGITS_MAX`` characters."""
         text = bytes(data).decode()
         if len(text) > DIGITS_MAX:
             return text
@@ -154,7 +153,7 @@ class _Number(Loader):
 
 
 class _Truth(Loader):
-    """True and false, as the numbers that SQLite has for them."""
+    """Loads booleans as 0 and 1, as in SQLite."""
 
     def load(self, data: bytes | bytearray | memoryview) -> int:
         """Return 1 or 0."""
@@ -162,11 +161,11 @@ class _Truth(Loader):
 
 
 _KEPT = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "bytea"})
-"""Types whose values come as numbers or bytes; all others come as the text that PostgreSQL writes."""
+"""Types that are loaded as numbers or bytes; all others are loaded as PostgreSQL's text."""
 
 
 class FreeQuery:
-    """One Query after another."""
+    """Runs one Query after another."""
 
     def __init__(
         self,
@@ -175,9 +174,9 @@ class FreeQuery:
         settings: Settings,
         reads: Callable[[ReadConnection], Reads] | None = None,
     ) -> None:
-        """Read the tables of ``schema`` in the database at ``url``; ``open`` before use.
+        """Read the tables of ``schema`` in the database at ``url``; call ``open`` before use.
 
-        ``reads`` makes of the line to the database where Queries are done, elsewhere too.
+        ``reads`` may wrap the connection, to use a standby as well.
         """
         self._schema = schema
         self._rows_max = settings.query_rows_max
@@ -189,28 +188,28 @@ class FreeQuery:
 
     @property
     def pending(self) -> int:
-        """Return how many Queries run or wait."""
+        """Return the number of running and waiting Queries."""
         return self._line.pending
 
     async def open(self) -> None:
-        """Make the role, unless it is there; where that is not allowed, each Query is refused."""
+        """Create the role if it is missing; if that is not permitted, each Query is refused."""
         try:
             await self._primary.do(self._prepare)
         except CommandError as error:
             log.warning("Query is refused: %s", error.detail)
 
     def refuse(self) -> None:
-        """Begin nothing more: the server stops. What runs may end."""
+        """Refuse new Queries during a shutdown; running ones may finish."""
         self._line.refuse()
 
     async def close(self) -> None:
-        """End what runs."""
+        """Cancel running Queries."""
         await self._line.close()
 
     async def run(self, sql: str, form: str) -> str:
-        """Run one SELECT that ends in ``;``; return its rows as text. Raises CommandError.
+        """Run one SELECT that ends with ``;``; return its rows as text. Raises CommandError.
 
-        A Query whose caller is cancelled keeps its place until it has ended.
+        If the caller is cancelled, the Query still counts until it has ended.
         """
         if found := _REFUSED.search(sql):
             raise BadQuery("Query aborted", f"query: expected a SELECT without {found[0]}")
@@ -250,12 +249,12 @@ class FreeQuery:
         self._prepared = True
 
     async def _rows(self, connection: Connection, sql: str) -> tuple[list[str], list[Row]]:
-        """Return the names of the columns, and the rows after PostgreSQL has counted and weighed them."""
+        """Return the column names and the rows, after PostgreSQL has counted and measured them."""
         _as_text(connection)
         await connection.execute(f"BEGIN READ ONLY; SET LOCAL ROLE {ROLE}")
         cursor = connection.cursor()
         try:
-            async with connection.pipeline():  # its protocol takes one statement, the simple one takes more
+            async with connection.pipeline():  # the simple protocol would accept several statements
                 await cursor.execute(self._weighed(sql), prepare=False, binary=False)
         except psycopg.Error:
             await _clean(connection)
@@ -274,14 +273,14 @@ class FreeQuery:
 
     @property
     def _weight_max(self) -> int:
-        """What rows may weigh: PostgreSQL writes some characters of a row twice."""
+        """Return the limit for PostgreSQL's measure of the rows, in which escaped characters count twice."""
         return 2 * self._bytes_max
 
     def _weighed(self, sql: str) -> str:
-        """Return one statement that does a text once, and has a row of NULLs where its rows are too many.
+        """Return a statement that runs the SQL once, and returns one row of NULLs if its rows are too many.
 
-        Each row comes behind the number and the weight of all. The names are ones that no text can guess: it
-        may close our parentheses and open others, but it cannot count its rows itself.
+        Each row begins with the number and total size of all. The CTE names are random, so that SQL that
+        closes our parentheses and opens its own cannot fake the count.
         """
         asked, weighed = (f"_{secrets.token_hex(12)}" for _ in range(2))
         return (
@@ -297,7 +296,7 @@ class FreeQuery:
 
 
 async def _clean(connection: Connection) -> None:
-    """End the transaction, and forget all that a Query may have left in the session."""
+    """Roll back, and reset all session state that a Query may have left."""
     if not connection.closed:
         await connection.rollback()
         await connection.execute("DISCARD ALL", prepare=False)
@@ -312,7 +311,7 @@ def _encodes(sql: str) -> bool:
 
 
 def _check_beginning(sql: str) -> None:
-    """Refuse a text that is no SELECT, as far as its beginning tells; raises CommandError."""
+    """Reject SQL whose first word does not begin a SELECT; raises CommandError."""
     beginning = _BEGINNING.match(sql)
     word = beginning[1] if beginning is not None else ""
     if word.lower() in _SELECTS:
@@ -323,7 +322,7 @@ def _check_beginning(sql: str) -> None:
 
 
 def _as_text(connection: Connection) -> None:
-    """Let values come as SQLite has them: numbers, text, bytes, or nothing."""
+    """Load values as SQLite does: numbers, text, bytes or NULL."""
     adapters = connection.adapters
     if adapters.get_loader(adapters.types["bool"].oid, psycopg.pq.Format.TEXT) is _Truth:
         return
@@ -337,7 +336,7 @@ def _as_text(connection: Connection) -> None:
 
 
 def _refusal(error: psycopg.Error) -> CommandError:
-    """Return what a client is told when its SQL failed."""
+    """Return the error for a client whose SQL failed."""
     state = error.sqlstate or ""
     if isinstance(error, (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)):
         return BadQuery("Query aborted", f"query: expected a SELECT of our tables: {words_of(error)}")
@@ -347,17 +346,17 @@ def _refusal(error: psycopg.Error) -> CommandError:
 
 
 _BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
-"""A view follows the indexes, whatever statistics say."""
+"""Views always use the indexes, whatever the statistics say."""
 
 LARGE_AT_ONCE = 8
-"""Large rows that come at once: what is too much is known some 4 MiB of data each too late at the most."""
+"""Large rows fetched together; with 4 MiB of data each, that is how far a read may exceed its size limit."""
 
 _CHUNK = LARGE_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
-"""The same, as far as libpq is new enough."""
+"""The same, or one row if libpq is too old."""
 
 
 class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
-    """The reads of one server: what an index bounds on one connection, what may look at much on another."""
+    """The reads of one server: index seeks on one connection, scans on another."""
 
     def __init__(
         self,
@@ -367,11 +366,10 @@ class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
         session: str = "",
         confirmed: Callable[[], str] = lambda: "",
     ) -> None:
-        """Read the tables of ``schema`` in the database at ``url``; connections are opened when needed.
+        """Read the tables of ``schema`` in the database at ``url``; connect at first use.
 
-        Where a pooler is in between, ``database_direct`` is read: the time of a read is a parameter of its
-        connection. ``database_read`` is a standby, for what may look at much; for ``session`` and
-        ``confirmed`` see ``Standby``.
+        Behind a pooler, ``database_direct`` is used, since the timeout is a connection parameter.
+        ``database_read`` is a standby for scans; for ``session`` and ``confirmed`` see ``Standby``.
         """
         url = settings.database_direct or url
         seeks = ReadConnection(url, schema, settings.query_s, SEEKS_WAITING_MAX, _BY_INDEX)
@@ -379,7 +377,7 @@ class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
         there = settings.database_read
         self._standby = Standby(there, seeks, session, confirmed) if there else None
         super().__init__(
-            self._beside(seeks, first=False),  # who follows must miss nothing
+            self._beside(seeks, first=False),  # followers of output must not miss lines
             self._beside(scans),
             FreeQuery(url, schema, settings, self._beside),
         )
@@ -388,13 +386,13 @@ class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
         return line if self._standby is None else self._standby.beside(line, first=first)
 
     async def open(self) -> None:
-        """Make sure that Query has a role that may read and nothing else."""
+        """Make sure that Query has its role, and start checking the standby."""
         await self.queries.open()
         if self._standby is not None:
             self._standby.start()
 
     async def close(self) -> None:
-        """Close the connections, and end what still runs."""
+        """Cancel running reads and close the connections."""
         if self._standby is not None:
             await self._standby.close()
         await super().close()
@@ -409,7 +407,7 @@ class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
 async def _read(
     line: Reads, view: View, given: Mapping[str, Any], rows_max: int, bytes_max: int, *, again: bool = False
 ) -> Page:
-    """Return at most ``rows_max`` rows, none behind one that exceeds ``bytes_max``; raises CommandError."""
+    """Return at most ``rows_max`` rows, up to the one that exceeds ``bytes_max``; raises CommandError."""
     parameters = view.parameters(given)
 
     async def fetched(connection: Connection) -> Page:
@@ -420,7 +418,7 @@ async def _read(
                 if size > bytes_max:
                     return Page(rows, more=True)
                 if len(rows) == rows_max:
-                    more = True  # to leave it there would take longer: it is the last one
+                    more = True  # reading this last row is cheaper than cancelling
                     continue
                 rows.append(row)
                 size += sum(len(value) for value in row if isinstance(value, (str, bytes)))
@@ -433,7 +431,7 @@ async def _read(
 
 
 async def _rows(connection: Connection, view: View, parameters: list[Any]) -> AsyncGenerator[Row]:
-    """Yield rows: large ones as they come, so that no more of them are in memory than are wanted."""
+    """Yield rows; large ones are streamed, so that no more are in memory than needed."""
     async with connection.cursor() as cursor:
         if view.large:
             stream = cast("AsyncGenerator[Row]", cursor.stream(view.sql, parameters, size=_CHUNK))

@@ -1,4 +1,7 @@
-"""The tables beside jobs on PostgreSQL: with what was read ahead, and what other servers have to be told."""
+"""The tables next to jobs on PostgreSQL: with prefetched runs and keys, buffered writes, and an epoch.
+
+Raising the epoch makes all servers drop their cached pauses, drains, tokens and crash list.
+"""
 
 from __future__ import annotations
 
@@ -21,34 +24,34 @@ _WIDTH = len(RunRow._fields)
 
 
 class PostgreSQLRecords(Records):
-    """Pauses, drains, tokens, the crash list are kept until their epoch changes, all else for one unit."""
+    """Caches pauses, drains, tokens and the crash list until their epoch changes, all else for one unit."""
 
     def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
-        """Speak within ``transaction``; ``keys`` are the numbers of its locks."""
+        """Use ``transaction``; ``keys`` are the advisory lock keys."""
         self._limits_key = keys.of("limits")
         self._crash_patterns: tuple[str, ...] | None = None
         super().__init__(transaction, RECORDS)
         self._transaction = transaction
         self._epoch = 0
         self._runs: dict[int, RunRow | None] = {}
-        """Runs that were read ahead and are as they were then."""
+        """Prefetched runs that are unchanged since."""
         self._opened: list[tuple[RunRow, RunGiven]] = []
         self._closed: list[RunRow] = []
         self._chunks: list[Chunk] = []
         self._fingerprints: dict[str, list[tuple[int, str]]] = {"job": [], "run": []}
         self._over: list[int] = []
-        """Those of them that have ended."""
+        """Prefetched runs that have ended."""
         self._ends: dict[int, tuple[int, int]] = {}
-        """The number of the last line and the bytes printed, of runs that were read ahead."""
+        """Last line number and bytes printed, of prefetched runs."""
         self._small: dict[int, bytes | None] = {}
-        """All the output of those of them that have printed little; None where one printed nothing."""
+        """The output of prefetched runs that have printed little; None if a run has printed nothing."""
         self._keys: dict[str, tuple[JobOfKey, str] | None] = {}
         """The job of a key, and when the key was stored."""
 
     # --- between units -----------------------------------------------------------------------------------
 
     def at_epoch(self, epoch: int) -> bool:
-        """Forget pauses, drains and tokens if another server changed them; return whether one did."""
+        """Drop cached pauses, drains and tokens if another server changed them; return whether one did."""
         changed = epoch != self._epoch
         self._epoch = epoch
         if changed:
@@ -58,11 +61,11 @@ class PostgreSQLRecords(Records):
 
     @property
     def known_pauses(self) -> tuple[PauseRow, ...] | None:
-        """Return what is paused, None if that has to be read."""
+        """Return all pauses, or None if they are not cached."""
         return self._pauses
 
     def forget(self) -> None:
-        """Read all anew."""
+        """Drop the cache."""
         super().forget()
         self._crash_patterns = None
         self._forget_ahead()
@@ -75,7 +78,7 @@ class PostgreSQLRecords(Records):
     def read_ahead(
         self, run_ids: Iterable[int], runs: list[Row], keys: Iterable[str], used: list[Row]
     ) -> None:
-        """Keep runs and keys; those of ``run_ids`` and ``keys`` that were not found do not exist."""
+        """Store prefetched runs and keys; ``run_ids`` and ``keys`` that were not found do not exist."""
         self._runs = dict.fromkeys(run_ids)
         for row in runs:
             run = RunRow._make(row[:_WIDTH])
@@ -96,29 +99,29 @@ class PostgreSQLRecords(Records):
         return self._runs[run_id] if run_id in self._runs else super().run(run_id)
 
     def open_run(self, run: RunRow, given: RunGiven) -> None:
-        """Add a run in progress, with what it was given."""
+        """Insert a run in progress."""
         self._opened.append((run, given))
 
     def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
-        """Add a run that has ended, and that is kept for a time, with what it was given."""
+        """Insert a finished run that is kept for a while."""
         self._opened.append((run, given))
         self._closed.append(run)
 
     def kept_of_job(self, job_id: int) -> RunRow | None:
-        """Return the last run of a job if it is kept for a time, or None."""
+        """Return the last run of a job if it is kept for a while, or None."""
         if self._opened:
             self._transaction.collect()
         return super().kept_of_job(job_id)
 
     def given_to(self, run_id: int) -> RunGiven:
-        """Return what a run was given; raises LookupError where there is no such run."""
+        """Return the input of a run; raises LookupError if the run does not exist."""
         if self._opened:
             self._transaction.collect()
         return super().given_to(run_id)
 
     def _write_end(self, run: RunRow) -> None:
         self._forget_run(run.run_id)
-        for over in self._over:  # which may be among those that are forgotten
+        for over in self._over:  # trimming may delete them
             self._runs.pop(over, None)
         self._over = []
         self._closed.append(run)
@@ -128,40 +131,40 @@ class PostgreSQLRecords(Records):
         super()._trim(name, keep, good=good)
 
     def stop_run(self, run_id: int, stop: str) -> None:
-        """Note what a run's worker is to be told."""
+        """Store the stop request for the worker of a run."""
         self._forget_run(run_id)
         super().stop_run(run_id, stop)
 
     def set_progress(self, run_id: int, progress: str) -> None:
-        """Note how far a run is, as JSON text."""
+        """Store the progress of a run as JSON text."""
         self._forget_run(run_id)
         super().set_progress(run_id, progress)
 
     def delete_run(self, run_id: int) -> None:
-        """Forget a run that never began."""
+        """Delete the row of a run."""
         self._forget_run(run_id)
         super().delete_run(run_id)
 
     def erase_run(self, run_id: int) -> None:
-        """Delete a run that has ended, its output, and that somebody has seen it."""
-        self._transaction.collect()  # what was opened, closed or printed in this unit, and is not written
+        """Delete a finished run, its output and its acknowledgement."""
+        self._transaction.collect()  # buffered runs and output of this unit
         self._ends.pop(run_id, None)
         self._small.pop(run_id, None)
         super().erase_run(run_id)
 
     def _forget_run(self, run_id: int) -> None:
-        """Read a run anew, as it is written; runs that were opened in this unit are written before."""
+        """Drop a run from the cache, and write buffered new runs before it changes."""
         self._runs.pop(run_id, None)
         if self._opened:
             self._transaction.collect()
 
     @property
     def changed(self) -> bool:
-        """Tell whether there are runs and lines that were not yet written."""
+        """Return whether there are buffered runs, lines or fingerprints."""
         return bool(self._opened or self._closed or self._chunks or any(self._fingerprints.values()))
 
     def differences(self) -> list[Statement]:
-        """Return statements that write runs that were opened and closed, and lines; take that as written."""
+        """Return and clear the statements that write buffered runs, lines and fingerprints."""
         opened, closed, chunks = self._opened, self._closed, self._chunks
         fingerprints = self._fingerprints
         self._opened, self._closed, self._chunks = [], [], []
@@ -215,11 +218,11 @@ class PostgreSQLRecords(Records):
         return [(SQL[name], parameters) for name, parameters in sets if parameters]
 
     def put_fingerprint(self, kind: str, number: int, fingerprint: str) -> None:
-        """Note what a failed ``job`` or ``run`` is grouped by, when what else is known of it is written."""
+        """Buffer the fingerprint of a failed ``job`` or ``run``."""
         self._fingerprints[kind].append((number, fingerprint))
 
     def end_of_output(self, run_id: int) -> tuple[int, int]:
-        """Return the number of a run's last line of output, and the bytes that it has printed."""
+        """Return the number of the last output line of a run and the bytes printed so far."""
         if run_id in self._ends:
             return self._ends[run_id]
         self._write_chunks()
@@ -231,17 +234,17 @@ class PostgreSQLRecords(Records):
         self._chunks.append(chunk)
 
     def _write_chunks(self) -> None:
-        """Write what other statements are to find."""
+        """Buffer the chunks as statements, to be sent before the next read."""
         if self._chunks:
             self._transaction.collect()
 
     def loose(self, run_id: int) -> list[Chunk]:
-        """Return the first chunks of a run that are not packed, enough for a packed one if there are."""
+        """Return the first uncompacted chunks of a run, if possible enough for a compacted one."""
         self._write_chunks()
         return super().loose(run_id)
 
     def pack(self, chunk: Chunk) -> bool:
-        """Put a packed chunk in the place of those that it stands for; False if they are not there."""
+        """Replace chunks with their compacted chunk; return False if they no longer exist."""
         self._write_chunks()
         self._small.pop(chunk.run_id, None)
         return super().pack(chunk)
@@ -255,7 +258,7 @@ class PostgreSQLRecords(Records):
         return super()._lines(run_id, count)
 
     def drop_old(self, moment: datetime) -> bool:
-        """Forget some of what is too old at a moment; return whether there is more of it."""
+        """Delete some expired rows; return whether there are more."""
         self._transaction.collect()
         self._forget_ahead()
         return super().drop_old(moment)
@@ -274,14 +277,15 @@ class PostgreSQLRecords(Records):
         self._keys[key] = (job, now)
         super().put_key(key, job, now)
 
-    # --- what all servers are told -----------------------------------------------------------------------
+    # --- with an epoch
+    # ---------------------------------------------------------------------------------------
 
     def raise_epoch(self) -> None:
-        """Let all servers read pauses, drains, tokens and the crash list anew."""
+        """Make all servers drop their cached pauses, drains, tokens and crash list."""
         self._transaction.write(SQL["raise_epoch"])
 
     def _access_changed(self) -> None:
-        """Read tokens and logins anew, as all servers do then."""
+        """Drop cached tokens and logins, here and on all other servers."""
         super()._access_changed()
         self.raise_epoch()
 
@@ -302,18 +306,18 @@ class PostgreSQLRecords(Records):
         self.raise_epoch()
 
     def set_retention(self, kept: tuple[Retention, ...]) -> None:
-        """Replace what is kept of names."""
+        """Replace the retention of names."""
         super().set_retention(kept)
         self.raise_epoch()
 
     def running(self, pattern: str) -> int:
-        """Return how many runs are in progress of jobs whose names match; no other server adds one then."""
+        """Return the number of matching runs in progress; no other server adds one before the commit."""
         lock = SQL["lock_each"], ([self._limits_key],)
         _, ((count,),) = self._transaction.read(lock, (SQL["count_running"], (anchored_regex([pattern]),)))
         return int(count)
 
     def count_queued(self, pattern: str, most: int) -> int:
-        """Return how many jobs are queued whose names match, at the most ``most``."""
+        """Return the number of queued jobs whose names match, at most ``most``."""
         first = literal_prefix(pattern)
         given = (first, first + LAST_CHARACTER, anchored_regex([pattern]), most)
         return int(self._transaction.execute(SQL["count_queued"], given)[0][0])

@@ -1,7 +1,7 @@
-"""The tables in a PostgreSQL database: made where there are none, changed where an older version made them.
+"""The tables of a PostgreSQL database: created if missing, migrated if they are from an older version.
 
-Servers of several versions may share them: ``schemaVersion`` in ``meta`` is the oldest that may, ``version``
-in ``control`` what the tables are.
+Servers of several versions may share them: ``schemaVersion`` in ``meta`` is the oldest version that may use
+them, ``version`` in ``control`` that of the tables.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 log = logging.getLogger(__name__)
 
 VERSION = 6
-"""What ``schema.postgresql.sql`` is, and what this server knows; the same as that of SQLite."""
+"""The version of ``schema.postgresql.sql`` and of this server; the same as on SQLite."""
 
 
 class TooOld(SchemaError, StoreBroken):
-    """The tables were brought to a version that this server does not understand: it has to end."""
+    """The tables were migrated to a version that this server does not support; it must stop."""
 
 
 class Step(NamedTuple):
-    """What brings tables from one version to the next."""
+    """One migration step."""
 
     version: int
-    """What they are then."""
+    """The version of the tables after it."""
     needs: int
-    """The oldest version of servers that may go on with them."""
+    """The oldest server version that may use the tables after it."""
     sql: str
-    """Statements that take no time however many jobs there are, such as a column with a constant default."""
+    """Statements that take constant time however many jobs there are, such as a column with a constant
+    default."""
 
 
 def _read(file: str) -> str:
@@ -47,21 +48,21 @@ def _read(file: str) -> str:
 
 
 STEPS: tuple[Step, ...] = (Step(5, 5, _read("step_5.sql")), Step(6, 6, _read("step_6.sql")))
-"""All steps since the first version for PostgreSQL, which was 4. Version 5 brought tokens, which a server
-that does not know them would not ask for. Version 6 gave advisory locks other numbers."""
+"""All steps since version 4, the first for PostgreSQL. Version 5 added tokens, which older servers would not
+check. Version 6 changed the advisory lock keys."""
 
 SERVER_VERSION_MIN = 140000
-"""PostgreSQL 14: the oldest with generated columns, pipelines and security fixes that we test."""
+"""PostgreSQL 14: the oldest tested version with generated columns, pipelines and security fixes."""
 
 _TABLES = "SELECT to_regclass('meta') IS NOT NULL"
 _CITUS = "SELECT to_regclass('pg_dist_partition') IS NOT NULL"
 _SPREAD = """SELECT logicalrelid::regclass::text FROM pg_dist_partition
     JOIN pg_class ON pg_class.oid = logicalrelid WHERE relnamespace = current_schema()::regnamespace
     AND NOT (partmethod = 'n' AND repmodel = 's' AND colocationid = 0) ORDER BY 1"""
-"""Tables that Citus only knows of have one place, as those of PostgreSQL."""
+"""Tables that Citus only has metadata of are local, as in plain PostgreSQL."""
 
 FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
-"""What in the version tells of another database."""
+"""Parts of ``version()`` that reveal another database."""
 
 _NO_SCHEMA = "SELECT to_regnamespace($1) IS NULL"
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
@@ -76,7 +77,7 @@ _OLD = (
 _VERSION = "SELECT version FROM control"
 _NOTE = "UPDATE control SET version = $1, epoch = epoch + 1"
 FAILURES_A_TURN = 1_000
-"""Failures that get their fingerprint at once: at most 10 MB of errors."""
+"""Failures that get their fingerprint in one statement: at most 10 MB of errors."""
 
 _FAILED_JOBS = "SELECT jobID, memory FROM jobs WHERE state = 'FAILED' AND jobID > $1 ORDER BY jobID LIMIT $2"
 _FAILED_RUNS = (
@@ -92,15 +93,15 @@ _DEMAND = "UPDATE meta SET value = $1 WHERE key = 'schemaVersion' AND value::big
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError for what cannot be the name of our schema."""
+    """Raise ValueError for an invalid schema name."""
     if not re.fullmatch(SCHEMA_NAME, name):
         raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
 
 
 def prepare(session: DatabaseSession, schema: str) -> AdvisoryKeys:
-    """Make the tables, unless they are there, and return the numbers of their locks.
+    """Create or migrate the tables, and return their advisory lock keys.
 
-    Raises SchemaError if they cannot be served. Servers that start together wait for each other.
+    Raises SchemaError if they cannot be used. Servers that start together wait for each other.
     """
     check_database(session)
     session.run([("BEGIN", ())])
@@ -120,18 +121,18 @@ def prepare(session: DatabaseSession, schema: str) -> AdvisoryKeys:
 
 
 def keys_of(session: DatabaseSession, schema: str) -> AdvisoryKeys:
-    """Return the numbers of the locks of a schema, whether its tables are there or not."""
+    """Return the advisory lock keys of a schema, whether its tables exist or not."""
     return AdvisoryKeys(schema, salt_of(session) if exists(session) else "")
 
 
 def salt_of(session: DatabaseSession) -> str:
-    """Return the secret of the tables; empty before version 6."""
+    """Return the secret of the lock keys; empty before version 6."""
     (found,) = session.run([("SELECT value FROM meta WHERE key = $1", (SALT,))])
     return str(found[0][0]) if found else ""
 
 
 def check_database(session: DatabaseSession) -> None:
-    """Raise SchemaError for a database in which tables of ours cannot be."""
+    """Raise SchemaError for a database that cannot hold our tables."""
     ((version,),) = session.run([("SELECT version()", ())])[0]
     refuse_foreign(version)
     if session.server_version < SERVER_VERSION_MIN:
@@ -146,14 +147,14 @@ def check_database(session: DatabaseSession) -> None:
 
 
 def refuse_foreign(version: str) -> None:
-    """Raise SchemaError for a database that only speaks like PostgreSQL: its locks are not the same."""
+    """Raise SchemaError for a database that only speaks PostgreSQL's protocol: its locks work differently."""
     for mark, name in FOREIGN.items():
         if mark in version:
             raise SchemaError(f"The database is {name}; this server needs PostgreSQL itself, 14 or newer.")
 
 
 def refuse_distributed(session: DatabaseSession) -> None:
-    """Raise SchemaError where Citus has distributed a table of ours: it does not lock rows everywhere."""
+    """Raise SchemaError if Citus distributes one of our tables: it does not lock rows on all machines."""
     found = distributed(session)
     if found:
         raise SchemaError(
@@ -163,36 +164,36 @@ def refuse_distributed(session: DatabaseSession) -> None:
 
 
 def distributed(session: DatabaseSession) -> list[str]:
-    """Return the tables of our schema that Citus keeps on several machines."""
+    """Return the tables of our schema that Citus distributes over several machines."""
     if not session.run([(_CITUS, ())])[0][0][0]:
         return []
     return [name for (name,) in session.run([(_SPREAD, ())])[0]]
 
 
 def exists(session: DatabaseSession) -> bool:
-    """Tell whether the tables are there."""
+    """Return whether the tables exist."""
     ((there,),) = session.run([(_TABLES, ())])[0]
     return bool(there)
 
 
 def ensure(session: DatabaseSession, schema: str) -> None:
-    """Make the tables in the open transaction, or bring them to this version; nobody else can meanwhile.
+    """Create or migrate the tables in the open transaction, locking out all other servers.
 
-    Raises SchemaError where servers live that would not understand them.
+    Raises SchemaError if live servers do not support the new version.
     """
     keys = keys_of(session, schema)
     session.run([(_LOCK, (keys.of("schema"),)), (_REFRESH, ())])
     if exists(session):
         _bring_up(session, keys)
     else:
-        if session.run([(_NO_SCHEMA, (f'"{schema}"',))])[0][0][0]:  # else it takes no right to make one
+        if session.run([(_NO_SCHEMA, (f'"{schema}"',))])[0][0][0]:  # creating one needs a privilege
             session.script(f'CREATE SCHEMA "{schema}"')
         session.script("SET LOCAL synchronous_commit = local")  # new tables need not wait for a standby
         session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
 
 
 def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
-    """Do the steps that are missing, while no unit is open."""
+    """Run the missing steps while no unit is open."""
     version = _versions(session).tables
     steps = [step for step in STEPS if step.version > version]
     if not steps:
@@ -214,7 +215,7 @@ def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
 
 
 def _add_fingerprints(session: DatabaseSession) -> None:
-    """Give failed jobs and runs the fingerprint of their error, which versions before 6 did not keep."""
+    """Compute the fingerprints of failed jobs and runs, which versions before 6 did not store."""
     for failed, note, error_of in (
         (_FAILED_JOBS, _FINGERPRINT_JOBS, error_in),
         (_FAILED_RUNS, _FINGERPRINT_RUNS, str),
@@ -228,13 +229,13 @@ def _add_fingerprints(session: DatabaseSession) -> None:
 
 
 class Versions(NamedTuple):
-    """What the tables are."""
+    """The state of the tables."""
 
     tables: int
     needs: int
-    """The oldest version of servers that may use them."""
+    """The oldest server version that may use them."""
     place: str
-    """Where the queue was moved to; empty where it was not."""
+    """Where the queue was moved to; empty if it was not."""
 
 
 def _versions(session: DatabaseSession) -> Versions:
@@ -246,7 +247,7 @@ def _versions(session: DatabaseSession) -> Versions:
 
 
 def check_tables(session: DatabaseSession) -> str:
-    """Return where the queue was moved to, empty where it was not; raises SchemaError for another version."""
+    """Return where the queue was moved to; empty if it was not. Raises SchemaError for another version."""
     found = _versions(session)
     check_needs(found.needs)
     if found.tables < VERSION:
@@ -258,7 +259,7 @@ def check_tables(session: DatabaseSession) -> str:
 
 
 def check_needs(version: int) -> None:
-    """Raise TooOld where servers have to know a newer version than this one does."""
+    """Raise TooOld if the database needs a newer server version."""
     if version > VERSION:
         raise TooOld(
             f"The database needs schema version {version}; this server knows {VERSION}. Use a newer server."

@@ -1,6 +1,6 @@
-"""One connection to PostgreSQL: statements in round trips, and what its errors mean.
+"""One connection to PostgreSQL: its parameters, waiting, pipelined statements, and error translation.
 
-Nothing here knows of jobs. No exception of psycopg leaves this module: each becomes a StoreError.
+Nothing here depends on jobs. No exception of psycopg leaves ``DatabaseSession``: each becomes a StoreError.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from bedrockjobs.store.base import (
     StoreFull,
 )
 
-# What a server demands of its PostgreSQL, and the parameters that each of its transactions has.
+# Requirements for a session, and the PostgreSQL parameters of its transactions.
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRequirements:
-    """What a server demands, and how long it waits."""
+    """Durability, timeouts and isolation of a session."""
 
     durability: Durability = "full"
     unit_s: float = 5.0
-    """Time that PostgreSQL leaves a transaction open of which it hears nothing."""
+    """Timeout for an idle transaction."""
     answer_s: float = PG_ANSWER_S_MAX
-    """Time in which PostgreSQL answers what is sent together; 0: whenever it does."""
+    """Timeout for the answer to one round trip; 0: none."""
     serial: bool = False
-    """Whether one unit is done after the other, of all servers that demand it."""
+    """Whether units of all such servers run one at a time."""
     pooled: bool = False
-    """Whether it is known that a pooler gives each transaction another connection; else it is found out."""
+    """Whether a pooler in transaction mode is known to be in between; otherwise it is detected."""
 
     @classmethod
     def of(cls, settings: Settings) -> SessionRequirements:
-        """Return the terms that an operator has set."""
+        """Return the requirements of the settings."""
         return cls(
             settings.durability,
             settings.unit_s_max,
@@ -69,10 +69,11 @@ class SessionRequirements:
         )
 
     def parameters(self, schema: str) -> dict[str, str]:
-        """Return the parameters of PostgreSQL by their names.
+        """Return the PostgreSQL parameters by name.
 
-        Statistics are always behind a queue: plans follow the indexes alone, and are made once. After a look
-        at an empty queue it seems cheap to sort all jobs of a name instead of reading an index in its order.
+        Statistics always lag behind a queue, so plans use the indexes only and are made once. Sorting is
+        disabled because, after a query of an empty queue, sorting all jobs of a name seems cheaper than an
+        index scan.
         """
         found = {
             "search_path": f'"{schema}"',
@@ -94,25 +95,25 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.0f}"
 
 
-# Waiting that lets the event loop serve others: for an answer of PostgreSQL, a connection, a moment.
+# Waiting for an answer, a connection or a timeout without blocking the event loop.
 #
-# A unit runs within work that may be stopped (``base/background.py``): there, who waits gives the turn away.
-# Elsewhere, in a thread or a test, the call simply waits. Nothing waits without a limit.
+# Inside a cooperative slice (``base/background.py``) the wait yields to the event loop. In a thread or a test
+# the call blocks. Every wait has a timeout.
 
 
 T = TypeVar("T")
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection of psycopg, of which only the waiting is different."""
+    """A psycopg connection that yields to the event loop while it waits."""
 
     answer_s: float = PG_ANSWER_S_MAX
-    """Time in which something is heard; 0: whenever it is."""
+    """Timeout for an answer; 0: none."""
 
     def wait(self, gen: PQGen[T], *given: Any, **named: Any) -> T:
-        """Do what the generator asks for until it returns; other work has its turn while it waits.
+        """Run a psycopg generator to its end and return its result, yielding while it waits.
 
-        The connection is closed where nothing is heard for ``answer_s``; raises OperationalError.
+        If there is no answer within ``answer_s``, the connection is closed and OperationalError is raised.
         """
         until_ready = _give_turn_until_ready if may_give_turn() else _wait_until_ready
         fileno = self.pgconn.socket
@@ -130,7 +131,7 @@ class PatientConnection(psycopg.Connection[Any]):
 
 
 def _wait_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready:
-    """Wait until a socket can be read or written; return which, NONE where it takes too long."""
+    """Block until a socket is readable or writable; return which, or NONE on timeout."""
     poll = select.poll()
     poll.register(
         fileno, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0)
@@ -139,12 +140,12 @@ def _wait_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready
     if not found:
         return Ready.NONE
     ((_, events),) = found
-    readable = Ready.R if events & ~select.POLLOUT else Ready.NONE  # a hang-up is found out by reading
+    readable = Ready.R if events & ~select.POLLOUT else Ready.NONE  # reading detects a hang-up
     return Ready(readable | (Ready.W if events & select.POLLOUT else Ready.NONE))
 
 
 def _give_turn_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready:
-    """Give the turn away until then; return the same."""
+    """Yield to the event loop until a socket is readable or writable; return which, or NONE on timeout."""
     loop = asyncio.get_running_loop()
     found: list[Ready] = []
 
@@ -169,9 +170,9 @@ def _give_turn_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> 
 
 @contextmanager
 def heard_within(connection: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
-    """Break a connection of the loop that has not answered in time; raises TimeoutError then.
+    """Shut down an asyncio connection that has not answered in time; raises TimeoutError then.
 
-    Who waits is not cancelled: psycopg would tell that over the network, and wait for ten seconds more.
+    The task is not cancelled, as psycopg would then send a cancel request and wait for ten more seconds.
     """
     late = False
 
@@ -193,10 +194,10 @@ def heard_within(connection: psycopg.AsyncConnection[Any], seconds: float) -> It
 
 
 def done_beside(work: Callable[[], T], drop: Callable[[T], object]) -> T:
-    """Do work that keeps its thread in one of its own, and give the turn away until it is done.
+    """Run blocking work in a thread, yielding to the event loop until it is done; return its result.
 
-    Returns its result, or raises what it raises. Where no turn can be given away, it is done here. A result
-    that nobody waits for any more, as the loop has ended, is given to ``drop``.
+    Without a loop to yield to, it runs in the calling thread. If the loop ends meanwhile, the result is
+    passed to ``drop``.
     """
     if not may_give_turn():
         return work()
@@ -211,7 +212,7 @@ def done_beside(work: Callable[[], T], drop: Callable[[T], object]) -> T:
                 done.set_exception(error)
             try:
                 loop.call_soon_threadsafe(go_on)
-            except RuntimeError:  # the loop has ended meanwhile
+            except RuntimeError:  # the loop has ended
                 if done.exception() is None:
                     drop(done.result())
 
@@ -222,7 +223,7 @@ def done_beside(work: Callable[[], T], drop: Callable[[T], object]) -> T:
 
 
 def pause(seconds: float) -> None:
-    """Let some time pass, and give the turn away meanwhile."""
+    """Sleep, yielding to the event loop if possible."""
     if may_give_turn():
         loop = asyncio.get_running_loop()
         yield_to_loop(partial(loop.call_later, seconds))
@@ -230,25 +231,25 @@ def pause(seconds: float) -> None:
         threading.Event().wait(seconds)
 
 
-# A new connection: to the first host of the URL that can be written, straight or through a pooler.
+# Connecting to the first writable host of the URL, directly or through a pooler.
 #
-# A pooler in transaction mode gives each transaction another connection of PostgreSQL. Parameters then have
-# to be set in each transaction, and nothing stays prepared. It is known by the operator's word, by its
-# refusal of parameters, or by what became of them.
+# A pooler in transaction mode assigns a server connection to each transaction. Then parameters must be set in
+# each transaction, and prepared statements are lost. A pooler is known from the settings, or detected because
+# it refuses startup parameters or drops them.
 
 
-logging.getLogger("psycopg").setLevel(logging.ERROR)  # what it warns of is raised as well
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # its warnings are raised as errors too
 
 REFUSED_BY_POOLER = "unsupported startup parameter"
-"""How a pooler refuses parameters."""
+"""The message with which a pooler refuses startup parameters."""
 
 PLANS = "SELECT current_setting('plan_cache_mode') = 'force_generic_plan'"
 
 
 def connect(url: str, schema: str, terms: SessionRequirements) -> tuple[PatientConnection, bool]:
-    """Return a connection, and whether there is a pooler in between; raises psycopg.Error.
+    """Return a connection, and whether a pooler is in between; raises psycopg.Error.
 
-    What takes long is done in a thread where the caller may give its turn away.
+    If the caller can yield, it connects in a thread.
     """
     return done_beside(lambda: _connect(url, schema, terms), lambda made: made[0].close())
 
@@ -290,14 +291,14 @@ def _opened(url: str, **named: Any) -> PatientConnection:
     return PatientConnection.connect(url, autocommit=True, prepare_threshold=None, **named)
 
 
-# Statements in one round trip, over libpq: all are sent, then all answers are read.
+# Pipelined statements over libpq: all are sent, then all results are read.
 #
-# psycopg's own pipeline looks at the socket for each statement, and builds a cursor for it. A unit sends
-# ten or twenty: that took longer than PostgreSQL needed to do them.
+# psycopg's own pipeline polls the socket and creates a cursor for each statement. For the ten or twenty
+# statements of a unit that took longer than PostgreSQL itself.
 
 
 Statement = tuple[str, Sequence[Any]]
-"""A statement with its parameters: text, numbers, booleans, None, and lists of these."""
+"""SQL with its parameters: text, numbers, booleans, bytes, None, and lists of these."""
 
 Row = tuple[Any, ...]
 
@@ -305,41 +306,41 @@ _DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 
 
 class StatementError(Exception):
-    """PostgreSQL could not do a statement: its words and its code, such as 23505."""
+    """PostgreSQL refused a statement; the message and the SQLSTATE, such as 23505."""
 
     def __init__(self, words: str, state: str) -> None:
-        """Hold both."""
+        """Hold the message and the SQLSTATE."""
         super().__init__(words)
         self.state = state
 
 
 class StatementResult(NamedTuple):
-    """What came of one statement."""
+    """The result of one statement."""
 
     rows: list[Row]
     tag: bytes
-    """What PostgreSQL says that it has done, such as ``COMMIT``."""
+    """The command tag, such as ``COMMIT``."""
 
 
 class StatementPipeline:
-    """Sends statements over one connection; each is prepared when it is first sent."""
+    """Sends statements over one connection; each is prepared at first use."""
 
     def __init__(self, connection: psycopg.Connection[Any], *, prepares: bool = True) -> None:
-        """Send over ``connection``, which nothing else uses meanwhile.
+        """Use ``connection`` exclusively.
 
-        ``prepares`` is false where nothing stays prepared, as each transaction goes to another PostgreSQL.
+        ``prepares`` is false behind a pooler, where prepared statements are lost.
         """
         self._prepares = prepares
         self._pgconn = connection.pgconn
         self._loaders = Transformer(connection)
         self._names: dict[str, bytes] = {}
-        """The names of those that are prepared: PostgreSQL keeps them until the connection ends."""
+        """Names of the prepared statements, which last as long as the connection."""
         self._prepared = 0
 
     def exchange(self, statements: Iterable[Statement]) -> PQGen[list[StatementResult]]:
-        """Send statements, and return the answers; raises Refused for the first that was not done.
+        """Send statements and return their results; raises StatementError for the first that failed.
 
-        A generator, as psycopg has them: it yields what it waits for, and is sent what is ready.
+        It is a psycopg generator: it yields what it waits for, and receives what is ready.
         """
         given = [(sql, [*map(encoded, parameters)]) for sql, parameters in statements]
         pgconn = self._pgconn
@@ -353,7 +354,7 @@ class StatementPipeline:
             if pgconn.is_busy():
                 yield Wait.R
                 pgconn.consume_input()
-            elif (answer := pgconn.get_result()) is not None:  # None stands behind each but the last
+            elif (answer := pgconn.get_result()) is not None:  # None separates the results
                 if answer.status == pq.ExecStatus.PIPELINE_SYNC:
                     break
                 found.append(answer)
@@ -361,7 +362,7 @@ class StatementPipeline:
         return self._answers(asked, found)
 
     def _send(self, statements: list[tuple[str, list[bytes | None]]]) -> list[str | None]:
-        """Queue statements; return what was asked: to prepare a statement, or (None) to do one."""
+        """Queue statements; return for each request the SQL that it prepares, or None if it executes one."""
         pgconn, names = self._pgconn, self._names
         asked: list[str | None] = []
         for sql, parameters in statements:
@@ -403,12 +404,12 @@ class StatementPipeline:
 
 
 def columns(rows: list[Row]) -> list[list[object]]:
-    """Return the columns of some rows, each as one array: the parameters of a statement that writes a set."""
+    """Transpose rows into one array per column, the parameters of a statement that writes many rows."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 def encoded(value: Any) -> bytes | None:
-    """Return a parameter as PostgreSQL reads it; the statement decides on its type."""
+    """Encode a parameter as text for PostgreSQL; the statement determines its type."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -426,27 +427,27 @@ def _bytes(text: str) -> bytes:
     if "\0" not in text:
         try:
             return text.encode()
-        except UnicodeEncodeError:  # of a lone surrogate
+        except UnicodeEncodeError:  # a lone surrogate
             pass
     return storable(text).encode()
 
 
 class TextDumper(StrDumperUnknown):
-    """Passes a text to psycopg's own statements, in the same way as ``encoded``."""
+    """Encodes text parameters of psycopg statements in the same way as ``encoded``."""
 
     def dump(self, obj: str) -> Buffer | None:
-        """Return the bytes of a text."""
+        """Return the encoded text."""
         return _bytes(obj)
 
 
 def adapt(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Let a connection of psycopg pass parameters as ``Pipeline`` does: any text, and numbers of 64 bits."""
+    """Let a psycopg connection encode parameters as ``StatementPipeline`` does: any text, 64-bit integers."""
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_dumper(str, TextDumper)
 
 
 def _array(values: list[Any]) -> str:
-    """Return a list as an array of PostgreSQL."""
+    """Return a list as a PostgreSQL array literal."""
     kinds = set(map(type, values))
     if kinds == {int}:
         return "{" + ",".join(map(str, values)) + "}"
@@ -459,7 +460,7 @@ def _array(values: list[Any]) -> str:
 
 
 def _element(value: Any) -> str:
-    """Return one element among others of several types."""
+    """Return one element of an array with mixed types."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -473,19 +474,19 @@ BEGIN = "BEGIN"
 
 
 class OutcomeUnknown(StoreBroken):
-    """The connection broke at a commit, and the database could not be asked whether it was done."""
+    """The connection broke during a commit, and its outcome could not be determined."""
 
 
 class BadURL(StoreError):
-    """The URL cannot be read."""
+    """The URL is invalid."""
 
 
 class TransactionCheck(NamedTuple):
-    """Something that has to hold in each transaction."""
+    """A condition that must hold in each transaction."""
 
     statement: Statement
     judge: Callable[[list[Row]], None]
-    """Given what the statement found; raises StoreAway where it does not hold."""
+    """Called with the rows of the statement; raises StoreAway if the condition does not hold."""
 
 
 _MEANING: dict[str, type[StoreError]] = {
@@ -503,12 +504,12 @@ _MEANING_OF_CLASS: dict[str, type[StoreError]] = {
     "08": StoreAway,  # connection lost
 }
 UNCONFIRMED = ("01000", "57P01")
-"""Warnings of a commit that did not wait for its standby: it was cancelled, or the backend told to end. What
-they say is in the language of the database; whatever else would warn at a commit is taken for the same."""
+"""SQLSTATEs of warnings from a commit that did not wait for its standby, because it was cancelled or its
+backend terminated. The messages are localized, so any such warning during a commit is treated the same."""
 
 
 def fault_of(error: Exception) -> StoreError | None:
-    """Return the fault that an error of psycopg means; None for any other exception."""
+    """Translate an exception of psycopg; return None for any other exception."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, StatementError):
@@ -526,28 +527,28 @@ def fault_of(error: Exception) -> StoreError | None:
 
 
 class DatabaseSession:
-    """A connection that sends some statements at a time and comes back with all their rows."""
+    """A connection that runs several statements per round trip and returns all their rows."""
 
     def __init__(self, url: str, schema: str, terms: SessionRequirements | None = None) -> None:
-        """Connect to ``url``, to tables in ``schema``; raises StoreError where that fails."""
+        """Connect to ``url``, using the tables in ``schema``; raises StoreError."""
         self._url = url
         self._schema = schema
         self._terms = terms or SessionRequirements()
         self._busy = False
         self._ended = False
         self.round_trips = 0
-        """How often something was sent and waited for."""
+        """Number of round trips so far."""
         self.guards: list[TransactionCheck] = []
-        """What has to hold in each transaction, asked for behind its BEGIN and behind its COMMIT."""
+        """Conditions checked after BEGIN and after COMMIT of each transaction."""
         self.parameters: dict[str, str] = {}
-        """Parameters of PostgreSQL that each transaction has to set: all of ours behind a pooler."""
+        """PostgreSQL parameters to set in each transaction: behind a pooler, all of ours."""
         self._unconfirmed: list[str] = []
         self._connect()
 
     # --- the connection ----------------------------------------------------------------------------------
 
     def connect_again(self) -> None:
-        """Give up the connection, if there is one, for a new one; raises StoreError where there is none."""
+        """Replace the connection; raises StoreError if that fails."""
         self.close()
         self._connect()
 
@@ -558,7 +559,7 @@ class DatabaseSession:
             raise BadURL(str(error).strip()) from error
         except psycopg.Error as error:
             raise fault_of(error) or error from error
-        if self._ended:  # while another thread was connecting
+        if self._ended:  # while a thread was connecting
             self._connection.close()
             raise StoreAway("the session has ended")
         self._pipeline = StatementPipeline(self._connection, prepares=not self.pooled)
@@ -572,7 +573,7 @@ class DatabaseSession:
             self._connection.close()
 
     def end(self) -> None:
-        """Close the connection for good, also one that is being made."""
+        """Close the connection permanently, even one that is still being established."""
         self._ended = True
         self.close()
 
@@ -582,12 +583,12 @@ class DatabaseSession:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the connection is usable, as far as is known."""
+        """Return whether the connection is open, as far as is known."""
         return hasattr(self, "_connection") and not self._connection.closed
 
     @property
     def in_transaction(self) -> bool:
-        """Tell whether a transaction is open, sound or failed."""
+        """Return whether a transaction is open, even a failed one."""
         return self._connection.info.transaction_status in (
             psycopg.pq.TransactionStatus.INTRANS,
             psycopg.pq.TransactionStatus.INERROR,
@@ -595,7 +596,7 @@ class DatabaseSession:
 
     @property
     def server_version(self) -> int:
-        """Return the version of PostgreSQL: 150003 for 15.3."""
+        """Return the version of PostgreSQL, such as 150003 for 15.3."""
         return self._connection.info.server_version
 
     @property
@@ -606,7 +607,7 @@ class DatabaseSession:
     # --- statements --------------------------------------------------------------------------------------
 
     def run(self, statements: Iterable[Statement]) -> list[list[Row]]:
-        """Do statements in one round trip; return the rows of each. Raises StoreError."""
+        """Run statements in one round trip; return the rows of each. Raises StoreError."""
         every = list(statements)
         begins = bool(every) and every[0][0].startswith(BEGIN)
         guards = self.guards if begins else []
@@ -620,7 +621,7 @@ class DatabaseSession:
         return found
 
     def _judge(self, guards: Sequence[TransactionCheck], found: Sequence[list[Row]]) -> None:
-        """Close the connection where something does not hold: behind a commit it then has to be found out."""
+        """Close the connection if a condition fails; the outcome of a commit must then be determined."""
         try:
             for guard, rows in zip(guards, found, strict=False):
                 guard.judge(rows)
@@ -629,10 +630,10 @@ class DatabaseSession:
             raise
 
     def commit(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        """Do statements, the last of which commits, in one round trip; return their rows. Raises StoreError.
+        """Run statements, the last of which commits, in one round trip; return their rows. Raises StoreError.
 
-        PostgreSQL answers a COMMIT behind a failure, which undoes everything, without an error. One that did
-        not wait for its standby is answered with a warning: that counts as a connection that broke.
+        A COMMIT after a failure rolls back without an error; the command tag shows it. A commit that did not
+        wait for its standby raises a warning, which is treated as a lost connection.
         """
         self._unconfirmed.clear()
         sent = self._sent([*statements, *(guard.statement for guard in self.guards)])
@@ -646,7 +647,7 @@ class DatabaseSession:
         return [answer.rows for answer in sent[: len(statements)]]
 
     def _sent(self, statements: Iterable[Statement]) -> list[StatementResult]:
-        if self._busy:  # what is under way gave its turn away, and comes back for its answers
+        if self._busy:  # a unit that yielded still waits for its results
             raise StoreError("the connection is in use")
         self.round_trips += 1
         self._busy = True
@@ -660,13 +661,13 @@ class DatabaseSession:
     def _fault(self, error: Exception) -> Exception:
         fault = fault_of(error) or error
         if isinstance(fault, StoreAway):
-            self.close()  # also where it could go on: only another server helps
-        elif not self.alive:  # whatever was the last that it said
+            self.close()  # even if it still works: only another host can help
+        elif not self.alive:  # whatever its last message was
             return StoreAway(str(error).strip())
         return fault
 
     def script(self, text: str) -> None:
-        """Do several statements without parameters, in the open transaction or in one of their own."""
+        """Run several statements without parameters, in the open transaction or one of their own."""
         try:
             self._connection.execute(text)
         except psycopg.Error as error:
@@ -674,7 +675,7 @@ class DatabaseSession:
 
 
 def _local(parameters: dict[str, str]) -> Statement:
-    """Return the statement that sets parameters for the transaction that is open."""
+    """Return the statement that sets parameters for the open transaction."""
     return (
         "SELECT count(set_config(name, value, true)) FROM unnest($1::text[], $2::text[]) AS p (name, value)",
         (list(parameters), list(parameters.values())),

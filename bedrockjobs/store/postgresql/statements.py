@@ -1,4 +1,4 @@
-"""The named statements as PostgreSQL is given them: of its own ``queries.sql``, and of ``records.sql``."""
+"""The named statements in PostgreSQL's dialect: its own ``queries.sql``, ``records.sql``, and the views."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _LANES = (
     "SELECT asked.lane FROM unnest(${lanes}::text[]) AS asked (lane)"
     " WHERE asked.lane = '' OR (SELECT true FROM jobs WHERE found = asked.lane AND {queued} LIMIT 1)"
 )
-"""The lanes of a list in which anything is queued: of all that a worker may look into, few are in use."""
+"""The lanes of a list that have queued jobs; of all lanes that a worker may read, few are in use."""
 
 _FREE = (
     "{row}.lock <> ALL ($7::text[]) AND (SELECT true FROM jobs AS holder"
     " WHERE holder.lock = {row}.lock AND holder.lock <> '' AND holder.state = 'RUNNING' LIMIT 1) IS NULL"
 )
-"""That nobody holds the lock of a row; each is looked up by itself, as a join may read all that are held."""
+"""True if the lock of a row is free; one lookup per row, as a join might read all held locks."""
 
 _FLOORS = ", ".join(f"floor{priority}" for priority in PRIORITIES)
 
 
 def _arrays(first: int) -> str:
-    """Return parameters that are a list each, one for each class, from a number on."""
+    """Return one list parameter per priority, numbered from ``first``."""
     return ", ".join(f"${number}::text[]" for number in range(first, first + len(PRIORITIES)))
 
 
 def _next_head(place: str) -> str:
-    """Return what finds the first job of the next class of a name, or of the next name."""
+    """Return a query for the first job of the next priority of a name, or of the next name."""
     ways = f"name = {place}.name AND priority < {place}.priority", f"name > {place}.name"
     found = (
         f"(SELECT name, priority, nextRun, jobID FROM jobs WHERE found = {place}.lane AND {way}"  # noqa: S608
@@ -157,16 +157,15 @@ MARKS = {
     "lanes:$1": _LANES.replace("{lanes}", "1"),
     "lanes:$2": _LANES.replace("{lanes}", "2"),
 }
-"""What the marks in ``queries.sql`` stand for, beside those of every file of statements.
+"""Placeholders of ``queries.sql``, in addition to those of every statement file.
 
-``database_now``: what the clock of the database shows, as a timestamp with milliseconds. ``every_lane``:
-those that are in use. ``open_lanes``: lanes, and whether pauses do not hold them. ``next_by_name``: the
-next jobs without a lock of some names. ``next_in_open_lane``: the same of the open lane alone.
-``next_with_lock``: those of a class that have one: of a walk, or of each lock the first. ``stop``: where
-a walk ended. ``in_order``: that ``jobsByPriority`` holds a job.
-``plain_take``, ``plain_end``: that a job is taken, or ended, the quick way (``lifecycle.QUICK_TAKE``,
-``QUICK_FINISH``). ``named``: some jobs, and the first of some names. ``open``: that a queued job may be
-taken, as it is not to be left out, no pause covers it, and nobody holds its lock.
+``database_now``: the clock of the database, as a timestamp with milliseconds. ``every_lane``: the lanes in
+use. ``open_lanes``: lanes, and whether they are exempt from pauses. ``next_by_name``: the next jobs without a
+lock of some names. ``next_in_open_lane``: the same for the open lane only. ``next_with_lock``: the next jobs
+with a free lock of a priority, by a scan or by the first job of each lock. ``stop``: a row for the end of a
+scan. ``in_order``: matches the predicate of the index ``jobsByPriority``. ``plain_take``, ``plain_end``: the
+job can be taken or ended in one statement (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``). ``named``: some jobs,
+and the first job of some names. ``open``: the queued job is not excluded or paused, and its lock is free.
 """
 
 
@@ -177,7 +176,7 @@ def _filled(text: str) -> str:
 
 
 def numbered(text: str) -> str:
-    """Return a statement of SQLite with PostgreSQL's parameters: ``?`` and ``?1`` become ``$1``."""
+    """Return a SQLite statement with PostgreSQL parameters: ``?`` and ``?1`` become ``$1``."""
     numbers = count(1)
     return re.sub(r"\?(\d?)", lambda match: f"${match[1] or next(numbers)}", text)
 
@@ -187,13 +186,13 @@ for _way in ("by_name", "with_lock", "in_order"):
     QUERIES[f"see_{_way}"] = QUERIES[f"take_{_way}"].replace(" FOR UPDATE SKIP LOCKED", "")
 RECORDS = {name: numbered(text) for name, text in statements.RECORDS.items()}
 EVENTS = frozenset({RECORDS["add_event"]})
-"""What is written last of all in a unit, as its numbers have to count up in the order of commits."""
+"""Statements sent last in a unit, since event numbers must follow the order of commits."""
 
 
-# The statements of views in PostgreSQL's words: those that need their own, and the others translated.
+# The statements of views: PostgreSQL's own versions, and the others translated from SQLite.
 #
-# SQLite's text is the source: its parameters have names, PostgreSQL's have numbers. A GLOB becomes a
-# regular expression, which its pattern is turned into where the statement is given it.
+# Parameters have names in SQLite and numbers here. A GLOB becomes a regular expression, made from the pattern
+# when the statement runs.
 
 
 _LOCKED = r"^((?:now )?(?:(?:cmd|argv|url) )?lock) ."
@@ -203,10 +202,10 @@ _LOWEST = (
     " ORDER BY jobs.name, nextRun LIMIT 1))"
     f" FROM (VALUES {', '.join(f'({priority})' for priority in PRIORITIES)}) AS classes)"
 )
-"""The lowest nextRun of a lane and a name: a seek for each priority.
+"""The lowest nextRun of a lane and name, by one seek per priority.
 
-Were the name asked for by ``=``, both indexes would give the order, and where PostgreSQL knows nothing of the
-names it might take the one that has none.
+The name is compared by BETWEEN: with ``=``, a second index without names also yields this order, and without
+statistics PostgreSQL might choose it.
 """
 
 _WORDS = (
@@ -226,18 +225,18 @@ _WORDS = (
     (r"CASE WHEN json_valid\((\w+\.memory)\) THEN \1 ->> 'trigger' END", r"(members_of(\1) ->> 'trigger')"),
     (r"(\w+\.)?options ->> 'source'", r"(\1options::json ->> 'source')"),
 )
-"""What PostgreSQL says otherwise, as regular expressions.
+"""Translations from SQLite to PostgreSQL, as regular expressions.
 
-``OFFSET 0`` keeps the order that stands there: a stretch first, then its rows one by one.
+``OFFSET 0`` keeps the join order: a range first, then its rows one by one.
 """
 
 
 _LARGE = re.compile(r"\b(data|result|bytes)\b")
-"""The data of a job, the result of a run: columns that may have megabytes."""
+"""Columns that may have megabytes, such as the data of a job or the result of a run."""
 
 
 class View(NamedTuple):
-    """A statement, and the names of its parameters in the order of their numbers."""
+    """A statement, and its parameter names in the order of their numbers."""
 
     sql: str
     names: list[str]
@@ -245,7 +244,7 @@ class View(NamedTuple):
     """Whether a row may be large."""
 
     def parameters(self, given: Mapping[str, Any]) -> list[Any]:
-        """Return what the statement is given; patterns as a regular expression where it asks for that."""
+        """Return the parameters as a list; patterns become regular expressions where needed."""
         found = []
         for name in self.names:
             pattern = name.removesuffix("_regex")
@@ -278,14 +277,14 @@ def _numbered(sql: str) -> View:
 
 
 def translated(sql: str) -> View:
-    """Return a statement of SQLite in PostgreSQL's words."""
+    """Translate a statement from SQLite."""
     for pattern, words in _WORDS:
         sql = re.sub(pattern, words, sql)
     return _numbered(sql)
 
 
 OWN = statements.read_statements(Path(__file__).with_name("views.sql"), _filled_view)
-"""The statements that PostgreSQL has words of its own for."""
+"""Statements with a PostgreSQL version of their own."""
 
 VIEWS: dict[str, View] = {
     name: translated(sql)

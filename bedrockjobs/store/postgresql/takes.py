@@ -1,7 +1,7 @@
-"""Which job a take gets: the first of those that the unit knows, where it is known that none comes before it.
+"""Finds the job of a take: the first known one, once it is certain that no unknown job comes before it.
 
-Of each name or pattern it is remembered up to where the database was looked at. What the unit knows and what
-it locks is one: a job that was found for one command and not taken serves the next.
+For each name or pattern a unit keeps the position up to which it has read the database. All jobs it knows are
+locked: a job found for one command and not taken serves the next.
 """
 
 from __future__ import annotations
@@ -47,50 +47,48 @@ from bedrockjobs.store.postgresql.transaction import (
     row_order,
 )
 
-# What the database is asked for the next jobs: one statement for all requests that differ in names alone.
-#
-# No statement is sent here.
+# Candidate queries: one statement for all requests that differ in their names only. Nothing is sent here.
 
 
 PASSED_MAX = 100
-"""Jobs of a name and class that a take walks past, as their locks are held, before it looks lock by lock."""
+"""Max jobs of a name and priority with held locks that a take walks past before it checks lock by lock."""
 
 LOCKS_MAX = 300
-"""Locks that it looks at then, in milliseconds; where there are more, it begins anew and goes further."""
+"""Max locks checked then, which takes milliseconds; if there are more, the query is repeated with higher
+limits."""
 
 JOBS_FURTHER, LOCKS_FURTHER = 100, 10
-"""How many times as many jobs it walks past then, and how many times as many locks it looks at: a lock takes
-as long as some five jobs."""
+"""Factors for both limits at each repetition; checking a lock takes as long as walking past five jobs."""
 
 _OF_LOCKS = {found_in(str(Lane(now, own, "L"))) for now in (False, True) for own in ("", *OWN_COMMANDS)}
 
 
 def is_of_locks(lane: str) -> bool:
-    """Tell whether the jobs of a lane have locks, as the column ``found`` has it."""
+    """Return whether the jobs of a lane have locks; ``lane`` is a value of the column ``found``."""
     return lane in _OF_LOCKS
 
 
 class QueryShape(NamedTuple):
-    """What decides, beside names, which jobs a request finds."""
+    """The parameters other than names that decide which jobs a request finds."""
 
     mocked: bool
     priority: int | None
     worker: str | None
-    """Who asks, where jobs are queued that nobody else may take."""
+    """The requesting worker, if jobs bound to it are queued."""
     accepts: tuple[str, ...]
 
 
 class CandidateQuery(NamedTuple):
-    """One statement: how many of each name, or how many of all that match."""
+    """One statement: a number of jobs for each name, or for all names that match."""
 
     sort: QueryShape
     wanted: dict[str, int]
-    """Names with their numbers; empty where patterns are asked for."""
+    """Number of jobs by name; empty for patterns."""
     patterns: Names | None = None
     limit: int = 0
-    """How many jobs that match the patterns."""
+    """Number of jobs that match the patterns."""
     by_workers: bool = False
-    """Whether a worker asks, whose takes are runs."""
+    """Whether any requester is a worker, whose takes start runs."""
 
     def statement(
         self,
@@ -102,10 +100,10 @@ class CandidateQuery(NamedTuple):
         claimed: str = "",
         seen: bool = False,
     ) -> Statement:
-        """Return what locks the next jobs, without those that are ``known`` or whose lock is ``closed``.
+        """Return the statement that locks the next jobs, except ``known`` ones and ``closed`` locks.
 
-        It begins to look at the ``floors``. With ``claimed``, a timestamp, those that are plain are marked as
-        taken then. With ``seen`` they are not locked, and those are found, too, that other units have.
+        It starts at the low-water marks ``floors``. With ``claimed``, a timestamp, it also marks plain jobs
+        as taken. With ``seen`` it locks nothing, and finds jobs locked by other units too.
         """
         if self.patterns is not None:
             left_out = (self.sort.priority, list(known), list(closed))
@@ -119,7 +117,7 @@ class CandidateQuery(NamedTuple):
         return SQL["see_by_name" if seen else "take_by_name"], asked
 
     def in_open_lane(self, now: str, floors: LowWaterMarks, *, claimed: str) -> Statement:
-        """Return what ``statement`` does for names, where nothing is queued outside of the open lane."""
+        """Return the same statement for names if all queued jobs are in the open lane."""
         names, wanted = list(self.wanted), list(self.wanted.values())
         asked = now, self.sort.priority, names, wanted, *_by_class(map(floors.of, names))
         if claimed:
@@ -135,9 +133,9 @@ class CandidateQuery(NamedTuple):
         seen: bool = False,
         tried: int = 0,
     ) -> Statement:
-        """Return the same for jobs of the names that have a lock, which ``statement`` does not find.
+        """Return the statement for jobs with locks, which ``statement`` does not find.
 
-        It goes the further, the more often it was ``tried`` and told that there is more to look at.
+        Its limits grow with the number of times ``tried``, that is, found too low.
         """
         asked = self._asked(now, known, locks=True)
         passed = max(PASSED_MAX, tried) * JOBS_FURTHER**tried
@@ -151,23 +149,23 @@ class CandidateQuery(NamedTuple):
 
 
 def walked_max(limit: int) -> int:
-    """Return how many jobs of a class are looked at for so many that are wanted."""
+    """Return how many jobs of a priority to examine for a number of jobs."""
     return max(WALKED_MAX, WALKED_EACH * limit)
 
 
 def key_of(sort: QueryShape, names: Names) -> HeadKey:
-    """Return under which key the heads of patterns are remembered."""
+    """Return the cache key of the heads of patterns."""
     return lanes_open_to(sort), names
 
 
 def heads_of(key: HeadKey, asked: Sequence[Head]) -> Statement:
-    """Return what reads some heads, due or not, each given as it is known: none comes before it."""
+    """Return the statement that reads some heads, due or not, starting each search at its known head."""
     downs, next_runs, job_ids, names = map(list, zip(*asked, strict=True))
     return SQL["heads_of_names"], (list(key[0]), names, [-down for down in downs], next_runs, job_ids)
 
 
 def floors_of(floors: Mapping[str, LowWaterMark]) -> Statement:
-    """Return what reads the nextRun of the first job in each class, of some names, not before some floors."""
+    """Return the statement that reads the low-water marks of some names, starting at the known ones."""
     return SQL["floors_of_names"], (list(floors), *_by_class(floors.values()))
 
 
@@ -176,16 +174,16 @@ def _by_class(floors: Iterable[LowWaterMark]) -> list[list[str]]:
 
 
 def sort_of(request: TakeRequest, with_own_jobs: Collection[str] = ()) -> QueryShape:
-    """Return of which sort a request is; all workers count alike but those ``with_own_jobs``."""
+    """Return the shape of a request; only workers ``with_own_jobs`` are distinguished."""
     worker = request.worker if request.worker in with_own_jobs else None
     return QueryShape(request.mocked, request.priority, worker, request.accepts)
 
 
 def planned_looks(requests: Iterable[TakeRequest]) -> list[CandidateQuery]:
-    """Return what is to be looked for, with the number of jobs that all requests may take.
+    """Return the candidate queries for some requests, with the total number of jobs they may take.
 
-    Patterns may find jobs that another request of the unit takes before them, and look so far ahead. Of jobs
-    that only one worker may take nothing is planned.
+    Patterns may find jobs that another request of the unit takes first, so each asks for the total. Jobs
+    bound to a worker are not included.
     """
     requests = list(requests)
     by_workers = any(request.worker for request in requests)
@@ -210,13 +208,13 @@ def planned_looks(requests: Iterable[TakeRequest]) -> list[CandidateQuery]:
 
 
 def may_claim(looks: Sequence[CandidateQuery]) -> bool:
-    """Tell whether what a look finds is as good as taken: by who has no runs, where nobody asks otherwise."""
+    """Return whether found jobs may be marked as taken at once: only if one query asks, and for no runs."""
     return len(looks) == 1 and not looks[0].by_workers
 
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)
 def lanes_open_to(sort: QueryShape) -> tuple[str, ...]:
-    """Return the lanes that a take looks into, as the column ``found`` has them."""
+    """Return the lanes that a take reads, as values of the column ``found``."""
     lanes = [OPEN_LANE, MOCK_LANE] if sort.mocked else [OPEN_LANE]
     for now in (False, True):
         for own in ("", *sort.accepts):
@@ -232,14 +230,14 @@ def _regex(names: Names) -> str | None:
     return None if names.everything else anchored_regex(names.patterns)
 
 
-# What one server remembers between units of where the queued jobs begin, so that takes need not walk there.
+# Where the queued jobs begin: lower bounds cached between units, so that takes need not scan up to there.
 #
-# All of it are lower bounds, read from what is committed. They are lowered by what this server writes and
-# by what others hint at, and forgotten where either may have been missed.
+# They are read from committed rows, lowered by jobs that this server queues and by notifications of others,
+# and dropped if either may have been missed.
 
 
 class CachedBounds:
-    """The bounds of one server."""
+    """The lower-bound cache of one server."""
 
     def __init__(
         self,
@@ -249,36 +247,37 @@ class CachedBounds:
         *,
         whole: bool = False,
     ) -> None:
-        """Remember nothing.
+        """Begin empty.
 
-        ``pauses`` returns them if they are known without a read. ``whole``: all is forgotten after each unit.
+        ``pauses`` returns all pauses, or None if they would have to be read. ``whole``: everything is dropped
+        after each unit.
         """
         self._pauses, self._pause_of = pauses, pause_of
         self.floors = LowWaterMarks({}, {})
-        """Of names that are asked for exactly, and of all names."""
+        """Low-water marks of names requested exactly, and of all names."""
         self._heads = RememberedHeads(monotonic, whole=whole)
-        """Of patterns."""
+        """Heads of patterns."""
         self.lanes = True
-        """Whether any job was queued outside of the open lane when the open unit began, or is since."""
+        """Whether any job is queued outside of the open lane: at the start of the open unit, or since."""
         self.locks = False
         """Whether any job with a lock was queued when the open unit began."""
         self._since = ""
-        """When this began."""
+        """When the low-water marks were last dropped."""
         self._heard: list[tuple[str, str]] = []
-        """What others hinted at since the open unit began: what it reads may be older than that."""
+        """Jobs queued by other servers since the open unit began; its reads may be older than those."""
         self._unsure = False
-        """Whether anything may have been missed; the next unit then begins with nothing."""
+        """Whether a notification may have been missed; the next unit then drops the cache."""
         self._names: list[str] = []
         self._used: list[MatchingHeads] = []
         self._asked: list[tuple[MatchingHeads, list[tuple[int, str]]]] = []
 
     def forget(self) -> None:
-        """Know nothing: what may be taken, or what is there, is not what it was."""
+        """Drop the cache: lanes, pauses or jobs may have changed."""
         self.floors.forget()
         self._heads.forget()
 
     def lower(self, job: Job) -> None:
-        """Note a job that is queued."""
+        """Record a queued job."""
         if job.lane == OPEN_LANE:
             self.floors.lower(job.name, job.next_run, job.priority)
         else:
@@ -286,7 +285,7 @@ class CachedBounds:
         self._heads.lower(job)
 
     def heard(self, due: Mapping[str, str] | None) -> None:
-        """Note what other servers left queued: names, each with a nextRun; None: it may be anything."""
+        """Record the jobs that other servers queued: the earliest nextRun by name; None: unknown ones."""
         if due is None:
             self._unsure = True
         else:
@@ -301,7 +300,7 @@ class CachedBounds:
     # --- one unit ----------------------------------------------------------------------------------------
 
     def begin(self, looks: Sequence[CandidateQuery], now: str) -> list[Statement]:
-        """Return what is worth reading before a unit does these looks, as nothing is written yet."""
+        """Return the bounds worth reading before these queries, while the unit has written nothing."""
         if self._unsure or not (self._since and self._since <= now < after_seconds(self._since, KEPT_S)):
             self.floors.forget()
             if self._unsure:
@@ -321,7 +320,7 @@ class CachedBounds:
         return statements + self._heads_anew()
 
     def _heads_anew(self) -> list[Statement]:
-        """Return what reads the heads anew that were asked for since they were read."""
+        """Return the statements that read the heads queried since they were last read."""
         self._asked = [(heads, list(heads.asked)) for heads in self._used if heads.asked]
         return [heads_of(heads.key, heads.known(asked)) for heads, asked in self._asked]
 
@@ -332,31 +331,31 @@ class CachedBounds:
         self._lower(self._heard)
 
     def read(self, found: Iterator[list[Row]], now: str) -> None:
-        """Note what that has found."""
+        """Store the rows of the statements from ``begin``."""
         if self._names:
             self.floors.raised({name: timestamps for name, *timestamps in next(found)}, now)
         self._read_heads(found)
 
     def end(self) -> list[Statement]:
-        """Return what is read with the commit, so that the next unit knows what this one has left."""
+        """Return the statements to run with the commit, so that the next unit starts with current heads."""
         return self._heads_anew()
 
     def committed(self, found: Iterable[list[Row]]) -> None:
-        """Note what that has found, as it is committed now."""
+        """Store their rows after the commit."""
         self._read_heads(iter(found))
 
     def undone(self) -> None:
-        """Forget what was read together with writes that are undone."""
+        """Drop what was read together with writes that are now undone."""
         self._heads.undone()
 
     # --- patterns ----------------------------------------------------------------------------------------
 
     def heads_for(self, look: CandidateQuery) -> MatchingHeads | None:
-        """Return the heads of what a look asks for, None where that are names, or they are not known."""
+        """Return the heads for a query, or None if it has names or its heads are not cached."""
         return None if look.patterns is None else self.heads(key_of(look.sort, look.patterns))
 
     def heads(self, key: HeadKey) -> MatchingHeads | None:
-        """Return the heads of patterns; None if they are not all known, or too many."""
+        """Return the heads of patterns, or None if they are incomplete or too many."""
         return self._heads.of(key)
 
     def next(
@@ -364,7 +363,7 @@ class CachedBounds:
     ) -> list[Head]:
         """Return the next heads that are due and not paused; raises StillSearching.
 
-        It does so as well if pauses are not known without a read.
+        It also raises StillSearching if the pauses would have to be read.
         """
         pauses = self._pauses()
         if pauses is None:
@@ -375,10 +374,10 @@ class CachedBounds:
     def find(
         self, key: HeadKey, by: str, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[MatchingHeads, list[Head], Order | None]:
-        """Return the next names of patterns, and up to where these are all; raises StillSearching.
+        """Return the next names of patterns, and up to where they are complete; raises StillSearching.
 
-        That is None if they are all up to the last one. Of patterns with very many names, those that were
-        ``seen`` are left out. ``by`` is the token that asks: walks for it count against its budget.
+        The position is None if they are complete up to the last one. For a wide pattern, names already
+        ``seen`` are left out. Scans are charged to the budget of the token ``by``.
         """
         heads = self._heads.ready(key, by, read)
         if heads not in self._used:
@@ -388,44 +387,43 @@ class CachedBounds:
         return heads, self._heads.next(heads, wanted._replace(pause_of=self._pause_of)), None
 
     def search(self, wanted: Collection[Names], read: Read) -> Sequence[Names]:
-        """Go on with a walk; see ``store.base.Unit``."""
+        """Continue a scan; see ``store.base.Unit``."""
         return self._heads.search(wanted, read)
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` can go on."""
+        """Return the seconds until ``search`` may continue."""
         return self._heads.search_in_s()
 
 
-# What a unit looks for in its first round trip for patterns of which it is remembered which names have
-# jobs.
+# Speculative prefetch: the first round trip of a unit queries the names with cached heads for a pattern.
 #
-# The names with the next jobs are asked for as many as they had last time. What comes back is exact up to
-# some place, which follows from what was asked for. No statement is sent here.
+# It requests about as many jobs per name as the last take found. The result is complete up to a position that
+# follows from the numbers requested. Nothing is sent here.
 
 
 HEADS_MORE = 8
-"""Names that are asked for beside a quarter more than had any of the next jobs last time."""
+"""Names queried in addition to 1.25 times the number that had any of the next jobs last time."""
 
 _BEHIND = -4
-"""Where in a row what stands behind the columns of a job begins: class, nextRun, jobID and name."""
+"""Index in a row after the columns of a job: priority, nextRun, jobID and name."""
 
 
 class BehindHeads(NamedTuple):
-    """One statement for some patterns."""
+    """The prefetch statement for one query."""
 
     look: CandidateQuery
     known: MatchingHeads
     heads: list[Head]
-    """Those that are asked, in order."""
+    """The heads to query, in order."""
     wanted: list[int]
-    """How many jobs of each."""
+    """How many jobs of each head."""
     end: Order
-    """Up to where no other head comes."""
+    """The position before which there are no other heads."""
     claimed: str
-    """When plain jobs are marked as taken, if all are in the open lane; otherwise empty."""
+    """When plain jobs are marked as taken, if all jobs are in the open lane; otherwise empty."""
 
     def statement(self, now: str) -> Statement:
-        """Return what locks the next jobs."""
+        """Return the statement that locks the next jobs."""
         downs, next_runs, job_ids, names = map(list, zip(*self.heads, strict=True))
         asked = names, [-down for down in downs], next_runs, job_ids, self.wanted, self.look.limit
         if self.claimed:
@@ -433,7 +431,7 @@ class BehindHeads(NamedTuple):
         return SQL["take_behind_heads"], (now, list(self.known.key[0]), *asked)
 
     def found(self, rows: Sequence[Row]) -> Order:
-        """Return up to where all jobs are known, and note what that says about the next unit."""
+        """Return up to where all jobs are known, and adapt the numbers for the next unit."""
         orders = [_order(row) for row in rows]
         ends = [self.end, *orders[self.look.limit - 1 :]]
         of_head: dict[tuple[int, str], list[Order]] = {}
@@ -459,10 +457,10 @@ class BehindHeads(NamedTuple):
 def behind_heads(
     look: CandidateQuery, known: MatchingHeads, now: str, claimed: str, remembered: CachedBounds
 ) -> BehindHeads | None:
-    """Return what to ask for a look at patterns whose heads are known; None if none is due or it takes long.
+    """Return the prefetch for patterns with cached heads; None if no head is due or it would take too long.
 
-    Plain jobs are marked as taken at ``claimed``, unless that is empty. The third name is asked for
-    a third of all: it has no more of them, if those before it have as many.
+    Plain jobs are marked as taken at ``claimed``, unless it is empty. The n-th name is asked for 1/n of the
+    limit: if the names before it have as many jobs, no more of its jobs can be among the next.
     """
     count = min(look.limit, int(1.25 * known.share * look.limit) + HEADS_MORE)
     try:
@@ -488,38 +486,39 @@ def _order(row: Row) -> Order:
 
 
 TakeKey = tuple[QueryShape, str | Names, str]
-"""A name or patterns of a sort, and the moment."""
+"""Shape, name or patterns, and timestamp of a take."""
 
 NAMES_ASKED_AT_ONCE = 16
-"""Names of patterns that one statement asks for more jobs: those of which fewest are known, in order."""
+"""Names of a pattern queried for more jobs by one statement: those whose jobs are known least far."""
 
 LOCKS_LOOKED_AT = 20
-"""Jobs with a lock of a name and class of which it is looked whether any may be taken, for who waits."""
+"""Max jobs with a lock, per name and priority, that are examined to decide whether a waiter may take one."""
 
 LATELY_MAX = 1_000
-"""Jobs of a class that became due lately, whose names are told to who waits: half a millisecond."""
+"""Max jobs per priority that became due lately and whose names are returned for waiters: half a
+millisecond."""
 
 
 class NextNames:
-    """The names of some patterns that are asked one by one, those with the next due jobs first."""
+    """The names of some patterns that are queried one by one, those with the next due jobs first."""
 
     def __init__(self, limit: int) -> None:
-        """Ask for so many jobs at a time, from the beginning."""
+        """Ask for ``limit`` jobs at a time, from the beginning."""
         self.limit = limit
         self.often: dict[str, int] = {}
-        """Names that were asked again, each with how often, by earlier units too."""
+        """Names that were queried again, and how often; kept between units."""
         self.names: dict[str, int] = {}
-        """Those that were found so far, each with how often it was asked."""
+        """Names found so far, and how often each was queried."""
         self.last = BEGINNING
-        """Where the last of them stands."""
+        """The head of the last name."""
         self.end: Order | None = None
-        """Up to where all jobs of these names are known, unless another look was done since."""
+        """The position up to which all jobs of these names are known; None if it must be computed again."""
 
     def wanted(self, names: list[str]) -> dict[str, int]:
-        """Return how many jobs of some names to ask for next, and note that they are asked.
+        """Return how many jobs of each name to request next, and count the query.
 
-        One more than their part, so that it is known what follows; a name of which that was not enough has
-        most of the next jobs, and is asked for more and more.
+        One more than its share, to know what follows; the number is doubled for a name whenever it was not
+        enough.
         """
         each = -(-self.limit // max(len(self.names), 1)) + 1
         wanted = {name: min(each << self.names[name], max(self.limit, each)) for name in names}
@@ -528,7 +527,7 @@ class NextNames:
         return wanted
 
     def found(self, head: Head) -> None:
-        """Note the next name."""
+        """Add the next name."""
         self.names.setdefault(head[3], self.often.get(head[3], 0))
         self.last, self.end = head, None
 
@@ -546,7 +545,7 @@ class Takes:
         own_jobs: Callable[[], Collection[str]],
         pauses: Callable[[], Sequence[PauseRow]],
     ) -> None:
-        """Look with ``transaction`` and among ``rows``, from where jobs begin as far as is remembered."""
+        """Read with ``transaction`` and ``rows``, starting at the cached bounds ``remembered``."""
         self._transaction = transaction
         self._remembered = remembered
         self._own_jobs = own_jobs
@@ -555,16 +554,16 @@ class Takes:
         self._locks = locks
         self._is_paused = is_paused
         self._looked: dict[TakeKey, Order] = {}
-        """Up to where all jobs are known that a request finds in the database."""
+        """The position up to which all jobs for a request are known."""
         self._asked: dict[TakeKey, NextNames] = {}
-        """The names that were asked for patterns of which a walk did not find enough."""
+        """The names being queried for patterns whose scan did not find enough."""
         self._behind_heads: dict[TakeKey, CandidateQuery] = {}
-        """What was asked for in the first round trip for patterns of which heads are remembered."""
+        """Patterns that were prefetched in the first round trip."""
         self._seen: dict[TakeKey, bool] = {}
-        """Whether a job is due that another unit has."""
+        """Whether another unit has locked a due job."""
 
     def forget(self) -> None:
-        """Look again: what was passed over may be open now, or another unit begins."""
+        """Drop all positions: skipped jobs may be available now, or another unit begins."""
         self._looked.clear()
         self._asked.clear()
         self._behind_heads.clear()
@@ -573,7 +572,7 @@ class Takes:
     def behind_heads(
         self, asked: Iterable[BehindHeads], now: str, found: Iterator[list[Row]], *, sure: bool
     ) -> None:
-        """Note what was found for patterns whose heads are remembered; ``sure``: whether they still are."""
+        """Store the rows of the prefetch; ``sure``: whether the cached heads are still valid."""
         for each in asked:
             rows = next(found)
             self._rows.read((row for row in rows if row[1] is not None), each.claimed)
@@ -584,7 +583,7 @@ class Takes:
                 self.ask([each.look], now)
 
     def ask(self, looks: Iterable[CandidateQuery], now: str) -> None:
-        """Ask names for what some patterns look for, as is done where a walk stopped at the beginning."""
+        """Query name by name for some patterns, as after a scan that stopped at once."""
         for look in looks:
             self._looked[_key(look, now)] = NOWHERE
             self._asked[_key(look, now)] = NextNames(max(look.limit, TAKEN_AT_ONCE))
@@ -598,17 +597,17 @@ class Takes:
         complete: bool = True,
         claimed: str = "",
     ) -> None:
-        """Note what the statement of a look has found, at which timestamp it has claimed plain ones.
+        """Store the rows of a candidate query, which marked plain jobs as taken at ``claimed``.
 
-        ``locked`` is what ``Look.with_lock`` has found, None where it was not asked; ``complete`` tells
-        whether names were looked for in all lanes in which anything is queued.
+        ``locked`` are the rows of ``CandidateQuery.with_lock``, None if it was not run; ``complete`` is
+        whether all lanes with queued jobs were read.
         """
         if look.patterns is not None:
             self._walked(look, look.patterns, now, found)
             return
         self._rows.read(found, claimed)
         if not complete or (self._remembered.locks and (locked is None or _is_cut(locked))):
-            return  # it is asked once somebody wants the jobs
+            return  # queried when a request needs these jobs
         self._rows.read(locked or ())
         orders: dict[str, list[Order]] = {}
         for row in (*found, *(locked or ())):
@@ -616,11 +615,11 @@ class Takes:
         for asked in self._asked.values():
             asked.end = None
         for name, wanted in look.wanted.items():
-            known = sorted(orders.get(name, ()))  # as many of plain jobs, and as many of those with a lock
+            known = sorted(orders.get(name, ()))  # both queries return up to ``wanted``
             self._looked[look.sort, name, now] = known[wanted - 1] if len(known) >= wanted else EVERYTHING
 
     def _walked(self, look: CandidateQuery, names: Names, now: str, found: list[Row]) -> None:
-        """Note what a walk has found; where it had to stop, each name is asked for what lies behind."""
+        """Store the rows of a scan; if it had to stop, the rest is queried name by name."""
         jobs = [row for row in found if row[1] is not None]
         self._rows.read(jobs)
         key = look.sort, names, now
@@ -663,7 +662,7 @@ class Takes:
     def _found(
         self, look: CandidateQuery, now: str, *, seen: bool = False
     ) -> tuple[list[Row], list[Row] | None]:
-        """Return what a look finds without a lock, and with one, None where nobody has any."""
+        """Return the rows without a lock, and those with one, or None if no job has a lock."""
         floors, known, closed = self._remembered.floors, self._rows.queued(), self._locks.closed()
         first = look.statement(now, floors, known, closed, seen=seen)
         if look.patterns is not None or not self._remembered.locks:
@@ -680,7 +679,7 @@ class Takes:
         self.looked(look, now, *self._found(look, now))
 
     def _ask(self, asked: NextNames, sort: QueryShape, request: TakeRequest, now: str) -> None:
-        """Find the names with the next due jobs, behind those that were found before."""
+        """Find the names with the next due jobs after those found before."""
         names = request.names
         wanted = WantedHeads(asked.last, now, sort.priority, asked.limit + 1, self._pauses())
         heads, found, end = self._remembered.find(
@@ -700,11 +699,11 @@ class Takes:
         self._looked[key] = EVERYTHING if end is None else max(self._looked[key], end)
 
     def _end(self, sort: QueryShape, asked: str | Names, now: str) -> Order:
-        """Return up to where all jobs are known."""
+        """Return the position up to which all jobs are known."""
         return self._looked.get((sort, asked, now), NOWHERE)
 
     def _names_to_ask(self, asked: NextNames, sort: QueryShape, now: str, best: Job | None) -> list[str]:
-        """Return which names of patterns are asked for more jobs, none where all that count are known."""
+        """Return the names of patterns to query for more jobs; none if all jobs that matter are known."""
         if asked.end is None:
             asked.end = min((self._end(sort, name, now) for name in asked.names), default=EVERYTHING)
         if _covers(asked.end, best):
@@ -715,14 +714,14 @@ class Takes:
         return [name for name in found if self._end(sort, name, now) != EVERYTHING]
 
     def _is_open(self, job: Job) -> bool:
-        """Tell whether a job may be taken where no pause covers its name and nobody holds its lock."""
+        """Return whether a job is not paused and its lock is free."""
         lane = parse_lane(job.lane)
         if not lane.now and self._is_paused(job.name):
             return False
         return not lane.lock or self._locks.is_free(lane.lock)
 
     def passed_over(self, request: TakeRequest, now: str) -> bool:
-        """Tell whether a job is due that another unit has: it is queued for all who only look."""
+        """Return whether another unit has locked a due job; a read without locks finds it still queued."""
         sort, names = self._sort_of(request), request.names
         for asked in names.exact or (names,):
             key = sort, asked, now
@@ -739,7 +738,7 @@ class Takes:
         return False
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
-        """Return a timestamp before which no further job becomes due that a request asks for."""
+        """Return a lower bound for when the next matching job becomes due."""
         lanes = list(lanes_open_to(self._sort_of(request)))
         exact = sorted(request.names.exact)
         statement = "soonest_by_name" if exact else "soonest_of_any"
@@ -747,7 +746,7 @@ class Takes:
         return found[0]  # type: ignore[no-any-return]
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
-        """Return those of some names of which a job is due, and all of which one became due ``lately``."""
+        """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
         found = self._transaction.read(
             (SQL["due_of_names"], (now, list(names), LOCKS_LOOKED_AT)),
             (SQL["due_lately"], (now, lately, LATELY_MAX)),
@@ -756,45 +755,46 @@ class Takes:
 
 
 def _is_cut(locked: list[Row]) -> bool:
-    """Tell whether a look at jobs with a lock ended before it had seen all that count."""
+    """Return whether a query for jobs with locks reached its limit."""
     return any(row[1] is None for row in locked)
 
 
 def _covers(end: Order, best: Job | None) -> bool:
-    """Tell whether no job that is not known comes before the best of those that are."""
+    """Return whether no unknown job comes before the best known one."""
     return end == EVERYTHING or (best is not None and order_of(best) <= end)
 
 
 def _key(look: CandidateQuery, now: str) -> TakeKey:
-    """Return under which key it is noted what a look at patterns has found."""
+    """Return the key of the position of a pattern query."""
     assert look.patterns is not None
     return look.sort, look.patterns, now
 
 
-# Whether a take that found nothing is worth another look, in the next unit: others may have been faster.
+# Detection of skipped locked jobs: whether a take that found nothing should be retried in the next unit.
 
 
 CLOCKS_APART = timedelta(milliseconds=20)
-"""How far the clocks of two servers may be apart, each of which follows the database's."""
+"""Max difference between the clocks of two servers, each aligned with the database."""
 
 
 class SkippedLocked:
-    """What one unit knows of that."""
+    """Detects due jobs that other units have locked."""
 
     def __init__(self, takes: Takes, clock: Clock) -> None:
-        """Look with ``takes`` for what is due by ``clock``."""
+        """Use ``takes`` to find what is due by ``clock``."""
         self._takes = takes
         self._clock = clock
         self._present = ""
 
     def forget(self) -> None:
-        """Another unit begins."""
+        """Begin another unit."""
         self._present = ""
 
     def tell(self, request: TakeRequest, now: str) -> bool:
-        """Tell whether a job is due that another unit has, or that became due since this one began.
+        """Return whether another unit has locked a due job, or one that became due since this unit began.
 
-        What was due at its moment may be taken by others; what they left instead is stamped later than that.
+        Jobs that were due when the unit began may be taken by others; what they requeue has a later
+        timestamp.
         """
         if not self._present:
             self._present = max(now, timestamp_ms(self._clock.now() + CLOCKS_APART))

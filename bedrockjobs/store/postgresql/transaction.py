@@ -1,7 +1,8 @@
-"""The open transaction: writes are remembered, and sent with the next read or with the commit.
+"""The open transaction: rows in memory, buffered writes, and the jobs that takes choose from.
 
-Most units so take two round trips: one that locks and reads, one that writes and commits. What is remembered
-is a list of statements in order; a part that is undone before it was sent leaves no trace.
+Writes are sent with the next read or the commit. So most units need two round trips: one locks and reads, the
+other writes and commits. The buffer is a list of statements in order; a savepoint that is rolled back before
+it was sent leaves no trace.
 """
 
 from __future__ import annotations
@@ -19,43 +20,41 @@ from bedrockjobs.store.postgresql.session import DatabaseSession, Row, Statement
 from bedrockjobs.store.postgresql.statements import EVENTS
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
-# The queued jobs among those that a unit knows, by who is next.
-#
-# An entry may be out of date: it is checked when it comes to the top. No statements, no clock.
+# The queued jobs known to a unit, in the order of takes. Entries may be stale; they are verified at the top.
 
 
 Order = tuple[int, str, int]
-"""How takes sort jobs: priority, highest first, then nextRun, then jobID."""
+"""Sort key of takes: negated priority, nextRun, jobID."""
 
 EVERYTHING: Order = (1, "", 0)
-"""Behind the last job there may be."""
+"""Sorts after every job."""
 
 NOWHERE: Order = (-max(PRIORITIES) - 1, "", 0)
-"""Before the first job there may be."""
+"""Sorts before every job."""
 
 _Classes = dict[int, list[tuple[str, int]]]
-"""NextRun and jobID of queued jobs, a heap for each priority."""
+"""A heap of nextRun and jobID of queued jobs for each priority."""
 
 
 def order_of(job: Job) -> Order:
-    """Return where a job stands among those that are due."""
+    """Return the sort key of a job."""
     return -job.priority, job.next_run, job.job_id
 
 
 class Candidates:
-    """Queued jobs by name, and by the patterns that they were asked for with."""
+    """Queued jobs by name, and by the patterns that were requested."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Begin empty."""
         self._names: dict[str, _Classes] = {}
         self._patterns: dict[Names, _Classes] = {}
 
     def clear(self) -> None:
-        """Begin anew with none."""
+        """Drop all jobs."""
         self._names, self._patterns = {}, {}
 
     def offer(self, job: Job) -> None:
-        """Note a job that was read or written, if it is queued."""
+        """Add a job that was read or written, if it is queued."""
         if job.queued:
             _push(self._names.setdefault(job.name, {}), job)
             for names, classes in self._patterns.items():
@@ -65,8 +64,7 @@ class Candidates:
     def first(
         self, request: TakeRequest, now: str, job: Callable[[int], Job | None], is_open: Callable[[Job], bool]
     ) -> Job | None:
-        """Return the first that is due and asked for; ``job`` returns a row, ``is_open`` whether it may be
-        taken where only its name and its lane count."""
+        """Return the first due job for a request; ``job`` reads a row, ``is_open`` checks pause and lock."""
         names = request.names
         if not names.exact:
             return _first_of(self._matching(names), request, now, job, is_open)
@@ -78,7 +76,7 @@ class Candidates:
         return min((each for each in firsts if each is not None), key=order_of, default=None)
 
     def _matching(self, names: Names) -> _Classes:
-        """Return all that some patterns match."""
+        """Return the heaps of all jobs that match some patterns."""
         found = self._patterns.get(names)
         if found is None:
             found = self._patterns[names] = {}
@@ -98,7 +96,7 @@ def _first_of(
     job: Callable[[int], Job | None],
     is_open: Callable[[Job], bool],
 ) -> Job | None:
-    """Return the first of some jobs, see ``Candidates.first``."""
+    """Return the first due job of some heaps, see ``Candidates.first``."""
     for priority in PRIORITIES:
         heap, closed, found = classes.get(priority), [], None
         while heap and heap[0][0] <= now and found is None:
@@ -122,28 +120,29 @@ def _push(classes: _Classes, job: Job) -> None:
     heappush(classes.setdefault(job.priority, []), (job.next_run, job.job_id))
 
 
-# The jobs that a unit has read, as it has them now and as the database has them; and the difference.
+# The jobs that a unit has read, as changed in memory and as stored, and the difference to write.
 #
-# No statement is sent here. What was read is locked, so what is written in sets is what the handlers saw.
+# All rows read are locked, so writing them in sets stores exactly what the handlers saw. Nothing is sent
+# here.
 
 
 _WIDTH = len(Job._fields)
 _PARENTAL = _WIDTH + 1
-"""Where a row says whether it had a child: behind the checksum."""
+"""Index in a row, after the checksum, of whether the job ever had a child."""
 _CLAIMED = _PARENTAL + 1
-"""Where a row of a claiming look says whether it was marked as taken."""
+"""Index in a row of whether a claiming query marked the job as taken."""
 _PLAIN = Job("", 0, "", "", "")
 _PLAIN_BEFORE, _PLAIN_BEHIND = _PLAIN[5:7], _PLAIN[8:]
-"""What stands before and behind the data of a job of which nothing else was said: defaults of the table."""
+"""The values before and after the data of a plain job: the defaults of the table."""
 
 
 def row_order(row: Row) -> Order:
-    """Return where a row that was read stands among those that are due."""
+    """Return the sort key of a row."""
     return -row[8], row[4], row[1]
 
 
 class RowsSavepoint(NamedTuple):
-    """The rows at some moment."""
+    """The state of the rows at a savepoint."""
 
     now: dict[int, Job | None]
     ahead: dict[int, Job | None]
@@ -151,25 +150,25 @@ class RowsSavepoint(NamedTuple):
 
 
 class UnitRows:
-    """The jobs of one unit by jobID; None stands for one that does not exist."""
+    """The jobs of one unit by jobID; None for a job that does not exist."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Begin empty."""
         self.now: dict[int, Job | None] = {}
-        """As the unit has them."""
+        """The jobs as the unit has changed them."""
         self._stored: dict[int, Job | None] = {}
         self._touched: dict[int, None] = {}
         self._ahead: dict[int, Job | None] = {}
-        """As the database has those that it took or ended in the first round trip, and no handler did yet."""
+        """Stored values of jobs that the first round trip took or deleted, before a handler did the same."""
         self.parental: set[int] = set()
-        """Those that had a child."""
+        """Jobs that ever had a child."""
         self._new_parents: set[int] = set()
         self.candidates = Candidates()
-        """Those that are queued."""
+        """The queued ones."""
         self.chars_read = 0
 
     def forget(self) -> None:
-        """Begin anew with none."""
+        """Drop all jobs."""
         self.now, self._stored, self._touched, self._ahead = {}, {}, {}, {}
         self.parental, self._new_parents = set(), set()
         self.candidates.clear()
@@ -177,9 +176,9 @@ class UnitRows:
     # --- what was read -----------------------------------------------------------------------------------
 
     def read(self, found: Iterable[Row], claimed: str = "") -> list[Job]:
-        """Keep rows that were read and locked; return the jobs as the unit has them, without those gone.
+        """Add rows that were read and locked; return the jobs as changed in memory, without deleted ones.
 
-        With ``claimed``, a timestamp, each row says whether it was marked as taken then.
+        With ``claimed``, a timestamp, each row also says whether it was marked as taken then.
         """
         jobs = []
         for row in found:
@@ -200,9 +199,9 @@ class UnitRows:
         return jobs
 
     def read_ended(self, found: Iterable[Row]) -> None:
-        """Keep rows that were removed; for the handlers they are there until one ends them.
+        """Add rows that were deleted; handlers see them until one deletes them.
 
-        Raises StoreConflict for a damaged one, as it could not be put back the way it was.
+        Raises StoreConflict for a damaged one, as it could not be restored unchanged.
         """
         for job in self.read(found):
             if type(job) is DamagedJob:
@@ -210,7 +209,7 @@ class UnitRows:
             self._stored[job.job_id] = self._ahead[job.job_id] = None
 
     def miss(self, job_ids: Iterable[int]) -> None:
-        """Note that those of some jobs which were not found do not exist."""
+        """Record that the jobs that were not found do not exist."""
         for job_id in job_ids:
             if job_id not in self.now:
                 self.now[job_id] = self._stored[job_id] = None
@@ -219,43 +218,43 @@ class UnitRows:
 
     @property
     def changed(self) -> bool:
-        """Tell whether anything is different from what is stored."""
+        """Return whether anything differs from the database."""
         return bool(self._touched or self._new_parents or self._ahead)
 
     def write(self, job: Job) -> None:
-        """Have a job as it is now; one that is new is stored nowhere yet."""
+        """Set the present value of a job, which may be new."""
         self._stored.setdefault(job.job_id, None)
         self.now[job.job_id] = job
         self._touched[job.job_id] = None
         self.candidates.offer(job)
 
     def note_child(self, parent_id: int) -> None:
-        """Note that a job has a child from now on."""
+        """Record that a job has a child."""
         if parent_id not in self.parental:
             self.parental.add(parent_id)
             self._new_parents.add(parent_id)
 
     def remove(self, job_id: int) -> None:
-        """Have a job no more."""
+        """Delete a job."""
         self.now[job_id] = None
         self._touched[job_id] = None
 
     def queued(self) -> list[int]:
-        """Return the jobs that are queued; the database finds them too, once all is written."""
+        """Return the queued jobs, which the database would find again once all is written."""
         return [job_id for job_id, job in self.now.items() if job is not None and job.queued]
 
     def put_back(self) -> list[Job]:
         """Return the queued jobs that the database marked as taken and no handler took."""
         return [job for job_id in self._ahead if (job := self.now[job_id]) is not None and job.queued]
 
-    # --- parts -------------------------------------------------------------------------------------------
+    # --- savepoints -----------------------------------------------------------------------------------------
 
     def mark(self) -> RowsSavepoint:
-        """Return what ``undo`` needs; at this moment nothing differs but what the database is ahead in."""
+        """Return the state for ``undo``; all differences must have been collected."""
         return RowsSavepoint(dict(self.now), dict(self._ahead), frozenset(self.parental))
 
     def undo(self, mark: RowsSavepoint) -> None:
-        """Be as at the mark."""
+        """Restore the state at the mark."""
         self.now, self._stored, self._ahead = dict(mark.now), {**mark.now, **mark.ahead}, dict(mark.ahead)
         self._touched, self.parental, self._new_parents = {}, set(mark.parental), set()
         self.candidates.clear()
@@ -266,9 +265,9 @@ class UnitRows:
     # --- the difference ----------------------------------------------------------------------------------
 
     def differences(self, *, last: bool = False) -> list[Statement]:
-        """Return statements that store what is different, and take that as stored.
+        """Return statements that write all differences, and treat them as stored.
 
-        With the ``last`` ones, what the database is ahead in and no handler did is put back.
+        With ``last``, jobs taken or deleted in advance that no handler took or deleted are restored.
         """
         if last:
             self._touched.update(dict.fromkeys(self._ahead))
@@ -314,7 +313,7 @@ class UnitRows:
         ]
 
     def _plain_first(self, new: list[Job]) -> tuple[list[object], list[Job]]:
-        """Return what ``insert_plain_jobs`` is given, of nearly all new jobs, and the jobs that are left."""
+        """Return the parameters of ``insert_plain_jobs``, for nearly all new jobs, and the remaining jobs."""
         plain, others = list[Job](), list[Job]()
         for job in new:
             alike = job.state == "QUEUED" and job[5:7] == _PLAIN_BEFORE and job[8:] == _PLAIN_BEHIND
@@ -332,13 +331,13 @@ class UnitRows:
 
 
 def _is_claimed(before: Job, job: Job) -> bool:
-    """Tell whether a job was taken and is otherwise as it was."""
+    """Return whether a job was taken and is otherwise unchanged."""
     taken = before._replace(state=job.state, last_run=job.last_run, attempt=job.attempt, run_id=job.run_id)
     return job.state == "RUNNING" and job == taken
 
 
 def _saved(job: Job) -> Row:
-    """Return what can change in a job but its data, as ``save_jobs`` takes it."""
+    """Return all columns that can change except the data, as parameters of ``save_jobs``."""
     return (
         job.job_id,
         job.state,
@@ -362,14 +361,14 @@ _PARTS = frozenset({SQL["savepoint"], SQL["release"], SQL["undo_part"]})
 
 
 class Savepoint(NamedTuple):
-    """Where a part began."""
+    """The numbers of buffered writes and events at a savepoint."""
 
     writes: int
     events: int
 
 
 class ResultRows(list[Row]):
-    """The rows of one statement, to be read as those of a cursor are."""
+    """The rows of one statement, with the interface of a cursor."""
 
     def fetchone(self) -> Row | None:
         """Return the first row, or None."""
@@ -381,45 +380,45 @@ class ResultRows(list[Row]):
 
 
 class Transaction:
-    """What one unit has written and not yet sent."""
+    """The buffered writes of one unit."""
 
     def __init__(self, session: DatabaseSession, differences: Callable[[bool], list[Statement]]) -> None:
-        """Send over ``session``; ``differences`` returns what changed in rows since it was last asked.
+        """Send over ``session``; ``differences`` returns the statements for rows changed since its last call.
 
-        It is told whether that are the last ones.
+        Its argument is whether this is the last call.
         """
         self._session = session
         self._differences = differences
         self._writes: list[Statement] = []
         self._events: list[Row] = []
         self._mark: Savepoint | None = None
-        """Where the open part began, if it is not known to the database."""
+        """The open savepoint, if it has not been sent."""
         self.wrote = False
-        """Whether anything was sent that writes."""
+        """Whether any write was sent."""
 
     def begin(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        """Begin, and do what locks and reads."""
+        """Begin the transaction and run statements."""
         self.forget()
         return self._session.run([(SQL["begin"], ()), *statements])[1:]
 
     @property
     def changed(self) -> bool:
-        """Tell whether anything was written beside what changed in jobs."""
+        """Return whether anything was written, apart from changes to jobs in memory."""
         return self.wrote or bool(self._events) or any(sql not in _PARTS for sql, _ in self._writes)
 
     # --- statements --------------------------------------------------------------------------------------
 
     def write(self, sql: str, *parameters: Any) -> None:
-        """Remember a statement that writes."""
+        """Buffer a statement that writes."""
         self._writes.append((sql, parameters))
 
     def read(self, *statements: Statement) -> list[list[Row]]:
-        """Do statements that see all that was written; return the rows of each."""
+        """Send buffered writes, then run statements; return the rows of each."""
         pending = self._pending()
         return self._session.run([*pending, *statements])[len(pending) :]
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> ResultRows:
-        """Do a statement that reads, or remember one that writes."""
+        """Run a statement that reads, or buffer one that writes."""
         if sql.startswith("SELECT"):
             return ResultRows(self.read((sql, parameters))[0])
         if sql in EVENTS:
@@ -429,41 +428,41 @@ class Transaction:
         return ResultRows()
 
     def executemany(self, sql: str, rows: Sequence[Sequence[Any]], /) -> None:
-        """Remember a statement that writes, for each row."""
+        """Buffer a statement that writes, for each row."""
         self._writes += [(sql, row) for row in rows]
 
     def _pending(self) -> list[Statement]:
-        """Return what is to be sent before anything can be read, and remember it no more."""
+        """Return and clear the writes to send before the next read."""
         self.collect()
         writes, self._writes = self._writes, []
         self.wrote = self.wrote or any(sql not in _PARTS for sql, _ in writes)
         if writes:
-            self._mark = None  # the database knows of the part from now on
+            self._mark = None  # the savepoint is sent now
         return writes
 
     def collect(self) -> None:
-        """Remember what changed in rows that are kept elsewhere: what follows is done after it."""
+        """Buffer the changes to rows, so that later statements run after them."""
         self._writes += self._differences(False)
 
-    # --- parts -------------------------------------------------------------------------------------------
+    # --- savepoints -----------------------------------------------------------------------------------------
 
     def savepoint(self) -> Savepoint:
-        """Begin a part."""
+        """Begin a savepoint."""
         self.collect()
         self._mark = Savepoint(len(self._writes), len(self._events))
         self._writes.append((SQL["savepoint"], ()))
         return self._mark
 
     def release(self) -> None:
-        """Keep the part."""
+        """Release the savepoint."""
         if self._mark is None:
             self._writes.append((SQL["release"], ()))
         else:
-            del self._writes[self._mark.writes]  # nobody has to know of it
+            del self._writes[self._mark.writes]  # it was not sent yet
             self._mark = None
 
     def undo(self, mark: Savepoint) -> None:
-        """Undo the part that began at a mark; what changed in jobs is undone by who keeps them."""
+        """Roll back to the savepoint; changes to jobs are undone by ``UnitRows``."""
         del self._events[mark.events :]
         if self._mark is None:
             self._session.script(SQL["undo_part"])
@@ -473,7 +472,7 @@ class Transaction:
             self._mark = None
 
     def forget(self) -> None:
-        """Remember nothing: the transaction is over."""
+        """Drop the buffer: the transaction has ended."""
         self._writes, self._events, self._mark, self.wrote = [], [], None, False
 
     # --- the end -----------------------------------------------------------------------------------------
@@ -481,9 +480,9 @@ class Transaction:
     def commit(
         self, before_events: Statement, last: Statement, reads: Sequence[Statement] = ()
     ) -> list[list[Row]]:
-        """Send what is left, and commit; return what was read as it is then. Raises StoreError.
+        """Send the remaining writes and commit; return the rows of ``reads``. Raises StoreError.
 
-        ``before_events`` precedes the events, if there are any; ``last`` is done where anything was written.
+        ``before_events`` precedes the events, if there are any; ``last`` runs if anything was written.
         """
         self._writes += self._differences(True)
         statements = self._pending()

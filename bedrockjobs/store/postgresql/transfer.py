@@ -1,4 +1,8 @@
-"""A connection that reads and writes whole tables, and how a database is named without its password."""
+"""Bulk transfer on PostgreSQL: moves to and from SQLite, backups, and the hold after a restore.
+
+A move copies everything in one transaction and compares it before the commit. The source is marked as moved
+before servers can use the target, so no failure lets two servers continue with the same jobs.
+"""
 
 from __future__ import annotations
 
@@ -47,22 +51,22 @@ INDEXES = (
     " JOIN pg_class ON pg_class.oid = indrelid"
     " WHERE relnamespace = current_schema()::regnamespace AND NOT indisprimary AND NOT indisunique"
 )
-"""The indexes that a table could do without, and the statements that make them."""
+"""Indexes that enforce nothing, and the statements that create them."""
 
 PARENTAL = (
     "UPDATE jobs SET parental = true WHERE jobID IN (SELECT parentJobID FROM jobs WHERE parentJobID <> 0)"
 )
-"""Notes which jobs have children."""
+"""Marks the jobs that have children."""
 
 PARAMETERS = {
     "search_path": "{}",
-    "idle_in_transaction_session_timeout": "0",  # a large job may keep the other side busy
+    "idle_in_transaction_session_timeout": "0",  # writing a large job elsewhere may take long
     "statement_timeout": "0",
     "enable_seqscan": "off",
-    "enable_sort": "off",  # rows are asked for in the order of an index
-    "maintenance_work_mem": "128MB",  # indexes are made at once
+    "enable_sort": "off",  # rows are read in index order
+    "maintenance_work_mem": "128MB",  # all indexes are created at the end
 }
-"""What a transaction needs that reads or writes everything; set in each, as a pooler keeps nothing."""
+"""Parameters of a bulk transaction; set in each one, as a pooler keeps none."""
 
 
 NO_URL = (
@@ -72,9 +76,9 @@ NO_URL = (
 
 
 def place_of(url: str) -> str:
-    """Return which database a URL names, without its password; raises BadName for no URL.
+    """Return the URL of a database without its password; raises BadName for an invalid URL.
 
-    libpq's own words are not told: they may hold a part of the password.
+    libpq's error is not shown, as it may contain a part of the password.
     """
     try:
         given = conninfo_to_dict(url)
@@ -82,7 +86,7 @@ def place_of(url: str) -> str:
         raise BadName(NO_URL) from None
     user, hosts, ports, name = (str(given.get(key, "")) for key in ("user", "host", "port", "dbname"))
     path = url.partition("://")[2].partition("/")[2].partition("?")[0]
-    if "@" in path or not re.fullmatch("[0-9,]*", ports):  # it was cut within the password
+    if "@" in path or not re.fullmatch("[0-9,]*", ports):  # it was split inside the password
         raise BadName(NO_URL)
     at = [f"[{host}]" if ":" in host else host.replace("/", "%2F") for host in hosts.split(",")]
     each_port = ports.split(",") if "," in ports else [ports] * len(at)
@@ -91,17 +95,17 @@ def place_of(url: str) -> str:
 
 
 class BulkSession(DatabaseSession):
-    """All rows of one queue, and the one transaction in which they are read or written."""
+    """A connection that reads or writes all rows of one queue in one transaction."""
 
     def __init__(self, url: str, schema: str) -> None:
-        """Connect to ``url``, to tables in ``schema``; raises StoreError where that fails."""
-        super().__init__(url, schema, SessionRequirements(answer_s=0))  # which may take as long as it does
+        """Connect to ``url``, using the tables in ``schema``; raises StoreError."""
+        super().__init__(url, schema, SessionRequirements(answer_s=0))  # without timeout
         self._indexes: list[str] = []
-        """How those are made that are put off."""
+        """Statements that create the dropped indexes."""
 
     @contextmanager
     def transaction(self, level: str) -> Iterator[None]:
-        """Context a transaction of that level; it is rolled back unless it was committed within."""
+        """Begin a transaction of that isolation level; it is rolled back at the end unless committed."""
         try:
             self.script(f"BEGIN ISOLATION LEVEL {level}")
             for name, value in PARAMETERS.items():
@@ -109,17 +113,17 @@ class BulkSession(DatabaseSession):
             yield
         finally:
             if self.alive and self.in_transaction:
-                with suppress(StoreError):  # a connection that is lost has undone it
+                with suppress(StoreError):  # a lost connection has rolled back
                     self.script("ROLLBACK")
 
     def value(self, sql: str, *parameters: object) -> Any:
-        """Return the one value that a query finds; raises StoreError."""
+        """Return the only value of a query; raises StoreError."""
         return self.run([(sql, parameters)])[0][0][0]
 
     # --- Source and Target of store.transfer ---------------------------------------------------------------
 
     def read(self, table: Table) -> Iterator[Row]:
-        """Yield the rows of a table in the order of their keys; raises StoreError."""
+        """Yield the rows of a table in key order; raises StoreError."""
         with (
             self._faults(),
             self._connection.cursor() as cursor,
@@ -129,7 +133,7 @@ class BulkSession(DatabaseSession):
             yield from copy.rows()
 
     def write(self, table: Table, rows: Iterable[Row]) -> None:
-        """Add rows to a table that has none; raises StoreError."""
+        """Insert rows into an empty table; raises StoreError."""
         target = f"{table.name} ({', '.join(table.columns)})"
         with (
             self._faults(),
@@ -150,23 +154,23 @@ class BulkSession(DatabaseSession):
             raise fault_of(error) or error from error
 
     def put_indexes_off(self) -> None:
-        """Drop the indexes that no key needs, until ``finish``: rows are written twice as fast without."""
+        """Drop the indexes that enforce nothing until ``finish``, which makes writing rows twice as fast."""
         found = self.run([(INDEXES, ())])[0]
         for name, definition in found:
             self.script(f"DROP INDEX {name}")
             self._indexes.append(definition)
 
     def count(self, table: Table) -> int:
-        """Return how many rows a table has."""
+        """Return the number of rows of a table."""
         return int(self.value(f"SELECT count(*) FROM {table.name}"))  # noqa: S608 - a name of ours
 
     def meta(self) -> list[tuple[str, str]]:
-        """Return what ``meta`` holds that no engine has for itself alone, by its keys."""
+        """Return the rows of ``meta`` that are not specific to one engine, by key."""
         (rows,) = self.run([("SELECT key, value FROM meta ORDER BY key", ())])
         return [(key, value) for key, value in rows if key not in ENGINES_OWN and key != MOVED_TO]
 
     def numbers(self) -> NextIDs:
-        """Return the numbers that come next, behind all rows that there are."""
+        """Return the next IDs, above all existing rows."""
         behind_jobs = self.value(
             "SELECT coalesce(max(jobID), 0) + 1 FROM jobs WHERE jobID < $1::bigint", COUNTED_ID_MAX
         )
@@ -178,7 +182,7 @@ class BulkSession(DatabaseSession):
         return NextIDs(max(job, int(behind_jobs)), max(run, int(behind_runs)))
 
     def finish(self, meta: list[tuple[str, str]], numbers: NextIDs) -> None:
-        """Write ``meta``, the numbers that come next, and what is worked out from the rows."""
+        """Write ``meta`` and the next IDs, create the dropped indexes, and derive computed columns."""
         event, change = (
             int(self.value(f"SELECT coalesce(max(seq), 0) + 1 FROM {table}"))  # noqa: S608 - names of ours
             for table in ("events", "audit")
@@ -188,7 +192,7 @@ class BulkSession(DatabaseSession):
             [
                 ("DELETE FROM meta WHERE key <> ALL ($1::text[])", (["schemaVersion", SALT],)),
                 *((SQL["set_meta"], row) for row in meta),
-                # unlike setval() these are undone with the transaction
+                # unlike setval(), these roll back with the transaction
                 (f"ALTER SEQUENCE jobIDs RESTART WITH {numbers.job:d}", ()),
                 (f"ALTER SEQUENCE runIDs RESTART WITH {numbers.run:d}", ()),
                 (f"ALTER TABLE events ALTER COLUMN seq RESTART WITH {event:d}", ()),
@@ -207,10 +211,7 @@ def _types(table: Table) -> list[str]:
     return [kinds.get(at, "int8") for at in range(len(table.columns))]
 
 
-# Move a queue between a SQLite file and PostgreSQL, and back up a queue on PostgreSQL while servers run.
-#
-# Everything is copied in one transaction and compared before its commit. The source is marked as moved
-# before servers can use the target, so no failure lets two servers continue with the same jobs.
+# Moves between a SQLite file and PostgreSQL, and backups of a queue while its servers run.
 
 
 LIVING = (
@@ -448,7 +449,7 @@ def undo_move(source: TransferDatabase) -> str:
     return place
 
 
-# Holds a queue on PostgreSQL that was restored, before a server may see it.
+# The hold of a restored queue, applied before any server can use it.
 
 
 _PAUSE = (

@@ -1,8 +1,8 @@
-"""A unit on PostgreSQL: rows are locked, read, changed in memory, and written in sets with the commit.
+"""A unit on PostgreSQL: it locks and reads rows, changes them in memory, and writes them in sets at commit.
 
-What its commands' plans name is read in the round trip that begins it. What a handler asks for beyond that is
-read when it is asked for, with all that was written before. Its rows are then locked without waiting; only a
-unit of one command waits for them.
+The rows in its commands' access plans are read in the round trip that begins it. Other rows are read when a
+handler asks for them, after all pending writes. They are locked with NOWAIT unless the unit has only one
+command.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from bedrockjobs.store.postgresql.takes import (
 from bedrockjobs.store.postgresql.transaction import Transaction
 from bedrockjobs.store.ready_queue import AllHostsSchedules
 
-# The round trip that begins a unit: what its plans name, locked in the one order that all units keep.
+# The round trip that begins a unit: it locks the rows in its plans, in the same order in every unit.
 #
-# The order is why no two units wait for each other: control, names and keys, jobs without a parent,
-# children, takes. See docs/explanation/postgresql.md.
+# The order prevents deadlocks: control, names and keys, jobs without a parent, children, takes. See
+# docs/explanation/postgresql.md.
 
 
 T = TypeVar("T", int, str)
 
 SMALL_OUTPUT_BYTES = 4_096
-"""Output of a run that is read with it: its last lines are wanted where it ends."""
+"""Max output that is read together with its run: a run that ends needs its last lines."""
 
 
 class OpeningRound:
-    """The statements that open one unit, and how to read what they find."""
+    """The statements that open one unit, and the parsing of their rows."""
 
     def __init__(
         self,
@@ -63,35 +63,36 @@ class OpeningRound:
         remembered: CachedBounds,
         clock: str,
     ) -> None:
-        """Open for some plans at a timestamp; ``plain`` are jobs whose end seems to be that they are removed.
+        """Open for some plans at a timestamp; ``plain`` are jobs that are probably deleted when they end.
 
-        ``clock`` is what the test clock of the database is to show; empty: there is none.
+        ``clock`` is the expected time of the test clock in the database; empty for none.
         """
         self._clock = clock
         self.now = now
         self._remembered = remembered
         self.names = _all(plan.names for plan in plans)
-        """Names of which the first jobs matter."""
+        """Names whose first job is needed."""
         self.keys = _all(plan.keys for plan in plans)
         """Idempotency keys and unique keys."""
         self.job_ids = _all(plan.jobs for plan in plans)
-        """The jobs that are named, to be locked."""
+        """Jobs to lock."""
         self.ended = _all(plan.ends for plan in plans)
-        """The jobs that are removed at once."""
+        """Jobs to delete at once."""
         self.run_ids = _all(plan.runs for plan in plans)
-        """The runs that are named."""
+        """Runs to read."""
         looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
         self._bounds = remembered.begin(looks, now)
         self.walks = [look for look in looks if remembered.heads_for(look) is None]
-        """What is looked for at once, and how many of each."""
+        """Queries to run in this round trip."""
         self.asks: list[CandidateQuery] = []
-        """Patterns of which it is remembered which names have the next jobs: these are asked next."""
+        """Queries for patterns with cached heads that are run later, name by name."""
         self.behind_heads: list[BehindHeads] = []
-        """The same, asked at once: where no job has a lock, which could be held."""
+        """Queries for patterns with cached heads that are prefetched, which requires that no job has a
+        lock."""
         self._lanes = remembered.lanes
-        """Whether names are looked for in all lanes: where jobs were queued in others in the last unit."""
+        """Whether to read all lanes: if the last unit saw queued jobs outside of the open lane."""
         self.claimed = now[:SECONDS] if may_claim(looks) else ""
-        """The timestamp at which plain jobs are taken at once; empty where they are only locked."""
+        """The timestamp at which plain jobs are marked as taken; empty if they are only locked."""
         claimed = "" if self._lanes else self.claimed
         for look in looks:
             heads = remembered.heads_for(look)
@@ -107,14 +108,14 @@ class OpeningRound:
         if self._alone or self.job_ids or self.names or not all(job_id in plain for job_id in self.ended):
             self.job_ids, self.ended = _all([tuple(self.job_ids), tuple(self.ended)]), []
         self.own_jobs = any(plan.own_jobs for plan in plans)
-        """Whether workers are read for which jobs are queued that nobody else may take."""
+        """Whether to read the workers with jobs bound to them."""
         self._locks = remembered.locks
-        """Whether jobs with a lock are looked for, likewise."""
+        """Whether to query jobs with locks: if the last unit saw any."""
         self._control = keys.of("control")
         self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
 
     def statements(self) -> list[Statement]:
-        """Return the statements in the order of the locks; what is read of runs and keys needs none."""
+        """Return the statements in lock order; runs and keys are read without locks."""
         found: list[Statement] = [
             (SQL["lock_alone" if self._alone else "lock_shared"], (self._control,)),
             (SQL["epoch"], ()),
@@ -151,9 +152,9 @@ class OpeningRound:
         return self._locks and look.patterns is None
 
     def epoch(self, found: Iterator[list[Row]]) -> int:
-        """Read the first answers: how often pauses, drains and the crash list were changed, and bounds.
+        """Read the first rows: the epoch of pauses, drains and the crash list, and the cached bounds.
 
-        Raises ClockMoved where the test clock shows another date, TooOld where other servers are needed.
+        Raises ClockMoved if the test clock has another time, TooOld if the database needs newer servers.
         """
         next(found)
         ((epoch, clock, needs, lanes, locks),) = next(found)
@@ -165,46 +166,46 @@ class OpeningRound:
         return int(epoch)
 
     def bound_lanes(self, found: Iterator[list[Row]]) -> list[str]:
-        """Read the next answer: the lanes of jobs that are queued for one worker each."""
+        """Read the next rows: the lanes of jobs bound to a worker."""
         lanes = [lane for (lane,) in next(found)] if self.own_jobs else []
         if self._waited:
             next(found)
         return lanes
 
     def removed(self, found: Iterator[list[Row]]) -> list[Row]:
-        """Read the next answer: the jobs that were removed."""
+        """Read the next rows: the deleted jobs."""
         return next(found) if self.ended else []
 
     def jobs(self, found: Iterator[list[Row]]) -> list[Row]:
-        """Read the next answers: the jobs that are locked."""
+        """Read the next rows: the locked jobs."""
         return [*next(found), *next(found)] if self.job_ids or self.names else []
 
     def firsts(self, found: Iterator[list[Row]]) -> dict[tuple[str, bool], int | None]:
-        """Read the next answer: the first job of each name, real and mocked."""
+        """Read the next rows: the first job of each name, real and mocked."""
         rows = next(found) if self.names else []
         firsts = {(name, False): real for name, real, _ in rows}
         return firsts | {(name, True): mocked for name, _, mocked in rows}
 
     def runs(self, found: Iterator[list[Row]]) -> list[Row]:
-        """Read the next answer: runs, each with the number of its last line and its last lines."""
+        """Read the next rows: runs, each with its last line number, bytes printed and small output."""
         return next(found) if self.job_ids or self.run_ids else []
 
     def used_keys(self, found: Iterator[list[Row]]) -> list[Row]:
-        """Read the next answer: what the keys were used for."""
+        """Read the next rows: the jobs of the keys."""
         return next(found) if self.keys else []
 
     def looked(
         self, look: CandidateQuery, found: Iterator[list[Row]]
     ) -> tuple[list[Row], list[Row] | None, bool]:
-        """Read the next answers: what a look has found without a lock, and with one, None where not asked.
+        """Read the next rows of a query: jobs without a lock; those with one, None if not queried.
 
-        Last comes whether that is ``complete``.
+        The last value is ``complete``.
         """
         return next(found), next(found) if self._looks_for_locks(look) else None, self.complete
 
     @property
     def complete(self) -> bool:
-        """Tell whether jobs were looked for in all lanes in which anything is queued."""
+        """Return whether all lanes with queued jobs were read."""
         return self._lanes or not self._remembered.lanes
 
 
@@ -212,38 +213,38 @@ def _all(lists: Iterable[tuple[T, ...]]) -> list[T]:
     return sorted(set(chain.from_iterable(lists)))
 
 
-# The schedules that run on all hosts, as a unit on PostgreSQL finds them.
+# The broadcast schedules, read again in each unit since another server may have written them.
 
 
 class AllHosts:
-    """They are read each time: another server may have written them."""
+    """The broadcast schedules, as a unit on PostgreSQL reads them."""
 
     def __init__(
         self, transaction: Transaction, look: Callable[..., list[Job]], is_paused: Callable[[str], bool]
     ) -> None:
-        """Read with ``transaction``, or, with locks, by ``look``."""
+        """Read with ``transaction``, or by ``look`` if they must be locked."""
         self._transaction = transaction
         self._look = look
         self._schedules = AllHostsSchedules(is_paused)
 
     def due(self, now: str) -> list[Job]:
-        """Return the queued ones that are due and not paused, the oldest first; locked."""
+        """Lock and return the due ones that are not paused, oldest first."""
         self._schedules.load(self._look("queued_in_lane", EVERY_LANE, now))
         return self._schedules.due(now)
 
     def next(self) -> str | None:
-        """Return when the next of them is due."""
+        """Return when the next one is due."""
         (found,) = self._transaction.read((SQL["next_in_lane"], (EVERY_LANE,)))
         self._schedules.load([job_from(row) for row in found])
         return self._schedules.next
 
 
 PLAIN_KEPT_MAX = 100_000
-"""Jobs that one server remembers as plain: more than it has handed out at a time, in some 10 MB."""
+"""Max jobs cached as plain by one server, about 10 MB; more than it runs at a time."""
 
 
 class UnitSavepoint(NamedTuple):
-    """What ``undo`` needs of each part."""
+    """The marks of all parts of a unit, for ``undo``."""
 
     transaction: transaction.Savepoint
     rows: transaction.RowsSavepoint
@@ -254,7 +255,7 @@ class UnitSavepoint(NamedTuple):
 
 
 class PostgreSQLUnit:
-    """The open transaction of one session; opened and ended by its engine."""
+    """The open transaction of one session, controlled by its engine."""
 
     def __init__(
         self,
@@ -265,9 +266,9 @@ class PostgreSQLUnit:
         *,
         serial: bool = False,
     ) -> None:
-        """Work over ``session`` of the server that has ``session_id``, whose date ``clock`` has.
+        """Use ``session``; ``session_id`` identifies the server, whose clock is ``clock``.
 
-        A ``serial`` one remembers nothing of where jobs begin.
+        A ``serial`` unit caches no bounds.
         """
         self.moment = datetime.min.replace(tzinfo=UTC)
         self.read_anew = False
@@ -275,12 +276,12 @@ class PostgreSQLUnit:
         self._rows = transaction.UnitRows()
         self._transaction = transaction.Transaction(session, self._differences)
         self.records = PostgreSQLRecords(self._transaction, keys)
-        """The tables beside jobs."""
+        """The tables next to jobs."""
         self._locks = JobLocks(self._transaction, self._rows, keys)
         self.remembered = CachedBounds(
             clock.monotonic, lambda: self.records.known_pauses, self.records.pause_of, whole=serial
         )
-        """Where queued jobs begin, as this server knows it."""
+        """The lower-bound cache of this server."""
         self._takes = Takes(
             self._transaction,
             self._rows,
@@ -296,15 +297,16 @@ class PostgreSQLUnit:
         self._run_ids = IDAllocator(self._transaction, "draw_runs")
         self._keys = keys
         self._firsts: dict[tuple[str, bool], int | None] = {}
-        """The first job of names that the plans name, real or mocked, as long as that is known."""
+        """The first job of the names in the plans, real or mocked, while it is known."""
         self._plain: set[int] = set()
-        """Jobs that were handed out here and whose end, as far as this server knows, is to be removed."""
+        """Jobs started here that are probably deleted when they end."""
         self._own_jobs: frozenset[str] | None = None
-        """The workers for which jobs are queued that nobody else may take, once they are known."""
+        """The workers with queued jobs bound to them; None if unknown."""
         self._newly_ready, self._told_ready = list[Job](), list[Job]()
-        self._wake_all = self._told_wake_all = False  # told: asked for here, and other servers hear of it too
+        self._wake_all = self._told_wake_all = False  # told: returned, not yet sent to others
         self._may_wait = True
-        """Whether rows may be waited for beyond the plans: only where no other command would wait too."""
+        """Whether to wait for locks of rows outside the plans, which would delay the other commands of the
+        unit."""
         self.first_due, self.due_names = self._takes.first_due, self._takes.due_names
         self._passed_over = SkippedLocked(self._takes, clock)
         self.passed_over, self.soonest = self._passed_over.tell, self._takes.soonest
@@ -321,7 +323,7 @@ class PostgreSQLUnit:
     fault = staticmethod(fault_of)
 
     def open(self, moment: datetime, plans: Sequence[AccessPlan], clock: str = "") -> None:
-        """Begin at a moment: lock and read what the plans name; raises ClockMoved, see ``Opening``."""
+        """Begin the unit: lock and read the rows of the plans; raises ClockMoved, see ``OpeningRound``."""
         self.forget()
         self.moment = moment
         self._may_wait = len(plans) <= 1
@@ -354,7 +356,7 @@ class PostgreSQLUnit:
 
     @property
     def changed(self) -> bool:
-        """Tell whether anything was written in this unit."""
+        """Return whether the unit has written anything."""
         return self._transaction.changed or self._rows.changed or self.records.changed
 
     def _differences(self, last: bool) -> list[Statement]:
@@ -364,24 +366,24 @@ class PostgreSQLUnit:
 
     @property
     def chars_read(self) -> int:
-        """Return how many characters of data were read, ever."""
+        """Return the total number of data characters read from the database."""
         return self._rows.chars_read
 
     def commit(self, before_events: Statement, last: Statement) -> None:
-        """Write the difference and commit; raises StoreError."""
+        """Write all changes and commit; raises StoreError."""
         self.remembered.committed(self._transaction.commit(before_events, last, self.remembered.end()))
         self.committed()
 
     def committed(self) -> None:
-        """Note that the commit is done: the numbers that were used stay used."""
+        """Record that the commit succeeded: the allocated IDs stay used."""
         self._job_ids.committed()
         self._run_ids.committed()
 
     def wipe_log(self) -> None:
-        """Do nothing: the log is PostgreSQL's own affair, and VACUUM removes dead rows."""
+        """Do nothing: PostgreSQL manages its own log, and VACUUM removes dead rows."""
 
     def savepoint(self) -> UnitSavepoint:
-        """Begin a part that can be undone by itself; return its mark."""
+        """Begin a savepoint; return its mark."""
         return UnitSavepoint(
             self._transaction.savepoint(),
             self._rows.mark(),
@@ -392,11 +394,11 @@ class PostgreSQLUnit:
         )
 
     def release(self) -> None:
-        """Keep the part."""
+        """Release the savepoint."""
         self._transaction.release()
 
     def undo(self, mark: object) -> None:
-        """Undo the part that began at a mark."""
+        """Roll back to the savepoint."""
         assert isinstance(mark, UnitSavepoint)
         self._transaction.undo(mark.transaction)
         self._rows.undo(mark.rows)
@@ -406,12 +408,12 @@ class PostgreSQLUnit:
         self._wake_all = mark.wake_all
         self.records.forget()
         self._firsts = {}
-        self._locks.forget()  # those that were got in the part are let go with it
+        self._locks.forget()  # those acquired since the savepoint are released
         self._takes.forget()
         self.remembered.undone()
 
     def forget(self) -> None:
-        """Know nothing of rows: the unit is over, or was undone."""
+        """Drop all rows: the unit has ended."""
         for part in (self._transaction, self._rows, self._takes, self._locks, self._passed_over):
             part.forget()
         self._firsts, self._own_jobs = {}, None
@@ -419,8 +421,8 @@ class PostgreSQLUnit:
         self._wake_all = self._told_wake_all = False
 
     def roll_back(self) -> None:
-        """Forget what the open unit has done; numbers that it used are used again."""
-        if self.read_anew:  # the next unit has to tell it
+        """Drop the changes of the open unit; its IDs are reused."""
+        if self.read_anew:  # the next unit must report the change
             self.records.at_epoch(0)
         for part in (self, self.records, self._job_ids, self._run_ids):
             part.forget()
@@ -429,7 +431,7 @@ class PostgreSQLUnit:
     # --- rows --------------------------------------------------------------------------------------------
 
     def insert(self, job: Job) -> None:
-        """Add a job."""
+        """Insert a job."""
         if job.parent_job_id:
             self._rows.note_child(job.parent_job_id)
         self._write(job, None)
@@ -437,14 +439,14 @@ class PostgreSQLUnit:
             self._firsts[_kind_of(job)] = job.job_id
 
     def job(self, job_id: int) -> Job | None:
-        """Return a job, locked, or None; raises RowDamaged."""
+        """Lock and return a job, or None; raises RowDamaged."""
         job = self._found(job_id)
         if type(job) is DamagedJob:
             raise RowDamaged(job)
         return job
 
     def shown(self, job_id: int) -> Job | None:
-        """Return a job that is only looked at, or None; raises RowDamaged."""
+        """Return a job or None without locking it; raises RowDamaged."""
         if job_id in self._rows.now:
             return self.job(job_id)
         (found,) = self._transaction.read((SQL["shown_job"], (job_id,)))
@@ -460,13 +462,13 @@ class PostgreSQLUnit:
         return self._rows.now[job_id]
 
     def save(self, job: Job) -> None:
-        """Write what can change in a job; raises RowDamaged for a DamagedJob."""
+        """Update a job; raises RowDamaged for a DamagedJob."""
         if type(job) is DamagedJob:
             raise RowDamaged(job)
         self._write(job, self._found(job.job_id))
 
     def claim(self, job: Job) -> None:
-        """Write lastRun, attempt and runID of a plain job that becomes RUNNING."""
+        """Update lastRun, attempt and runID of a plain job that becomes RUNNING."""
         self.save(job)
         if not (job.run_id or job.lane or job.parent_job_id or job.job_id in self._rows.parental) and (
             job.options_json == "{}" and not self.records.keep_finished_s
@@ -476,13 +478,13 @@ class PostgreSQLUnit:
             self._plain.add(job.job_id)
 
     def delete(self, job_id: int) -> None:
-        """Remove a job."""
+        """Delete a job."""
         before = self._found(job_id)
         self._rows.remove(job_id)
         self._left(before, None)
 
     def delete_plain(self, job_id: int) -> bool:
-        """Remove a RUNNING job if that is all its end takes; return whether it was."""
+        """Delete a RUNNING job if nothing else is needed to finish it; return whether it was deleted."""
         job = self._found(job_id)
         plain = (
             job is not None
@@ -507,7 +509,7 @@ class PostgreSQLUnit:
                 self._own_jobs |= workers_of([job.lane])
 
     def _left(self, before: Job | None, after: Job | None) -> None:
-        """Note what a job that was written has left: its name, or its lock."""
+        """Update caches for a written job: first jobs of names, and locks that it released."""
         if before is not None and (after is None or _kind_of(after) != _kind_of(before)):
             for job in filter(None, (before, after)):
                 self._firsts.pop(_kind_of(job), None)
@@ -517,10 +519,11 @@ class PostgreSQLUnit:
                 self._takes.forget()
             self._wake_all |= let_go
 
-    # --- looking for rows --------------------------------------------------------------------------------
+    # --- queries
+    # ---------------------------------------------------------------------------------------------
 
     def _look(self, statement: str, *parameters: object) -> list[Job]:
-        """Return rows, locked; damaged ones as DamagedJobs."""
+        """Lock and return rows, damaged ones as DamagedJob."""
         sql = SQL[statement]
         if not self._may_wait and sql.endswith("FOR UPDATE"):
             sql += " NOWAIT"
@@ -528,7 +531,7 @@ class PostgreSQLUnit:
         return self._rows.read(found)
 
     def _sound(self, statement: str, *parameters: object) -> list[Job]:
-        """Return rows, locked; raises RowDamaged for the first damaged one."""
+        """Lock and return rows; raises RowDamaged for the first damaged one."""
         jobs = self._look(statement, *parameters)
         for job in jobs:
             if type(job) is DamagedJob:
@@ -540,11 +543,11 @@ class PostgreSQLUnit:
         return bool(found)
 
     def expired(self, now: str, limit: int) -> list[Job]:
-        """Return jobs whose ``expires`` has passed, the oldest first."""
+        """Return expired jobs, oldest first."""
         return self._look("expired", now, limit)
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
-        """Yield all jobs with a repeat, or those that are queued and due by then, by name."""
+        """Yield all jobs with a repeat by name, or those queued and due by ``due``."""
         asked = (SQL["repeating"], ()) if due is None else (SQL["repeating_due"], (due,))
         job_ids = iter([job_id for (job_id,) in self._transaction.read(asked)[0]])
         while some := list(islice(job_ids, SLICE)):
@@ -555,7 +558,7 @@ class PostgreSQLUnit:
                     yield job
 
     def named(self, name: str, limit: int) -> list[Job]:
-        """Return the first jobs of a name, by jobID, whatever their state."""
+        """Return the first jobs of a name by jobID, in any state."""
         return self._sound("named", name, limit)
 
     def bound_of_name(self, name: str) -> list[Job]:
@@ -574,52 +577,53 @@ class PostgreSQLUnit:
         return self._sound("children_of", job_id) if self._may_have_children(job_id) else []
 
     def has_children(self, job_id: int) -> bool:
-        """Tell whether a job has children."""
+        """Return whether a job has children."""
         return self._may_have_children(job_id) and self._is_true("has_children", job_id)
 
     def has_pending_children(self, job_id: int) -> bool:
-        """Tell whether a job has children that have not ended."""
+        """Return whether a job has unfinished children."""
         return self._may_have_children(job_id) and self._is_true("has_pending_children", job_id)
 
     def _may_have_children(self, job_id: int) -> bool:
-        """Tell whether a job ever had a child; one that is not known, or gone, may have."""
+        """Return whether a job may have had a child; if it is unknown or deleted, it may."""
         return job_id in self._rows.parental or self._rows.now.get(job_id) is None
 
-    # --- who is next -------------------------------------------------------------------------------------
+    # --- takes
+    # -----------------------------------------------------------------------------------------------
 
     def _is_paused(self, name: str) -> bool:
         return self.records.pause_of(name) is not None
 
     def became_ready(self) -> list[Job]:
-        """Return the jobs that became ready, now or for later, since this was last asked."""
+        """Return the jobs queued since the last call, whether due or not."""
         found, self._newly_ready = self._newly_ready, []
         self._told_ready += found
         return found
 
     def must_wake_all(self) -> bool:
-        """Tell, once, whether anybody who waits may be served now."""
+        """Return, once, whether all waiters must be checked again."""
         found, self._wake_all = self._wake_all, False
         self._told_wake_all = self._told_wake_all or found
         return found
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
-        """Return name and nextRun of the jobs that are left queued, and whether anybody may be served."""
+        """Return name and nextRun of the jobs left queued, and whether all waiters must be checked again."""
         now = self._rows.now
         jobs = [now.get(job.job_id) for job in (*self._told_ready, *self._newly_ready)]
         left = [(job.name, job.next_run) for job in jobs if job is not None and job.queued]
         return left, self._told_wake_all or self._wake_all
 
     def pauses_changed(self, *, wake: bool = True) -> None:
-        """What is paused has changed: look again, and serve those who wait."""
+        """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
         self._takes.forget()
         self._wake_all = self._wake_all or wake
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
-        """Go on with a walk for takes that were put off; see ``store.base.Unit``."""
+        """Continue a scan for postponed takes; see ``store.base.Unit``."""
         return self.remembered.search(wanted, lambda statement: self._transaction.read(statement)[0])
 
     def workers_with_own_jobs(self) -> frozenset[str]:
-        """Return the workers for which jobs are queued that nobody else may take."""
+        """Return the workers that have queued jobs bound to them."""
         if self._own_jobs is None:
             (found,) = self._transaction.read((SQL["bound_lanes"], ()))
             self._own_jobs = workers_of(lane for (lane,) in found)
@@ -627,5 +631,5 @@ class PostgreSQLUnit:
 
 
 def _kind_of(job: Job) -> tuple[str, bool]:
-    """Return what is the same for jobs of which one is the first."""
+    """Return the key of ``_firsts`` for a job."""
     return job.name, job.mocked
