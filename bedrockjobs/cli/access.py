@@ -10,10 +10,10 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.wire import timestamp
-from bedrockjobs.cli.database import file_named, is_url, schema_option, told
+from bedrockjobs.cli.database import database_errors, file_named, is_url, schema_option
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
-from bedrockjobs.cli.session import Refusal, Session, built, records_in, talks
+from bedrockjobs.cli.session import Refusal, Session, built, records_in, server_options
 from bedrockjobs.cli.values import Given, current_user, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, listing, takes, typed
 from bedrockjobs.commands import Command, CreateToken, ListAudit, ListTokens, RevokeToken, RotateToken
@@ -51,7 +51,7 @@ def token() -> None:
 )
 @_database
 @schema_option
-@talks
+@server_options
 def create(session: Session, /, database: str | None, schema: str, **_: Any) -> None:
     """Create a token and write it to stdout; it cannot be shown again."""
     _write_new(session, _done(session, CreateToken, database, schema))
@@ -61,7 +61,7 @@ def create(session: Session, /, database: str | None, schema: str, **_: Any) -> 
 @takes(RotateToken, "name", "expires")
 @_database
 @schema_option
-@talks
+@server_options
 def rotate(session: Session, /, database: str | None, schema: str, **_: Any) -> None:
     """Give a token a new secret, written to stdout; the former one is no longer valid."""
     _write_new(session, _done(session, RotateToken, database, schema))
@@ -71,7 +71,7 @@ def rotate(session: Session, /, database: str | None, schema: str, **_: Any) -> 
 @takes(RevokeToken, "name")
 @_database
 @schema_option
-@talks
+@server_options
 def revoke(session: Session, /, name: str, database: str | None, schema: str) -> None:
     """Make a token invalid; waiting requests of its bearers end at once."""
     _done(session, RevokeToken, database, schema)
@@ -98,7 +98,7 @@ def _done(session: Session, kind: type[Command[Any]], database: str | None, sche
     from bedrockjobs.databases.by_hand import do_on_file, do_on_postgresql
 
     try:
-        with told():
+        with database_errors():
             if is_url(database):
                 answer = do_on_postgresql(database, schema, command)
             else:
@@ -130,7 +130,7 @@ def _write_new(session: Session, record: Record) -> None:
 )
 @since_option("Only what was changed since")
 @limit_option("changes, the newest")
-@talks
+@server_options
 def audit(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
     """List what operators and admins changed, the newest first; kept for 90 days by default.
 

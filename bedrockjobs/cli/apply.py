@@ -13,8 +13,8 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITY_DEFAULT
 from bedrockjobs.base.wire import RawJSON, wire_name
 from bedrockjobs.cli.lookup import literal
-from bedrockjobs.cli.output import Record, cell, printable, styled, text_of, write_many, write_one
-from bedrockjobs.cli.session import REFUSED, Session, built, interactive, records_in, talks
+from bedrockjobs.cli.output import Record, cell, number_of, printable, styled, text_of, write_many, write_one
+from bedrockjobs.cli.session import REFUSED, Session, built, confirm, records_in, server_options
 from bedrockjobs.cli.values import read_source
 from bedrockjobs.cli.verbs import option_text, takes
 from bedrockjobs.commands import JobSpec, ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
@@ -155,17 +155,17 @@ class SyncPlan:
 
     def problems(self) -> list[str]:
         """Return the errors that the server reports, with lines."""
-        return self._told("problems")
+        return self._problem_texts("problems")
 
     def warnings(self) -> list[str]:
         """Return the warnings of the server, with lines."""
-        return self._told("warnings")
+        return self._problem_texts("warnings")
 
-    def _told(self, key: str) -> list[str]:
+    def _problem_texts(self, key: str) -> list[str]:
         schedules = [definition.entry for definition in self.wanted.schedules]
         both = ((self.schedules, schedules, "schedule"), (self.rules or {}, self.wanted.rule_entries, "rule"))
         return [
-            _told(problem, entries, what)
+            _problem_text(problem, entries, what)
             for reply, entries, what in both
             for problem in records_in(reply.get(key, "[]"))
         ]
@@ -188,7 +188,7 @@ class SyncPlan:
         ]
 
 
-def _told(problem: Record, entries: Sequence[Entry | None], what: str) -> str:
+def _problem_text(problem: Record, entries: Sequence[Entry | None], what: str) -> str:
     """Return a problem that the server reports, with the line of its key."""
     place, detail = int(problem["place"]), text_of(problem, "detail").replace("; takeOver ", "; --take-over ")
     entry = entries[place] if place < len(entries) else None
@@ -227,7 +227,7 @@ class Refused(click.ClickException):
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @takes(SyncSchedules, "by")
-@talks
+@server_options
 def apply(
     session: Session,
     /,
@@ -363,10 +363,8 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
     if not yes:
         for plan in changed:
             _show_lines(session, plan, err=session.form != "table", titled=len(plans) > 1)
-        if not interactive():
-            raise click.UsageError("nobody can answer here: give --yes, or --dry-run to preview")
         owners = ", ".join(plan.wanted.source for plan in changed)
-        click.confirm(f"Make this the {_what(changed)} of {printable(owners)}?", abort=True, err=True)
+        confirm(f"Make this the {_what(changed)} of {printable(owners)}?")
     done = [_done(session, plan) if plan.changes else plan for plan in plans]
     _write(session, done, [sentence for plan in done for sentence in plan.sentences()])
 
@@ -428,14 +426,10 @@ def _what(plans: list[SyncPlan]) -> str:
 
 
 def _same(plan: SyncPlan) -> str:
-    words = _number(len(plan.names("unchanged")), "schedule")
+    words = number_of(len(plan.names("unchanged")), "schedule")
     return (
-        words if plan.rules is None else f"{words} and {_number(len(plan.rule_names('unchanged')), 'rule')}"
+        words if plan.rules is None else f"{words} and {number_of(len(plan.rule_names('unchanged')), 'rule')}"
     )
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) -> None:

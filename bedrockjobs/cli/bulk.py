@@ -15,8 +15,8 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOBS_PER_GET_MAX
 from bedrockjobs.cli.groups import STATES_ALSO, FieldOption, WordChoice
 from bedrockjobs.cli.lookup import job_names
-from bedrockjobs.cli.output import Record, printable, text_of, write_many, write_one
-from bedrockjobs.cli.session import NOT_FOUND, OK, REFUSED, Failure, Refusal, Session, interactive
+from bedrockjobs.cli.output import Record, number_of, printable, text_of, write_many, write_one
+from bedrockjobs.cli.session import NOT_FOUND, OK, REFUSED, Failure, Refusal, Session, confirm
 from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
@@ -152,17 +152,12 @@ Act = Callable[[str], str]
 """Acts on one jobID and returns the outcome, such as ``deleted``; raises Failure if refused."""
 
 
-def counted(found: list[Chosen]) -> str:
-    """Return the count and the names of jobs: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
-    names = Counter(job.name for job in found).most_common()
+def counted(found: Sequence[str], word: str) -> str:
+    """Return the count of things and their names: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
+    names = Counter(found).most_common()
     words = ", ".join(f"{count:,} {name}" for name, count in names[:NAMES_SHOWN])
     more = f", and {len(names) - NAMES_SHOWN:,} more names" if len(names) > NAMES_SHOWN else ""
-    return f"{jobs(len(found))}: {words}{more}"
-
-
-def jobs(count: int) -> str:
-    """Return a number of jobs as text."""
-    return f"{count:,} job" if count == 1 else f"{count:,} jobs"
+    return f"{number_of(len(found), word)}{': ' if words else ''}{words}{more}"
 
 
 def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: Mapping[str, Any]) -> None:
@@ -179,14 +174,12 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
         _would(session, verb, found)
         return
     if found and not options["yes"]:
-        click.echo(printable(counted(found)), err=True)
-        if not interactive():
-            raise click.UsageError("nobody can answer here: give --yes, or --dry-run to preview")
-        click.confirm(f"{verb.capitalize()} {jobs(len(found))}?", abort=True, err=True)
+        click.echo(printable(counted([job.name for job in found], "job")), err=True)
+        confirm(f"{verb.capitalize()} {number_of(len(found), 'job')}?")
     outcomes: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     try:
-        with _progress(len(found)) as tell:
+        with _progress(len(found)) as advance:
             for job in found:
                 try:
                     outcomes[act(job.job_id)] += 1
@@ -196,7 +189,7 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
                     if not _is_refusal(failure):
                         raise
                     refused[failure.message] += 1
-                tell()
+                advance()
     finally:  # report what was done also after an error or an interrupt
         _write(session, verb, len(found), outcomes, refused)
     click.get_current_context().exit(REFUSED if refused else OK)
@@ -233,7 +226,7 @@ def delete_each(
 
 def _would(session: Session, verb: str, found: list[Chosen]) -> None:
     if session.form == "table":
-        click.echo(printable(f"Would {verb} {counted(found)}."))
+        click.echo(printable(f"Would {verb} {counted([job.name for job in found], 'job')}."))
     else:
         write_many([{"jobID": int(job.job_id), "name": job.name} for job in found], session.form)
 
@@ -247,10 +240,10 @@ def _write(session: Session, verb: str, total: int, outcomes: Counter[str], refu
 def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[str]) -> str:
     """Return the result: ``Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job.``"""
     done = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common())
-    of = f" of {jobs(total)}" if sum(outcomes.values()) != total or len(outcomes) > 1 else ""
+    of = f" of {number_of(total, 'job')}" if sum(outcomes.values()) != total or len(outcomes) > 1 else ""
     if not of:
         of = " job" if total == 1 else " jobs"
-    words = f"{done.capitalize()}{of}" if done else f"None of {jobs(total)} to {verb}"
+    words = f"{done.capitalize()}{of}" if done else f"None of {number_of(total, 'job')} to {verb}"
     if refused:
         reasons = "; ".join(reason for reason, _ in refused.most_common(REASONS_SHOWN))
         words += f"; {sum(refused.values()):,} refused: {reasons}"

@@ -19,7 +19,7 @@ from bedrockjobs.base.errors import UnknownCommand
 from bedrockjobs.base.wire import RawJSON, wire_name
 from bedrockjobs.cli.groups import Group, near
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
-from bedrockjobs.cli.session import Session, built, record_of, talks
+from bedrockjobs.cli.session import Session, built, record_of, server_options
 from bedrockjobs.cli.values import TextOrFile, read_source
 from bedrockjobs.commands import COMMANDS, Command, Query, Status, command_named
 
@@ -110,7 +110,7 @@ def _subcommand(kind: type[Command[Any]]) -> click.Command:
 
     @click.command(kind.__name__, cls=CallCommand, kind=kind, help=(kind.__doc__ or "").strip())
     @click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, shell_complete=complete)
-    @talks
+    @server_options
     def send(session: Session, pairs: tuple[str, ...]) -> None:
         _write(session.ask(built(kind, parameters(kind, pairs))), session)
 
@@ -180,7 +180,7 @@ def _row(value: RawJSON, key: str = "") -> Record:
 
 @click.command()
 @click.argument("sql", metavar="SELECT", type=TextOrFile())
-@talks
+@server_options
 def query(session: Session, sql: str) -> None:
     """Run one SELECT on the server's database, read-only: 'select * from jobs'.
 
@@ -208,7 +208,7 @@ def distinct(headers: Sequence[str]) -> list[str]:
 
 
 @click.command()
-@talks
+@server_options
 def status(session: Session) -> None:
     """Show the version and the status of the server."""
     write_one(session.reply(Status), session.form)

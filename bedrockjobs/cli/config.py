@@ -16,7 +16,7 @@ from bedrockjobs.base.settings_file import Entry
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
-from bedrockjobs.cli.session import Session, answers, pass_session
+from bedrockjobs.cli.session import Session, output_option, pass_session
 from bedrockjobs.cli.settings_sources import CONFIG, SECRET, BadSettings, alone, found_settings, read_settings
 from bedrockjobs.databases import EXIT_FAILURE, EXIT_USAGE, StartError
 from bedrockjobs.databases.file import usable_path
@@ -114,7 +114,7 @@ def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) 
     write_many(records, session.form, identity="setting", complete=True)
 
 
-show = answers(
+show = output_option(
     click.Command(
         "show",
         callback=pass_session(_show),

@@ -25,9 +25,9 @@ from bedrockjobs.cli.session import (
     USAGE,
     Failure,
     Session,
-    answers,
+    output_option,
     pass_session,
-    talks,
+    server_options,
 )
 from bedrockjobs.cli.settings_sources import file_alone, settings_from
 from bedrockjobs.cli.verbs import takes
@@ -110,7 +110,7 @@ def _database_option(form: str) -> Callable[[F], F]:
 
 
 @contextmanager
-def told(file: str = "database") -> Iterator[None]:
+def database_errors(file: str = "database") -> Iterator[None]:
     """Turn database errors into a sentence and an exit status; some sentences begin with ``file``."""
     try:
         yield
@@ -132,7 +132,7 @@ def told(file: str = "database") -> Iterator[None]:
 
 
 @contextmanager
-def owned(database: Path, command: str = "migrate") -> Iterator[None]:
+def locked(database: Path, command: str = "migrate") -> Iterator[None]:
     """Hold the lock of the database, so that no server can use it; raises what `acquire` raises."""
     lock = DatabaseLock(database.resolve())
     lock.acquire()
@@ -172,7 +172,7 @@ def size_text(size: int) -> str:
 @_database_option("FILE|URL")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @schema_option
-@answers
+@output_option
 @pass_session
 def backup(session: Session, file: Path, database: str | None, force: bool, schema: str | None) -> None:
     """Copy the database to FILE while the server keeps running.
@@ -183,7 +183,7 @@ def backup(session: Session, file: Path, database: str | None, force: bool, sche
     """
     named = settings_from({}).database if database is None else database
     give_way()
-    with told(f"{named if not is_url(named) else 'database'} to {file}"):
+    with database_errors(f"{named if not is_url(named) else 'database'} to {file}"):
         if is_url(named):
             copy = _copy_of(database_named(named, schema), file, force)
         else:
@@ -221,7 +221,7 @@ def _copy_of(source: TransferDatabase, file: Path, force: bool) -> Copy:
     default=True,
     help="Copy the file first, in the same folder; the last two copies are kept.",
 )
-@answers
+@output_option
 @pass_session
 def migrate(
     session: Session, database: str | None, old: Path | None, skip_bad: bool, migration_backup: bool
@@ -233,7 +233,7 @@ def migrate(
     if skip_bad and old is None:
         raise click.UsageError("--skip-bad needs --from-bedrock")
     path = file_named(database)
-    with told(str(path)):
+    with database_errors(str(path)):
         if old is None:
             _migrate(session, path, keep=migration_backup)
         else:
@@ -243,7 +243,7 @@ def migrate(
 def _migrate(session: Session, path: Path, *, keep: bool) -> None:
     if not path.is_file():
         raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
-    with owned(path):
+    with locked(path):
         copy = None
         if keep:
             with progress_bar(f"Copying {path}") as progress:
@@ -271,7 +271,7 @@ def _import(session: Session, old: Path, path: Path, skip_bad: bool) -> None:
         raise TransferError(
             f"{len(findings.bad)} rows cannot be imported; fix them, or leave them out with --skip-bad"
         )
-    with owned(path):
+    with locked(path):
         count = import_jobs(old, path, findings)
     if findings.running:
         click.echo(
@@ -313,7 +313,7 @@ PREFER_OWN_TOOLS = (
 @click.option("--hold", "only_hold", is_flag=True, help="Hold a database that was restored by other means.")
 @click.option("--release", is_flag=True, help="Release the queue of a server that is held.")
 @takes(ReleaseHold, "by")
-@talks
+@server_options
 def restore(
     session: Session,
     backup: Path | None,
@@ -353,7 +353,7 @@ def restore(
 
 def _restore(session: Session, backup: Path, target: Path, *, force: bool, held: bool, by: str) -> None:
     why = Hold(by, f"restored from {backup.name}") if held else None
-    with told(f"{backup} to {target}"), progress_bar(f"Restoring {target}") as progress:
+    with database_errors(f"{backup} to {target}"), progress_bar(f"Restoring {target}") as progress:
         done = put_in_place(backup, target, held=why, force=force, now=_now(), progress=progress)
     write_one(
         {
@@ -389,7 +389,7 @@ def _words(backup: Path, target: Path, done: Restored, *, held: bool) -> str:
 
 def _hold(session: Session, named: str, schema: str | None, by: str) -> None:
     reason = "restored by other means"
-    with told():
+    with database_errors():
         if is_url(named):
             database = database_named(named, schema)
             from bedrockjobs.store.postgresql.transfer import hold_queue  # it needs the driver
@@ -401,7 +401,7 @@ def _hold(session: Session, named: str, schema: str | None, by: str) -> None:
             if not path.is_file():
                 raise TransferError(f"there is no database {path}")
             place = str(path)
-            with owned(path, "restore"), closing(held_file(path)) as connection:
+            with locked(path, "restore"), closing(held_file(path)) as connection:
                 schemas.apply(connection)
                 hold(connection, by, reason, _now())
     write_one(
@@ -433,7 +433,7 @@ def _now() -> str:
     help="Replace the character 0 in output and errors, as PostgreSQL cannot store it.",
 )
 @click.option("--undo", is_flag=True, help="Let the queue at --from be served again after it was moved.")
-@answers
+@output_option
 @pass_session
 def move(
     session: Session,
@@ -460,7 +460,7 @@ def move(
     clock = SystemClock()
     begun = clock.monotonic()
     options = MoveOptions(keep_damaged=keep_damaged, replace_zeros=replace_zeros)
-    with told(target if is_url(source) else source), progress_bar("Moving") as progress:
+    with database_errors(target if is_url(source) else source), progress_bar("Moving") as progress:
         moved, places = (_in if is_url(target) else _out)(source, target, schema, options, progress)
     seconds = round(clock.monotonic() - begun, 1)
     write_one(
@@ -490,7 +490,7 @@ def _in(
     from bedrockjobs.store.postgresql import transfer  # it needs the driver
 
     place = database.place
-    with owned(path, "move"):
+    with locked(path, "move"):
         return transfer.to_postgresql(path, database, options, progress), (str(path), place)
 
 
@@ -505,7 +505,7 @@ def _out(
 
 
 def _undo(session: Session, source: str, schema: str | None) -> None:
-    with told():
+    with database_errors():
         if is_url(source):
             database = database_named(source, schema)
             from bedrockjobs.store.postgresql import transfer
@@ -513,7 +513,7 @@ def _undo(session: Session, source: str, schema: str | None) -> None:
             name, place = database.place, transfer.undo_move(database)
         else:
             path = _existing(source)
-            with owned(path, "move"):
+            with locked(path, "move"):
                 name, place = str(path), undo_move(path)
     did = (
         f"{name} can be served again. What was done at {place} since is not in it: no server may go on there."

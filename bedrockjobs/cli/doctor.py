@@ -25,7 +25,7 @@ from bedrockjobs.cli.lookup import paged
 from bedrockjobs.cli.output import Record, one_line, styled, text_of, with_local_times, write_many
 from bedrockjobs.cli.queue import resume_command
 from bedrockjobs.cli.schedule import split_repeat
-from bedrockjobs.cli.session import FAILED, Failure, Session, records_in, talks
+from bedrockjobs.cli.session import FAILED, Failure, Session, records_in, server_options
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.commands import ListSchedules, Overview, Status, ValidateSchedule
 from bedrockjobs.schedule.cron import next_tick
@@ -444,7 +444,7 @@ def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[
     help="The database.  [BEDROCKJOBS_DATABASE; default: what the server says]",
 )
 @click.option("--scrub", is_flag=True, help="Read all of the database for damage: minutes, if it is large.")
-@talks
+@server_options
 def doctor(session: Session, database: str | None, scrub: bool) -> None:
     """Check for common problems, and advise; changes nothing.
 

@@ -15,7 +15,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.cli.groups import near
 from bedrockjobs.cli.lookup import Pace, job_names
 from bedrockjobs.cli.output import Record, as_json, moment_text, printable, text_of, write_many
-from bedrockjobs.cli.session import Session, built, records_in, talks
+from bedrockjobs.cli.session import Session, built, records_in, server_options
 from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option
 from bedrockjobs.commands import Events, Overview
@@ -38,7 +38,7 @@ KIND_WIDTH, NAME_WIDTH = 14, 24
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only if the name matches.")
 @since_option("Only what happened since")
 @limit_option("events, the newest of them")
-@talks
+@server_options
 def events(
     session: Session, /, follow: bool, after: str | None, since: Given | None, limit: int, **asked: str | None
 ) -> None:

@@ -13,8 +13,8 @@ from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
 from bedrockjobs.base.wire import RawJSON, called
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import job_id_of, job_names
-from bedrockjobs.cli.output import Record, text_of, write_many, write_one
-from bedrockjobs.cli.session import Session, records_in, talks
+from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one
+from bedrockjobs.cli.session import Session, records_in, server_options
 from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed
 from bedrockjobs.commands import ListFailures, MarkSeen
 
@@ -39,7 +39,7 @@ def failure() -> None:
 @takes(ListFailures, GLOB)
 @click.option("--all", "everything", is_flag=True, help="Include failures that are marked as seen.")
 @limit_option("groups of jobs, and of runs,")
-@talks
+@server_options
 def list_failures(session: Session, /, mask: str | None, everything: bool, limit: int) -> None:
     """List failures grouped by cause: FAILED jobs, and runs.
 
@@ -63,7 +63,7 @@ def list_failures(session: Session, /, mask: str | None, everything: bool, limit
 @click.argument("fingerprint")
 @takes(ListFailures, typed("name", "--name", "mask"))
 @limit_option("jobs, and runs,")
-@talks
+@server_options
 def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> None:
     """List the failures of one group, the newest first; `failure list` shows its fingerprint."""
     found = [one for key in _KINDS for one in islice(_members(session, mask, fingerprint, key), limit)]
@@ -88,7 +88,7 @@ def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> No
 @takes(ListFailures, typed("fingerprint", help="All of one group."))
 @click.option("--undo", is_flag=True, help="Let them count as new again.")
 @takes(MarkSeen, "by")
-@talks
+@server_options
 def seen(
     session: Session,
     /,
@@ -179,7 +179,7 @@ def _row(group: Record) -> Record:
     return {
         "state": called(text_of(group, "state")),
         "name": f"{text_of(group, 'name')}{others}",
-        "count": f"{count:,} {text_of(group, 'kind')}{'s' if count != 1 else ''}",
+        "count": number_of(count, text_of(group, "kind")),
         "new": f"{unseen:,}",
         "newest": text_of(newest, "id"),
         "at": text_of(group, "last"),

@@ -21,7 +21,7 @@ from bedrockjobs.base.wire import Timestamp, moment_of, stamped, timestamp
 from bedrockjobs.cli.apply import Wanted, carry_out
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, printable, write_many
-from bedrockjobs.cli.session import FAILED, Failure, Session, talks
+from bedrockjobs.cli.session import FAILED, Failure, Session, server_options
 from bedrockjobs.cli.values import Moment, read_source
 from bedrockjobs.cli.verbs import takes
 from bedrockjobs.commands import CreateJob, SyncSchedules
@@ -136,7 +136,7 @@ def _reader(command: F) -> F:
             help="Show times after this one; now if left out.",
         ),
         takes(SyncSchedules, "by"),
-        talks,
+        server_options,
     )[::-1]:
         found = option(found)
     return cast("F", found)

@@ -44,7 +44,7 @@ from bedrockjobs.cli.session import (
     built,
     in_commands,
     records_in,
-    talks,
+    server_options,
 )
 from bedrockjobs.cli.values import Duration, since_option
 from bedrockjobs.cli.verbs import JOB, RUN, act, asked, given, job_options, limit_option, takes, typed
@@ -127,7 +127,7 @@ def job() -> None:
     *("unique_key", "unique_for", "on_conflict", "idempotency_key"),
 )
 @job_options
-@talks
+@server_options
 def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> None:
     """Create the job NAME and print its jobID."""
     if no_overwrite and not unique:
@@ -160,7 +160,7 @@ def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> N
     ),
 )
 @takes(GetJob, "worker", "job_priority", typed("get_mocked_jobs", "--mock"))
-@talks
+@server_options
 def get(session: Session, /, wait: float | None, count: int | None, **_: Any) -> None:
     """Take the next job whose name is or matches NAME: 'Foo*', or a comma list of names.
 
@@ -221,7 +221,7 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 @click.option("--text", metavar="TEXT", help="Only with this in name, data or error.")
 @limit_option("jobs")
 @takes(ListJobs, "after")
-@talks
+@server_options
 def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any) -> None:
     """List jobs by jobID."""
     choice = Choice(**choices)
@@ -233,7 +233,7 @@ def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any
 
 @job.command()
 @takes(QueryJob, JOB)
-@talks
+@server_options
 def show(session: Session, /, **_: Any) -> None:
     """Show a job: its state, its name and why it failed or waits come first."""
     command = asked(session, QueryJob)
@@ -267,7 +267,7 @@ def _decisive_first(record: Record, reason: str) -> Record:
 
 @job.command()
 @takes(ExplainJob, JOB)
-@talks
+@server_options
 def explain(session: Session, /, **_: Any) -> None:
     """Say why a job does not run: what it waits for, the most decisive first."""
     command = asked(session, ExplainJob)
@@ -310,7 +310,7 @@ def _check(kind: type[Command[Any]], job_id: str | None, run: str | None, change
 )
 @choosing
 @job_options
-@talks
+@server_options
 def update(session: Session, /, job_id: str | None, run: str | None, **options: Any) -> None:
     """Change a job, in whatever state it is. An option given as '' is taken back: --run-timeout ''.
 
@@ -353,7 +353,7 @@ act(
     *("job_priority", "ignore_repeat", "revive", "returned", "snoozed", "unfit", RUN),
 )
 @choosing
-@talks
+@server_options
 def retry(session: Session, /, job_id: str | None, run: str | None, **options: Any) -> None:
     """Queue a running job again, or with --revive a FAILED one.
 
@@ -398,7 +398,7 @@ act(
 @click.option("--delete", "deletes", is_flag=True, help="Delete a queued job that is nobody's child.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until a run that is stopped has ended.")
 @choosing
-@talks
+@server_options
 def cancel(session: Session, /, job_id: str | None, deletes: bool, no_wait: bool, **options: Any) -> None:
     """Cancel a child job that has not run, or stop a job that a worker runs.
 
@@ -444,7 +444,7 @@ def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") 
 @job.command(cls=SectionedCommand)
 @click.argument("job_ids", metavar="[ID|NAME]...", nargs=-1, shell_complete=job_names)
 @choosing
-@talks
+@server_options
 def delete(session: Session, /, job_ids: tuple[str, ...], **options: Any) -> None:
     """Delete jobs that are neither RUNNING nor waiting for children (state PAUSED).
 

@@ -11,7 +11,7 @@ from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, local_text, text_of, write_one
-from bedrockjobs.cli.session import Session, talks
+from bedrockjobs.cli.session import Session, server_options
 from bedrockjobs.cli.verbs import act, asked, listing, takes, typed
 from bedrockjobs.commands import ListRules, MuteRule, PutRule, RemoveRule, TestRule
 from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
@@ -92,7 +92,7 @@ act(
 
 @notify.command()
 @takes(MuteRule, "name", "until", "by")
-@talks
+@server_options
 def mute(session: Session, /, name: str, **_: Any) -> None:
     """Mute a rule until a moment; what happens until then is counted, and never sent."""
     command = asked(session, MuteRule)
@@ -104,7 +104,7 @@ def mute(session: Session, /, name: str, **_: Any) -> None:
 
 @notify.command()
 @takes(TestRule, "name", "send")
-@talks
+@server_options
 def test(session: Session, /, send: bool, **_: Any) -> None:
     """Show what a rule would send about the newest event that it matches."""
     record = session.record(asked(session, TestRule))

@@ -265,6 +265,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(_escape, text)
 
 
+def number_of(count: int, word: str) -> str:
+    """Return a count with its noun: ``1 job``, ``1,200 jobs``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
 def one_line(text: str) -> str:
     """Join the lines of a text, and escape control characters."""
     return printable(" ".join(filter(None, map(str.strip, text.splitlines()))))
@@ -341,7 +346,7 @@ def heading(key: str, *, stored: bool = False, fitted: bool = False) -> str:
 _clock: Callable[[], datetime] = SystemClock().now
 
 
-def tell_time_by(clock: Callable[[], datetime]) -> None:
+def set_clock(clock: Callable[[], datetime]) -> None:
     """Use this clock for relative times; the default is the clock of this machine."""
     global _clock
     _clock = clock

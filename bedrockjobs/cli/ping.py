@@ -12,7 +12,7 @@ import click
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.cli.lookup import schedule_names
 from bedrockjobs.cli.output import printable, write_one
-from bedrockjobs.cli.session import INTERRUPTED, Session, talks
+from bedrockjobs.cli.session import INTERRUPTED, Session, server_options
 from bedrockjobs.client.address import UnixAddress, addresses_of
 from bedrockjobs.commands import GetPingSecret, Ping, PingSchedule
 from bedrockjobs.commands.control import PING_OUTPUT_CHARS_MAX
@@ -28,7 +28,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 @click.argument("command", nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED)
 @click.option("--start", is_flag=True, help="Report that it has started.")
 @click.option("--fail", is_flag=True, help="Report that it has failed.")
-@talks
+@server_options
 def ping(session: Session, /, name: str | None, command: tuple[str, ...], start: bool, fail: bool) -> None:
     """Check that the server answers; or send a ping for the schedule NAME, which expects pings.
 
@@ -67,7 +67,7 @@ def _host() -> str:
     return socket.gethostname()[:255]
 
 
-def _tell(session: Session, name: str, **said: object) -> None:
+def _send_ping(session: Session, name: str, **said: object) -> None:
     """Send a ping; if that fails, warn and continue: the command is more important."""
     try:
         session.reply(PingSchedule, {"name": name, "host": _host(), **said})
@@ -77,14 +77,14 @@ def _tell(session: Session, name: str, **said: object) -> None:
 
 def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
     """Run a command between two pings; return its exit status."""
-    _tell(session, name, event="start")
+    _send_ping(session, name, event="start")
     try:
         status, output = _run(command)
     except KeyboardInterrupt:
-        _tell(session, name, event="fail", exitCode=INTERRUPTED)
+        _send_ping(session, name, event="fail", exitCode=INTERRUPTED)
         raise
     tail = output.decode(errors="replace").replace("\0", "\ufffd")[-PING_OUTPUT_CHARS_MAX:]
-    _tell(session, name, event="fail" if status else "success", exitCode=status, output=tail)
+    _send_ping(session, name, event="fail" if status else "success", exitCode=status, output=tail)
     return status
 
 
@@ -110,7 +110,7 @@ def _run(command: tuple[str, ...]) -> tuple[int, bytes]:
 
 @click.command("ping-url")
 @click.argument("name", metavar="NAME", shell_complete=schedule_names)
-@talks
+@server_options
 def ping_url(session: Session, /, name: str) -> None:
     """Print the URL to ping a schedule without a token; anybody who has the URL can ping it.
 

@@ -14,6 +14,7 @@ from bedrockjobs.cli.lookup import Completer, job_names, paged
 from bedrockjobs.cli.output import (
     Record,
     local_text,
+    number_of,
     one_line,
     printable,
     rough_text,
@@ -21,7 +22,7 @@ from bedrockjobs.cli.output import (
     write_many,
     write_one,
 )
-from bedrockjobs.cli.session import Session, built, interactive, records_in, talks
+from bedrockjobs.cli.session import Session, built, confirm, records_in, server_options
 from bedrockjobs.cli.verbs import GLOB, asked, given, limit_option, takes, typed
 from bedrockjobs.commands import ListJobs, ListPauses, ListQueues, PauseJobs, ResumeJobs
 from bedrockjobs.job.limits import AT_LIMIT
@@ -52,7 +53,7 @@ def queue() -> None:
     typed("after", metavar="NAME"),
     typed("sort", "--sort", "order", default="jobs", show_default=True, type=click.Choice(("jobs", "name"))),
 )
-@talks
+@server_options
 def list_queues(session: Session, /, limit: int, **_: Any) -> None:
     """List job names with counts of ready, running and failed jobs, and pauses.
 
@@ -101,7 +102,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
     @pattern
     @click.option("--all", "everything", is_flag=True, help="Pause everything.")
     @takes(PauseJobs, "reason", "until", "by")
-    @talks
+    @server_options
     def pause(session: Session, /, pattern: str | None, everything: bool, **_: Any) -> None:
         """Pause all jobs and schedules whose name matches, so that no worker takes them.
 
@@ -123,7 +124,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
     @click.option("--all", "everything", is_flag=True, help="End every pause, whoever made it.")
     @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
     @takes(ResumeJobs, "by")
-    @talks
+    @server_options
     def resume(session: Session, /, pattern: str | None, everything: bool, yes: bool, **_: Any) -> None:
         """End the pause with this pattern: '*' only ends the pause of '*'.
 
@@ -175,9 +176,7 @@ def _ask_to_end_all(session: Session) -> None:
         return
     for pause in ending:
         click.echo(one_line(paused_words(text_of(pause, "pattern"), pause)), err=True)
-    if not interactive():
-        raise click.UsageError("nobody can answer here: give --yes to end all of these pauses")
-    click.confirm(f"End {len(ending):,} pause{'s' if len(ending) > 1 else ''}?", abort=True, err=True)
+    confirm(f"End {number_of(len(ending), 'pause')}?", "give --yes to end all of these pauses")
 
 
 add_pausing(queue, job_names)

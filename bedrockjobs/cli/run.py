@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,11 +12,13 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES
+from bedrockjobs.cli.bulk import counted
 from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
 from bedrockjobs.cli.lookup import Pace, job_names, paged, run_ids
 from bedrockjobs.cli.output import (
     Record,
     as_json,
+    number_of,
     printable,
     printable_line,
     styled,
@@ -27,7 +28,17 @@ from bedrockjobs.cli.output import (
     write_one,
     write_title,
 )
-from bedrockjobs.cli.session import FAILED, NOT_FOUND, Failure, Session, built, interactive, records_in, talks
+from bedrockjobs.cli.session import (
+    FAILED,
+    NOT_FOUND,
+    Failure,
+    Session,
+    built,
+    confirm,
+    interactive,
+    records_in,
+    server_options,
+)
 from bedrockjobs.cli.values import SINCE_WORDS, Given, Since, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, takes, typed
 from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
@@ -88,7 +99,7 @@ def run() -> None:
 @since_option("Only runs that began since")
 @limit_option("runs")
 @takes(ListRuns, typed("before", metavar="RUNID"))
-@talks
+@server_options
 def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
     """List runs, the newest first: what failed last night is `run list --status failed --since yesterday`.
 
@@ -111,7 +122,7 @@ def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) ->
 
 @run.command()
 @takes(QueryRun, "run_id")
-@talks
+@server_options
 def show(session: Session, /, **_: Any) -> None:
     """Show a run, with its result, its progress and its last lines of output."""
     record = session.record(asked(session, QueryRun))
@@ -145,7 +156,7 @@ def _unrepeated(error: str, tail: list[str]) -> str:
     is_flag=True,
     help="Exit with 1 if the run has ended, but not with success, or was handed back.",
 )
-@talks
+@server_options
 def logs(
     session: Session, /, run_id: str, follow: bool, after: str, timestamps: bool, exit_status: bool
 ) -> None:
@@ -167,7 +178,7 @@ def logs(
         if session.form == "json":
             kept += lines
         else:
-            _tell_missing(after, lines)
+            _report_missing(after, lines)
             _write(lines, session.form, timestamps)
         ended, status = reply["ended"] == "true", text_of(reply, "status")
         if lines:
@@ -187,7 +198,7 @@ def logs(
         click.get_current_context().exit(FAILED)
 
 
-def _tell_missing(after: str, lines: list[Record]) -> None:
+def _report_missing(after: str, lines: list[Record]) -> None:
     """Report on stderr lines that were not kept, as they are not output of the run."""
     last = int(after)
     for line in lines:
@@ -220,7 +231,7 @@ def _add_stop(name: str, kind: type[StopRun], signal: str, text: str) -> None:
         typed("job_id", "--job", "job_id", metavar="ID|NAME", shell_complete=job_names),
         *("name", "reason", "by"),
     )
-    @talks
+    @server_options
     def stop(session: Session, /, run_id: str | None, job_id: str | None, name: str | None, **_: Any) -> None:
         if sum(value is not None for value in (run_id, job_id, name)) != 1:
             raise click.UsageError("give a RUNID, --job ID|NAME or --name NAME")
@@ -243,7 +254,7 @@ _add_stop("kill", KillRun, "KILL", "End a run at once: its worker sends SIGKILL 
 
 @run.command()
 @takes(RunAgain, "run_id", "by")
-@talks
+@server_options
 def again(session: Session, /, **_: Any) -> None:
     """Repeat a run.
 
@@ -256,9 +267,6 @@ def again(session: Session, /, **_: Any) -> None:
 
 
 DELETED_COLUMNS = ("runID", "status", "name", "jobID", "ended")
-
-NAMES_SHOWN = 5
-"""Maximum number of names in a question, those with the most runs first."""
 
 
 @run.command()
@@ -274,7 +282,7 @@ NAMES_SHOWN = 5
 @click.option("--dry-run", is_flag=True, help="Show which runs would be deleted, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @takes(DeleteRuns, "by")
-@talks
+@server_options
 def delete(
     session: Session,
     /,
@@ -319,10 +327,8 @@ def delete(
             write_many(found, session.form, DELETED_COLUMNS, none=none, identity="runID")
             return
         if found or asked["text"]:
-            click.echo(printable(_counted(found)), err=True)
-            if not interactive():
-                raise click.UsageError("nobody can answer here: give --yes, or --dry-run to preview")
-            click.confirm("Delete them? This cannot be undone.", abort=True, err=True)
+            click.echo(printable(counted([text_of(one, "name") for one in found], "run")), err=True)
+            confirm("Delete them? This cannot be undone.")
     deleted: list[Record] = []
     running = events = 0
     try:
@@ -331,7 +337,7 @@ def delete(
             running += int(text_of(reply, "running"))
             events += int(text_of(reply, "events"))
     finally:  # report what was deleted also after an error or an interrupt
-        _tell_deleted(session, deleted, running, events)
+        _report_deleted(session, deleted, running, events)
     missing = set(run_ids) - {text_of(one, "runID") for one in deleted}
     if missing:
         raise Failure(f"No such run: {', '.join(sorted(missing, key=int))}", NOT_FOUND)
@@ -358,26 +364,14 @@ def _deletions(
                 break
 
 
-def _counted(found: list[Record]) -> str:
-    """Return how many runs there are, and of which names."""
-    names = Counter(text_of(one, "name") for one in found).most_common()
-    words = ", ".join(f"{count:,} of {name}" for name, count in names[:NAMES_SHOWN])
-    more = f", and of {len(names) - NAMES_SHOWN:,} more names" if len(names) > NAMES_SHOWN else ""
-    return f"{_runs(len(found))}{': ' if words else ''}{words}{more}"
-
-
-def _runs(count: int) -> str:
-    return f"{count:,} run" if count == 1 else f"{count:,} runs"
-
-
-def _tell_deleted(session: Session, deleted: list[Record], running: int, events: int) -> None:
+def _report_deleted(session: Session, deleted: list[Record], running: int, events: int) -> None:
     """Write how many runs were deleted, and how many are still in progress."""
     if session.form == "name":
         write_many(deleted, "name", identity="runID")
         return
-    said = f"Deleted {_runs(len(deleted))}"
-    said += f"; removed the detail of {events:,} {'event' if events == 1 else 'events'}" if events else ""
-    said += f"; {_runs(running)} in progress left alone" if running else ""
+    said = f"Deleted {number_of(len(deleted), 'run')}"
+    said += f"; removed the detail of {number_of(events, 'event')}" if events else ""
+    said += f"; {number_of(running, 'run')} in progress left alone" if running else ""
     write_one(
         {"runs": str(len(deleted)), "running": str(running), "events": str(events)}, session.form, f"{said}."
     )

@@ -30,7 +30,7 @@ from bedrockjobs.cli.output import (
 )
 from bedrockjobs.cli.queue import add_pausing
 from bedrockjobs.cli.run import RUN_COLUMNS, run_row
-from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in, talks
+from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in, server_options
 from bedrockjobs.cli.verbs import asked, given, job_options, listing, option_text, takes, typed
 from bedrockjobs.commands import (
     CreateJob,
@@ -126,7 +126,7 @@ def found_by_name(session: Session, name: str) -> Record:
     return found[0]
 
 
-def _told(
+def _report(
     session: Session, did: str, name: str, job_id: str, validity: Record | None, set_to: str = ""
 ) -> None:
     """Report what was done; ``set_to`` is the next run on the server, if known."""
@@ -151,7 +151,7 @@ def _told(
 @_zone_option
 @takes(CreateJob, "data", "job_priority")
 @job_options
-@talks
+@server_options
 def add(session: Session, /, name: str, expression: str, zone: str | None, **_: Any) -> None:
     """Add the schedule NAME; refused if there is a job of this name.
 
@@ -172,12 +172,12 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **_: 
         hint = f"; `bedrockjobs schedule update {name}` changes it" if is_schedule else ""
         raise Failure(f"a {what} {name!r} already exists: job {there['jobID']}{hint}", REFUSED)
     job_id = session.record(command)["jobID"]
-    _told(session, "added", name, job_id, validity)
+    _report(session, "added", name, job_id, validity)
     if session.form == "table":
-        _tell_if_untaken(session, job_id)
+        _warn_if_untaken(session, job_id)
 
 
-def _tell_if_untaken(session: Session, job_id: str) -> None:
+def _warn_if_untaken(session: Session, job_id: str) -> None:
     """Warn on stderr if no live worker would run the schedule."""
     try:
         reply = session.reply(ExplainJob, {"jobID": job_id})
@@ -206,7 +206,7 @@ def _next_run(session: Session, name: str) -> str:
 @click.option("--zone", metavar="ZONE", help="New time zone; unchanged if left out, and '' makes it UTC.")
 @takes(UpdateJob, "data", "job_priority")
 @job_options
-@talks
+@server_options
 def update(session: Session, /, name: str, expression: str | None, zone: str | None, **_: Any) -> None:
     """Change the schedule NAME; refused if there is none.
 
@@ -228,12 +228,12 @@ def update(session: Session, /, name: str, expression: str | None, zone: str | N
         validity = validated(session, wanted)
     job_id = text_of(there, "jobID")
     session.reply(UpdateJob, {"jobID": job_id, **changes})
-    _told(session, "updated", name, job_id, validity, _next_run(session, name) if times else "")
+    _report(session, "updated", name, job_id, validity, _next_run(session, name) if times else "")
 
 
 @schedule.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=schedule_names)
-@talks
+@server_options
 def delete(session: Session, names: tuple[str, ...]) -> None:
     """Delete schedules that are not running at the moment.
 
@@ -285,7 +285,7 @@ listing(
 @schedule.command("next")
 @click.argument("expression", metavar="EXPRESSION|NAME", shell_complete=schedule_names)
 @_zone_option
-@talks
+@server_options
 def show_next(session: Session, /, expression: str, zone: str | None) -> None:
     """Explain an expression, or the schedule NAME, and show when it runs next."""
     named = ListSchedules(name=literal(expression), limit=1)
@@ -316,7 +316,7 @@ def show_next(session: Session, /, expression: str, zone: str | None) -> None:
     typed("job_id", "--job", "job_id", help="The job instead of its name."),
     "by",
 )
-@talks
+@server_options
 def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any) -> None:
     """Run a schedule or another job now, even if it is paused.
 
@@ -333,7 +333,7 @@ def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any)
 
 @schedule.command()
 @_name_argument
-@talks
+@server_options
 def show(session: Session, name: str) -> None:
     """Show the schedule NAME: its job, its last runs and ticks, and its next five ticks."""
     schedule = found_by_name(session, name)

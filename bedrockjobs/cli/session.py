@@ -30,8 +30,8 @@ from bedrockjobs.cli.output import (
     Record,
     printable,
     raw_record,
+    set_clock,
     set_wide,
-    tell_time_by,
     text_of,
 )
 from bedrockjobs.commands import Command, Status
@@ -189,7 +189,7 @@ class Session:
                 client = connect(self.server, self.tries, self.files)
             except ValueError as error:
                 raise click.UsageError(str(error)) from None
-            tell_time_by(self.clock)
+            set_clock(self.clock)
             # The root context closes it, also after an error.
             self._client = click.get_current_context().find_root().with_resource(client)
         return self._client
@@ -253,6 +253,13 @@ def _as_typed(fault: str) -> str:
 def interactive() -> bool:
     """Return whether somebody can answer a question."""
     return sys.stdin.isatty()
+
+
+def confirm(question: str, advice: str = "give --yes, or --dry-run to preview") -> None:
+    """Ask a question; raises click.Abort after a no, and click.UsageError if nobody can answer."""
+    if not interactive():
+        raise click.UsageError(f"nobody can answer here: {advice}")
+    click.confirm(question, abort=True, err=True)
 
 
 def _set_server(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -338,7 +345,7 @@ def global_options(command: F) -> F:
     )
 
 
-def answers(command: F) -> F:
+def output_option(command: F) -> F:
     """Add --output to a command; it wins over that of the program."""
     return _form_option(allow_from_autoenv=False)(command)
 
@@ -346,10 +353,10 @@ def answers(command: F) -> F:
 pass_session = click.make_pass_decorator(Session, ensure=True)
 
 
-def talks(command: F) -> F:
+def server_options(command: F) -> F:
     """Pass the session to a command, and add --server, --output and the file options.
 
     They win over those of the program, whose help lists the file options.
     """
     with_files = _file_options(cast("F", pass_session(command)), of_program=False)
-    return _server_option(allow_from_autoenv=False)(answers(with_files))
+    return _server_option(allow_from_autoenv=False)(output_option(with_files))

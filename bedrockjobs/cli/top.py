@@ -39,7 +39,7 @@ from bedrockjobs.cli.output import (
     with_local_times,
     write_one,
 )
-from bedrockjobs.cli.session import UNAVAILABLE, Failure, Refusal, Session, built, records_in, talks
+from bedrockjobs.cli.session import UNAVAILABLE, Failure, Refusal, Session, built, records_in, server_options
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.worker import run_count, workers
 from bedrockjobs.commands import ListQueues, ListRuns, Overview, Status
@@ -54,7 +54,7 @@ END_KEYS = frozenset(b"qQ\x1b\x04")
 
 
 @contextmanager
-def waiting_for_the_end() -> Iterator[Callable[[float], bool]]:
+def quit_key() -> Iterator[Callable[[float], bool]]:
     """Yield a function that waits some seconds, and returns whether a quit key was pressed.
 
     If stdin is not a terminal, it only waits.
@@ -435,7 +435,7 @@ class Observer:
 @click.option(
     "--interval", type=Duration(), default=1.0, metavar="DURATION", help="Time between two frames; 1s."
 )
-@talks
+@server_options
 def top(session: Session, once: bool, interval: float) -> None:
     """Show a live view of jobs, problems, running and failed runs, and long queues. q quits.
 
@@ -466,7 +466,7 @@ def _live(console: Console, observer: Observer, picture: Picture, interval: floa
 
     try:
         with (
-            waiting_for_the_end() as ended,
+            quit_key() as ended,
             Live(
                 frame(picture, console.width, console.height),
                 console=console,

@@ -36,7 +36,7 @@ from bedrockjobs.base.wire import (
 from bedrockjobs.cli.groups import MAIN_SECTION, FieldArgument, FieldOption, WordChoice
 from bedrockjobs.cli.lookup import job_id_of, job_names, paged, run_ids, worker_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
-from bedrockjobs.cli.session import Session, built, records_in, talks
+from bedrockjobs.cli.session import Session, built, records_in, server_options
 from bedrockjobs.cli.values import Duration as DurationType
 from bedrockjobs.cli.values import Modifier, Moment, TextOrFile, Words, current_user
 from bedrockjobs.commands import Command
@@ -300,7 +300,7 @@ def act(
 
     @group.command(name, help=text or cleandoc(kind.__doc__ or ""))
     @takes(kind, *fields)
-    @talks
+    @server_options
     def command(session: Session, /, **_: Any) -> None:
         typed_values = given(session, kind)
         arguments = [
@@ -345,7 +345,7 @@ def listing(
     @group.command("list", help=text or cleandoc(kind.__doc__ or ""))
     @takes(kind, *fields)
     @limited
-    @talks
+    @server_options
     def command(session: Session, /, **options: Any) -> None:
         typed_values, most = given(session, kind), options.get("limit")
         if most is None:

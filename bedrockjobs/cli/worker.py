@@ -16,8 +16,8 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import literal, worker_names
-from bedrockjobs.cli.output import Record, text_of, write_many, write_one
-from bedrockjobs.cli.session import REFUSED, TIMED_OUT, Failure, Session, talks
+from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one
+from bedrockjobs.cli.session import REFUSED, TIMED_OUT, Failure, Session, server_options
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.verbs import asked, listing, takes, typed
 from bedrockjobs.commands import DrainWorker, ListServers, ListWorkers
@@ -68,7 +68,7 @@ def worker_row(record: Record) -> Record:
 
 
 @worker.command("list")
-@talks
+@server_options
 def list_workers(session: Session) -> None:
     """List the live workers."""
     found = workers(session)
@@ -80,7 +80,7 @@ def list_workers(session: Session) -> None:
 @worker.command()
 @_drained
 @takes(DrainWorker, "by")
-@talks
+@server_options
 def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
     """Stop a worker from taking jobs, and return at once.
 
@@ -102,7 +102,7 @@ def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
     help="With --wait: how long, any time if left out; exit status 124 when it is over.",
 )
 @takes(DrainWorker, "by")
-@talks
+@server_options
 def drain(session: Session, /, name: str, undo: bool, wait: bool, timeout: float | None, **_: Any) -> None:
     """Drain a worker: it finishes its runs and takes no more jobs, so that it can be stopped."""
     if undo and wait:
@@ -125,7 +125,7 @@ def drain(session: Session, /, name: str, undo: bool, wait: bool, timeout: float
 def _until_drained(session: Session, name: str, timeout: float | None) -> str:
     clock = SystemClock()
     begun = clock.monotonic()
-    with _progress(name) as tell:
+    with _progress(name) as show_left:
         while True:
             there = workers(session, name)
             left = sum(map(run_count, there))
@@ -135,15 +135,11 @@ def _until_drained(session: Session, name: str, timeout: float | None) -> str:
                 raise Failure(f"somebody made {name} active again", REFUSED)
             if not left:
                 return "drained"
-            tell(left)
+            show_left(left)
             spent = clock.monotonic() - begun
             if timeout is not None and spent >= timeout:
-                raise Failure(f"{_runs(left)} left after {duration_text(timeout)}", TIMED_OUT)
+                raise Failure(f"{number_of(left, 'run')} left after {duration_text(timeout)}", TIMED_OUT)
             time.sleep(LOOK_S if timeout is None else min(LOOK_S, timeout - spent))
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
 
 
 @contextmanager
@@ -154,7 +150,7 @@ def _progress(name: str) -> Iterator[Callable[[int], None]]:
 
         def say(left: int) -> None:
             if last != [left]:
-                click.echo(f"{_runs(left)} left", err=True)
+                click.echo(f"{number_of(left, 'run')} left", err=True)
                 last[:] = [left]
 
         yield say
@@ -171,7 +167,7 @@ def _progress(name: str) -> Iterator[Callable[[int], None]]:
         def show(left: int) -> None:
             nonlocal most
             most = max(most, left)
-            words = f"Draining {escape(name)}: {_runs(left)} left"
+            words = f"Draining {escape(name)}: {number_of(left, 'run')} left"
             bar.update(task, description=words, completed=most - left, total=most)
 
         yield show

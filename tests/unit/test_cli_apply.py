@@ -89,7 +89,7 @@ def test_a_person_is_asked(
         if not answer:
             raise click.Abort
 
-    monkeypatch.setattr(apply_module, "interactive", lambda: True)
+    monkeypatch.setattr("bedrockjobs.cli.session.interactive", lambda: True)
     monkeypatch.setattr(click, "confirm", confirm)
     server.will("SyncSchedules", DIFFERENCE, DIFFERENCE)
     server.will("ListJobs", JOBS)

@@ -105,7 +105,7 @@ def test_a_person_is_asked(answer: bool, fake: FakeServer, monkeypatch: pytest.M
         if not answer:
             raise click.Abort
 
-    monkeypatch.setattr(bulk, "interactive", lambda: True)
+    monkeypatch.setattr("bedrockjobs.cli.session.interactive", lambda: True)
     monkeypatch.setattr(click, "confirm", confirm)
     fake.will("ListJobs", jobs("a", "b"))
     assert run("job", "delete", "--name", "*").exit_code == (0 if answer else 1)

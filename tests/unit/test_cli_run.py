@@ -345,11 +345,11 @@ def deletion(*numbers: int, before: int | None = None, running: int = 0, events:
 def test_runs_are_deleted_request_by_request_after_a_question(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.cli.run.interactive", lambda: True)
+    monkeypatch.setattr("bedrockjobs.cli.session.interactive", lambda: True)
     pages = [deletion(9, 7, before=5), deletion(4, running=1, events=2)]
     fake.will("DeleteRuns", *pages, *pages)
     found = run("run", "delete", "--name", "n/*", "--by", "ann", stdin="y\n")
-    assert "3 runs: 2 of n/1, 1 of n/0" in found.stderr
+    assert "3 runs: 2 n/1, 1 n/0" in found.stderr
     assert found.stdout == "Deleted 3 runs; removed the detail of 2 events; 1 run in progress left alone.\n"
     asked = sent(fake, "DeleteRuns")
     assert [(one["dryRun"], one.get("before")) for one in asked] == [

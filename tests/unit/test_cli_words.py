@@ -143,7 +143,7 @@ def test_q_ends_a_view(typed: bytes, ends: bool, monkeypatch: pytest.MonkeyPatch
     with Path(os.ttyname(theirs)).open() as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
         before = termios.tcgetattr(theirs)
-        with top.waiting_for_the_end() as ended:
+        with top.quit_key() as ended:
             os.write(ours, typed)
             assert ended(0.0 if not typed else 5.0) is ends
         assert termios.tcgetattr(theirs) == before
@@ -158,7 +158,7 @@ def test_without_a_terminal_a_view_only_waits(monkeypatch: pytest.MonkeyPatch) -
         waited.append(seconds)
 
     monkeypatch.setattr(top.time, "sleep", sleep)
-    with top.waiting_for_the_end() as ended:
+    with top.quit_key() as ended:
         assert ended(3.0) is False
     assert waited == [3.0]
 
