@@ -54,20 +54,21 @@ def map_body(context, body):
 """
 """For JSON Schema 5.0 is an integer; here a whole number is spelled without a point."""
 
-CLOSES = "^/CreateToken$"
-"""A path that is left out: from the first token on the server would answer nothing else without one."""
+NOT_MADE_UP = "^/(CreateToken|CreateJobs)$"
+"""From the first token on the server answers nothing without one. A job has too many rules for made-up lists
+of jobs; CreateJob has the same rules for one."""
 
 METHODS = ["get", "put", "patch", "delete", "options", "post", "trace"][:: examples(3, night=1)]
 """Methods that a command which is not for them must refuse."""
 
 LARGE = (
-    "^/(CreateToken|CreateJobs|FinishJobs|SyncRules|SyncSchedules|UpdateJob|GetJobs|RetryJob|FailJob|KillRun"
+    "^/(CreateToken|FinishJobs|SyncRules|SyncSchedules|UpdateJob|GetJobs|RetryJob|FailJob|KillRun"
     "|cronken/events)$"
 )
 """Paths whose boundaries are those of others as well: the phase that tries each boundary leaves them out. By
 day made-up requests are for these alone, so that each command is tried in one phase; at night for all."""
 
-MADE_UP = ["--exclude-path-regex", CLOSES]
+MADE_UP = ["--exclude-path-regex", NOT_MADE_UP]
 if PROFILE != "random":
     MADE_UP += ["--include-path-regex", LARGE]
 
@@ -97,7 +98,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("phases", "more", "least"),
-    [("examples,fuzzing", MADE_UP, 10), ("coverage", ["--exclude-path-regex", LARGE], 30)],
+    [("examples,fuzzing", MADE_UP, 9), ("coverage", ["--exclude-path-regex", LARGE], 30)],
     ids=["values", "boundaries"],
 )
 def test_every_answer_is_as_described(
