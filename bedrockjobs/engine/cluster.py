@@ -243,7 +243,7 @@ class ClusterMember:
         text = json.dumps({key: value for key, value in found.items() if value or value is None})
         return text if len(text) <= HINT_CHARS_MAX else ""
 
-    # Record one event, or only count it if there were too many; ``there`` lists who is alive now.
+    # --- notifications from other servers ----------------------------------------------------------------
 
     def _hear(self, text: str) -> None:
         """Act on a notification from another server; an empty one means that anything may have changed.

@@ -147,7 +147,7 @@ class GroupCommitWindow:
         free."""
 
     def begin(self, arrived: Arrived) -> Callable[[int], list[Submission]]:
-        """failed transactions, to be retried in careful mode
+        """Begin a transaction; return the function that collects more commands, given the current number.
 
         That function yields to the loop if probing is likely to pay, then returns what has ``arrived``. It is
         not for servers that share a database: there all commands have to be known before the first round

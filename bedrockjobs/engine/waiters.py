@@ -404,7 +404,7 @@ class Waiting:
         return found
 
     def next_deadline(self) -> float | None:
-        """Record that the server is alive, and the last minute's counters, along with another write."""
+        """Return the next deadline in monotonic seconds."""
         while self._deadlines and self._deadlines[0][2].group is None:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

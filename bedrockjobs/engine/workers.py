@@ -311,7 +311,7 @@ class WorkerRegistry:
     # --- runs --------------------------------------------------------------------------------------------
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:
-        """Return the longest-waiting waiter for a job due now; None if its group may have another job."""
+        """Return the handler for each event type."""
         return {
             RunOpened: self._opened,
             RunRestored: self._restored,
