@@ -47,7 +47,8 @@ NOT_KEPT = frozenset(
         "text",
     }
 )
-"""Parameters whose values are not stored: data of jobs, secrets, and values without information."""
+"""Parameters whose values are not stored: data of jobs, secrets, and values that say nothing about the
+change."""
 
 _LOOKED_AT_MAX = 1
 """Jobs of a name that are checked for a schedule; a name has at most one."""
@@ -111,7 +112,7 @@ def _with_ended(
 
 
 def ending_repeats(command: Command[Any]) -> list[int]:
-    """Return the jobs whose result data may ask to delete them, as far as a text search shows."""
+    """Return the jobs that the command's result data may delete, found by a text search."""
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
     if kind is FinishJob:
         data = command.data  # type: ignore[attr-defined]

@@ -71,10 +71,10 @@ def _is_of(run: RunOfToken, command: Command[Any]) -> bool:
     return isinstance(command, CreateJob) and command.parent_job_id == run.job_id
 
 
-# Authorize commands, record the caller's name in them, and limit them to the scope of the token.
-# A command class declares in ``scoping`` which of its fields name jobs. Without it the command is refused to
-# scoped tokens, so a new command cannot leak data. Names are checked here; jobIDs and runIDs are looked up
-# where the command is executed (``row_access``, ``bedrockjobs.views``).
+# Authorize commands, record the caller's name in them, and limit them to the scope of the token. A command
+# class declares in ``scoping`` which of its fields name jobs. Without it the command is refused to scoped
+# tokens, so a new command cannot leak data. Names are checked here; jobIDs and runIDs are looked up where the
+# command is executed (``row_access``, ``bedrockjobs.views``).
 
 
 C = TypeVar("C", bound=Command[Any])
@@ -184,7 +184,7 @@ def _scoped(command: Command[Any], scope: Scope) -> Command[Any]:
     scoping = kind.scoping
     if scoping is None:
         raise Forbidden(detail=f"{kind.__name__} is not for tokens that see some names only")
-    if not (kind is c.SyncSchedules and cast(c.SyncSchedules, command).dry_run):  # it reports each name
+    if not (kind is c.SyncSchedules and cast(c.SyncSchedules, command).dry_run):  # a dry run reports each
         for path in scoping.names:
             for index, name in enumerate(command.values_at(path)):
                 if name is not None and not scope.sees(name):

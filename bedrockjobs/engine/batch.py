@@ -39,11 +39,11 @@ from bedrockjobs.store.peers import SharedUnit
 log = logging.getLogger(__name__)
 
 SERVED_AT_ONCE_MAX = 200
-"""Waiters served in one transaction because jobs became due; a limit, so as not to block the event loop."""
+"""Max waiters served in one transaction because jobs became due, so that the event loop is not blocked."""
 
 
 ASKED_AT_ONCE_MAX = 500
-"""Groups of waiters for which one transaction looks for a job: 10 ms if it finds none for any of them."""
+"""Max groups of waiters for which one transaction looks for a job: 10 ms if it finds none at all."""
 
 
 def unanswered(request: TakeRequest) -> Outcome:

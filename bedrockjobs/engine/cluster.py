@@ -60,9 +60,10 @@ class ClusterMember:
         heard: Callable[[Due], object],
         look: Callable[[], object],
     ) -> None:
-        """Exchange state over ``neighbours``; update ``workers``, ``notifier`` and, by ``heard``, due jobs.
+        """Exchange state over ``neighbours``, update ``workers`` and wake the subscribers of ``notifier``.
 
-        ``look`` is called when another server moved the test clock or changed tokens or logins.
+        ``heard`` is called with jobs that may be due, ``look`` when another server moved the test clock or
+        changed tokens or logins.
         """
         self._neighbours = neighbours
         self._workers = workers

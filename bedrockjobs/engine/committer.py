@@ -1,4 +1,4 @@
-"""When and where commits happen: a timer for the loop, the commit executor and the group commit window."""
+"""Commits: when they happen, in which thread, and how many commands share one."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class LoopTimer:
             self._timer.cancel()
 
 
-# Commit executor: commits run in the event loop if the disk is quick, else in a thread.
-# Passing a commit to a thread and back costs more than a commit on a quick disk. A slow disk must not block
-# the loop, which reads the next requests meanwhile.
+# Commit executor: commits run in the event loop if the disk is quick, else in a thread. Passing a commit to a
+# thread and back costs more than a commit on a quick disk. A slow disk must not block the loop, which reads
+# the next requests meanwhile.
 
 
 Then = Callable[[float, "Exception | None"], None]
@@ -106,19 +106,19 @@ class CommitExecutor:
         then(took_s, failure)
 
 
-# Group commit window: whether a commit waits one iteration of the event loop for more requests.
-# With a few clients, requests arrive one by one: the first begins a transaction, and the others have arrived
-# by the time its statements are done. Probing for them costs a few hundredths of a commit. A single client,
-# however, sends its next request only after the reply, so every probe for it is wasted. The number of
-# commands in the last commit therefore predicts how many to expect, and the recent success of probes decides
-# whether to probe for more.
+# Group commit window: whether a commit waits one iteration of the event loop for more requests. With a few
+# clients, requests arrive one by one: the first begins a transaction, and the others have arrived by the time
+# its statements are done. Probing for them costs a few hundredths of a commit. A single client, however,
+# sends its next request only after the reply, so every probe for it is wasted. The number of commands in the
+# last commit therefore predicts how many to expect, and the recent success of probes decides whether to probe
+# for more.
 
 
 LOOKS_MAX = 8
 """Max probes before one commit, so that a trickle of requests cannot delay the first one any longer."""
 LOOK_S = 0.0002
 """Seconds after which a probe is the last one: other work, such as a page or a large request, used that
-iteration of the loop, and each further probe could delay the commit as much."""
+iteration of the loop, and each further probe could cause the same delay."""
 WINDOW = 8
 """Number of probes, roughly, over which their success is averaged."""
 WORTH = 0.2
@@ -128,7 +128,7 @@ TRY_EVERY = 16
 """Probe every Nth commit even if probing has not paid off recently, as more clients may have connected."""
 
 Arrived = Callable[[int], list[Submission]]
-"""Returns at most that many queued submissions."""
+"""Returns queued submissions, at most the given number."""
 
 
 class GroupCommitWindow:
@@ -226,10 +226,10 @@ class ManyNames:
         return [one for one in arrived if not one.many]
 
     def some(self, others: int) -> list[Submission]:
-        """Remove and return the submissions for one transaction: at least one, or none every second time.
+        """Remove and return the takes for the next transaction, at least one if any are queued.
 
-        If there are ``others``, which arrived during the last transaction, they skip every second turn so
-        that the others are not delayed twice.
+        If the transaction has ``others``, every second one gets none: the others arrived during the last
+        transaction, and must not wait for a second series of takes.
         """
         found: list[Submission] = []
         self._did_some = not (others and self._did_some)

@@ -296,7 +296,7 @@ class Dispatcher:
         self._follow(self._slices.begin(partial(self._transaction, submissions, careful=careful)))
 
     def _arrived(self, room: int) -> list[Submission]:
-        """Return at most ``room`` queued submissions in order, without reads of disconnected clients.
+        """Return at most ``room`` queued submissions in order, skipping reads of disconnected clients.
 
         Takes that ask for many names are moved to their own queue.
         """
@@ -305,7 +305,7 @@ class Dispatcher:
         return self._many.put_aside(arrived)
 
     def _follow(self, step: Step | None) -> None:
-        """Call the step that follows a transaction; resume a transaction that yielded a little later."""
+        """Call the step after a transaction; if the transaction yielded, resume it when it is ready."""
         if step is None:
             self._slices.call_when_ready(lambda: self._follow(self._slices.go_on()), self._loop.call_soon)
         else:

@@ -260,8 +260,8 @@ class Listeners:
                     log.exception("a listener failed with %s", event)
 
 
-# Notifier: wakes clients that wait for new output of a run or for new events.
-# A notification carries no data; its receivers read again. Used on the event loop only.
+# Notifier: wakes clients that wait for new output of a run or for new events. A notification carries no data;
+# its receivers read again. Used on the event loop only.
 
 
 Topic = tuple[str, int]

@@ -64,7 +64,7 @@ SETTLE_S = 15.0
 """Seconds for workers to reconnect after a restart before broadcast schedules fire; over HEARTBEAT_S."""
 
 JUMP_S = 60.0
-"""Minimum clock change that is reported and makes schedules be planned again; NTP corrections are smaller."""
+"""Minimum clock change that is reported and after which schedules are planned again; NTP corrects less."""
 
 SEEN_S = 10.0
 """Interval for recording that the server is alive, which is done together with other writes."""
@@ -141,7 +141,7 @@ class Maintenance:
         self._before, self._to_plan = "", list[int]()
         """The time before the clock was set back, and the jobs that are still to be planned again."""
 
-    # --- when --------------------------------------------------------------------------------------------
+    # --- when maintenance is due -------------------------------------------------------------------------
 
     def due(self) -> bool:
         """Return True if there is something to do."""
@@ -219,7 +219,7 @@ class Maintenance:
         """Return True if something is due that another server is working on."""
         return False
 
-    # --- what --------------------------------------------------------------------------------------------
+    # --- the tasks ---------------------------------------------------------------------------------------
 
     def act(self, context: Context, done: Done) -> None:
         """Do what is due, in the open transaction."""
@@ -450,10 +450,9 @@ def _fire_later(context: Context, job: Job, delay_s: float) -> None:
     context.save(later._replace(next_run=after_seconds(context.now_ms, delay_s)))
 
 
-# Maintenance of a database shared by several servers: whichever server comes first does it.
-# Each server checks twice a second, as it cannot know what the others wrote. A lock held until the end of the
-# transaction ensures that only one works at a time. There is no leader, so the failure of a server does not
-# matter.
+# Maintenance of a database shared by several servers: whichever server comes first does it. Each server
+# checks twice a second, as it cannot know what the others wrote. A lock held until the end of the transaction
+# ensures that only one works at a time. There is no leader, so the failure of a server does not matter.
 
 
 class SharedMaintenance(Maintenance):

@@ -112,7 +112,7 @@ class FilteredUnit:
 
 
 class HidingRecords:
-    """The other tables, without some runs."""
+    """The repository with some runs hidden; all else is delegated."""
 
     def __init__(self, records: Any, runs: set[int]) -> None:
         """Hide rows of ``records``."""

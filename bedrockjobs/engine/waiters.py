@@ -414,8 +414,8 @@ class Waiting:
         return [waiter for group in self._groups.values() for waiter in group.waiters.values()]
 
 
-# Fallback poll: look for jobs whose notification from another server was lost.
-# One statement asks for many names, so the poll is cheap regardless of the number of waiters.
+# Fallback poll: look for jobs whose notification from another server was lost. One statement asks for many
+# names, so the poll is cheap regardless of the number of waiters.
 
 
 POLL_NAMES_AT_ONCE = 500

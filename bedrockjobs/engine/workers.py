@@ -201,7 +201,7 @@ class Worker:
 
 
 def running(what: str, names: Iterable[str], count: int) -> str:
-    """Return the text of an event about arrivals: the count, and the first names."""
+    """Return the text of an event: the number of live workers or servers, and the first names."""
     listed: list[str] = []
     chars = 0
     for name in nsmallest(LISTED_MAX, names):
@@ -782,9 +782,9 @@ class WorkerRegistry:
             self._wake(worker)
 
 
-# The workers of all servers that share a database, as one of the servers knows them.
-# Leases are stored in the database: each exchange writes the heartbeats that arrived at this server, and the
-# server that does maintenance finds expired leases there. The registry in memory follows the exchanges.
+# The workers of all servers that share a database, as one of the servers knows them. Leases are stored in the
+# database: each exchange writes the heartbeats that arrived at this server, and the server that does
+# maintenance finds expired leases there. The registry in memory follows the exchanges.
 
 
 ENDED_AT_ONCE_MAX = 100
@@ -848,7 +848,7 @@ class SharedWorkers(WorkerRegistry):
             self._parted[name] = None
 
     def _tell(self, kind: str, worker: Worker) -> None:
-        """Do nothing: the exchange reports for whom this is new."""
+        """Record nothing: the exchange determines which server records the event."""
 
     async def _learn(self) -> None:
         await self.learn()

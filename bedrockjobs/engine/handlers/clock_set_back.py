@@ -14,10 +14,11 @@ from bedrockjobs.job.rows import Job
 
 
 def plan_anew(context: Context, job_id: int, before: str) -> None:
-    """Plan a queued repeating job again if a clock that was ahead, up to ``before``, planned it.
+    """Plan a queued repeating job again if its next run was planned by a clock that was ahead.
 
-    A next run that is later than that clock can have planned is left alone, and so are jobs that neither ran
-    nor were created while it was ahead. Raises CannotEvaluate.
+    ``before`` is what the clock showed before it was set back: a later next run cannot come from it and is
+    left alone. So are jobs that neither ran nor were created while the clock was ahead. Raises
+    CannotEvaluate.
     """
     job = context.unit.job(job_id)
     if job is None or job.state != "QUEUED" or not job.repeat:

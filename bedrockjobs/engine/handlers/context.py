@@ -1,4 +1,4 @@
-"""The context and the reply of handlers, and the registry of handlers."""
+"""The context in which handlers run, their reply, and the registry of handlers."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ class Context:
         gates: RateLimiter | None = None,
         waiters: Waiters | None = None,
     ) -> None:
-        """Work in ``unit``; this server runs since ``since``, and the previous one was last ``seen`` then."""
+        """Work in ``unit``; the server started at ``since``, its predecessor was last alive at ``seen``."""
         self.unit = unit
         self.moment = unit.moment if moment is None else moment
         self.now_ms = timestamp_ms(self.moment)
         self.now = self.now_ms[:SECONDS]
         self.compatibility = compatibility
         self.presence = presence
-        """The live workers; events update them after the commit, never handlers."""
+        """The live workers. Events update them after the commit; handlers only read them."""
         self.since = since
         self.seen = seen
         self.gates = gates or RateLimiter(SystemClock(), shared=False)
@@ -179,9 +179,9 @@ class Answer:
     """The media type of the body; only Query uses others."""
 
 
-# The registry of handlers: ``@handles(TheCommand)`` registers the function for a command.
-# The first argument of a handler depends on where the command runs (``Command.where``): the ``Context`` of
-# the open transaction for the writer, ``Views`` for the reader, else the ``Service``.
+# The registry of handlers: ``@handles(TheCommand)`` registers the function for a command. The first argument
+# of a handler depends on where the command runs (``Command.where``): the ``Context`` of the open transaction
+# for the writer, ``Views`` for the reader, else the ``Service``.
 
 
 Handler = Callable[..., Any]
@@ -191,7 +191,7 @@ HANDLERS: dict[type[Command[Any]], Handler] = {}
 """The handler of each command, once its module has been imported."""
 
 PLANS: dict[type[Command[Any]], Callable[[Any], AccessPlan]] = {}
-"""Returns the access set of each writer command, as far as its parameters show it."""
+"""Functions that return the access sets of writer commands, as far as the parameters show them."""
 
 
 def handles(kind: type[Command[Any]], plan: Callable[[Any], AccessPlan] | None = None) -> Callable[[H], H]:

@@ -32,14 +32,15 @@ from bedrockjobs.job.rows import (
 )
 from bedrockjobs.schedule import repeat as repeats
 
-# Direct hand-off: a new job with a waiter is stored as taken and never queued.
-# This saves two index entries, their removal, and finding the job again.
+# Direct hand-off: a new job with a waiter is stored as taken and never queued. This saves two index entries,
+# their removal, and finding the job again.
 
 
 def handed_off(context: Context, job: Job) -> bool:
     """Store a new job as taken by a waiter; return False if it has to be queued first.
 
-    It has to be queued if it has anything that a take handles, or if anything might hold it back.
+    It has to be queued if it has options that a take handles, or if a pause, a limit or the crash list might
+    apply to it.
     """
     unit, waiters = context.unit, context.waiters
     if not waiters or not is_plain(job) or job.next_run > context.now_ms:
@@ -280,7 +281,7 @@ def check_options(row: Job) -> None:
 
 
 def _check_expect(row: Job) -> None:
-    """Raise BadArguments if a ping schedule has options that only apply to workers' runs."""
+    """Raise BadArguments if ``expect`` is set without a schedule or with options of workers' runs."""
     options = row.options
     if options.expect:
         if not ticks.is_schedule(row):
@@ -405,7 +406,7 @@ def _refuse_both() -> None:
 
 
 def check_combination(context: Context, repeat: str, row: Job) -> None:
-    """Raise BadArguments or WrongState if a job cannot have a repeat."""
+    """Raise BadArguments if a job must not have a repeat."""
     if row.parent_job_id:
         _refuse_repeating_child()
     if row.retry_after and (context.compatibility == "document" or repeats.is_cron(repeat)):

@@ -119,7 +119,7 @@ def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job 
 
 
 def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = False) -> Job:
-    """Return a job that stays after its run; if it ``pauses``, the same run continues later."""
+    """Return a job without the state of its ended run; if it ``pauses``, that run continues later."""
     memory = job.memory.after_run(exit_code=exit_code).after_end()
     if not pauses:
         memory = memory._replace(failed=False)
@@ -187,7 +187,7 @@ def _retry_event(job: Job, command: RetryJob) -> RetryEvent:
 
 
 def _not_running(job: Job) -> WrongState:
-    """Return the error for ending a run that the job does not have."""
+    """Return the error for a job without a run to end."""
     return WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {job.state}")
 
 

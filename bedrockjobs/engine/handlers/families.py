@@ -66,9 +66,9 @@ def failed_children(context: Context, parent: Job) -> list[Job]:
     return [child for child in children if child.state == "FAILED" and child.created >= parent.last_run[:19]]
 
 
-# Concurrency limits: when the limit of runs is reached, its pattern is paused until a run ends.
-# The runs are counted in the table before each take that a limit applies to. The pause only saves takes from
-# searching in vain; it expires by itself and is renewed while the limit is reached.
+# Concurrency limits: when the limit of runs is reached, its pattern is paused until a run ends. The runs are
+# counted in the table before each take that a limit applies to. The pause only saves takes from searching in
+# vain; it expires by itself and is renewed while the limit is reached.
 
 
 LOOKED_AGAIN_S = 2.0

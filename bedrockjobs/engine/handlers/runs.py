@@ -161,7 +161,7 @@ def close(
 
 
 def keep_plain(context: Context, job: Job, exit_code: int | None, result: str) -> None:
-    """Store a run for a successful job without one (no worker was named), if it is to be retained."""
+    """Store a run for a successful job that has none, as its take named no worker, if it must be retained."""
     until = "" if job.run_id or job.mocked else _kept_until(context, job)
     if until:
         context.unit.records.add_ended_run(
@@ -209,7 +209,7 @@ def undo(context: Context, job: Job) -> None:
 
 
 def stop(context: Context, run_id: int, signal: str) -> None:
-    """Request a stop signal for a run from its worker."""
+    """Ask the worker of a run to send it a signal."""
     context.unit.records.stop_run(run_id, signal)
     context.emit(RunStopped(run_id, signal.split()[0]))
 
@@ -220,8 +220,8 @@ def set_progress(context: Context, run_id: int, progress: str) -> None:
     context.emit(OutputChanged(run_id))
 
 
-# DeleteRuns: delete the history of runs, for example because it contains a password.
-# One command handles a limited number of runs and bytes; its reply says where the next one continues.
+# DeleteRuns: delete the history of runs, for example because it contains a password. One command handles a
+# limited number of runs and bytes; its reply says where the next one continues.
 
 
 REMOVED = "removed"

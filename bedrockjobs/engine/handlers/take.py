@@ -153,7 +153,7 @@ def nothing(request: TakeRequest) -> Answer | NotFound:
 
 
 def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
-    """Return the reply text of a take with more members than a job; only a thenGet may have no jobs."""
+    """Return the reply text of any shape but ``job``; only a take after an end may have no jobs."""
     if request.shape == "then":
         return f'{{"job":{bodies[0] if bodies else "null"}}}'
     before = f"{request.results}," if request.after_end else ""

@@ -40,7 +40,7 @@ SAME_LATE_S = 2
 
 
 class CannotEvaluate(ValueError):
-    """A stored repeat can no longer be evaluated, since its time zone is gone; the message says why."""
+    """Raised if a stored repeat can no longer be evaluated, since its time zone is gone."""
 
 
 DueTick = tuple[Job, bool]
@@ -224,7 +224,7 @@ def fire(context: Context, job: Job) -> DueTick | None:
 
 
 def _first_of_all(job: Job, tick: str, latest: str, oldest: str) -> str:
-    """Return the first of the missed ticks that are caught up one by one."""
+    """Return the first of the missed ticks to catch up; at most CATCHUP_MAX are caught up."""
     if oldest and tick < oldest:
         tick = next_after(job, after_seconds(oldest, -1))
     if _count(job, tick, latest) <= CATCHUP_MAX:
