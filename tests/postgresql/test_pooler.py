@@ -151,7 +151,9 @@ def test_statements_that_stay_prepared_are_missed(
     store: PostgreSQLEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: nothing is prepared, as another connection does not know of it, or means another one."""
-    monkeypatch.setattr(sessions, "Pipeline", lambda connection, prepares: StatementPipeline(connection))
+    monkeypatch.setattr(
+        sessions, "StatementPipeline", lambda connection, prepares: StatementPipeline(connection)
+    )
     store.session.connect_again()
     queue = PostgreSQLQueue(store, "document", ManualClock(START))
 

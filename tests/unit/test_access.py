@@ -24,6 +24,7 @@ from bedrockjobs.base.principal import (
     NAMES_SEEN_MAX,
     TOKEN_CHARS_MAX,
     Permission,
+    Principal,
     Scope,
     digest_of,
     is_whole,
@@ -238,7 +239,7 @@ def test_whole_grants_are_told_from_narrow_ones() -> None:
     assert Permission("a", "read").whole
     assert not Permission("a", "read", ["x"]).whole
     assert not Permission("a", "read", no_data=True).whole
-    assert json.loads(Access.identity(module.Caller(Permission("a", "read,work"), "")).body)["roles"] == [
+    assert json.loads(Access.identity(Principal(Permission("a", "read,work"), "")).body)["roles"] == [
         "read",
         "work",
     ]

@@ -73,7 +73,7 @@ def test_what_was_freed_is_given_back_once_a_storm_is_over(monkeypatch: pytest.M
 
 HOLES = f"""
 from pathlib import Path
-from bedrockjobs.protocol import memory
+from bedrockjobs.protocol import connections as memory
 
 def held() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
