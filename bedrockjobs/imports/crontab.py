@@ -102,7 +102,7 @@ def read(
 
 
 def has_users(text: str, file: str = "") -> bool:
-    """Tell whether a crontab has a user column, by its path or by the content of that column."""
+    """Return whether a crontab has a user column, by its path or by the content of that column."""
     path = PurePath(file)
     if path.parent.name == "cron.d" or path.name.endswith(".cron.d") or path.parts[-2:] == ("etc", "crontab"):
         return True

@@ -1,4 +1,8 @@
-"""Read FTL's cron jobs from Go, Kotlin and Java sources."""
+"""Import cron jobs of FTL from Go, Kotlin and Java sources.
+
+It tokenizes a source file, finds the directives or annotations with their functions, and parses their
+expressions by FTL's rules. A worker that takes jobs of the verb's name must do the verb's work.
+"""
 
 from __future__ import annotations
 
@@ -453,7 +457,7 @@ def judged(parameters: list[Parameter]) -> tuple[str, tuple[str, ...]]:
     return "", tuple(guessed)
 
 
-# Find ``//ftl:cron`` directives in Go: in the comment directly above a function.
+# ``//ftl:cron`` directives in Go: in the comment directly above a function.
 
 
 _DIRECTIVE = re.compile(r"//ftl:cron(?![\w-])(?P<said>.*)", re.DOTALL)
@@ -583,7 +587,7 @@ def _types(tokens: list[Token]) -> dict[str, str]:
 
 
 def _is_nothing(result: list[Token]) -> bool:
-    """Tell whether a function returns only an error, or nothing."""
+    """Return whether a function returns only an error, or nothing."""
     words = [token for token in result if token.kind not in ("comment", "newline")]
     names = 1
     if words and words[0].text == "(":
@@ -596,7 +600,7 @@ def _is_nothing(result: list[Token]) -> bool:
     return not words or words[-1].text == "error"
 
 
-# Find ``@Cron("...")`` annotations of functions in Kotlin and Java, in all of their syntactic forms.
+# ``@Cron("...")`` annotations of functions in Kotlin and Java, in all of their syntactic forms.
 
 
 FULL_NAME = "xyz.block.ftl.Cron"
@@ -815,9 +819,7 @@ def _expression(arguments: list[Token] | None) -> tuple[str, str]:
     return "", f"{_ARGUMENT}, not {argument[0].text[:40]!r}"
 
 
-# Import FTL cron jobs: ``//ftl:cron`` directives in Go, ``@Cron("...")`` in Kotlin and Java.
-#
-# The work of a verb must be done by a worker that takes jobs of its name.
+# Conversion to definitions, and FTL's cron expressions.
 
 
 OPTIONS = {"run_timeout": "5m", "grace": "1m"}

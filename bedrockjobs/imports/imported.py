@@ -1,4 +1,4 @@
-"""A schedule of another system, its name and its equivalent here."""
+"""Definitions of other systems: their locations, names, schedules, and the equivalents here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Position(NamedTuple):
     keys: dict[str, int]
 
 
-# Derive a schedule's name from its shell command.
+# Names of schedules, derived from their shell commands.
 
 
 NAME_MAX = 60
@@ -132,9 +132,7 @@ def _base(word: str) -> str:
     return word.strip("\"'()").rstrip("/").rpartition("/")[2]
 
 
-# Express a parsed schedule of another dialect as an expression of bedrockjobs.
-#
-# It works on sets of values, so the original spelling does not matter.
+# Equivalent cron expressions: they are computed from sets of values, independent of the spelling.
 
 
 READ_MAX = 1_024
@@ -157,7 +155,7 @@ class NoExpression(ValueError):
 
 
 def same_schedule(one: Schedule, other: Schedule) -> bool:
-    """Tell whether two schedules fire at the same times in one zone."""
+    """Return whether two schedules fire at the same times in one zone."""
     if not one.years and not other.years:
         return True
     return (
@@ -225,7 +223,7 @@ def expression_for(schedule: Schedule) -> str:
 
 
 def _has_year(field: str) -> bool:
-    """Tell whether a last field would be interpreted as a year; ``*/2`` would not."""
+    """Return whether a last field would be interpreted as a year; ``*/2`` would not."""
     return not field.startswith("*")
 
 
@@ -366,7 +364,7 @@ class ImportedSchedule(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Tell whether it fires at different times here."""
+        """Return whether it fires at different times here."""
         if self.old is None or not self.expression or self.refused:
             return False
         return not same_schedule(self.old, cron.parse(self.expression))

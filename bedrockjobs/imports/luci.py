@@ -19,8 +19,6 @@ from bedrockjobs.imports.textproto import Message, Value, Word
 from bedrockjobs.schedule import cron
 
 # The schema of ``luci-scheduler.cfg``, and a type check of files against it.
-#
-# It covers types and names; ``luci`` interprets the values.
 
 
 Scalar = Literal["text", "bool", "int32", "int64", "float"]

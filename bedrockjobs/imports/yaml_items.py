@@ -1,7 +1,7 @@
 """Parse YAML with the line of each item.
 
-The underlying library is pure Python; this module limits what would take more than linear time or memory:
-depth, the number of values, and aliases that expand to far more than the text.
+The underlying library is pure Python. This module limits everything that would take more than linear time or
+memory: depth, the number of values, and aliases that expand to far more than the text.
 """
 
 from __future__ import annotations

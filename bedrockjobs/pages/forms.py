@@ -1,7 +1,7 @@
 """Forms that create, copy and edit jobs and schedules.
 
-The server validates a form while it is being filled in (``/ui/check``). It is sent as an ordinary command,
-and stays open until that succeeds, so that no input is lost.
+The server validates a form while it is filled in (``/ui/check``). The form is sent as an ordinary command and
+stays open until that succeeds, so that no input is lost.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ from bedrockjobs.schedule import cron, repeat
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.views.schedules import validated
 
-# Parse the forms of jobs and schedules into parameters of a command, with all errors.
-#
-# Pure functions: the current time is a parameter.
+# Conversion of form fields into command parameters, with all errors. Pure: the current time is a parameter.
 
 
 COMMANDS: dict[str, type[CreateJob] | type[UpdateJob]] = {"CreateJob": CreateJob, "UpdateJob": UpdateJob}
@@ -176,7 +174,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_given(typed: Typed, name: str) -> bool:
-    """Tell whether a field is sent: empty fields of a new job are not, except for its name."""
+    """Return whether a field is sent: empty fields of a new job are not, except for its name."""
     if typed.command == "CreateJob" and name == "name":
         return True
     return name in typed.changed and (bool(typed.fields.get(name)) or typed.command == "UpdateJob")

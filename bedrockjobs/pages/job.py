@@ -63,7 +63,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     relatives = await family(site, job_id) if children.jobs else None
     # At the end: a page that waits must not hold 4 MiB of data.
     members = await _members(site, job_id) if there else None
-    watched = "HX-Request" in request.headers  # by a page that was opened while there was such a job
+    watched = "HX-Request" in request.headers  # an open page that refreshes after its job was removed
     if members is None and not runs and not events and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and nothing is known of one")
     shown = dict.fromkeys(_PERHAPS) if members else {}
@@ -113,7 +113,7 @@ async def _children(site: Site, job_id: int, after: int) -> Children:
 async def _waits(site: Site, job_id: int) -> list[dict[str, Any]]:
     try:
         waits: list[dict[str, Any]] = (await site.ask(ExplainJob(job_id=job_id)))["waitsFor"]
-    except NotFound:  # it ended just now
+    except NotFound:  # the job ended meanwhile
         return []
     return waits
 
@@ -154,7 +154,7 @@ def timeline(
 
 
 def _lines(request: web.Request, job_id: int) -> list[tuple[str, str]]:
-    """Return shell lines that show the same job: a label and a line for each."""
+    """Return shell commands that show the same job, each with a label."""
     host, port = request.url.host or "localhost", request.url.port or 80
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return [

@@ -40,7 +40,7 @@ _PARTS = (
     ("waiting", "QUEUED", ("QUEUED", "PAUSED")),
     ("cancelled", "CANCELLED", ("CANCELLED",)),
 )
-"""Segments of the bar from left to right: label, mark and states."""
+"""Segments of the progress bar from left to right: label, mark and states."""
 
 
 class Part(NamedTuple):
@@ -269,13 +269,13 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def names(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the names that begin with the typed prefix, as a JSON array."""
+    """Return the names that begin with the typed prefix, as a JSON array."""
     typed = request.query.get("name", "")[:NAME_CHARS_MAX]
     return _json(await site.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
 
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the matches for a bulk action: jobIDs, the first names, and whether these are all."""
+    """Return the matches for a bulk action: jobIDs, the first names, and whether these are all."""
     asked = _asked(request)._replace(before=None)
     found = await site.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
     shown = [row.name for row in found.jobs[:NAMES_OFFERED]]

@@ -1,7 +1,7 @@
-"""The stream that refreshes pages: ``GET /ui/live`` signals that something changed, but not what.
+"""Live refresh of pages: ``GET /ui/live`` signals that something changed, without details.
 
-Pages then reload their sections. The events table would not suffice: it does not record every new or
-finished job.
+Pages then reload their sections. The events table would not suffice: it does not record every new or finished
+job.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def chart(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the data of a chart: arrays of equal length, the first of Unix times."""
+    """Return the data of a chart: arrays of equal length, the first of Unix times."""
     rows = await _steps(site, _range(request))
     found: dict[str, list[Any]] = {"at": [int(moment_of(row["minute"]).timestamp()) for row in rows]}
     for name in (*_SERIES, "wait_ms"):

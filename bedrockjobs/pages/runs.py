@@ -1,4 +1,4 @@
-"""The runs page: filtered by name, status, worker, time and last output.
+"""The runs page, filtered by name, status, worker, time and last output; and the page of one run.
 
 The URL holds the whole state. The search is bounded in time; the page says how far it got.
 """
@@ -107,7 +107,7 @@ def _command(options: str) -> str:
 
 
 async def output(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer the whole output as a text file, streamed page by page."""
+    """Return the whole output as a text file, streamed page by page."""
     wanted = QueryRun.read({"runID": request.match_info["runID"]})
     await site.ask(wanted)
     if not site.shows_data:

@@ -1,4 +1,4 @@
-"""The schedules page: next tick, last ticks, and buttons to pause and trigger."""
+"""The schedules page with next and last ticks and actions; and the page of one schedule."""
 
 from __future__ import annotations
 

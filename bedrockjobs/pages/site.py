@@ -107,10 +107,10 @@ class OwnWrites:
 
 
 class Site:
-    """The context of page handlers, limited to what one caller may see."""
+    """The context of page handlers, with the data that one caller may see."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
-        """Create a site without limits; ``seen_by`` limits it."""
+        """Create a site with access to everything; ``seen_by`` limits it."""
         self.service = service
         self.settings = settings
         self.asked = OwnWrites()
@@ -123,7 +123,7 @@ class Site:
         self._templates.globals.update(version=VERSION)
 
     def seen_by(self, caller: Principal) -> Site:
-        """Return this site, limited to what a caller may see."""
+        """Return this site with the caller's access."""
         site = copy.copy(self)
         site.caller, site.views = caller, self.service.views.seen_by(caller)
         return site
@@ -142,11 +142,11 @@ class Site:
 
     @property
     def shows_data(self) -> bool:
-        """Tell whether the caller may see payloads, results, output and errors."""
+        """Return whether the caller may see payloads, results, output and errors."""
         return not self.caller.grant.no_data
 
     def may(self, command: str) -> bool:
-        """Tell whether the caller may send a command."""
+        """Return whether the caller may send a command."""
         return may_ask(self.caller.grant, COMMANDS[command])
 
     def now(self) -> datetime:
@@ -217,7 +217,7 @@ class Site:
         )
 
     async def static(self, request: web.Request) -> web.Response:
-        """Answer a static file."""
+        """Return a static file."""
         name = request.match_info["name"]
         body = self._files.get(name)
         if body is None:

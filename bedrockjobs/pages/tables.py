@@ -29,7 +29,7 @@ from bedrockjobs.views.problems import why_idle
 
 
 QUEUE_ROWS = 50
-"""Rows on a page, most jobs first; a group or a pattern shows the others."""
+"""Rows on a page, those with the most jobs first; the rest can be reached by group or pattern."""
 
 WORKERS_NAMED = 2
 """Workers named in a row; the others are only counted."""
@@ -120,7 +120,7 @@ _WORKERS_PAGES: Pages = (("/ui/workers", workers),)
 
 
 def _rests(worker: dict[str, Any]) -> bool:
-    """Tell whether a worker is idle or takes no jobs."""
+    """Return whether a worker is idle or takes no jobs."""
     return not worker["runIDs"] or worker["status"] != "active"
 
 
@@ -133,7 +133,7 @@ _FAILURES_FILTERS = ("name", "fingerprint", "before", "runsBefore")
 
 
 class Shown(NamedTuple):
-    """A page of failures: new groups, seen groups, and where the next page begins."""
+    """A page of failures: unseen groups, seen groups, and the cursor of the next page."""
 
     groups: list[FailureGroupReply]
     seen: list[FailureGroupReply]

@@ -1,4 +1,4 @@
-"""Render templates, yielding to other tasks in between and freeing memory afterwards."""
+"""Compiles and renders templates without blocking the event loop, and frees memory afterwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TemplateCode(jinja2.BytecodeCache):
         self._fetching: asyncio.Task[None] | None = None
 
     async def fetch(self) -> None:
-        """Compile all templates, once; if the process fails, jinja compiles each on first use."""
+        """Compile all templates once; if the process fails, jinja compiles each at first use."""
         loop, fetching = asyncio.get_running_loop(), self._fetching
         if fetching is None or not (fetching.done() or fetching.get_loop() is loop):
             fetching = self._fetching = loop.create_task(self._fetch())
@@ -76,7 +76,7 @@ def _made_apart() -> dict[str, CodeType]:
             capture_output=True,
             check=True,
             timeout=TEMPLATES_S_MAX,
-            start_new_session=True,  # signals that are meant for the server do not end it
+            start_new_session=True,  # not ended by signals meant for the server
         )
         code: dict[str, CodeType] = marshal.loads(done.stdout)  # noqa: S302  from our own process
     except (OSError, subprocess.SubprocessError, ValueError, EOFError, TypeError):
@@ -103,7 +103,7 @@ class _Values(Context):
         _in_use.get().append(self)
 
     def call(self, called: Any, /, *given: Any, **named: Any) -> Any:
-        """Call a macro or a function, after yielding if it is time: nearly all rows of a page call one."""
+        """Call a macro or a function, yielding first if it is time; almost every row of a page calls one."""
         give_turn_after(PAGE_TURN_S, _monotonic)
         return super().call(called, *given, **named)
 
@@ -155,7 +155,7 @@ class Templates(jinja2.Environment):
 
 
 def _in_turns(rows: Iterable[T]) -> Iterator[T]:
-    """Iterate over rows that call nothing, yielding to other tasks in between."""
+    """Iterate over rows that call no macro, yielding to other tasks in between."""
     for row in rows:
         yield row
         give_turn_after(PAGE_TURN_S, _monotonic)
@@ -168,7 +168,7 @@ def templates() -> Templates:
 
 
 def write_code() -> None:
-    """Compile all templates and write their code to stdout, for ``template_code``."""
+    """Compile all templates and write their code to stdout; runs in the separate process."""
     give_way()
     code = TemplateCode()
     made = Templates(code)

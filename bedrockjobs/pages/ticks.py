@@ -1,7 +1,4 @@
-"""Calendar of a schedule: per day, how many ticks ran, failed, were missed or skipped.
-
-Pure functions of rows of the tick history and of runs.
-"""
+"""Ticks of schedules for the pages: last and next ticks, pauses, and a calendar of outcomes per day."""
 
 from __future__ import annotations
 
@@ -17,9 +14,6 @@ from bedrockjobs.base.wire import called, moment_of, timestamp
 from bedrockjobs.commands import ExplainJob, ListRuns, ListTicks
 from bedrockjobs.pages.site import Site
 from bedrockjobs.schedule import cron
-
-# Last ticks, pauses and next ticks of schedules, shared by the pages about schedules.
-
 
 TICKS_SHOWN = 30
 """Ticks shown as cells."""
@@ -146,7 +140,7 @@ WIDTH, HEIGHT, LEFT = 640, 110, 34
 """Size of the chart, and the width of its scale, in SVG units."""
 
 MISSED = frozenset({"server down", "no worker", "too late", "no ping"})
-"""Reasons that count as missed: nobody decided to skip the tick."""
+"""Reasons that count as missed, since no one decided to skip the tick."""
 
 KINDS = (("ran", "success"), ("failed", "fail"), ("missed", "missed"), ("skipped", "skipped"))
 """Outcomes of ticks with their marks, from the bottom of a bar to its top."""

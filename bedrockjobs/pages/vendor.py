@@ -1,7 +1,7 @@
-"""Fetch the libraries that the pages ship, from their npm packages: ``python -m bedrockjobs.pages.vendor``.
+"""Fetch the JavaScript libraries of the pages from npm: ``python -m bedrockjobs.pages.vendor``.
 
-Each package is checked against the sha512 it had when it was chosen, before a file of it is looked at. The
-files lie in the repository, so that nobody else needs npm; ``--check`` tells whether they are those files.
+Each package is verified against a pinned sha512 before it is unpacked. The files are committed, so that only
+this script needs npm; ``--check`` compares them with the packages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "static" / "vendor"
 
 
 class Package(NamedTuple):
-    """A package, and the files that are taken from it, by the name each gets here."""
+    """An npm package and its files to vendor, mapped to their names here."""
 
     name: str
     version: str
@@ -47,11 +47,11 @@ PACKAGES = (
         },
     ),
 )
-"""What is shipped: 0BSD and MIT."""
+"""The vendored libraries; their licenses are 0BSD and MIT."""
 
 
 def fetched(package: Package) -> bytes:
-    """Return a package's archive from npm; raises ValueError where it is not the one that was chosen."""
+    """Download a package's archive from npm; raises ValueError if its hash is not the pinned one."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(  # noqa: S603  names and versions of this file
             ["npm", "pack", "--silent", f"{package.name}@{package.version}"],  # noqa: S607  the user's npm
@@ -68,7 +68,7 @@ def fetched(package: Package) -> bytes:
 
 
 def taken(package: Package, archive: bytes) -> dict[str, bytes]:
-    """Return the files that are taken from an archive, by the name each gets here."""
+    """Return the vendored files of an archive, by their names here."""
     found: dict[str, bytes] = {}
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         for source, name in package.files.items():
@@ -79,7 +79,7 @@ def taken(package: Package, archive: bytes) -> dict[str, bytes]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Fetch, check, and write or compare; return the exit status."""
+    """Fetch and verify the packages, then write or compare the files; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bedrockjobs.pages.vendor", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the files that are there")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the files are")

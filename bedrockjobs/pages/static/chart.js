@@ -1,5 +1,5 @@
-// The charts of the overview: numbers from the server, drawn by uPlot in the colours of the theme. What a point
-// says stands beside it, by pointer, and by the arrow keys once a chart has the focus.
+// The charts of the overview: data from the server, drawn by uPlot in the colours of the theme. A tooltip shows
+// the values of a point, by pointer or, in a focused chart, by arrow keys.
 (() => {
   "use strict";
   const looks = {
@@ -8,7 +8,7 @@
   };
   const drawn = new Map();
 
-  // uPlot writes dates as in the United States; these are the browser's own.
+  // The browser's date formats, because uPlot uses those of the United States.
   const DAY_S = 86400;
   const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
   const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });

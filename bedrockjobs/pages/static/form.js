@@ -1,4 +1,4 @@
-// The form of a job or of a schedule: looked at by the server while it is typed, sent as a command, never emptied.
+// The form of a job or schedule: validated by the server while it is filled in, sent as a command, never cleared.
 (() => {
   "use strict";
   const form = document.getElementById("form");
@@ -38,7 +38,7 @@
     return field.value !== field.defaultValue;
   }
 
-  // What is typed, each field as a text; a moment is told in UTC. Long data are judged when they are sent.
+  // The fields as texts, with times in UTC. Long data are left out: they are only validated when they are sent.
   function typed() {
     const found = {};
     const changed = [];
@@ -63,12 +63,12 @@
     return found;
   }
 
-  // While it is typed only what was touched is told of; sent, all of it.
+  // While typing, show errors of touched fields only; sending shows all errors.
   async function look() {
     try {
       const { errors } = await looked();
       mark(Object.fromEntries(Object.entries(errors).filter(([name]) => touched.has(name))));
-    } catch { /* the page says when its server is gone */ }
+    } catch { /* the page shows when the server is unreachable */ }
   }
 
   function mark(errors) {
@@ -118,7 +118,7 @@
     $("wrong").hidden = !text;
   }
 
-  // A refusal names its field first, as in "retryAfter: expected nothing with repeat".
+  // An error begins with its field, as in "retryAfter: expected nothing with repeat".
   function refused(text) {
     const name = (/^(\w+)(?:\.[^:]*)?:/.exec(text) || [])[1];
     const aliases = { repeat: ["expression", "repeat"] };
@@ -139,7 +139,7 @@
     whole(`${isNew ? "Not created" : "Not saved"}: ${count === 1 ? "a field needs" : `${count} fields need`} another value.`);
   }
 
-  // The same key for the same words: a form that is sent twice, since no answer came, makes one job.
+  // The same key for the same contents: a form sent again after a lost reply creates one job.
   function keyed(parameters) {
     if (!isNew) return parameters;
     const body = JSON.stringify({ ...parameters, firstRun: form.elements.delay?.value });

@@ -1,4 +1,4 @@
-// The list of jobs: names that complete what is typed, and actions on all that match.
+// The list of jobs: suggestions for names, and actions on all matches.
 (() => {
   "use strict";
   const field = document.querySelector("input[data-names]");

@@ -1,11 +1,11 @@
-// What pages do in a browser: times, actions with a confirmation, keys, one stream that refreshes parts.
+// Scripts of all pages: times, actions with confirmation, keys, and one stream that refreshes sections.
 (() => {
   "use strict";
   const root = document.documentElement.dataset.root;
   const $ = (selector, from = document) => from.querySelector(selector);
   const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
 
-  // --- times: how long ago in lists, with the moment on hover; a switch shows moments, local or UTC -------
+  // --- times: relative in lists with the timestamp on hover; a switch shows timestamps, local or UTC ------
 
   const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
   const near = new Intl.RelativeTimeFormat(undefined, { numeric: "always", style: "short" });
@@ -22,7 +22,7 @@
   }
 
   function keep(name, value) {
-    try { localStorage.setItem(name, value); } catch { /* it lasts as long as the page */ }
+    try { localStorage.setItem(name, value); } catch { /* then it lasts until the page is left */ }
   }
 
   function relative(moment) {
@@ -54,7 +54,7 @@
     tellTimes();
   }
 
-  // A form's times are UTC in the address, and without scripts; here they are typed in local time.
+  // Times in forms are UTC in the URL and without scripts; with scripts they are entered in local time.
   function localTimes() {
     for (const field of $$("input[data-utc]")) {
       const moment = new Date(`${field.value}Z`);
@@ -68,7 +68,7 @@
     for (const zone of $$("[data-zone]")) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
   }
 
-  // --- parts that are read again -------------------------------------------------------------------------
+  // --- refreshed sections --------------------------------------------------------------------------------
 
   function refresh() {
     document.body.dispatchEvent(new CustomEvent("refresh"));
@@ -84,7 +84,7 @@
     link.textContent = told[state];
   }
 
-  // A page whose server is gone says so as a whole: what it shows is old, and nothing can be done with it.
+  // If the server is unreachable, the whole page says so: its contents are stale, and actions would fail.
   let lost = null;
 
   function gone(is) {
@@ -150,7 +150,7 @@
     return `${ids.length} ${what}s`;
   }
 
-  // What is acted on, by number and name: a person shall see that it is what was meant.
+  // The targets of an action, by number and name, so that a person can check them.
   function listed(ids, names) {
     if (ids.length < 2) return [];
     const rows = ids.slice(0, SHOWN).map((id, at) => (names[at] ? `${id} ${names[at]}` : id));
@@ -177,7 +177,7 @@
     place.textContent = text;
   }
 
-  // What is typed into a form, and what the button says that was pressed.
+  // The values of a form, including that of the pressed button.
   function fields(form, pressed) {
     const given = {};
     for (const field of form.elements) {
@@ -324,7 +324,7 @@
     if (key) { event.preventDefault(); key(); }
   });
 
-  // --- cards: on a narrow screen each cell of a row says what it is ---------------------------------------
+  // --- cards: on a narrow screen each cell of a row has a label --------------------------------------------
 
   function label() {
     for (const table of $$("table.cards")) {
@@ -335,7 +335,7 @@
     }
   }
 
-  // --- all together --------------------------------------------------------------------------------------
+  // --- setup ---------------------------------------------------------------------------------------------
 
   document.addEventListener("submit", (event) => {
     if (!event.target.matches("form[data-command]")) return;

@@ -1,5 +1,5 @@
-// The output of a run: colours, timestamps in local time, and new lines as they come. A job's page shows that of
-// its newest run, which changes.
+// The output of a run: colours, timestamps in local time, and new lines as they arrive. A job's page shows the
+// output of its newest run, which may change.
 (() => {
   "use strict";
   const LINES_KEPT = 5000;
@@ -84,7 +84,7 @@
 
   function wrap(wraps) {
     log.classList.toggle("unwrapped", !wraps);
-    try { localStorage.setItem("wrap", wraps ? "yes" : "no"); } catch { /* it lasts as long as the page */ }
+    try { localStorage.setItem("wrap", wraps ? "yes" : "no"); } catch { /* then it lasts until the page is left */ }
   }
 
   // --- new lines -------------------------------------------------------------------------------------------

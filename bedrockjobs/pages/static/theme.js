@@ -1,8 +1,8 @@
-// The chosen theme, before anything is drawn: light, dark, or as the system says.
+// Applies the chosen theme before the page is drawn: light, dark, or the system's.
 (() => {
   const root = document.documentElement;
   root.classList.add("js");
   let chosen = null;
-  try { chosen = localStorage.getItem("theme"); } catch { /* a browser that keeps nothing */ }
+  try { chosen = localStorage.getItem("theme"); } catch { /* storage is disabled */ }
   if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
 })();

@@ -1,4 +1,4 @@
-// What a mark of a chart says, beside it, for pointers and for the keyboard.
+// Tooltips for the marks of a chart, by pointer and keyboard.
 (() => {
   "use strict";
   const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
