@@ -135,9 +135,6 @@ async def output(site: Site, request: web.Request) -> web.StreamResponse:
     return response
 
 
-_RUN_PAGES: Pages = (("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", output))
-
-
 def plain(line: str) -> str:
     """Return a line without terminal control sequences."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", line.rsplit("\r", 1)[-1]))
@@ -256,9 +253,6 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-_RUNS_PAGES: Pages = (("/ui/runs", runs),)
-
-
 def said(error: str, output: str) -> str:
     """Return the last message of a run: the main line of its error, or its last line of output."""
     lines = [plain(line).strip() for line in json.loads(output)]
@@ -266,4 +260,4 @@ def said(error: str, output: str) -> str:
     return told if len(told) <= SAID_CHARS else f"{told[:SAID_CHARS]}…"
 
 
-PAGES: Pages = _RUNS_PAGES + _RUN_PAGES
+PAGES: Pages = (("/ui/runs", runs), ("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", output))

@@ -131,9 +131,6 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-_SCHEDULE_PAGES: Pages = (("/ui/schedules/{jobID}", schedule),)
-
-
 async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Day]:
     """Return the last days of a schedule, in its time zone."""
     ledger, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, RUNS_LOOKED_AT)
@@ -221,7 +218,4 @@ async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-_SCHEDULES_PAGES: Pages = (("/ui/schedules", schedules),)
-
-
-PAGES: Pages = _SCHEDULES_PAGES + _SCHEDULE_PAGES
+PAGES: Pages = (("/ui/schedules", schedules), ("/ui/schedules/{jobID}", schedule))

@@ -66,9 +66,6 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-_QUEUES_PAGES: Pages = (("/ui/queues", queues),)
-
-
 def _above(under: str) -> list[str]:
     """Return the parent groups of a group, outermost first."""
     parts = under.split("/")[:-1]
@@ -116,9 +113,6 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-_WORKERS_PAGES: Pages = (("/ui/workers", workers),)
-
-
 def _rests(worker: dict[str, Any]) -> bool:
     """Return whether a worker is idle or takes no jobs."""
     return not worker["runIDs"] or worker["status"] != "active"
@@ -157,9 +151,6 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
         failures=FAILED_STATUSES,
         filters=given,
     )
-
-
-_FAILURES_PAGES: Pages = (("/ui/failures", failures),)
 
 
 def _shown(found: Failed) -> Shown:
@@ -230,9 +221,6 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-_EVENTS_PAGES: Pages = (("/ui/events", events),)
-
-
 # The retention page: the limits of the server and of patterns, with current usage.
 
 
@@ -253,7 +241,10 @@ async def kept(site: Site, request: web.Request) -> web.StreamResponse:
     return await site.show(request, "kept.html", title="What is kept", rows=rows, kinds=KEPT_KINDS)
 
 
-_KEPT_PAGES: Pages = (("/ui/kept", kept),)
-
-
-PAGES: Pages = _QUEUES_PAGES + _WORKERS_PAGES + _FAILURES_PAGES + _EVENTS_PAGES + _KEPT_PAGES
+PAGES: Pages = (
+    ("/ui/queues", queues),
+    ("/ui/workers", workers),
+    ("/ui/failures", failures),
+    ("/ui/events", events),
+    ("/ui/kept", kept),
+)
