@@ -16,7 +16,7 @@ from bedrockjobs.job.rows import Job, RunGiven, RunRow
 def render(row: Job, more: dict[str, str] | None = None) -> str:
     """Return a job as JSON text with sorted keys; ``more`` holds further members as JSON text.
 
-    Differs from Bedrock, which returns names like ``1234567`` or ``null`` as bare numbers and words.
+    Differs from Bedrock: it returns names like ``1234567`` or ``null`` as bare numbers and words.
     """
     if not more and not row.parent_job_id:
         return (

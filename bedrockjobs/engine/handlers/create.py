@@ -309,7 +309,7 @@ def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
 
 
 def _refuse_repeating_child() -> None:
-    """Differs from Bedrock, where a repeating child keeps its parent PAUSED forever."""
+    """Differs from Bedrock: there, a repeating child keeps its parent PAUSED forever."""
     raise BadArguments("Child jobs cannot repeat", "repeat: expected nothing together with parentJobID")
 
 
@@ -364,7 +364,7 @@ def first_run(context: Context, repeat: str) -> str:
 def check_repeat(context: Context, text: str, scheduled: str | None = None) -> None:
     """Raise BadArguments for a repeat that cannot be read, or has no date after ``scheduled`` or now.
 
-    Differs from Bedrock, where some repeats can be stored that make every FinishJob fail.
+    Differs from Bedrock: there, some repeats can be stored that make every FinishJob fail.
     """
     try:
         found = repeats.next_run(

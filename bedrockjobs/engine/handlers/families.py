@@ -41,7 +41,7 @@ def start_children(context: Context, job: Job) -> None:
 def cancel_unstarted_children(context: Context, job: Job) -> None:
     """Cancel the children that wait for an ended parent; running ones end without reporting.
 
-    Differs from Bedrock, where they stay PAUSED forever.
+    Differs from Bedrock: there, they stay PAUSED forever.
     """
     for child in context.unit.children(job.job_id):
         if lifecycle.allows("parent ends", child.state):

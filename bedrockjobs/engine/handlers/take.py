@@ -213,7 +213,7 @@ def _handed_out(
 def _next(context: Context, request: TakeRequest) -> DueTick | None:
     """Return the next job that may be taken; fail those on the way that may not.
 
-    Differs from Bedrock, which replies ``200 {}`` when it fails a job; here the search continues.
+    Differs from Bedrock: it replies ``200 {}`` when it fails a job; here the search continues.
     """
     crashed, limits = context.unit.crash_patterns(), context.unit.records.limits()
     for _ in range(CRASHED_PER_TAKE_MAX):
@@ -307,7 +307,7 @@ def _lost_unless_ended(context: Context, job: Job) -> Job:
         and not job.mocked
         and repeats.parse_repeat(job.repeat, context.compatibility).base == "SCHEDULED"
     ):
-        # Differs from Bedrock, which stores the time at each loss, so that the schedule drifts.
+        # Differs from Bedrock: it stores the time at each loss, so that the schedule drifts.
         first = original_next_run(job.data) or job.next_run
         changes["originalNextRun"] = quoted(first)
         slot = repeats.next_run(
