@@ -1,8 +1,8 @@
 """CLI commands derived from the command classes of the protocol.
 
-``takes`` adds an argument or an option for each named field, with the type, the form and the help that follow
-from the field. ``asked`` builds the command from what was typed. ``act`` and ``listing`` make whole CLI
-commands from a class, its fields and a sentence.
+``takes`` adds arguments and options for fields; their types, metavars and help follow from the fields.
+``asked`` builds the command from the typed values. ``act`` and ``listing`` make whole CLI commands from a
+class, its fields and a sentence.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SECTIONS = {
 """Headings of the help for job options; other fields appear among the command's own options."""
 
 FLAGS = {"job_priority": "--priority", "run_id": "--run"}
-"""Options that are not called like their field."""
+"""Options with other names than their fields."""
 
 PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
 
@@ -83,7 +83,7 @@ DURATIONS = frozenset(
 
 
 class Shape(NamedTuple):
-    """How a kind of value is typed: parameters of its option, and a sentence that ends its help."""
+    """Parameters of the options for a type of values, and the last sentence of their help."""
 
     attributes: Mapping[str, Any]
     words: str = ""
@@ -104,7 +104,7 @@ _SHAPES: tuple[tuple[Any, Shape], ...] = (
     (Pattern, Shape({"metavar": "GLOB", "shell_complete": job_names})),
     (Whole, Shape({"metavar": "NUMBER"})),
 )
-"""Shapes of value types, found by the validator that marks each; of two that fit the first one counts."""
+"""Shapes of value types, found by the last validator of each type; the first match counts."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
     "argv": {"type": Words(), "metavar": "'PROGRAM ARG...'|JSON"},
@@ -126,7 +126,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "help": f"Who wants it: you if left out. At most {WORKER_CHARS_MAX} characters.",
     },
 }
-"""How fields are typed whose type does not tell."""
+"""Parameters of options that do not follow from the type of the field."""
 
 
 class Typed(NamedTuple):
@@ -138,7 +138,7 @@ class Typed(NamedTuple):
 
 
 def typed(field: str, *names: str, **attributes: Any) -> Typed:
-    """Return a field that is typed in another way; names without dashes make an argument."""
+    """Return a field with its own names or parameters; a name without dashes makes an argument."""
     return Typed(field, names, attributes)
 
 
@@ -153,7 +153,7 @@ GLOB = typed("name", "mask", required=False)
 
 
 def takes(kind: type[Parameters], *fields: str | Typed, section: str = MAIN_SECTION) -> Callable[[F], F]:
-    """Add an argument for each required field that is named, and an option for each other one."""
+    """Add an argument for each of these fields that is required, and an option for each other one."""
 
     def add(command: F) -> F:
         for each in reversed(fields):
@@ -182,13 +182,18 @@ def _names(field: str, info: FieldInfo) -> tuple[str, ...]:
 
 @cache
 def _in_options(kind: type[Parameters]) -> tuple[dict[str, str], re.Pattern[str]]:
-    """Return the protocol's words in the descriptions of a class with those of the command line."""
+    """Return words of the protocol with the words of the command line, and a pattern that finds them."""
     words = {"PingSchedule": "`bedrockjobs ping`", "its nextRun": "its next run"} | {
         wire_name(field): FLAGS.get(field, f"--{field.replace('_', '-')}")
         for field in kind.model_fields
         if "_" in field
     }
     return words, re.compile("|".join(rf"\b{word}\b" for word in words))
+
+
+def _validator(shape: Any) -> Any:
+    """Return the validator by which a field of this type is recognized, its last one."""
+    return [mark for mark in get_args(shape) if isinstance(mark, (BeforeValidator, AfterValidator))][-1]
 
 
 def _attributes(kind: type[Parameters], field: str, info: FieldInfo) -> dict[str, Any]:
@@ -205,9 +210,7 @@ def _attributes(kind: type[Parameters], field: str, info: FieldInfo) -> dict[str
         return {**found, "type": WordChoice(get_args(choice), empty=empty)}
     marks = [*info.metadata, *(mark for part in parts for mark in getattr(part, "__metadata__", ()))]
     for shape, (attributes, more) in _SHAPES:
-        if [mark for mark in get_args(shape) if isinstance(mark, (BeforeValidator, AfterValidator))][
-            -1
-        ] in marks:
+        if _validator(shape) in marks:
             found |= attributes
             found["help"] = " ".join(filter(None, (words, more)))
             break
@@ -233,7 +236,7 @@ def job_options(command: F) -> F:
 
 
 def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
-    """Return what was typed for the fields of a class, by wire name; None for what was left out.
+    """Return the typed values of the fields of a class, by wire name; None if left out.
 
     A time from now becomes a timestamp by the server's clock, a job's name its jobID.
     """
