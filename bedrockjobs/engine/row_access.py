@@ -107,7 +107,7 @@ class FilteredUnit:
         return job_id not in self._jobs and self._unit.delete_plain(job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:
-        """Return the first jobs of a name unless it is hidden."""
+        """Return the first jobs of a name, or none if the name is hidden."""
         return [] if name in self._names else self._unit.named(name, limit)
 
 

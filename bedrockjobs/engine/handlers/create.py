@@ -161,7 +161,7 @@ def _held_key(context: Context, spec: JobSpec) -> str:
 
 
 def _is_held(context: Context, known: JobOfKey, job: Job | None) -> bool:
-    """Return True if a job still holds its unique key; this is computed here, as no transition stores it."""
+    """Return True if a job still holds its unique key; computed on demand, as no transition stores it."""
     if known.holds not in UNIQUE_UNTIL:
         return known.holds > context.now_ms
     if job is None:
