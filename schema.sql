@@ -1,8 +1,11 @@
--- The whole of a bedrockjobs database. This is the only place where a table is defined; the server applies
--- it to a new file. `PRAGMA user_version` holds the version, which migrations raise.
+-- The complete schema of a bedrockjobs database, and the only place where tables are defined; the server
+-- applies it to a new file. `PRAGMA user_version` holds the version, which migrations raise.
 --
--- Times are UTC text, `YYYY-MM-DD HH:MM:SS`; nextRun has `.mmm` where it comes from the clock. Text order is
--- then time order.
+-- Timestamps are UTC text, `YYYY-MM-DD HH:MM:SS`; nextRun has `.mmm` if it comes from the clock. Sorting the
+-- text sorts by time.
+--
+-- The comments inside a CREATE statement are stored with it, and `bedrockjobs doctor` compares them: do not
+-- reword them.
 
 CREATE TABLE jobs (
     -- Bedrock's eleven columns, in Bedrock's order.
@@ -32,7 +35,7 @@ CREATE TABLE jobs (
     fingerprint TEXT    NOT NULL DEFAULT ''     -- of its error when it became FAILED, see bedrockjobs/base/failure_text.py
 ) STRICT;
 
--- Somebody who changes data by hand knows nothing of its checksum: none is then better than a wrong one.
+-- A manual change of data does not update its checksum, and a missing checksum is better than a wrong one.
 CREATE TRIGGER jobsDataByHand AFTER UPDATE OF data ON jobs
     WHEN new.checksum IS old.checksum AND new.checksum IS NOT NULL AND new.data IS NOT old.data
 BEGIN
@@ -42,35 +45,36 @@ END;
 -- A take by name: the first entry of each (lane, name, priority) is the next job of that name.
 CREATE INDEX jobsByName ON jobs (lane, name, priority DESC, nextRun) WHERE state IN ('QUEUED', 'RUNQUEUED');
 
--- A take by `*`: the first entry of each (lane, priority). A name in here would break the promised order.
+-- A take by `*`: the first entry of each (lane, priority). A name in this index would break the order of
+-- takes.
 CREATE INDEX jobsByPriority ON jobs (lane, priority DESC, nextRun) WHERE state IN ('QUEUED', 'RUNQUEUED');
 
--- `unique`, which looks at jobs in any state, and lists by name.
+-- For `unique`, which checks jobs in any state, and for lists by name.
 CREATE INDEX jobsAnyState ON jobs (name);
 
 -- The children of a job.
 CREATE INDEX jobsByParent ON jobs (parentJobID) WHERE parentJobID <> 0;
 
--- Jobs of which time alone makes something: a run that may take no longer, a job that was not started in time.
+-- Jobs with a deadline: a run with a timeout, or a job that must start in time.
 CREATE INDEX jobsByExpires ON jobs (expires) WHERE expires <> '';
 
--- Who holds a lock.
+-- Running jobs, which may hold a lock.
 CREATE INDEX jobsHolding ON jobs (lane) WHERE state = 'RUNNING' AND lane <> '';
 
--- Jobs that wait for a person or for their children: few, and no take touches them.
+-- Jobs that wait for a person or for their children: few, and takes do not touch them.
 CREATE INDEX jobsAside ON jobs (state) WHERE state = 'FAILED' OR state = 'PAUSED';
 
--- The same of some names, for who sees no others.
+-- The same by name, for callers with a limited scope.
 CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR state = 'PAUSED';
 
--- FAILED jobs by what failed alike: all that is counted of them.
+-- FAILED jobs by fingerprint, with the columns that are needed to count them.
 CREATE INDEX jobsFailedAlike ON jobs (fingerprint, name, jobID) WHERE state = 'FAILED';
 
--- Schedules, among all that repeats.
+-- Jobs with a repeat, including schedules.
 CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
 
--- The schedules that will fire, in the columns of FTL's table of this name: to be read by Query. Text that somebody
--- wrote into options or memory and that is no JSON counts as not there.
+-- The active schedules, in the columns of FTL's table of this name, for use by Query. Options or memory that
+-- were changed manually to invalid JSON are ignored.
 CREATE VIEW cron_jobs AS
 SELECT
     jobID AS id,
@@ -89,7 +93,7 @@ FROM jobs
 WHERE repeat <> '' AND ltrim(repeat, char(9, 10, 13, 32)) LIKE 'CRON %'
     AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED');
 
--- One attempt of a job by one worker, opened by a GetJob that names its worker.
+-- One attempt of a job by one worker, started by a GetJob with the name of the worker.
 CREATE TABLE runs (
     runID        INTEGER NOT NULL PRIMARY KEY,  -- counts up from 1, never used twice
     jobID        INTEGER NOT NULL,
@@ -123,10 +127,11 @@ CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
 CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
 
--- Runs that failed, by what failed alike.
+-- Failed runs by fingerprint.
 CREATE INDEX runsFailedAlike ON runs (fingerprint, name, runID, jobID) WHERE fingerprint <> '';
 
--- What a run printed, for a day: neighbouring lines in one row. Where lines were left out, their numbers are missing.
+-- The output of a run, kept for a day: consecutive lines in one row. The numbers of omitted lines are
+-- missing.
 CREATE TABLE output (
     runID    INTEGER NOT NULL,
     firstSeq INTEGER NOT NULL,                  -- the number of its first line; they count up from 1 in each run
@@ -139,7 +144,7 @@ CREATE TABLE output (
     PRIMARY KEY (runID, firstSeq)
 ) STRICT;
 
--- What became of each tick of a schedule; neighbours with the same outcome share a row.
+-- The tick history of each schedule; consecutive ticks with the same outcome share a row.
 CREATE TABLE ticks (
     jobID   INTEGER NOT NULL,
     tick    TEXT    NOT NULL,                   -- the first of them
@@ -152,7 +157,7 @@ CREATE TABLE ticks (
     PRIMARY KEY (jobID, tick)
 ) STRICT, WITHOUT ROWID;
 
--- Keys of CreateJob: idempotency keys for a day, unique keys for as long as they are held.
+-- Keys of CreateJob: idempotency keys for a day, unique keys while they are held.
 CREATE TABLE keys (
     key     TEXT    NOT NULL PRIMARY KEY,
     jobID   INTEGER NOT NULL,
@@ -164,7 +169,7 @@ CREATE TABLE keys (
 
 CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
 
--- Names that nobody may take for now.
+-- Paused names.
 CREATE TABLE pauses (
     pattern TEXT NOT NULL PRIMARY KEY,          -- GLOB
     by      TEXT NOT NULL DEFAULT '',
@@ -173,14 +178,14 @@ CREATE TABLE pauses (
     until   TEXT NOT NULL DEFAULT ''            -- '': until somebody resumes them
 ) STRICT, WITHOUT ROWID;
 
--- Workers that take no more jobs although they live.
+-- Drained workers, which take no new jobs.
 CREATE TABLE drains (
     worker TEXT NOT NULL PRIMARY KEY,
     by     TEXT NOT NULL DEFAULT '',
     since  TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Things that happened, for people and programs to follow.
+-- Events, for people and programs that follow them.
 CREATE TABLE events (
     seq    INTEGER NOT NULL PRIMARY KEY,        -- counts up
     at     TEXT    NOT NULL,
@@ -192,7 +197,7 @@ CREATE TABLE events (
     detail TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 
--- Who may do what. Rows stay when a token is revoked: a server without any row is open to its machine.
+-- Tokens. Revoked ones keep their row: a server without any token is open to all programs on its host.
 CREATE TABLE tokens (
     name     TEXT    NOT NULL PRIMARY KEY,
     digest   TEXT    NOT NULL,                  -- SHA-256 of the token, in hexadecimal
@@ -207,7 +212,7 @@ CREATE TABLE tokens (
     addresses TEXT   NOT NULL DEFAULT '[]'      -- it was used from, the newest last, a JSON array
 ) STRICT, WITHOUT ROWID;
 
--- Who is logged in to the pages.
+-- Login sessions of the pages.
 CREATE TABLE logins (
     digest  TEXT NOT NULL PRIMARY KEY,          -- SHA-256 of the session in the cookie
     token   TEXT NOT NULL,                      -- the name of the token it was made with
@@ -215,7 +220,7 @@ CREATE TABLE logins (
     expires TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What operators and admins changed, for 90 days by default.
+-- The audit log, kept for 90 days by default.
 CREATE TABLE audit (
     seq     INTEGER NOT NULL PRIMARY KEY,       -- counts up
     at      TEXT    NOT NULL,
@@ -229,7 +234,7 @@ CREATE TABLE audit (
     after   TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 
--- Who is told of which events. All events up to the cursor have been dealt with.
+-- Notification rules. All events up to the cursor have been handled.
 CREATE TABLE rules (
     name    TEXT    NOT NULL PRIMARY KEY,
     rule    TEXT    NOT NULL,                   -- what is told to whom: a JSON object, as it was given
@@ -239,7 +244,7 @@ CREATE TABLE rules (
     state   TEXT    NOT NULL DEFAULT '{}'       -- how its delivery stands: a JSON object, see bedrockjobs/job/rules.py
 ) STRICT, WITHOUT ROWID;
 
--- Failures that somebody has looked at.
+-- Acknowledged failures.
 CREATE TABLE seen (
     kind   TEXT    NOT NULL,                    -- job: one that is FAILED; run: one that failed
     number INTEGER NOT NULL,                    -- its jobID or runID
@@ -248,7 +253,7 @@ CREATE TABLE seen (
     PRIMARY KEY (kind, number)
 ) STRICT, WITHOUT ROWID;
 
--- What was done in each minute, for charts; written when the minute is over.
+-- Counters of each minute for charts, written when the minute is over.
 CREATE TABLE stats (
     minute   TEXT    NOT NULL PRIMARY KEY,      -- YYYY-MM-DD HH:MM:00
     created  INTEGER NOT NULL,
@@ -261,8 +266,7 @@ CREATE TABLE stats (
     waitMs   INTEGER NOT NULL                   -- how long their jobs had been due
 ) STRICT, WITHOUT ROWID;
 
--- What the server must remember beside the jobs: nextJobID, nextRunID, crashPatterns (a JSON array), and when
--- it last ran (seen).
+-- State of the server: nextJobID, nextRunID, crashPatterns (a JSON array), and its last heartbeat (seen).
 CREATE TABLE meta (
     key   TEXT NOT NULL PRIMARY KEY,
     value ANY

@@ -1,16 +1,16 @@
--- How a person finds jobs, runs and events. Each statement of a search looks at one stretch of them, the newest
--- first, so that a search can stop in time and go on later: a row always comes, with the lowest number of the
--- stretch and how many it had, beside each that was found; a filter that is null lets all through.
+-- Searches for jobs, runs and events. Each statement examines one range (`stretch`), newest first, so that a
+-- search can stop at a time limit and continue later. Each row begins with the lowest number of the range and
+-- the number of rows examined; one row is returned even if nothing was found. A null filter matches all rows.
 
 -- name: find_any
--- Through all jobs.
+-- All jobs.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs WHERE jobID < :before ORDER BY jobID DESC LIMIT :stretch
 )
 {found_jobs};
 
 -- name: find_aside
--- Through the jobs that have failed, or wait for their children.
+-- Jobs that have failed, or wait for their children.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs WHERE (state = 'FAILED' OR state = 'PAUSED') AND state = :state AND jobID < :before
         ORDER BY jobID DESC LIMIT :stretch
@@ -18,14 +18,14 @@ WITH stretch AS MATERIALIZED (
 {found_jobs};
 
 -- name: find_named
--- Through the jobs of one name.
+-- Jobs of one name.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs WHERE name = :pattern AND jobID < :before ORDER BY jobID DESC LIMIT :stretch
 )
 {found_jobs};
 
 -- name: find_few
--- Through the jobs whose names have a common beginning, where they are few: they are sorted.
+-- Jobs whose names have a prefix, if there are few, as they are sorted.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs INDEXED BY jobsAnyState WHERE name BETWEEN :low AND :high AND jobID < :before
         ORDER BY jobID DESC LIMIT :stretch
@@ -33,14 +33,14 @@ WITH stretch AS MATERIALIZED (
 {found_jobs};
 
 -- name: find_queued
--- Through the queued jobs, where they are few: they are sorted.
+-- Queued jobs, if there are few, as they are sorted.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs INDEXED BY jobsByPriority WHERE {queued} AND jobID < :before ORDER BY jobID DESC LIMIT :stretch
 )
 {found_jobs};
 
 -- name: find_children
--- Through the children of all families, where they are few: they are sorted.
+-- Jobs with a parent, if there are few, as they are sorted.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 AND jobID < :before
         ORDER BY jobID DESC LIMIT :stretch
@@ -48,7 +48,7 @@ WITH stretch AS MATERIALIZED (
 {found_jobs};
 
 -- name: find_running
--- Through the jobs that run: those of open runs, and those without a run among the `:oldest` jobs.
+-- Running jobs: those with an open run, and those without a run among the `:oldest` jobs.
 WITH stretch AS MATERIALIZED (
     SELECT jobID FROM (
         SELECT jobID FROM (SELECT jobID FROM runs INDEXED BY runsOpen WHERE status = 'running'
@@ -61,28 +61,28 @@ WITH stretch AS MATERIALIZED (
 {found_jobs};
 
 -- name: find_runs
--- Through all runs.
+-- All runs.
 WITH stretch AS MATERIALIZED (
     SELECT runID FROM runs WHERE runID < :before ORDER BY runID DESC LIMIT :stretch
 )
 {found_runs};
 
 -- name: find_runs_of_name
--- Through the runs of one name.
+-- Runs of one name.
 WITH stretch AS MATERIALIZED (
     SELECT runID FROM runs WHERE name = :pattern AND runID < :before ORDER BY runID DESC LIMIT :stretch
 )
 {found_runs};
 
 -- name: find_runs_kept
--- Through the runs that are kept for a time, where they are few: they are sorted.
+-- Runs that are kept for a while, if there are few, as they are sorted.
 WITH stretch AS MATERIALIZED (
     SELECT runID FROM runs INDEXED BY runsKept WHERE kept <> '' AND runID < :before ORDER BY runID DESC LIMIT :stretch
 )
 {found_runs};
 
 -- name: find_few_runs
--- Through the runs of names with a common beginning, where they are few: they are sorted.
+-- Runs whose names have a prefix, if there are few, as they are sorted.
 WITH stretch AS MATERIALIZED (
     SELECT runID FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high AND runID < :before
         ORDER BY runID DESC LIMIT :stretch
@@ -90,14 +90,14 @@ WITH stretch AS MATERIALIZED (
 {found_runs};
 
 -- name: find_events
--- What happened, the newest first.
+-- Events.
 WITH stretch AS MATERIALIZED (
     SELECT seq FROM events WHERE seq < :before ORDER BY seq DESC LIMIT :stretch
 )
 {found_events};
 
 -- name: schedules_ahead
--- Schedules by their next run, each with a pattern that pauses it: all are looked at, and those that are next kept.
+-- Schedules by their next run, each with a pattern that pauses it. All are read; the first ones are returned.
 SELECT jobID, name, state, repeat, nextRun,
     coalesce((SELECT pattern FROM pauses WHERE jobs.name GLOB pattern AND ("until" = '' OR "until" > :now)
         ORDER BY pattern LIMIT 1), '') AS paused
@@ -107,7 +107,7 @@ SELECT jobID, name, state, repeat, nextRun,
     ORDER BY nextRun, jobID LIMIT :limit;
 
 -- name: schedules_that_failed
--- Of the first schedules by name those whose last run failed, and nobody has seen it.
+-- Among the first `:most` schedules by name, those whose last run failed and was not acknowledged.
 SELECT name FROM (
     SELECT name,
         coalesce((SELECT CASE WHEN status IN ({failed_statuses}) AND NOT EXISTS (
@@ -118,13 +118,13 @@ SELECT name FROM (
 ) AS looked WHERE failed = 1 LIMIT :limit;
 
 -- name: count_names
--- How many jobs have names with a common beginning, up to a limit.
+-- The number of jobs whose names have a prefix, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
 
 -- name: count_states
--- How many jobs there are, are queued, run, wait for their families, have failed, have ended well or were cancelled
--- within a family, and ended well and are kept, each up to `:most`; how many were looked at for those that are
--- queued, for those within a family, and for those that are kept.
+-- The number of jobs in total, queued, running, waiting for children, failed, finished or cancelled in a
+-- workflow, and finished and kept, each up to `:most`; and the number of rows examined for queued jobs, for
+-- those in workflows, and for kept ones.
 SELECT everything.found, queue.queued, open.found + oldest.found, aside.paused, aside.failed, children.finished,
     children.cancelled, kept.found, queue.looked, children.looked, kept.looked
     FROM (SELECT count(*) AS found FROM (SELECT 1 FROM jobs LIMIT :most) AS first) AS everything
@@ -148,30 +148,30 @@ SELECT everything.found, queue.queued, open.found + oldest.found, aside.paused, 
     LIMIT :limit;
 
 -- name: count_states_of_names
--- How many of the first `:most` jobs with a common beginning of their names are in each state; how many match.
+-- The number of jobs in each state, and of matching ones, among the first `:most` whose names have a prefix.
 SELECT state, count(*), count(*) FILTER (WHERE :pattern IS NULL OR name GLOB :pattern) FROM (
     SELECT state, name FROM jobs INDEXED BY jobsAnyState WHERE name BETWEEN :low AND :high LIMIT :most
 ) AS first GROUP BY state ORDER BY state LIMIT :limit;
 
 -- name: count_kept_of_names
--- How many of the first `:most` runs with a common beginning of their names match, and are of jobs that ended well
--- and are kept.
+-- The number of runs, and of matching ones of finished and deleted jobs that are kept, among the first
+-- `:most` whose names have a prefix.
 SELECT count(*), count(*) FILTER (WHERE gone AND (:pattern IS NULL OR name GLOB :pattern)) FROM (
     SELECT name, kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID) AS gone
         FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high LIMIT :most
 ) AS first LIMIT :limit;
 
 -- name: count_queued
--- How many jobs are queued, up to a limit.
+-- The number of queued jobs, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsByPriority WHERE {queued} LIMIT :most) AS found LIMIT :limit;
 
 -- name: count_children
--- How many children there are in all families, up to a limit.
+-- The number of jobs with a parent, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 LIMIT :most) AS found
     LIMIT :limit;
 
 -- name: count_kept
--- How many runs are kept for a time, up to a limit.
+-- The number of runs that are kept for a while, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runsKept WHERE kept <> '' LIMIT :most) AS found LIMIT :limit;
 
 -- name: newest_runs_of_jobs
@@ -182,18 +182,18 @@ SELECT runs.jobID, runs.runID, runs.status, runs.started, runs.ended, runs.worke
     ORDER BY runs.runID LIMIT :limit;
 
 -- name: families
--- How many of the first `:most` children of each of some jobs there are, and how many in each state, in their order.
+-- For each of some jobs: the number of its children and of those in each state, among the first `:most`.
 SELECT asked.value, (
     SELECT {family_counts}
         FROM (SELECT state, {visible} AS seen FROM jobs WHERE parentJobID = asked.value AND parentJobID <> 0 LIMIT :most) AS children
 ) FROM json_each(:jobs) AS asked ORDER BY asked.value LIMIT :limit;
 
 -- name: count_runs
--- How many runs are of names with a common beginning, up to a limit.
+-- The number of runs whose names have a prefix, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM runs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
 
 -- name: names
--- The first names with a common beginning, each found by a seek.
+-- The first names with a prefix, by one seek each.
 WITH RECURSIVE found (name) AS (
     SELECT (SELECT name FROM jobs WHERE name BETWEEN :low AND :high ORDER BY name LIMIT 1)
     UNION ALL
@@ -203,30 +203,30 @@ WITH RECURSIVE found (name) AS (
 SELECT name FROM found WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: children
--- The children of a job, in one stretch of them by jobID.
+-- The children of a job in one range of jobIDs.
 WITH {children} SELECT highest, looked, found.* FROM {looked_children} LEFT JOIN (
     SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE {visible} ORDER BY jobID LIMIT :limit)
 ) AS found ON true ORDER BY found.jobID LIMIT :limit;
 
 -- name: family
--- How many children of a job are in each state, in one stretch of them.
+-- The number of children of a job in each state, in one range of jobIDs.
 WITH {children} SELECT highest, looked, state, counted FROM {looked_children} LEFT JOIN (
     SELECT state, count(*) AS counted FROM stretch WHERE {visible} GROUP BY state
 ) AS counts ON true ORDER BY state LIMIT :limit;
 
 -- name: failed_children
--- The children of a job that have failed, in one stretch of them.
+-- The failed children of a job in one range of jobIDs.
 WITH {children} SELECT highest, looked, found.* FROM {looked_children} LEFT JOIN (
     SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE state = 'FAILED') AND {visible}
 ) AS found ON true ORDER BY found.jobID LIMIT :limit;
 
 -- name: tries_of_schedule
--- For which moment, why and how the newest runs of a job went.
+-- The planned time, cause and status of the newest runs of a job.
 SELECT scheduledFor, cause, status FROM runs WHERE jobID = :jobID ORDER BY runID DESC LIMIT :limit;
 
 -- name: failed_jobs_alike
--- FAILED jobs by their fingerprint: how many there are, of how many names, how many of them nobody has seen, the newest and
--- the oldest, and when that one was last taken. Groups come in the order of their newest.
+-- FAILED jobs by fingerprint: the number of jobs, names and unacknowledged jobs, the newest and the oldest
+-- jobID, and when the oldest was last taken. Groups are sorted by their newest job.
 SELECT alike.*, coalesce(first.lastRun, '') FROM (
     SELECT fingerprint, count(*) AS counted, count(DISTINCT name) AS names,
         count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID)) AS unseen,
@@ -237,7 +237,7 @@ SELECT alike.*, coalesce(first.lastRun, '') FROM (
 ) AS alike LEFT JOIN jobs AS first ON first.jobID = alike.oldest ORDER BY alike.newest DESC LIMIT :limit;
 
 -- name: failed_runs_alike
--- The same of failed runs, but for those that made their job FAILED: one failure counts once.
+-- The same for failed runs, except those that made their job FAILED, so that one failure counts once.
 SELECT alike.*, coalesce(first.ended, '') FROM (
     SELECT fingerprint, count(*) AS counted, count(DISTINCT name) AS names,
         count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM seen WHERE kind = 'run' AND number = runs.runID)) AS unseen,
@@ -258,7 +258,7 @@ SELECT jobs.fingerprint, 'FAILED', jobs.name, jobs.jobID, jobs.lastRun, jobs.mem
     ORDER BY jobs.jobID DESC LIMIT :limit;
 
 -- name: newest_failed_runs
--- The same of failed runs.
+-- The same for failed runs.
 SELECT runs.fingerprint, runs.status, runs.name, runs.runID, runs.ended, runs.error, runs.worker, runs.started,
         coalesce(seen.at, ''), coalesce(seen."by", '')
     FROM json_each(:groups) AS asked CROSS JOIN runs LEFT JOIN seen ON seen.kind = 'run' AND seen.number = runs.runID

@@ -1,8 +1,8 @@
--- What a health check reads.
+-- The statement of the health check.
 
 -- name: health_of_schedule
--- The schedules of a name, each with its newest run that has ended, with the newest before the tries of its
--- present tick, and with its newest row of the ledger. A run that was put off says nothing.
+-- The schedules of a name, each with its last finished run, the last one before the attempts of the present
+-- tick, and its newest tick. Requeued and snoozed runs are ignored.
 SELECT jobs.jobID, jobs.state, jobs.memory,
     coalesce(runs.runID, 0), coalesce(runs.status, ''), coalesce(runs.ended, ''), runs.exitCode,
     coalesce(before.runID, 0), coalesce(before.status, ''), coalesce(before.ended, ''), before.exitCode,

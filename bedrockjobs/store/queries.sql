@@ -1,12 +1,12 @@
--- Every statement on the jobs table, each with a name and a sentence. The text `{columns}` stands for the
--- columns of a job in the order of `Job`, with the checksum of its data at the end, `{queued}` for the condition of the two partial indexes.
+-- Statements on the jobs table. `{columns}` is the list of the columns of a job in the order of `Job`,
+-- followed by the checksum of its data; `{queued}` is the condition of the two partial indexes.
 
 -- name: insert_job
--- Add a job.
+-- Insert a job.
 INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_plain_job
--- Add a job that leaves all other columns as the table has them: binding these costs more than a microsecond.
+-- Insert a job with defaults in all other columns; binding those takes more than a microsecond.
 INSERT INTO jobs (created, jobID, state, name, nextRun, data, priority, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: job_by_id
@@ -14,30 +14,30 @@ INSERT INTO jobs (created, jobID, state, name, nextRun, data, priority, checksum
 SELECT {columns} FROM jobs WHERE jobID = ?;
 
 -- name: highest_job_id
--- The highest jobID in use; beyond it the counter need not look.
+-- The highest jobID in use; above it, the counter need not check.
 SELECT max(jobID) FROM jobs;
 
 -- name: save_job
--- Write all that can change in a job but its data.
+-- Update all columns of a job that can change, except the data.
 UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, priority = ?, retryAfter = ?,
     attempt = ?, runID = ?, expires = ?, lane = ?, options = ?, memory = ? WHERE jobID = ?;
 
 -- name: save_job_and_data
--- Write all that can change in a job. That data is named costs 3 us, as a trigger looks at it.
+-- Update all columns of a job that can change. Naming data takes 3 us, as it activates a trigger.
 UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, priority = ?, retryAfter = ?,
     attempt = ?, runID = ?, expires = ?, lane = ?, options = ?, memory = ?, data = ?, checksum = ?
     WHERE jobID = ?;
 
 -- name: claim_job
--- Mark a queued job as taken, without touching what a take leaves alone.
+-- Mark a queued job as taken, and leave all other columns alone.
 UPDATE jobs SET state = 'RUNNING', lastRun = ?, attempt = ?, runID = ? WHERE jobID = ?;
 
 -- name: delete_job
--- Remove a job.
+-- Delete a job.
 DELETE FROM jobs WHERE jobID = ?;
 
 -- name: delete_plain_job
--- Remove a running job whose end needs nothing else: no run is to be closed, and nothing was asked for.
+-- Delete a running job if nothing else is needed to finish it: it has no run to close and no options.
 DELETE FROM jobs WHERE jobID = ? AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
     AND runID = 0 AND options = '{}' AND memory = '{}';
 
@@ -47,7 +47,7 @@ SELECT nextRun, jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND {queued}
     ORDER BY priority DESC, nextRun, jobID LIMIT 1;
 
 -- name: due_by_name
--- The next due job of one name, class by class: six seeks at the most, and the first hit ends them.
+-- The next due job of one name, by priority: at most six seeks, up to the first hit.
 SELECT * FROM (
     {branches:SELECT * FROM (SELECT jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = {priority}
         AND nextRun <= ?3 AND {queued} ORDER BY nextRun, jobID LIMIT 1)}
@@ -63,7 +63,7 @@ SELECT jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = ?4 AND nextR
 SELECT nextRun, jobID FROM jobs WHERE lane = ?1 AND {queued} ORDER BY priority DESC, nextRun, jobID LIMIT 1;
 
 -- name: due_of_any
--- The next due job of any name, class by class.
+-- The next due job of any name, by priority.
 SELECT * FROM (
     {branches:SELECT * FROM (SELECT jobID FROM jobs WHERE lane = ?1 AND priority = {priority}
         AND nextRun <= ?2 AND {queued} ORDER BY nextRun, jobID LIMIT 1)}
@@ -80,7 +80,7 @@ SELECT jobID, name FROM jobs WHERE lane = ?1 AND priority = ?3 AND nextRun <= ?2
     ORDER BY nextRun, jobID;
 
 -- name: head_of_group
--- Where the next job of one name and priority stands, due or not.
+-- nextRun and jobID of the next job of one name and priority, due or not.
 SELECT nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND priority = ? AND {queued}
     ORDER BY nextRun, jobID LIMIT 1;
 
@@ -100,12 +100,12 @@ SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name >= ? AND
     ORDER BY name, priority DESC, nextRun, jobID LIMIT ?;
 
 -- name: queued_behind
--- The first queued jobs behind a name, by name and priority.
+-- The first queued jobs after a name, by name and priority.
 SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND {queued}
     ORDER BY name, priority DESC, nextRun, jobID LIMIT ?;
 
 -- name: due_after
--- The next due jobs of a priority behind a nextRun and jobID, in order.
+-- The next due jobs of a priority after a nextRun and jobID, in order.
 SELECT * FROM (
     SELECT * FROM (SELECT nextRun, jobID, name FROM jobs INDEXED BY jobsByPriority WHERE lane = ?1
         AND priority = ?2 AND nextRun = ?4 AND ?4 <= ?3 AND jobID > ?5 AND {queued} ORDER BY jobID LIMIT ?6)
@@ -133,7 +133,7 @@ SELECT min(nextRun) FROM (
 SELECT jobID FROM jobs WHERE name = ? AND (lane = 'mock') = ? ORDER BY jobID LIMIT 1;
 
 -- name: queued_lanes
--- The lanes in which a job is queued, one seek each.
+-- The lanes with a queued job, by one seek each.
 WITH RECURSIVE lanes (lane) AS (
     SELECT (SELECT lane FROM jobs WHERE lane > '' AND {queued} ORDER BY lane LIMIT 1)
     UNION ALL
@@ -147,7 +147,7 @@ SELECT lane FROM lanes WHERE lane IS NOT NULL;
 SELECT 1 FROM jobs WHERE lane = ? AND {queued} LIMIT 1;
 
 -- name: queued_in_lane
--- The jobs that are queued in a lane.
+-- The jobs queued in a lane.
 SELECT jobID, name FROM jobs WHERE lane = ? AND {queued};
 
 -- name: holding
@@ -155,19 +155,19 @@ SELECT jobID, name FROM jobs WHERE lane = ? AND {queued};
 SELECT lane, jobID, lastRun FROM jobs WHERE state = 'RUNNING' AND lane <> '';
 
 -- name: expired
--- Jobs whose time is over.
+-- Expired jobs.
 SELECT {columns} FROM jobs WHERE expires <> '' AND expires <= ? ORDER BY expires LIMIT ?;
 
 -- name: next_expiry
--- When the next job's time is over.
+-- When the next job expires.
 SELECT min(expires) FROM jobs WHERE expires <> '';
 
 -- name: repeating
--- All that repeats.
+-- All jobs with a repeat.
 SELECT jobID FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
 
 -- name: repeating_due
--- What repeats, is queued and is due.
+-- Jobs with a repeat that are queued and due.
 SELECT jobID FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' AND state = 'QUEUED' AND nextRun <= ?
     ORDER BY name, jobID;
 
@@ -176,7 +176,7 @@ SELECT jobID FROM jobs INDEXED BY jobsRepeating WHERE repeat <> '' AND state = '
 SELECT {columns} FROM jobs WHERE name = ? ORDER BY jobID LIMIT ?;
 
 -- name: bound_of_name
--- The jobs of a name that only one worker may take.
+-- The jobs of a name that are bound to a worker.
 SELECT {columns} FROM jobs WHERE name = ? AND lane LIKE '%for %';
 
 -- name: children_of
@@ -184,22 +184,22 @@ SELECT {columns} FROM jobs WHERE name = ? AND lane LIKE '%for %';
 SELECT {columns} FROM jobs WHERE parentJobID = ? AND parentJobID <> 0 ORDER BY jobID;
 
 -- name: has_children
--- Whether a job has any child.
+-- Whether a job has children.
 SELECT 1 FROM jobs WHERE parentJobID = ? AND parentJobID <> 0 LIMIT 1;
 
 -- name: has_families
--- Whether any job has a child.
+-- Whether any job has a parent.
 SELECT 1 FROM jobs WHERE parentJobID <> 0 LIMIT 1;
 
 -- name: has_pending_children
--- Whether a job has a child that has not ended.
+-- Whether a job has unfinished children.
 SELECT 1 FROM jobs WHERE parentJobID = ? AND parentJobID <> 0
     AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT 1;
 
 -- name: get_meta
--- One of the things the server remembers.
+-- A value of `meta`.
 SELECT value FROM meta WHERE key = ?;
 
 -- name: set_meta
--- Remember one.
+-- Insert or replace a value of `meta`.
 INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;

@@ -1,9 +1,9 @@
--- How things stand: what is queued, by lane and name, and what decides whether it may be taken. The words are
--- those of `bedrockjobs/job/eligibility.py`. Each statement looks at a bounded number of index entries, however
+-- The state of the queues: queued jobs by lane and name, and what decides whether they may be taken, in the
+-- terms of `bedrockjobs/job/eligibility.py`. Each statement reads a bounded number of index entries, however
 -- long the queue is; `:limit` bounds its rows.
 
 -- name: queue_lanes
--- The lanes in which jobs are queued.
+-- The lanes with queued jobs.
 WITH RECURSIVE found (lane) AS (
     SELECT (SELECT lane FROM jobs WHERE {queued} ORDER BY lane LIMIT 1)
     UNION ALL
@@ -13,9 +13,9 @@ WITH RECURSIVE found (lane) AS (
 SELECT lane FROM found WHERE lane IS NOT NULL;
 
 -- name: queue_groups
--- The queued names of some lanes, each lane in turn so that none hides the others, with the lowest nextRun of
--- each. Of names with the same beginning up to a slash `:alike` come one by one; the row behind them, marked by a
--- 1, is the first of the rest.
+-- The queued names of some lanes, taking one name of each lane in turn so that no lane hides another, with
+-- the lowest nextRun of each. At most `:alike` names with the same prefix up to a slash are listed; the row
+-- after them, marked by 1, is the first of the rest.
 WITH RECURSIVE walk (lane, name, before, counted) AS (
     SELECT value, (SELECT jobs.name FROM jobs WHERE jobs.lane = value AND {queued} ORDER BY jobs.name LIMIT 1),
         '', 0 FROM json_each(:lanes)
@@ -30,15 +30,15 @@ SELECT lane, name, {alike} > :alike, CASE WHEN {alike} <= :alike THEN {oldest:wa
     FROM walk WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: queue_groups_of_names
--- The same of some names.
+-- The same for some names.
 SELECT lanes.value, names.value, 0, {oldest:lanes.value:names.value}
     FROM json_each(:names) AS names CROSS JOIN json_each(:lanes) AS lanes
     WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.lane = lanes.value AND jobs.name = names.value AND {queued})
     LIMIT :limit;
 
 -- name: count_groups
--- Of pairs of a lane and a name: how many jobs are due, and how many are to come, each up to `:most`. A RUNQUEUED
--- job that is not due runs.
+-- For pairs of a lane and a name: the number of due jobs and of later ones, each up to `:most`. A RUNQUEUED
+-- job that is not due is running.
 WITH groups AS MATERIALIZED (SELECT key, value ->> 0 AS lane, value ->> 1 AS name FROM json_each(:groups))
 SELECT groups.key,
     (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN jobs
@@ -51,15 +51,16 @@ SELECT groups.key,
     FROM groups LIMIT :limit;
 
 -- name: count_all_groups
--- Of the next lanes and names behind one: how many jobs are due, how many are to come, and the lowest nextRun. A RUNQUEUED job
--- that is not due runs; its state is looked up in the table.
+-- For the next lanes and names after one: the number of due jobs and of later ones, and the lowest nextRun. A
+-- RUNQUEUED job that is not due is running; reading its state needs the table.
 SELECT lane, name, count(*) FILTER (WHERE nextRun <= :now),
     sum(CASE WHEN nextRun <= :now THEN 0 WHEN state = 'QUEUED' THEN 1 ELSE 0 END), min(nextRun)
     FROM jobs INDEXED BY jobsByName WHERE (lane, name) > (:lane, :name) AND {queued}
     GROUP BY lane, name ORDER BY lane, name LIMIT :limit;
 
 -- name: count_rests
--- The same of all names from one on with the same beginning, and the lowest nextRun, out of the first `:most`.
+-- The same for all names from one on with the same prefix, among the first `:most` jobs, and the number of
+-- these.
 SELECT rests.key, (
     SELECT json_array(total(nextRun <= :now), total(nextRun > :now AND state = 'QUEUED'), min(nextRun), count(*))
         FROM (SELECT nextRun, state FROM jobs WHERE jobs.lane = rests.value ->> 0
@@ -67,7 +68,7 @@ SELECT rests.key, (
 ) FROM json_each(:rests) AS rests LIMIT :limit;
 
 -- name: lanes_at_once
--- Of some lanes, whatever the names: how many jobs are due, up to `:most`, and the lowest nextRun.
+-- For some lanes and all names: the number of due jobs, up to `:most`, and the lowest nextRun.
 WITH classes (lane, priority) AS (SELECT value, column1 FROM json_each(:lanes) CROSS JOIN (VALUES {priorities}))
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM classes CROSS JOIN jobs WHERE jobs.lane = classes.lane
@@ -77,25 +78,25 @@ SELECT
 LIMIT :limit;
 
 -- name: pauses_held
--- The pauses that hold, by pattern.
+-- The active pauses, by pattern.
 SELECT pattern, "by", reason, since, "until" FROM pauses WHERE "until" = '' OR "until" > :now
     ORDER BY pattern LIMIT :limit;
 
 -- name: drained_workers
--- The workers that take no more jobs because somebody wants it so.
+-- The drained workers.
 SELECT worker, "by", since FROM drains ORDER BY worker LIMIT :limit;
 
 -- name: lanes_held
--- The lanes of running jobs, with the first of them: who may hold a lock.
+-- The lanes of running jobs, with the first of these jobs: it may hold a lock.
 SELECT lane, min(jobID) FROM jobs INDEXED BY jobsHolding WHERE state = 'RUNNING' AND lane <> ''
     GROUP BY lane LIMIT :limit;
 
 -- name: schedules_on_all_hosts
--- The schedules of which the server makes a job for each worker.
+-- The broadcast schedules.
 SELECT name, options FROM jobs WHERE lane = 'every' AND {queued} ORDER BY name LIMIT :limit;
 
 -- name: running_by_name
--- How many runs are in progress; and how many jobs runs without a name of its worker has, among the `:oldest` jobs.
+-- The number of runs in progress by name, and of jobs running without a run among the `:oldest` jobs.
 SELECT name, count(*) FROM (SELECT name FROM runs INDEXED BY runsOpen WHERE status = 'running' LIMIT :most) AS open
     GROUP BY name
 UNION ALL
@@ -104,12 +105,12 @@ SELECT name, count(*) FROM (SELECT name, state, nextRun, runID FROM jobs ORDER B
 LIMIT :limit;
 
 -- name: failed_by_name
--- How many jobs of each name have failed, out of the first `:most`.
+-- The number of failed jobs by name, among the first `:most`.
 SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName WHERE state = 'FAILED' LIMIT :most) AS failed
     GROUP BY name LIMIT :limit;
 
 -- name: failed_by_name_of_visible
--- The same of names that are seen: out of the first `:looked` with the beginning that they have in common.
+-- The same for the names in scope, among the first `:looked` with their common prefix.
 SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
     WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed
     WHERE {visible} GROUP BY name LIMIT :limit;
@@ -120,12 +121,12 @@ SELECT name, created, CASE WHEN state = 'QUEUED' AND attempt = 0 AND repeat = ''
     FROM jobs ORDER BY jobID DESC LIMIT :limit;
 
 -- name: newest_runs
--- The newest runs: for when each was meant, when it began, and when it ended.
+-- The planned, start and end times of the newest runs.
 SELECT name, attempt, scheduledFor, started, ended FROM runs ORDER BY runID DESC LIMIT :limit;
 
 -- name: set_aside
--- How many jobs have failed, how many of these nobody has seen, how many jobs wait for their children, how many
--- repeat, and the newest event.
+-- The number of failed jobs, of unacknowledged ones among them, of jobs that wait for their children, and of
+-- jobs with a repeat; and the newest event.
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed),
     (SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE state = 'FAILED' LIMIT :most) AS failed)
@@ -137,8 +138,8 @@ SELECT
 LIMIT :limit;
 
 -- name: set_aside_of_visible
--- The same of some names, without the newest event: of those that have failed or wait for their children `:looked` are
--- looked at whose names have the beginning that all of these have in common.
+-- The same for the names in scope, without the newest event. For failed and waiting jobs, the first `:looked`
+-- with the common prefix of the scope are examined.
 SELECT
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
         WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed WHERE {visible}),
@@ -152,8 +153,8 @@ SELECT
 LIMIT :limit;
 
 -- name: names_of_jobs
--- The names of all jobs that match a pattern, each found by a seek; the `:walked`th is the last one that is looked
--- at, and comes whether it matches or not.
+-- The names of all jobs that match a pattern, by one seek each. The scan stops at name number `:walked`,
+-- which is returned even if it does not match.
 WITH RECURSIVE found (name, walked) AS (
     SELECT (SELECT name FROM jobs WHERE name > :after AND name BETWEEN :low AND :high ORDER BY name LIMIT 1), 1
     UNION ALL
@@ -168,12 +169,12 @@ SELECT name, walked FROM found
 SELECT {columns} FROM jobs WHERE jobID = :jobID LIMIT :limit;
 
 -- name: pending_children
--- How many children of a job have not ended, up to `:most`.
+-- The number of unfinished children of a job, up to `:most`.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE parentJobID = :jobID AND parentJobID <> 0
     AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT :most) AS pending LIMIT :limit;
 
 -- name: jobs_ahead
--- How many due jobs of the same lane and name come before one.
+-- The number of due jobs of the same lane and name that come before one.
 SELECT count(*) FROM (
     {branches:SELECT jobID FROM jobs WHERE lane = :lane AND name = :name AND priority = {priority} AND {queued}
         AND nextRun <= CASE WHEN {priority} > :priority THEN :now WHEN {priority} = :priority THEN :nextRun ELSE '' END

@@ -1,13 +1,12 @@
--- Every statement on the tables beside jobs that is done in a transaction, each with a name and a sentence. SQLite
--- and PostgreSQL are given the same text.
+-- Statements on the tables next to jobs, for use in a transaction. SQLite and PostgreSQL share them.
 
 -- name: insert_run
--- Open a run.
+-- Insert a run in progress.
 INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, data, options,
     priority) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_ended_run
--- Keep a job that has ended as a run.
+-- Insert a finished job as a finished run.
 INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, lease, data, options, priority,
     status, ended, exitCode, result, kept, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
@@ -21,44 +20,44 @@ SELECT runID, jobID, name, attempt, cause, scheduledFor, started, lease, ended, 
 SELECT runID, kept FROM runs WHERE jobID = ? ORDER BY runID DESC LIMIT 1;
 
 -- name: trim_kept
--- Forget runs that were kept long enough.
+-- Delete runs whose retention has ended.
 DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE kept <> '' AND kept <= ? ORDER BY kept LIMIT ?);
 
 -- name: next_kept
--- When the first of them will have been kept long enough.
+-- When the next such retention ends.
 SELECT min(kept) FROM runs WHERE kept <> '';
 
 -- name: end_run
--- Close a run.
+-- Write the end of a run.
 UPDATE runs SET status = ?, ended = ?, exitCode = ?, error = ?, result = ?, output = ?, kept = ?, created = ?
     WHERE runID = ?;
 
 -- name: fingerprint_run
--- Note what a failed run is grouped by.
+-- Store the fingerprint of a failed run.
 UPDATE runs SET fingerprint = ? WHERE runID = ?;
 
 -- name: fingerprint_job
--- Note what a FAILED job is grouped by.
+-- Store the fingerprint of a FAILED job.
 UPDATE jobs SET fingerprint = ? WHERE jobID = ?;
 
 -- name: stop_run
--- Note what a run's worker is to be told.
+-- Store the stop request for the worker of a run.
 UPDATE runs SET stop = ? WHERE runID = ?;
 
 -- name: progress_of_run
--- Note how far a run is.
+-- Store the progress of a run.
 UPDATE runs SET progress = ? WHERE runID = ?;
 
 -- name: run_key
--- What the tokens of runs are made with.
+-- The secret key of run tokens.
 SELECT value FROM meta WHERE key = 'runKey';
 
 -- name: put_run_key
--- Remember it, unless another server has.
+-- Store it, unless another server has done so.
 INSERT INTO meta (key, value) VALUES ('runKey', ?) ON CONFLICT (key) DO NOTHING;
 
 -- name: delete_run
--- Forget a run that never began.
+-- Delete a run.
 DELETE FROM runs WHERE runID = ?;
 
 -- name: open_runs
@@ -66,55 +65,55 @@ DELETE FROM runs WHERE runID = ?;
 SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running' ORDER BY runID;
 
 -- name: trim_successes
--- Forget all but the last successes of a name, among its newest runs.
+-- Delete all but the last successful runs of a name, among its newest runs.
 DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ?1 AND status = 'success' AND kept = ''
     AND runID > coalesce((SELECT newest.runID FROM runs AS newest WHERE newest.name = ?1
         ORDER BY newest.runID DESC LIMIT 1 OFFSET ?3), 0)
     ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
 
 -- name: trim_failures
--- Forget all but the last other ends of a name, among its newest runs.
+-- Delete all but the last unsuccessful runs of a name, among its newest runs.
 DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ?1 AND status NOT IN ('success', 'running')
     AND runID > coalesce((SELECT newest.runID FROM runs AS newest WHERE newest.name = ?1
         ORDER BY newest.runID DESC LIMIT 1 OFFSET ?3), 0)
     ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
 
 -- name: given_to_run
--- What a run was given.
+-- The input of a run.
 SELECT data, options, priority FROM runs WHERE runID = ?;
 
 -- name: end_of_output
--- The number of a run's last line of output, and the bytes that it has printed.
+-- The number of the last output line of a run, and the bytes it has printed.
 SELECT lastSeq, start + size FROM output WHERE runID = ? ORDER BY firstSeq DESC LIMIT 1;
 
 -- name: append_chunk
--- Add lines of output.
+-- Insert a chunk of output.
 INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: forget_middle
--- Forget the output between the beginning and the end that are kept; never the newest chunk.
+-- Delete the output between the beginning and the end that are kept; never the newest chunk.
 DELETE FROM output WHERE runID = ? AND firstSeq < ? AND start + size > ? AND start < ?;
 
 -- name: last_chunk
--- The chunk of a run's output before a line.
+-- The chunk of output before a line.
 SELECT firstSeq, codec, bytes FROM output WHERE runID = ? AND firstSeq < ? ORDER BY firstSeq DESC LIMIT 1;
 
 -- name: loose_sizes
--- The first chunks of a run that are not packed, without their lines.
+-- The sizes of the first uncompacted chunks of a run.
 SELECT firstSeq, size FROM output WHERE runID = ? AND codec = '' ORDER BY firstSeq LIMIT ?;
 
 -- name: loose_chunks
--- The chunks of a run that are not packed, up to one of them.
+-- The uncompacted chunks of a run, up to one of them.
 SELECT runID, firstSeq, lastSeq, at, codec, start, size, bytes FROM output
     WHERE runID = ? AND firstSeq <= ? AND codec = '' ORDER BY firstSeq;
 
 -- name: loose_lines
--- How many lines of a run are in chunks that are not packed.
+-- The number of lines in the uncompacted chunks of a run, within a range.
 SELECT coalesce(sum(lastSeq - firstSeq + 1), 0) FROM output WHERE runID = ? AND firstSeq >= ? AND lastSeq <= ?
     AND codec = '';
 
 -- name: forget_chunks
--- Forget the chunks of a run that one packed chunk stands for.
+-- Delete the chunks that a compacted one replaces.
 DELETE FROM output WHERE runID = ? AND firstSeq >= ? AND lastSeq <= ? AND codec = '';
 
 -- name: next_run_with_output
@@ -122,36 +121,36 @@ DELETE FROM output WHERE runID = ? AND firstSeq >= ? AND lastSeq <= ? AND codec 
 SELECT runID FROM output WHERE runID > ? ORDER BY runID LIMIT 1;
 
 -- name: delete_output
--- Forget a run's output.
+-- Delete the output of a run.
 DELETE FROM output WHERE runID = ?;
 
 -- name: runs_below
--- Runs below one, the newest first.
+-- Runs below a runID, newest first.
 SELECT runID, jobID, name, status, ended FROM runs WHERE runID < ? ORDER BY runID DESC LIMIT ?;
 
 -- name: runs_of_name_below
--- The same of one name.
+-- The same for one name.
 SELECT runID, jobID, name, status, ended FROM runs WHERE name = ? AND runID < ? ORDER BY runID DESC LIMIT ?;
 
 -- name: size_of_run
--- About how many bytes a run and its output are.
+-- The approximate size of a run and its output in bytes.
 SELECT length(data) + length(options) + length(result) + length(runs.output) + length(error) + length(progress)
     + coalesce((SELECT sum(size) FROM output WHERE output.runID = runs.runID), 0) FROM runs WHERE runID = ?;
 
 -- name: texts_of_run
--- All that a run was given, gave back and was called, but for its output.
+-- All texts of a run except its output.
 SELECT data, options, error, result, progress, output, name, worker, host, stop FROM runs WHERE runID = ?;
 
 -- name: next_chunk
--- The chunk of a run's output behind a line.
+-- The chunk of output after a line.
 SELECT firstSeq, codec, bytes FROM output WHERE runID = ? AND firstSeq > ? ORDER BY firstSeq LIMIT 1;
 
 -- name: events_of_runs
--- The events of the runs between two that have a detail.
+-- The events with a detail, for runs within a range.
 SELECT seq, runID FROM events WHERE runID BETWEEN ? AND ? AND detail <> '';
 
 -- name: events_with_detail
--- Events behind one that have a detail, in order.
+-- The events with a detail after one, in order.
 SELECT seq, name, detail FROM events WHERE seq > ? AND detail <> '' ORDER BY seq LIMIT ?;
 
 -- name: put_detail
@@ -159,42 +158,42 @@ SELECT seq, name, detail FROM events WHERE seq > ? AND detail <> '' ORDER BY seq
 UPDATE events SET detail = ? WHERE seq = ?;
 
 -- name: old_runs
--- The oldest runs beyond a number of them, from one on; as runIDs count up, that is seen from the newest.
+-- The last of the next ?3 runs after ?1 that are older than the newest ?2 runIDs.
 SELECT max(runID) FROM (SELECT runID FROM runs WHERE runID > ?1 AND runID <= (SELECT max(runID) FROM runs) - ?2
     ORDER BY runID LIMIT ?3) AS old;
 
 -- name: trim_runs
--- Forget the runs between two that are not kept for a time.
+-- Delete the runs within a range that are not kept for a while.
 DELETE FROM runs WHERE runID > ? AND runID <= ? AND status <> 'running' AND kept = '';
 
 -- name: ended_runs
--- Runs that have ended, the newest first, with their names and no sizes.
+-- Finished runs with their names and no sizes, newest first.
 SELECT runID, name, ended, kept, 0 FROM runs WHERE runID < ? AND status <> 'running' ORDER BY runID DESC LIMIT ?;
 
 -- name: ended_runs_and_sizes
--- Runs that have ended, the newest first, with the room that they and their output take.
+-- Finished runs with their sizes including output, newest first.
 SELECT runID, name, ended, kept, length(data) + length(result) + length(runs.output) + length(error)
     + coalesce((SELECT sum(length(bytes)) FROM output WHERE output.runID = runs.runID), 0)
     FROM runs WHERE runID < ? AND status <> 'running' ORDER BY runID DESC LIMIT ?;
 
 -- name: oldest_events
--- The oldest events from one on.
+-- The oldest events after one.
 SELECT seq, at, name FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: newest_events_and_sizes
--- Events before one, the newest first, with the room that they take.
+-- Events before one with their sizes, newest first.
 SELECT seq, at, name, length(name) + length(detail) FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?;
 
 -- name: delete_event
--- Forget an event.
+-- Delete an event.
 DELETE FROM events WHERE seq = ?;
 
 -- name: trim_old_ticks
--- Forget the ticks of a schedule up to a moment, but for the newest.
+-- Delete the ticks of a schedule up to a timestamp, except the newest.
 DELETE FROM ticks WHERE jobID = ?1 AND until <= ?2 AND tick < (SELECT max(tick) FROM ticks WHERE jobID = ?1);
 
 -- name: trim_ticks_to_size
--- Forget the ticks of a schedule beyond a room for the newest ones, but for the newest.
+-- Delete the oldest ticks of a schedule beyond a total size, except the newest.
 DELETE FROM ticks WHERE jobID = ?1 AND tick < (SELECT max(tick) FROM ticks WHERE jobID = ?1) AND tick <= (
     SELECT max(tick) FROM (
         SELECT tick, sum(length(tick) + length(until) + length(reason)) OVER (ORDER BY tick DESC) AS room
@@ -203,48 +202,48 @@ DELETE FROM ticks WHERE jobID = ?1 AND tick < (SELECT max(tick) FROM ticks WHERE
 );
 
 -- name: retention
--- What is kept of names.
+-- The retention of names.
 SELECT value FROM meta WHERE key = 'retention';
 
 -- name: put_retention
--- Limit what is kept of names.
+-- Replace the retention of names.
 INSERT INTO meta (key, value) VALUES ('retention', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: declared
--- Which workers declare the schedules of a source.
+-- The workers that declare the schedules of a source.
 SELECT value FROM meta WHERE key = 'declared ' || ?;
 
 -- name: put_declared
--- Note which workers declare the schedules of a source.
+-- Replace the workers that declare the schedules of a source.
 INSERT INTO meta (key, value) VALUES ('declared ' || ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: next_ledger
--- The next job with a ledger, and its name if there is such a job.
+-- The next job with a tick history, and its name if it exists.
 SELECT jobID, (SELECT name FROM jobs WHERE jobs.jobID = ticks.jobID) FROM ticks WHERE jobID > ?
     ORDER BY jobID LIMIT 1;
 
 -- name: last_tick
--- The newest row of a schedule's ledger.
+-- The newest tick of a schedule.
 SELECT jobID, tick, until, count, outcome, reason, late, runID FROM ticks WHERE jobID = ?
     ORDER BY tick DESC LIMIT 1;
 
 -- name: put_tick
--- Write a row of the ledger.
+-- Insert or update a tick.
 INSERT INTO ticks (jobID, tick, until, count, outcome, reason, late, runID) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (jobID, tick) DO UPDATE SET until = excluded.until, count = excluded.count,
         outcome = excluded.outcome, reason = excluded.reason, late = excluded.late, runID = excluded.runID;
 
 -- name: trim_ticks
--- Forget all but the last rows of a schedule's ledger.
+-- Delete all but the last ticks of a schedule.
 DELETE FROM ticks WHERE jobID = ?1 AND tick <= (SELECT tick FROM ticks WHERE jobID = ?1
     ORDER BY tick DESC LIMIT 1 OFFSET ?2);
 
 -- name: delete_tick
--- Take one row out of a schedule's ledger.
+-- Delete a tick.
 DELETE FROM ticks WHERE jobID = ? AND tick = ?;
 
 -- name: delete_ticks
--- Forget a schedule's ledger.
+-- Delete the tick history of a schedule.
 DELETE FROM ticks WHERE jobID = ?;
 
 -- name: job_of_key
@@ -258,37 +257,37 @@ INSERT INTO keys (key, jobID, created, name, holds) VALUES (?, ?, ?, ?, ?)
     SET jobID = excluded.jobID, created = excluded.created, name = excluded.name, holds = excluded.holds;
 
 -- name: trim_keys
--- Forget old idempotency keys.
+-- Delete old idempotency keys.
 DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE holds = '' AND created <= ? ORDER BY created LIMIT ?);
 
 -- name: next_unique_keys
--- The last one of the next keys between two.
+-- The last of the next unique keys within a range.
 SELECT max(key) FROM (SELECT key FROM keys WHERE key > ? AND key < ? ORDER BY key LIMIT ?) AS found;
 
 -- name: trim_unique_keys
--- Delete the unique keys between two that are no longer held and were created before a timestamp.
+-- Delete the unique keys within a range that are no longer held and were created before a timestamp.
 DELETE FROM keys WHERE key > ? AND key <= ? AND created <= ?
     AND CASE WHEN holds = 'finished' OR holds = 'started'
         THEN NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = keys.jobID) ELSE holds <= ? END;
 
 -- name: all_pauses
--- What is paused.
+-- All pauses.
 SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
 
 -- name: limits
--- What may be created.
+-- The limits of names.
 SELECT value FROM meta WHERE key = 'limits';
 
 -- name: put_limits
--- Limit what may be created.
+-- Replace the limits of names.
 INSERT INTO meta (key, value) VALUES ('limits', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: count_running
--- How many runs of names that match are in progress.
+-- The number of runs in progress whose names match.
 SELECT count(*) FROM runs WHERE status = 'running' AND name GLOB ?;
 
 -- name: count_queued
--- How many jobs are queued of the names between two that match a pattern, counted up to a number.
+-- The number of queued jobs with names within a range that match a pattern, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsAnyState
     WHERE name >= ? AND name < ? AND name GLOB ? AND state = 'QUEUED' LIMIT ?) AS queued;
 
@@ -303,7 +302,7 @@ INSERT INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?)
 DELETE FROM pauses WHERE pattern = ?;
 
 -- name: all_drains
--- The workers that are drained.
+-- The drained workers.
 SELECT worker FROM drains;
 
 -- name: put_drain
@@ -316,7 +315,7 @@ INSERT INTO drains (worker, by, since) VALUES (?, ?, ?)
 DELETE FROM drains WHERE worker = ?;
 
 -- name: add_minute
--- Write what was done in a minute, beside what a server before this one did in it.
+-- Add the counters of a minute to those that another server may have stored.
 INSERT INTO stats (minute, created, taken, finished, failed, retried, lost, waits, waitMs)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (minute) DO UPDATE SET created = stats.created + excluded.created,
@@ -326,24 +325,24 @@ INSERT INTO stats (minute, created, taken, finished, failed, retried, lost, wait
         waitMs = stats.waitMs + excluded.waitMs;
 
 -- name: trim_minutes
--- Forget old minutes.
+-- Delete old counters.
 DELETE FROM stats WHERE minute < ?;
 
 -- name: add_event
--- Tell what happened.
+-- Insert an event.
 INSERT INTO events (at, kind, name, jobID, runID, by, detail) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: trim_events
--- Forget all but the last events.
+-- Delete all but the last events.
 DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?;
 
 -- name: all_tokens
--- Who may do what, whether it still counts or not.
+-- All tokens, including expired ones.
 SELECT name, digest, role, names, noData, by, created, expires, lastUsed, revoked, addresses FROM tokens
     ORDER BY name;
 
 -- name: put_token
--- Write a token.
+-- Insert or replace a token.
 INSERT INTO tokens (name, digest, role, names, noData, by, created, expires, lastUsed, revoked,
         addresses)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -355,55 +354,55 @@ INSERT INTO tokens (name, digest, role, names, noData, by, created, expires, las
             THEN tokens.addresses ELSE excluded.addresses END;
 
 -- name: use_token
--- Note when a token was used, and from where.
+-- Store when and from where a token was used.
 UPDATE tokens SET lastUsed = ?, addresses = ? WHERE name = ? AND (lastUsed < ? OR addresses <> ?);
 
 -- name: delete_token
--- Forget a token.
+-- Delete a token.
 DELETE FROM tokens WHERE name = ?;
 
 -- name: all_logins
--- Who is logged in to the pages.
+-- The login sessions.
 SELECT digest, token, created, expires FROM logins ORDER BY created, digest;
 
 -- name: put_login
--- Log somebody in to the pages.
+-- Insert a login session.
 INSERT INTO logins (digest, token, created, expires) VALUES (?, ?, ?, ?);
 
 -- name: delete_login
--- Log somebody out of the pages.
+-- Delete a login session.
 DELETE FROM logins WHERE digest = ?;
 
 -- name: delete_logins
--- Log everybody out of the pages who came with some token.
+-- Delete all login sessions of a token.
 DELETE FROM logins WHERE token = ?;
 
 -- name: trim_logins
--- Forget who was logged in to the pages long ago.
+-- Delete expired login sessions.
 DELETE FROM logins WHERE expires <= ?;
 
 -- name: add_audit
--- Note what an operator changed.
+-- Insert a row into the audit log.
 INSERT INTO audit (at, by, address, command, name, jobID, detail, before, after)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: trim_audit
--- Forget what operators changed long ago: all before the first that is newer.
+-- Delete the oldest rows of the audit log, up to the first one that is new enough.
 DELETE FROM audit WHERE seq IN (SELECT seq FROM audit WHERE seq < coalesce(
     (SELECT seq FROM audit WHERE at > ?1 ORDER BY seq LIMIT 1), 9223372036854775807) ORDER BY seq LIMIT ?2);
 
 -- name: all_rules
--- Who is told of what.
+-- The notification rules.
 SELECT name, rule, by, created, cursor, state FROM rules ORDER BY name;
 
 -- name: put_rule
--- Write who is told of what.
+-- Insert or replace a notification rule.
 INSERT INTO rules (name, rule, by, created, cursor, state) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (name) DO UPDATE SET rule = excluded.rule, by = excluded.by, created = excluded.created,
         cursor = excluded.cursor, state = excluded.state;
 
 -- name: delete_rule
--- Tell somebody no more.
+-- Delete a notification rule.
 DELETE FROM rules WHERE name = ?;
 
 -- name: last_event
@@ -411,19 +410,19 @@ DELETE FROM rules WHERE name = ?;
 SELECT coalesce(max(seq), 0) FROM events;
 
 -- name: last_failed_run
--- The run that made a job FAILED, if it is still known.
+-- The run that made a job FAILED, if it still exists.
 SELECT runID, fingerprint FROM runs WHERE jobID = ? ORDER BY runID DESC LIMIT 1;
 
 -- name: put_seen
--- Note who has seen a failure first, and when.
+-- Acknowledge a failure, unless that was done before.
 INSERT INTO seen (kind, number, by, at) VALUES (?, ?, ?, ?) ON CONFLICT (kind, number) DO NOTHING;
 
 -- name: delete_seen
--- Take it back.
+-- Delete an acknowledgement.
 DELETE FROM seen WHERE kind = ? AND number = ?;
 
 -- name: trim_seen
--- Forget the oldest beyond a number.
+-- Delete the oldest acknowledgements beyond a limit.
 DELETE FROM seen WHERE kind = ? AND number <= (
     SELECT number FROM seen WHERE kind = ? ORDER BY number DESC LIMIT 1 OFFSET ?
 );

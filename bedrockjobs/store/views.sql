@@ -1,9 +1,9 @@
--- What the reader shows of runs, schedules and events. Columns come in the order of the reply that shows
--- them and with its names. `{run}` stands for the columns of a run, `{run_filters}` for the filters of a list
--- of runs; a filter that is null lets all through.
+-- Views of runs, schedules and events. Columns have the order and names of the reply that shows them. `{run}`
+-- is the list of the columns of a run, `{run_filters}` the filters of a list of runs; a null filter matches
+-- all rows.
 
 -- name: output_of_run
--- A run's status beside each chunk of lines behind a number; a row without a chunk where there is none.
+-- The status of a run with each chunk of output after a line; one row without a chunk if there is none.
 SELECT runs.status, output.firstSeq, output.codec, output.bytes FROM runs
     LEFT JOIN output ON output.runID = runs.runID AND output.lastSeq > :after AND output.firstSeq >= coalesce(
         (SELECT before.firstSeq FROM output AS before WHERE before.runID = :runID AND before.firstSeq <= :after
@@ -11,25 +11,26 @@ SELECT runs.status, output.firstSeq, output.codec, output.bytes FROM runs
     WHERE runs.runID = :runID ORDER BY output.firstSeq LIMIT :limit;
 
 -- name: end_of_output
--- The number of a run's last line, and the bytes that it has printed; no row where it has printed nothing.
+-- The number of the last output line of a run, and the bytes it has printed; no row if it has printed
+-- nothing.
 SELECT lastSeq, start + size FROM output WHERE runID = :runID ORDER BY firstSeq DESC LIMIT :limit;
 
 -- name: run
--- One run, with the data that it was given.
+-- One run with its data.
 SELECT {run}, data FROM runs WHERE runID = :runID;
 
 -- name: jobs
--- A page of jobs by jobID; a filter that is null matches all.
+-- A page of jobs by jobID; a null filter matches all.
 SELECT {columns} FROM jobs WHERE jobID > :after AND (:state IS NULL OR state = :state)
     AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} ORDER BY jobID LIMIT :limit;
 
 -- name: runs
--- Runs of any name, the newest first.
+-- Runs of any name, newest first.
 SELECT {run} FROM runs WHERE runID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
     AND {run_filters} ORDER BY runID DESC LIMIT :limit;
 
 -- name: runs_in_progress
--- Runs that have not ended.
+-- Runs in progress.
 SELECT {run} FROM runs WHERE status = 'running' AND runID < :before
     AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} AND {run_filters} ORDER BY runID DESC LIMIT :limit;
 
@@ -44,15 +45,16 @@ SELECT {run} FROM runs WHERE name = :pattern AND runID < :before AND {visible} A
     ORDER BY runID DESC LIMIT :limit;
 
 -- name: runs_of_names
--- Runs of names with a common beginning: found and sorted in the index, only the page is read.
+-- Runs whose names have a prefix: found and sorted in the index, so that only the page is read from the
+-- table.
 SELECT {run} FROM runs WHERE runID IN (
     SELECT runID FROM runs INDEXED BY runsByName WHERE name BETWEEN :low AND :high
         AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} AND runID < :before AND {run_filters} ORDER BY runID DESC LIMIT :limit
 ) ORDER BY runID DESC;
 
 -- name: schedules
--- Schedules by jobID, each with its newest run and a pattern that pauses it. `words` is made of `repeat`; nextRun is
--- the schedule's own, also while a run that somebody asked for comes first.
+-- Schedules by jobID, each with its newest run and a pattern that pauses it. `words` is derived from
+-- `repeat`; nextRun is the schedule's own, even while a triggered run comes first.
 SELECT jobs.jobID, jobs.name, jobs.state, jobs.repeat, '' AS words,
     coalesce(nullif(CASE WHEN json_valid(jobs.memory) THEN jobs.memory ->> 'trigger' END, ''), jobs.nextRun) AS nextRun,
     jobs.lastRun,
@@ -69,7 +71,7 @@ SELECT jobs.jobID, jobs.name, jobs.state, jobs.repeat, '' AS words,
     ORDER BY jobs.jobID LIMIT :limit;
 
 -- name: ticks
--- The ledger of a schedule, the newest first; a row without a tick where there is none.
+-- The tick history of a schedule, newest first; one row without a tick if there is none.
 SELECT ticks.tick, ticks."until", ticks.count, ticks.outcome, ticks.reason, ticks.late, ticks.runID FROM jobs
     LEFT JOIN ticks ON ticks.jobID = jobs.jobID AND ticks.tick < :before
     WHERE jobs.jobID = :jobID ORDER BY ticks.tick DESC LIMIT :limit;
@@ -85,25 +87,25 @@ SELECT {event} FROM events WHERE seq > :after
     ORDER BY seq LIMIT :limit;
 
 -- name: minutes
--- What was done in each minute.
+-- The counters of each minute.
 SELECT minute, created, taken, finished, failed, retried, lost, waits, waitMs FROM stats WHERE minute >= :since
     ORDER BY minute LIMIT :limit;
 
 -- name: tokens
--- Who may do what, by name.
+-- The tokens, by name.
 SELECT name, digest, role, names, noData, "by", created, expires, lastUsed, revoked, addresses FROM tokens
     WHERE name > :after ORDER BY name LIMIT :limit;
 
 -- name: logins
--- Who is logged in to the pages.
+-- The login sessions.
 SELECT digest, token, created, expires FROM logins ORDER BY digest LIMIT :limit;
 
 -- name: run_key
--- What the tokens of runs and the secrets of pings are made with; none before the first server.
+-- The secret key of run tokens and pings; none before the first server has started.
 SELECT value FROM meta WHERE key = 'runKey' LIMIT :limit;
 
 -- name: audit
--- What operators changed, the newest first.
+-- The audit log, newest first.
 SELECT seq, at, "by", address, command, name, jobID, detail, "before", "after" FROM audit WHERE seq < :before
     AND (:who IS NULL OR "by" = :who) AND (:command IS NULL OR command = :command)
     AND (:pattern IS NULL OR name GLOB :pattern) AND (:since IS NULL OR at >= :since)
@@ -114,7 +116,7 @@ SELECT seq, at, "by", address, command, name, jobID, detail, "before", "after" F
 SELECT name FROM jobs WHERE jobID = :jobID LIMIT :limit;
 
 -- name: beside_run
--- The runs of the same name before and after a run, and the options that it was given.
+-- The runs of the same name before and after a run, and its options.
 SELECT (SELECT max(before.runID) FROM runs AS before WHERE before.name = runs.name AND before.runID < runs.runID),
     (SELECT min(after.runID) FROM runs AS after WHERE after.name = runs.name AND after.runID > runs.runID), runs.options
     FROM runs WHERE runs.runID = :runID LIMIT :limit;
@@ -124,15 +126,15 @@ SELECT (SELECT max(before.runID) FROM runs AS before WHERE before.name = runs.na
 SELECT name FROM runs WHERE runID = :runID LIMIT :limit;
 
 -- name: rules
--- Who is told of what, by name.
+-- The notification rules, by name.
 SELECT name, rule, "by", created, cursor, state FROM rules WHERE name > :after ORDER BY name LIMIT :limit;
 
 -- name: retention
--- What is kept of names, by pattern.
+-- The retention of names, by pattern.
 SELECT value FROM meta WHERE key = 'retention' LIMIT :limit;
 
 -- name: use_of_runs
--- How many runs there are of some names, about how many bytes they take, and when the first began.
+-- The number of runs of some names, their approximate size in bytes, and when the first began.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(started), '') FROM (
     SELECT started, length(data) + length(result) + length(output) + length(error) AS size FROM runs
         WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern)
@@ -140,7 +142,7 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(started), '') FROM (
 ) AS found LIMIT :limit;
 
 -- name: use_of_output
--- The same of chunks of output, as they are stored.
+-- The same for stored chunks of output.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
     SELECT output.at, length(output.bytes) AS size FROM runs JOIN output ON output.runID = runs.runID
         WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern)
@@ -148,14 +150,14 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
 ) AS found LIMIT :limit;
 
 -- name: use_of_events
--- The same of events.
+-- The same for events.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
     SELECT at, length(name) + length(detail) AS size FROM events
         WHERE :pattern IS NULL OR name GLOB :pattern ORDER BY seq DESC LIMIT :most
 ) AS found LIMIT :limit;
 
 -- name: use_of_ticks
--- The same of the ledgers of schedules.
+-- The same for tick histories.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(tick), '') FROM (
     SELECT tick, length(tick) + length(until) + length(reason) AS size FROM jobs JOIN ticks ON ticks.jobID = jobs.jobID
         WHERE repeat <> '' AND name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern)
@@ -163,13 +165,13 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(tick), '') FROM (
 ) AS found LIMIT :limit;
 
 -- name: use_of_audit
--- The same of what operators changed.
+-- The same for the audit log.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
     SELECT at, length(detail) + length(before) + length(after) AS size FROM audit ORDER BY seq DESC LIMIT :most
 ) AS found LIMIT :limit;
 
 -- name: use_of_keys
--- The same of idempotency keys.
+-- The same for idempotency keys.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(created), '') FROM (
     SELECT created, length(key) AS size FROM keys WHERE holds = '' ORDER BY created DESC LIMIT :most
 ) AS found LIMIT :limit;

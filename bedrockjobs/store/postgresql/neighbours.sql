@@ -1,12 +1,12 @@
--- What servers tell each other, each statement with a name and a sentence. Stamps are parameters, but for the clock.
+-- Cluster membership and notifications. Timestamps are parameters, except for the clock of the database.
 
 -- name: clock
 -- The clock of the database.
 SELECT clock_timestamp();
 
 -- name: join
--- Be one of the servers, unless one that is alive has the name, or the queue was moved: who moves it locks the servers,
--- so that this is known here. Returns the name where it could be had.
+-- Join the servers, unless a live server has the name or the queue was moved; returns the name on success. A
+-- move locks the table of servers, so it is always visible here.
 INSERT INTO servers (name, session, started, pulse, address, version, knows)
     SELECT $1::text, $2::text, $3::text, $3::text, $4::text, $5::text, $7::bigint
     WHERE NOT EXISTS (SELECT FROM meta WHERE key = 'movedTo')
@@ -20,7 +20,7 @@ INSERT INTO servers (name, session, started, pulse, address, version, knows)
 SELECT value FROM meta WHERE key = 'movedTo';
 
 -- name: pulse
--- This server is alive; one that was taken for gone is back.
+-- Store the heartbeat of this server, or add it again if it was removed as lost.
 INSERT INTO servers (name, session, started, pulse, address, version, knows, workers, state)
     VALUES ($1, $2, $3, $6, $4, $5, $7, $8, $9)
     ON CONFLICT (name) DO UPDATE SET pulse = excluded.pulse, address = excluded.address, workers = excluded.workers,
@@ -28,15 +28,15 @@ INSERT INTO servers (name, session, started, pulse, address, version, knows, wor
     WHERE servers.session = excluded.session;
 
 -- name: own_pulse
--- The last sign of life of a server; asked on a standby, it tells how far that is behind.
+-- The last heartbeat of a server; on a standby, it shows the replication lag.
 SELECT pulse FROM servers WHERE session = $1;
 
 -- name: lost_servers
--- Forget servers that were silent for too long.
+-- Remove servers whose heartbeat is too old.
 DELETE FROM servers WHERE pulse < $1 RETURNING name;
 
 -- name: meet
--- Note what this server knows of its workers; returns those that were there before.
+-- Insert or update the workers of this server; returns each name, and whether it is new.
 INSERT INTO workers AS known (name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet)
     SELECT name, joined, heartbeat, until, host, pid, version, ARRAY(SELECT json_array_elements_text(asked::json)),
         ARRAY(SELECT json_array_elements_text(accepts::json)), slots, quiet
@@ -50,23 +50,23 @@ INSERT INTO workers AS known (name, joined, heartbeat, until, host, pid, version
     RETURNING name, xmax = 0;
 
 -- name: part
--- Forget workers that said that they end.
+-- Remove workers that shut down.
 DELETE FROM workers WHERE name = ANY ($1::text[]) RETURNING name;
 
 -- name: lost_workers
--- Forget workers that were silent for too long.
+-- Remove workers whose heartbeat is too old.
 DELETE FROM workers WHERE until <= $1 RETURNING name;
 
 -- name: beat
--- Note signs of life of runs.
+-- Store the heartbeats of runs.
 UPDATE runs SET beat = $2 WHERE runID = ANY ($1::bigint[]) AND status = 'running';
 
 -- name: servers
--- The servers that are alive.
+-- The live servers.
 SELECT name, address, started, pulse, version, workers, state FROM servers ORDER BY name;
 
 -- name: workers
--- The workers that are alive, as many as a server remembers.
+-- The live workers, up to the limit of the registry.
 SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet FROM workers ORDER BY name
     LIMIT $1;
 
@@ -75,9 +75,9 @@ SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots
 SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running';
 
 -- name: move_clock
--- Move the test clock, never back; returns what it shows.
+-- Advance the test clock, never back; returns its time.
 UPDATE control SET clock = greatest(clock, $1) WHERE clock <> '' RETURNING clock;
 
 -- name: hint
--- Tell all servers something.
+-- Notify all servers.
 SELECT pg_notify($1, $2);

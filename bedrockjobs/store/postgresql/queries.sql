@@ -1,75 +1,77 @@
--- The statements on jobs, locks and numbers that a unit on PostgreSQL sends, each with a name and a sentence. `{row}`
--- stands for the columns of a job, its checksum, and whether it had a child.
+-- Statements on jobs, locks and IDs in a unit on PostgreSQL. `{row}` is the list of the columns of a job, its
+-- checksum, and whether it ever had a child.
 
 -- name: begin
 -- Begin a unit.
 BEGIN;
 
 -- name: commit
--- End it.
+-- Commit it.
 COMMIT;
 
 -- name: rollback
--- Undo it.
+-- Roll it back.
 ROLLBACK;
 
 -- name: savepoint
--- Begin a part that can be undone by itself.
+-- Begin a savepoint.
 SAVEPOINT part;
 
 -- name: release
--- Keep the part.
+-- Release it.
 RELEASE SAVEPOINT part;
 
 -- name: undo_part
--- Undo the part.
+-- Roll back to it and release it.
 ROLLBACK TO SAVEPOINT part;
 
 -- name: lock_shared
--- Lock something together with others that only read it.
+-- Take an advisory lock in shared mode, as a reader.
 SELECT pg_advisory_xact_lock_shared($1::bigint);
 
 -- name: lock_alone
--- Lock something for who changes it.
+-- Take an advisory lock exclusively, to change what it protects.
 SELECT pg_advisory_xact_lock($1::bigint);
 
 -- name: lock_each
--- Lock several things in their order.
+-- Take several advisory locks in the given order.
 SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS keys (key);
 
 -- name: try_lock
--- Lock something unless somebody else has it.
+-- Take an advisory lock unless another session holds it.
 SELECT pg_try_advisory_xact_lock($1::bigint);
 
 -- name: epoch
--- How often pauses, drains or the crash list were changed, what the test clock shows, the oldest version of servers, and
--- whether any job is queued outside of the open lane, and any with a lock.
+-- The epoch of pauses, drains and the crash list, the time of the test clock, the oldest supported server
+-- version, whether any job is queued outside of the open lane, and whether any has a lock.
 SELECT epoch, clock, (SELECT value FROM meta WHERE key = 'schemaVersion'),
     (SELECT true FROM jobs WHERE {queued} AND found > '' ORDER BY found, name LIMIT 1),
     (SELECT true FROM jobs WHERE {queued} AND lock > '' ORDER BY found, name, priority DESC, lock LIMIT 1) FROM control;
 
 -- name: raise_epoch
--- Note that they were changed.
+-- Raise the epoch after a change.
 UPDATE control SET epoch = epoch + 1;
 
 -- name: end_jobs
--- Remove jobs if that is all their end takes, by jobID: the index gives them in that order.
+-- Delete jobs if nothing else is needed to finish them. The index yields them by jobID, as the lock order
+-- requires.
 DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]) AND {plain_end} RETURNING {row};
 
 -- name: lock_jobs
--- Jobs without a parent, locked by jobID: some jobs, and the parents of others. Here and below numbers are an array and not
--- joined: where statistics know of no rows, a join reads all of the key.
+-- Lock jobs without a parent by jobID: some jobs, and the parents of others. Here and below, IDs are passed
+-- as an array and not joined, as a join without statistics reads the whole primary key.
 SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID = ANY (ARRAY(
     SELECT unnest($1::bigint[])
     UNION SELECT child.parentJobID FROM jobs AS child WHERE child.jobID = ANY ($1::bigint[])
 )) ORDER BY jobID FOR UPDATE;
 
 -- name: lock_children
--- Jobs with a parent, locked by jobID after the parents. With `+ 0` the planner does not read the index of all children.
+-- Lock jobs with a parent by jobID, after the parents. `+ 0` keeps the planner from reading the index of all
+-- children.
 SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID = ANY ($1::bigint[]) ORDER BY jobID FOR UPDATE;
 
 -- name: lock_jobs_and_firsts
--- Jobs without a parent, locked by jobID: of some jobs, of the first ones of some names, and of the parents of all these.
+-- Lock jobs without a parent by jobID: some jobs, the first jobs of some names, and the parents of all these.
 WITH named AS MATERIALIZED ({named})
 SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID = ANY (ARRAY(
     SELECT jobID FROM named
@@ -77,18 +79,18 @@ SELECT {row} FROM jobs WHERE parentJobID = 0 AND jobID = ANY (ARRAY(
 )) ORDER BY jobID FOR UPDATE;
 
 -- name: lock_children_and_firsts
--- Jobs with a parent, locked by jobID after the parents: of some jobs, and of the first ones of some names.
+-- Lock jobs with a parent by jobID, after the parents: some jobs, and the first jobs of some names.
 WITH named AS MATERIALIZED ({named})
 SELECT {row} FROM jobs WHERE parentJobID + 0 <> 0 AND jobID = ANY (ARRAY(SELECT jobID FROM named))
     ORDER BY jobID FOR UPDATE;
 
 -- name: firsts
--- The first jobs of some names, real and mocked: asked for after they were locked, as one may have gone meanwhile.
+-- The first jobs of some names, real and mocked; read after locking, as one may have been deleted meanwhile.
 SELECT asked.name, {first:real}, {first:mocked} FROM unnest($1::text[]) AS asked (name);
 
 -- name: runs_ahead
--- Some runs, and those of some jobs, each with the number of its last line, the bytes that it has printed, and all of its
--- output where that is one chunk of $3 bytes at the most.
+-- Some runs, and those of some jobs, each with its last line number, bytes printed, and its output if that is
+-- one chunk of at most $3 bytes.
 SELECT {run}, coalesce(last.lastSeq, 0), coalesce(last.start + last.size, 0),
     CASE WHEN last.firstSeq = 1 AND last.codec = '' AND octet_length(last.bytes) <= $3::bigint THEN last.bytes END
 FROM runs LEFT JOIN LATERAL (
@@ -108,29 +110,29 @@ SELECT key, jobID, created, name, holds FROM keys WHERE key = ANY ($1::text[]);
 SELECT {row} FROM jobs WHERE jobID = ANY ($1::bigint[]) ORDER BY (parentJobID <> 0), jobID FOR UPDATE;
 
 -- name: shown_job
--- A job that is only looked at.
+-- A job, without a lock.
 SELECT {row} FROM jobs WHERE jobID = $1;
 
 -- name: insert_jobs
--- Add jobs.
+-- Insert jobs.
 INSERT INTO jobs ({columns}, parental) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[],
     $6::text[], $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[],
     $14::text[], $15::text[], $16::text[], $17::text[], $18::bigint[], $19::boolean[]);
 
 -- name: insert_plain_jobs
--- Add jobs of which nothing was said but their names and data: all were created, and become due, at the same moment.
+-- Insert jobs with only a name and data; they have the same creation time and nextRun.
 INSERT INTO jobs (created, state, nextRun, jobID, name, data, checksum)
     SELECT $1, 'QUEUED', $2, * FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bigint[]);
 
 -- name: claim_jobs
--- Mark plain jobs as taken. Here and below the numbers are asked for twice: where statistics know of no rows, a join alone
--- would read the whole index for each.
+-- Mark plain jobs as taken. Here and below, the IDs are also passed as an array, as a join without statistics
+-- reads the whole index for each.
 UPDATE jobs SET state = 'RUNNING', lastRun = claim.lastRun, attempt = claim.attempt, runID = claim.runID
     FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[]) AS claim (jobID, lastRun, attempt, runID)
     WHERE jobs.jobID = claim.jobID AND jobs.jobID = ANY ($1::bigint[]);
 
 -- name: save_jobs
--- Write all that can change in some jobs but their data.
+-- Update all columns of some jobs that can change, except the data.
 UPDATE jobs SET state = new.state, name = new.name, nextRun = new.nextRun, lastRun = new.lastRun, repeat = new.repeat,
     priority = new.priority, retryAfter = new.retryAfter, attempt = new.attempt, runID = new.runID,
     expires = new.expires, lane = new.lane, options = new.options, memory = new.memory
@@ -141,13 +143,13 @@ UPDATE jobs SET state = new.state, name = new.name, nextRun = new.nextRun, lastR
     WHERE jobs.jobID = new.jobID AND jobs.jobID = ANY ($1::bigint[]);
 
 -- name: save_data
--- Write the data of some jobs.
+-- Update the data of some jobs.
 UPDATE jobs SET data = new.data, checksum = new.checksum
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS new (jobID, data, checksum)
     WHERE jobs.jobID = new.jobID AND jobs.jobID = ANY ($1::bigint[]);
 
 -- name: insert_runs
--- Open runs. Where their start is told by a test clock, their leases still begin by the clock of the database.
+-- Insert runs in progress. Under a test clock, their leases still begin by the clock of the database.
 INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, data, options,
     priority, beat)
     SELECT new.*, CASE WHEN clock = '' THEN '' ELSE {database_now} END
@@ -155,7 +157,7 @@ INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, wor
         $8::text[], $9::text[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[]) AS new, control;
 
 -- name: end_runs
--- Close runs.
+-- Write the end of runs.
 UPDATE runs SET status = new.status, ended = new.ended, exitCode = new.exitCode, error = new.error,
     result = new.result, output = new.output, kept = new.kept, created = new.created
     FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -163,44 +165,44 @@ UPDATE runs SET status = new.status, ended = new.ended, exitCode = new.exitCode,
     WHERE runs.runID = new.runID;
 
 -- name: fingerprint_jobs
--- Note what FAILED jobs are grouped by.
+-- Store the fingerprints of FAILED jobs.
 UPDATE jobs SET fingerprint = new.fingerprint FROM unnest($1::bigint[], $2::text[]) AS new (jobID, fingerprint)
     WHERE jobs.jobID = new.jobID;
 
 -- name: fingerprint_runs
--- Note what failed runs are grouped by.
+-- Store the fingerprints of failed runs.
 UPDATE runs SET fingerprint = new.fingerprint FROM unnest($1::bigint[], $2::text[]) AS new (runID, fingerprint)
     WHERE runs.runID = new.runID;
 
 -- name: add_events
--- Tell what happened, in the order of the set.
+-- Insert events in the given order.
 INSERT INTO events (at, kind, name, jobID, runID, by, detail) SELECT * FROM unnest($1::text[], $2::text[], $3::text[],
     $4::bigint[], $5::bigint[], $6::text[], $7::text[]);
 
 -- name: append_chunks
--- Add lines of output.
+-- Insert chunks of output.
 INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes) SELECT * FROM unnest($1::bigint[],
     $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bytea[]);
 
 -- name: note_parents
--- Note that some jobs have a child.
+-- Mark jobs as having had a child.
 UPDATE jobs SET parental = true WHERE jobID = ANY ($1::bigint[]) AND NOT parental;
 
 -- name: delete_jobs
--- Remove jobs.
+-- Delete jobs.
 DELETE FROM jobs WHERE jobID = ANY ($1::bigint[]);
 
 -- name: take_by_name
--- The next due jobs without a lock of some names, class by class, locked unless another unit has them. $1: now, $2:
--- lanes, $3: names, $4: how many of each, $5: the only priority, null for all, $6: jobs to leave out, $7 to $12: of each,
--- for each class, a timestamp before which no job of the open lane is queued.
+-- Lock the next due jobs without a lock of some names, by priority, skipping those locked by other units. $1:
+-- now, $2: lanes, $3: names, $4: how many of each, $5: the only priority, or null, $6: jobs to exclude, $7 to
+-- $12: for each name, the low-water mark of each priority in the open lane.
 WITH {open_lanes},
 asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$7}) AS names (name, wanted, {floor_names})
 ) {next_by_name};
 
 -- name: claim_by_name
--- The same, of which those that are plain are marked as taken at $13; each row says, last of all, whether it was.
+-- The same, and mark the plain ones as taken at $13; the last column is whether a row was marked.
 WITH {open_lanes},
 asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$7}) AS names (name, wanted, {floor_names})
@@ -211,14 +213,15 @@ claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $13, attempt = attempt 
 SELECT * FROM next;
 
 -- name: take_in_open_lane
--- The same as `take_by_name` where nothing is queued in other lanes: less work for each name. $1: now, $2: the only priority,
--- null for all, $3: names, $4: how many of each, $5 to $10: of each, for each class, a timestamp before which no job is queued.
+-- The same as `take_by_name` if no jobs are queued in other lanes, which is cheaper. $1: now, $2: the only
+-- priority, or null, $3: names, $4: how many of each, $5 to $10: for each name, the low-water mark of each
+-- priority.
 WITH asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$5}) AS names (name, wanted, {floor_names})
 ) {next_in_open_lane};
 
 -- name: claim_in_open_lane
--- The same, of which those that are plain are marked as taken at $11; each row says, last of all, whether it was.
+-- The same, and mark the plain ones as taken at $11; the last column is whether a row was marked.
 WITH asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$5}) AS names (name, wanted, {floor_names})
 ),
@@ -228,9 +231,9 @@ claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $11, attempt = attempt 
 SELECT * FROM next;
 
 -- name: take_with_lock
--- The next due jobs with a lock that nobody holds. $7: locks to leave out, $8: how many jobs of a name and class are
--- walked past whose lock is held, $9: of how many locks the first job is looked for then; where there are more of them, a
--- row without a jobID says so. The rest as in `take_by_name`.
+-- Lock the next due jobs whose lock is free. $7: locks to exclude, $8: max jobs with held locks to walk past
+-- for each name and priority, $9: max locks checked after that; if there are more, a row without a jobID is
+-- returned. The other parameters are those of `take_by_name`.
 WITH {open_lanes}
 SELECT job.* FROM lanes CROSS JOIN (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[]) AS names (name, wanted)
@@ -244,10 +247,10 @@ SELECT job.* FROM lanes CROSS JOIN (
     AND (SELECT true FROM jobs WHERE found = lanes.lane AND name = asked.name AND {queued} AND lock > '' LIMIT 1);
 
 -- name: take_in_order
--- The next due jobs of names that match $3, null for all. $4: how many, $7: locks to leave out, $8 to $13: for each class,
--- a timestamp before which no job of the open lane is queued; the rest as in `take_by_name`. Where jobs may be passed over, no
--- more than $14 of a class and lane are looked at: a row without a jobID stands where that ended, with the
--- jobID up to which was looked as its runID.
+-- Lock the next due jobs whose names match $3, or any name if null. $4: how many, $7: locks to exclude, $8 to
+-- $13: the low-water mark of each priority in the open lane, $14: max jobs examined for each priority and
+-- lane if jobs may be skipped; a row without a jobID marks where the scan stopped, with the last jobID as its
+-- runID. The other parameters are those of `take_by_name`.
 WITH lanes AS MATERIALIZED ({lanes:$2})
 SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
     SELECT job.* FROM lanes CROSS JOIN ({floors}) AS asked LEFT JOIN LATERAL (
@@ -265,9 +268,9 @@ SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
 ) AS job WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT $4::bigint;
 
 -- name: heads_behind
--- The first job of each of the next names and classes of some lanes, due or not, by name: the lane, name, class, nextRun,
--- jobID, and its number among the jobs of the lane; and the last job that was looked at. $1 to $3: lanes, each with the name
--- and class behind which it begins, $4: what the names begin with, $5: how many jobs of each lane are looked at.
+-- The heads of the next names and priorities of some lanes, due or not, by name: lane, name, priority,
+-- nextRun, jobID, and row number in the lane; and the last job read. $1 to $3: lanes, each with the name and
+-- priority after which to start, $4: prefix of the names, $5: how many jobs to read in each lane.
 WITH seen AS MATERIALIZED (
     SELECT asked.lane, job.*, row_number() OVER (PARTITION BY asked.lane ORDER BY name, priority DESC, nextRun, jobID) AS number,
         lag(job.name) OVER (PARTITION BY asked.lane ORDER BY name, priority DESC, nextRun, jobID) AS before,
@@ -283,7 +286,7 @@ SELECT lane, name, priority, nextRun, jobID, number FROM seen WHERE starts_with(
     AND (before IS NULL OR name <> before OR priority <> class OR number = $5::bigint) ORDER BY number;
 
 -- name: heads_by_seeks
--- The same, a seek or two for each of them: if many jobs of each would be looked at. $5 and the number are of heads.
+-- The same with one or two seeks per head, for names with many jobs each. $5 and the row number count heads.
 WITH RECURSIVE heads (lane, name, priority, nextRun, jobID, number) AS (
     SELECT asked.lane, next.*, 1::bigint FROM unnest($1::text[], $2::text[], $3::bigint[]) AS asked (lane, name, priority)
         CROSS JOIN LATERAL ({next_head:asked}) AS next WHERE starts_with(next.name, $4)
@@ -294,9 +297,10 @@ WITH RECURSIVE heads (lane, name, priority, nextRun, jobID, number) AS (
 SELECT * FROM heads ORDER BY number;
 
 -- name: jobs_behind
--- The next due jobs of a class behind a place whose names match and are not paused, and the last one that was looked at: its
--- nextRun, jobID, name, whether it matches, and its number. $1: now, $2: lanes, $3: what names match, $4: the class, $5 and
--- $6: nextRun and jobID of the place, $7: how many are looked at.
+-- The next due jobs of a priority after a position, if their names match and are not paused, and the last job
+-- read: nextRun, jobID, name, whether it matches, and row number. $1: now, $2: lanes, $3: a regular
+-- expression for names, $4: priority, $5 and $6: nextRun and jobID of the position, $7: how many jobs to
+-- read.
 WITH lanes AS MATERIALIZED ({lanes:$2}),
 seen AS MATERIALIZED (
     SELECT job.*, row_number() OVER (ORDER BY job.nextRun, job.jobID) AS number FROM (
@@ -314,9 +318,9 @@ SELECT * FROM (
 ) AS job WHERE matches OR number = $7::bigint ORDER BY number;
 
 -- name: heads_of_names
--- The first job of some names in a class each, due or not: the class below zero, nextRun, jobID, name, and whether there
--- may be one that no pause holds. $1: lanes, $2: names, $3 to $5: of each, the class, and the nextRun and jobID before which
--- there is none: ended rows are walked past once.
+-- The heads of some names and priorities, due or not: negated priority, nextRun, jobID, name, and whether a
+-- job may be exempt from pauses. $1: lanes, $2: names, $3 to $5: for each name, the priority, and the nextRun
+-- and jobID at which to start, past the dead index entries.
 WITH lanes AS MATERIALIZED ({lanes:$1})
 SELECT DISTINCT ON (asked.name, asked.priority) -asked.priority, head.nextRun, head.jobID, asked.name,
     bool_or(lanes.lane LIKE 'now%') OVER (PARTITION BY asked.name, asked.priority)
@@ -327,9 +331,10 @@ SELECT DISTINCT ON (asked.name, asked.priority) -asked.priority, head.nextRun, h
     ) AS head ORDER BY asked.name, asked.priority, head.nextRun, head.jobID;
 
 -- name: take_behind_heads
--- The next due jobs of some names in a class each, in the order of takes, locked unless another unit has them: then only
--- what stands behind its columns is told, its class, nextRun, jobID and name. $1: now, $2: lanes, $3: names, $4 to $6: of
--- each, the class, and the nextRun and jobID before which there is none, $7: how many of each, $8: how many of all.
+-- Lock the next due jobs of some names and priorities, in the order of takes. A job locked by another unit is
+-- returned without its columns, only with the last four: priority, nextRun, jobID and name. $1: now, $2:
+-- lanes, $3: names, $4 to $6: for each name, the priority, and the nextRun and jobID at which to start, $7:
+-- how many of each, $8: how many in total.
 WITH lanes AS MATERIALIZED ({lanes:$2}),
 first AS MATERIALIZED (
     SELECT asked.name, asked.priority, job.nextRun, job.jobID
@@ -350,8 +355,9 @@ SELECT job.*, first.priority, first.nextRun, first.jobID, first.name FROM first 
     ORDER BY first.priority DESC, first.nextRun, first.jobID;
 
 -- name: claim_behind_heads
--- The same where nothing is queued outside of the open lane. Those that are plain are marked as taken at $8; before what
--- stands behind its columns, each job says whether it was. $1: now, $2: names, $3 to $6: as $4 to $7 above, $7: how many of all.
+-- The same if no jobs are queued outside of the open lane, and mark the plain ones as taken at $8; the column
+-- before the last four is whether a row was marked. $1: now, $2: names, $3 to $6: as $4 to $7 above, $7: how
+-- many in total.
 WITH first AS MATERIALIZED (
     SELECT asked.name, asked.priority, job.nextRun, job.jobID
     FROM unnest($2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
@@ -372,8 +378,8 @@ SELECT job.*, first.priority, first.nextRun, first.jobID, first.name FROM first 
     ORDER BY first.priority DESC, first.nextRun, first.jobID;
 
 -- name: floors_of_names
--- The nextRun of the first job of the open lane in each class, of some names, or, for an empty one, of all. $1: names, $2
--- to $7: of each, for each class, a timestamp before which there is none.
+-- The nextRun of the first job of each priority in the open lane, for some names; an empty name means all.
+-- $1: names, $2 to $7: for each name, the known low-water mark of each priority.
 SELECT asked.name, {first_timestamps} FROM unnest($1::text[], {floors:$2}) AS asked (name, {floor_names});
 
 -- name: soonest_by_name
@@ -402,8 +408,8 @@ SELECT min(first.nextRun) FROM lanes CROSS JOIN (VALUES {priorities}) AS class (
 ) AS first;
 
 -- name: due_of_names
--- Those of some names of which a job is due that may be taken, as far as its pause and, of the first ones, its lock tell.
--- $1: now, $2: names, $3: how many jobs with a lock are looked at of each name and class.
+-- Those of some names with a due job that is not paused and, among the first jobs with a lock, whose lock is
+-- free. $1: now, $2: names, $3: max jobs checked for each name and priority.
 WITH RECURSIVE {every_lane}
 SELECT asked.name FROM unnest($2::text[]) AS asked (name) WHERE (
     SELECT true FROM lanes WHERE (SELECT true FROM jobs WHERE found = lanes.lane AND name = asked.name AND {queued} LIMIT 1)
@@ -415,7 +421,7 @@ SELECT asked.name FROM unnest($2::text[]) AS asked (name) WHERE (
 );
 
 -- name: due_lately
--- The names of jobs that became due between $2 and $1, of the last $3 of each lane and class.
+-- The names of jobs that became due between $2 and $1, at most the last $3 of each lane and priority.
 WITH RECURSIVE {every_lane}
 SELECT DISTINCT job.name FROM lanes CROSS JOIN (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
     SELECT name FROM jobs WHERE found = lanes.lane AND priority = class.priority AND nextRun <= $1 AND nextRun > $2
@@ -423,7 +429,7 @@ SELECT DISTINCT job.name FROM lanes CROSS JOIN (VALUES {priorities}) AS class (p
 ) AS job;
 
 -- name: bound_lanes
--- The lanes of jobs that are queued for one worker each.
+-- The lanes of queued jobs that are bound to a worker.
 WITH RECURSIVE lanes (lane) AS (
     SELECT (SELECT min(found) FROM jobs WHERE {queued} AND found > '')
     UNION ALL
@@ -433,11 +439,11 @@ WITH RECURSIVE lanes (lane) AS (
 SELECT lane FROM lanes WHERE lane LIKE '%for %';
 
 -- name: queued_in_lane
--- The jobs that are queued in a lane, unless another unit has them.
+-- Lock the jobs queued in a lane, skipping those locked by other units.
 SELECT {row} FROM jobs WHERE found = $1 AND {queued} AND nextRun <= $2 ORDER BY nextRun, jobID FOR UPDATE SKIP LOCKED;
 
 -- name: next_in_lane
--- The queued jobs of a lane, to be looked at only.
+-- The queued jobs of a lane, without locks.
 SELECT {row} FROM jobs WHERE found = $1 AND {queued};
 
 -- name: holders_of
@@ -445,28 +451,28 @@ SELECT {row} FROM jobs WHERE found = $1 AND {queued};
 SELECT jobID, lastRun FROM jobs WHERE lock = $1 AND lock <> '' AND state = 'RUNNING';
 
 -- name: expired
--- Jobs whose time is over, unless another unit has them.
+-- Lock expired jobs, skipping those locked by other units.
 SELECT {row} FROM jobs WHERE expires <> '' AND expires <= $1 ORDER BY expires LIMIT $2::bigint FOR UPDATE SKIP LOCKED;
 
 -- name: next_expiry
--- When the next job's time is over.
+-- When the next job expires.
 SELECT min(expires) FROM jobs WHERE expires <> '';
 
 -- name: repeating
--- All that repeats.
+-- All jobs with a repeat.
 SELECT jobID FROM jobs WHERE repeat <> '' ORDER BY name, jobID;
 
 -- name: repeating_due
--- What repeats, is queued and is due.
+-- Jobs with a repeat that are queued and due.
 SELECT jobID FROM jobs WHERE repeat <> '' AND state = 'QUEUED' AND nextRun <= $1 ORDER BY name, jobID;
 
 -- name: named
--- The first jobs of a name. Here and below a name stands between itself and itself: so an index has the order that is asked
--- for, and the key has not, which seems as cheap to read from one end to the other where a vacuum has seen no row.
+-- The first jobs of a name. Here and below, `BETWEEN $1 AND $1` makes the planner use an index in the order
+-- requested: with `=`, a scan of the whole primary key seems as cheap before the first vacuum.
 SELECT {row} FROM jobs WHERE name BETWEEN $1 AND $1 ORDER BY name, jobID LIMIT $2::bigint FOR UPDATE;
 
 -- name: bound_of_name
--- The jobs of a name that only one worker may take.
+-- The jobs of a name that are bound to a worker.
 SELECT {row} FROM jobs WHERE name BETWEEN $1 AND $1 AND lane LIKE '%for %' ORDER BY name, jobID FOR UPDATE;
 
 -- name: first_of_name
@@ -482,16 +488,16 @@ SELECT {row} FROM jobs WHERE name BETWEEN $1 AND $1 AND lane = 'mock' ORDER BY n
 SELECT {row} FROM jobs WHERE parentJobID BETWEEN $1 AND $1 AND parentJobID <> 0 ORDER BY parentJobID, jobID FOR UPDATE;
 
 -- name: has_children
--- Whether a job has any child.
+-- Whether a job has children.
 SELECT 1 FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0 LIMIT 1;
 
 -- name: has_pending_children
--- Whether a job has a child that has not ended.
+-- Whether a job has unfinished children.
 SELECT 1 FROM jobs WHERE parentJobID = $1 AND parentJobID <> 0
     AND state IN ('QUEUED', 'RUNNING', 'RUNQUEUED', 'PAUSED') LIMIT 1;
 
 -- name: draw_jobs
--- Draw jobIDs. Each is looked up by itself: a join may read all of an index in which ended rows stand.
+-- Draw jobIDs, skipping those in use. One lookup for each, as a join may read an index full of dead entries.
 SELECT drawn.jobID FROM (SELECT nextval('jobIDs') AS jobID FROM generate_series(1, $1::bigint)) AS drawn
     WHERE (SELECT true FROM jobs WHERE jobs.jobID = drawn.jobID) IS NULL;
 
@@ -500,34 +506,34 @@ SELECT drawn.jobID FROM (SELECT nextval('jobIDs') AS jobID FROM generate_series(
 SELECT nextval('runIDs') FROM generate_series(1, $1::bigint);
 
 -- name: get_meta
--- One of the things that servers remember.
+-- A value of `meta`.
 SELECT value FROM meta WHERE key = $1;
 
 -- name: set_meta
--- Remember one.
+-- Insert or replace a value of `meta`.
 INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: count_running
--- How many runs are in progress of names that match $1.
+-- The number of runs in progress whose names match $1.
 SELECT count(*) FROM runs WHERE status = 'running' AND name ~ $1;
 
 -- name: count_queued
--- How many jobs are queued of the names from $1 to before $2 that match $3, counted up to $4.
+-- The number of queued jobs with names from $1 to before $2 that match $3, up to $4.
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name >= $1 AND name < $2 AND name ~ $3 AND state = 'QUEUED'
     LIMIT $4::bigint) AS queued;
 
 -- name: pause_regex
--- Note the regular expression of a pause.
+-- Store the regular expression of a pause.
 UPDATE pauses SET regex = $2 WHERE pattern = $1;
 
 -- name: note_unit
--- Note the number of the unit that is being committed, and its moment.
+-- Store the number and timestamp of the unit that is being committed.
 INSERT INTO sessions (session, unit, at) VALUES ($1, $2, $3)
     ON CONFLICT (session) DO UPDATE SET unit = excluded.unit, at = excluded.at;
 
 -- name: ask_for_unit
--- Whether unit $2 was committed; if not, it never will be: $2 + 1 stands in its place. Waits for one that has noted its
--- number already. As it writes, its own commit waits for the synchronous standby, which then has that unit too.
+-- Whether unit $2 was committed; if not, its row gets $2 + 1, so that it never can be. Waits for a commit in
+-- progress. As it writes, its own commit waits for the synchronous standby, which then has that unit too.
 INSERT INTO sessions (session, unit, at, fence) VALUES ($1, $2::bigint + 1, '', $2::bigint)
     ON CONFLICT (session) DO UPDATE SET
         unit = CASE WHEN sessions.unit = $2::bigint THEN sessions.unit ELSE $2::bigint + 1 END,
@@ -535,12 +541,12 @@ INSERT INTO sessions (session, unit, at, fence) VALUES ($1, $2::bigint + 1, '', 
     RETURNING unit = $2::bigint;
 
 -- name: close_session
--- Forget the session, and those of servers that were killed long ago.
+-- Delete the rows of this server, and those of servers killed long ago.
 DELETE FROM sessions WHERE starts_with(session, $1) OR at < $2;
 
 -- name: where
--- Which database this is, and what it promises: whether it can only be read, its number and its timeline, whether it
--- syncs, what a commit waits for, and whether this role sees the standbys.
+-- The identity and guarantees of the database: whether it is read-only, its system identifier and timeline,
+-- fsync, synchronous_commit, and whether this role can see the standbys.
 SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
     (SELECT system_identifier FROM pg_control_system()),
     CASE WHEN pg_is_in_recovery() THEN 0
@@ -549,66 +555,67 @@ SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
     pg_has_role(current_user, 'pg_read_all_stats', 'USAGE');
 
 -- name: standby
--- Whether commits wait for a synchronous standby that is there.
+-- Whether commits wait for a synchronous standby that is connected.
 SELECT current_setting('synchronous_standby_names') <> ''
     AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'));
 
 -- name: control
--- Where servers have last found this database.
+-- The system identifier and timeline last seen by a server.
 SELECT system, timeline FROM control;
 
 -- name: control_locked
--- The same, for who is going to change it.
+-- The same, locked for an update.
 SELECT system, timeline FROM control FOR UPDATE;
 
 -- name: raise_numbers
--- Leave out some numbers of jobs, runs, events and what operators changed.
+-- Skip a range of jobIDs, runIDs, and the numbers of events and of the audit log.
 SELECT setval('jobIDs', nextval('jobIDs') + $1::bigint), setval('runIDs', nextval('runIDs') + $1::bigint),
     setval(event, nextval(event) + $1::bigint), setval(change, nextval(change) + $1::bigint)
 FROM CAST(pg_get_serial_sequence('events', 'seq') AS regclass) AS event,
     CAST(pg_get_serial_sequence('audit', 'seq') AS regclass) AS change;
 
 -- name: raise_far
--- Let all servers read pauses, drains, tokens and the crash list anew, whatever they have counted.
+-- Raise the epoch so far that all servers drop their caches, whichever epoch they have seen.
 UPDATE control SET epoch = epoch + $1::bigint;
 
 -- name: note_place
--- Note where the database is.
+-- Store the system identifier and timeline.
 UPDATE control SET system = $1, timeline = $2;
 
 -- name: clock
--- What the test clock shows; empty: there is none.
+-- The time of the test clock; empty: none.
 SELECT clock FROM control;
 
 -- name: clock_and_servers
--- The same, and the servers that have told within $1 seconds that they live.
+-- The same, and the servers with a heartbeat within the last $1 seconds.
 SELECT clock, ARRAY(SELECT name FROM servers WHERE pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'
     - $1::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name) FROM control;
 
 -- name: set_clock
--- Set the test clock, or take it away.
+-- Set or remove the test clock.
 UPDATE control SET clock = $1;
 
 -- name: watch
--- Be the one server that does what time asks for, if none is; when one last did so, and when none was there.
+-- Try to become the maintenance leader; when maintenance last ran, and the last outage of all servers.
 SELECT pg_try_advisory_xact_lock($1::bigint), (SELECT value FROM meta WHERE key = 'seen'),
     (SELECT value FROM meta WHERE key = 'away');
 
 -- name: renew_leases
--- Give each run in progress a new lease, from $1 on; null: from now on, by the clock of the database.
+-- Renew the lease of each run in progress from $1, or if null, from now by the clock of the database.
 UPDATE runs SET beat = coalesce($1::text, {database_now}) WHERE status = 'running';
 
 -- name: leases_over
--- Runs whose workers gave no sign of life for longer than they may. The start of a run is told in whole seconds.
+-- Runs with an expired lease. A run without a heartbeat gets one more second, since its start is in whole
+-- seconds.
 SELECT runID FROM runs WHERE status = 'running' AND lease > 0
     AND CASE WHEN beat = '' THEN started::timestamp + interval '1 second' ELSE beat::timestamp END
         + lease * interval '1 second' < $1::timestamp
     ORDER BY runID LIMIT $2;
 
 -- name: leave
--- Be one of the servers no more.
+-- Leave the servers.
 DELETE FROM servers WHERE session = $1 RETURNING name;
 
 -- name: servers_there
--- The servers that are alive.
+-- The live servers.
 SELECT name FROM servers ORDER BY name;

@@ -1,7 +1,7 @@
--- The whole of a bedrockjobs database on PostgreSQL: the tables and columns of schema.sql, where each column is
--- explained, and beside them what several servers need. The search path leads to a schema of its own.
+-- The complete schema on PostgreSQL: the tables and columns of schema.sql, which explains each column, and
+-- what several servers need in addition. The search path selects the schema.
 --
--- All text is compared byte for byte, as SQLite does: COLLATE "C". Times are text in the same form.
+-- Text is compared byte for byte (COLLATE "C"), as on SQLite. Timestamps are text in the same format.
 
 CREATE TABLE jobs (
     created     text   COLLATE "C" NOT NULL,
@@ -23,19 +23,19 @@ CREATE TABLE jobs (
     options     text   COLLATE "C" NOT NULL DEFAULT '{}',
     memory      text   COLLATE "C" NOT NULL DEFAULT '{}',
     checksum    bigint,
-    -- Of PostgreSQL alone.
-    parental    boolean NOT NULL DEFAULT false,  -- it had a child once: its end has to look for more than itself
+    -- On PostgreSQL only.
+    parental    boolean NOT NULL DEFAULT false,  -- it ever had a child, so ending it must check for children
     found       text   COLLATE "C" NOT NULL GENERATED ALWAYS AS (CASE WHEN lane = '' THEN '' ELSE
         coalesce(substring(lane FROM '^((?:now )?(?:(?:cmd|argv|url) )?lock) .'), lane) END)
-        STORED,                                  -- the lane in which a take looks: all locks share one
+        STORED,                                  -- the lane that a take reads: one for all locks of a kind
     lock        text   COLLATE "C" NOT NULL GENERATED ALWAYS AS (CASE WHEN lane = '' THEN '' ELSE
         coalesce(substring(lane FROM '^(?:now )?(?:(?:cmd|argv|url) )?lock (.+)$'), '') END)
-        STORED,                                  -- the lock that it holds while it is RUNNING; '': none
+        STORED,                                  -- the lock that it holds while RUNNING; '': none
     fingerprint text   COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0);
 
--- Somebody who changes data by hand knows nothing of its checksum: none is then better than a wrong one.
+-- A manual change of data does not update its checksum, and a missing checksum is better than a wrong one.
 CREATE FUNCTION forget_checksum() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     new.checksum := NULL;
@@ -45,19 +45,21 @@ END $$;
 CREATE TRIGGER jobsDataByHand BEFORE UPDATE OF data ON jobs FOR EACH ROW
     WHEN (new.checksum = old.checksum AND new.data <> old.data) EXECUTE FUNCTION forget_checksum();
 
--- A take by name, and one of any name: the first entries of each priority are the next jobs. What is always true
--- of `created` keeps the second one from statements that do not say it: for a small table, the planner takes either.
+-- A take by name, and a take of any name: the first entries of each priority are the next jobs. The condition
+-- on `created` is always true; it keeps the planner from using the second index for statements without it,
+-- which it might do for a small table.
 CREATE INDEX jobsByName ON jobs (found, name, priority DESC, nextRun, jobID)
     WHERE state IN ('QUEUED', 'RUNQUEUED');
 CREATE INDEX jobsByPriority ON jobs (found, priority DESC, nextRun, jobID)
     WHERE state IN ('QUEUED', 'RUNQUEUED') AND length(created) >= 0;
 
--- The same lock by lock, for where most locks are held; of jobs with a lock alone.
+-- The same by lock, for jobs with a lock, in case most locks are held.
 CREATE INDEX jobsByLock ON jobs (found, name, priority DESC, lock, nextRun, jobID)
     WHERE state IN ('QUEUED', 'RUNQUEUED') AND lock > '';
 
--- `unique`, which looks at jobs in any state, mocked ones apart, and lists by name. No name is null; that it says so keeps
--- it from being used for a jobID alone, which seems as cheap as the key where statistics were made of ended rows only.
+-- For `unique`, which checks jobs in any state, mocked ones separately, and for lists by name. No name is
+-- null; the condition keeps the planner from using the index for a jobID alone, which seems as cheap as the
+-- primary key if the statistics were made of ended rows only.
 CREATE INDEX jobsAnyState ON jobs (name, jobID) WHERE name IS NOT NULL;
 CREATE INDEX jobsMocked ON jobs (name, jobID) WHERE lane = 'mock';
 
@@ -69,11 +71,11 @@ CREATE INDEX jobsAsideByName ON jobs (state, name) WHERE state = 'FAILED' OR sta
 CREATE INDEX jobsFailedAlike ON jobs (fingerprint, name, jobID) WHERE state = 'FAILED';
 CREATE INDEX jobsRepeating ON jobs (name) WHERE repeat <> '';
 
--- Names of very many jobs and of few come and go: what was true when statistics were taken misleads the planner.
+-- Names with many jobs and with few come and go, so old statistics would mislead the planner.
 ALTER TABLE jobs ALTER COLUMN name SET (n_distinct = -1);
 ALTER TABLE jobs ALTER COLUMN name SET STATISTICS 0;
 
--- What somebody changed by hand need not be JSON: it has no members then, and hides nothing else.
+-- A value that was changed manually may not be JSON; it then has no members.
 CREATE FUNCTION members_of(value text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN value::jsonb;
@@ -81,7 +83,7 @@ EXCEPTION WHEN others THEN
     RETURN NULL;
 END $$;
 
--- As in schema.sql, where each column is explained.
+-- See schema.sql.
 CREATE VIEW cron_jobs AS
 SELECT
     jobID AS id,
@@ -119,7 +121,7 @@ CREATE TABLE runs (
     output       text   COLLATE "C" NOT NULL DEFAULT '[]',
     lease        bigint NOT NULL DEFAULT 0,
     stop         text   COLLATE "C" NOT NULL DEFAULT '',
-    beat         text   COLLATE "C" NOT NULL DEFAULT '', -- of PostgreSQL alone: the last heartbeat; in no index
+    beat         text   COLLATE "C" NOT NULL DEFAULT '', -- on PostgreSQL only: the last heartbeat; not indexed
     data         text   COLLATE "C" NOT NULL DEFAULT '',
     options      text   COLLATE "C" NOT NULL DEFAULT '{}',
     priority     bigint NOT NULL DEFAULT 500,
@@ -174,7 +176,7 @@ CREATE TABLE pauses (
     reason  text COLLATE "C" NOT NULL DEFAULT '',
     since   text COLLATE "C" NOT NULL,
     until   text COLLATE "C" NOT NULL DEFAULT '',
-    regex   text COLLATE "C" NOT NULL DEFAULT 'x^'  -- the pattern as a regular expression; the default: nothing
+    regex   text COLLATE "C" NOT NULL DEFAULT 'x^'  -- the pattern as a regular expression; default: no match
 );
 
 CREATE TABLE drains (
@@ -257,17 +259,17 @@ CREATE TABLE stats (
     waitMs   bigint NOT NULL
 );
 
--- What servers must remember beside the jobs: crashPatterns (a JSON array), when one last ran (seen), from when to when
--- none did before that (away), the oldest version of the schema that a server has to know (schemaVersion), and the secret that
--- the numbers of advisory locks are made with (lockSalt).
+-- State of the servers: crashPatterns (a JSON array), the last heartbeat of any server (seen), the last
+-- outage of all servers (away), the oldest schema version that a server must support (schemaVersion), and the
+-- secret of the advisory lock keys (lockSalt).
 CREATE TABLE meta (
     key   text COLLATE "C" NOT NULL PRIMARY KEY,
     value text COLLATE "C"
 );
 
--- epoch: how often pauses, drains, tokens or the crash list were changed; each server remembers them for as long as this
--- is the same. system, timeline: the cluster, and which of its histories, as servers have last found it. clock: what the test
--- clock of all servers shows; empty: they go by the clock of the database. version: what the tables are.
+-- epoch: counts changes of pauses, drains, tokens and the crash list; servers cache these while it is
+-- unchanged. system, timeline: the cluster and its timeline, as last seen by a server. clock: the test clock
+-- of all servers; empty: they use the clock of the database. version: that of the tables.
 CREATE TABLE control (
     epoch    bigint NOT NULL,
     system   text   COLLATE "C" NOT NULL DEFAULT '',
@@ -276,16 +278,17 @@ CREATE TABLE control (
     version  bigint NOT NULL
 ) WITH (fillfactor = 10);
 
--- The number of the last unit that each server has committed, and its moment: it tells whether a commit was done whose
--- answer was lost. One that had not even arrived is refused when it does: by then it was done anew.
+-- The number and timestamp of the last unit committed by each server, to determine the outcome of a commit
+-- whose answer was lost. A commit that arrives after the check violates the fence and fails, since the unit
+-- may have been retried by then.
 CREATE TABLE sessions (
     session text   COLLATE "C" NOT NULL PRIMARY KEY,
     unit    bigint NOT NULL,
     at      text   COLLATE "C" NOT NULL,
     fence   bigint NOT NULL DEFAULT 0 CHECK (unit > fence)
-) WITH (fillfactor = 10);  -- each server has several rows, which take turns
+) WITH (fillfactor = 10);  -- each server uses several rows in turn
 
--- The servers that are alive, with the version of the schema that each knows.
+-- The live servers, with the schema version that each supports.
 CREATE TABLE servers (
     name    text COLLATE "C" NOT NULL PRIMARY KEY,
     session text COLLATE "C" NOT NULL,
@@ -298,7 +301,7 @@ CREATE TABLE servers (
     state   text COLLATE "C" NOT NULL DEFAULT 'starting'
 ) WITH (fillfactor = 50);
 
--- The workers that are alive, whichever server they speak to.
+-- The live workers of all servers.
 CREATE TABLE workers (
     name      text    COLLATE "C" NOT NULL PRIMARY KEY,
     joined    text    COLLATE "C" NOT NULL,

@@ -1,4 +1,4 @@
--- From version 4 to 5: who may do what, who is logged in, what operators changed, and who is told of events.
+-- From version 4 to 5: tokens, logins, the audit log and notification rules.
 
 CREATE TABLE tokens (
     name     text   COLLATE "C" NOT NULL PRIMARY KEY,
@@ -57,8 +57,8 @@ CREATE INDEX jobsAnyState ON jobs (name, jobID) WHERE name IS NOT NULL;
 CREATE INDEX jobsByLock ON jobs (found, name, priority DESC, lock, nextRun, jobID)
     WHERE state IN ('QUEUED', 'RUNQUEUED') AND lock > '';
 
--- Runs keep what they were given. Lines of output become chunks (bedrockjobs/store/chunks.py): a day's output is
--- converted, which takes seconds.
+-- Runs keep their input. Lines of output become chunks (bedrockjobs/store/chunks.py); converting a day's
+-- output takes seconds.
 ALTER TABLE runs ADD COLUMN data text COLLATE "C" NOT NULL DEFAULT '',
     ADD COLUMN options text COLLATE "C" NOT NULL DEFAULT '{}',
     ADD COLUMN priority bigint NOT NULL DEFAULT 500,

@@ -1,5 +1,5 @@
--- From version 5 to 6: the name of the job that an idempotency key was used for, unique keys, the secret that the numbers
--- of advisory locks are made with, and what failures are grouped by.
+-- From version 5 to 6: the job name of an idempotency key, unique keys, the secret of the advisory lock keys,
+-- and fingerprints of failures.
 
 ALTER TABLE keys ADD COLUMN name text COLLATE "C" NOT NULL DEFAULT '';
 ALTER TABLE keys ADD COLUMN holds text COLLATE "C" NOT NULL DEFAULT '';

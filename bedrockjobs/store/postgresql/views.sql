@@ -1,10 +1,10 @@
--- What views read where PostgreSQL needs words of its own: the same names and columns as in `views.sql`,
--- `finding.sql`, `queues.sql` and `metrics.sql`. Jobs are found by `found`, which all lanes with a lock share.
--- A name is sought by BETWEEN and put in order: by `=` another index, which has no names, may look as good to a
--- planner that knows nothing of them yet.
+-- PostgreSQL's own versions of statements in `views.sql`, `finding.sql`, `queues.sql` and `metrics.sql`, with
+-- the same names and columns. Jobs are found by `found`, which combines all lanes with a lock. A name is
+-- compared by BETWEEN and sorted: with `=`, an index without names may seem as good if there are no
+-- statistics.
 
 -- name: queue_lanes
--- The lanes in which jobs are queued; of those with a lock, the ones of the first jobs by name.
+-- The lanes with queued jobs; of lanes with a lock, only those of the first jobs by name.
 WITH RECURSIVE walk (found) AS (
     SELECT (SELECT jobs.found FROM jobs WHERE {queued} ORDER BY jobs.found LIMIT 1)
     UNION ALL
@@ -17,7 +17,8 @@ SELECT DISTINCT first.lane FROM walk CROSS JOIN LATERAL (
 ) AS first ORDER BY lane LIMIT :limit;
 
 -- name: queue_groups
--- The queued names of some lanes, each lane in turn, with the lowest nextRun of each, as on SQLite.
+-- The queued names of some lanes, taking one name of each lane in turn, with the lowest nextRun of each, as
+-- on SQLite.
 WITH RECURSIVE lanes (found, lane) AS (
     SELECT {found:value}, value FROM json_array_elements_text(:lanes::json) AS asked (value)
 ), walk (found, lane, name, before, counted) AS (
@@ -36,7 +37,7 @@ SELECT lane, name, CASE WHEN {alike} > :alike THEN 1 ELSE 0 END,
     FROM (SELECT * FROM walk LIMIT :walked) AS walk WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: queue_groups_of_names
--- The same of some names.
+-- The same for some names.
 SELECT lanes.value, names.value, 0, {lowest:lanes.value:names.value}
     FROM json_array_elements_text(:names::json) WITH ORDINALITY AS names (value, place)
     CROSS JOIN json_array_elements_text(:lanes::json) WITH ORDINALITY AS lanes (value, place)
@@ -45,7 +46,7 @@ SELECT lanes.value, names.value, 0, {lowest:lanes.value:names.value}
     ORDER BY names.place, lanes.place LIMIT :limit;
 
 -- name: count_groups
--- Of pairs of a lane and a name: how many jobs are due, and how many are to come, each up to `:most`.
+-- For pairs of a lane and a name: the number of due jobs and of later ones, each up to `:most`.
 SELECT groups.place - 1,
     (SELECT count(*) FROM (SELECT 1 FROM (VALUES {priorities}) AS classes CROSS JOIN LATERAL (SELECT 1 FROM jobs
         WHERE jobs.found = {found:(groups.value ->> 0)} AND jobs.lane = groups.value ->> 0
@@ -60,14 +61,15 @@ SELECT groups.place - 1,
     ORDER BY groups.place LIMIT :limit;
 
 -- name: count_all_groups
--- Of the next lanes and names behind one: how many jobs are due, how many are to come, and the lowest nextRun.
+-- For the next lanes and names after one: the number of due jobs and of later ones, and the lowest nextRun.
 SELECT lane, name, count(*) FILTER (WHERE nextRun <= :now),
     count(*) FILTER (WHERE nextRun > :now AND state = 'QUEUED'), min(nextRun)
     FROM jobs WHERE (found, name) >= ({found:(:lane)}, :name) AND (found, name, lane) > ({found:(:lane)}, :name, :lane)
     AND {queued} GROUP BY found, name, lane ORDER BY found, name, lane LIMIT :limit;
 
 -- name: count_rests
--- The same of all names from one on with the same beginning, and the lowest nextRun, out of the first `:most`.
+-- The same for all names from one on with the same prefix, among the first `:most` jobs, and the number of
+-- these.
 SELECT rests.place - 1, (
     SELECT json_build_array(count(*) FILTER (WHERE nextRun <= :now),
             count(*) FILTER (WHERE nextRun > :now AND state = 'QUEUED'), min(nextRun), count(*))::text
@@ -78,8 +80,8 @@ SELECT rests.place - 1, (
     ORDER BY rests.place LIMIT :limit;
 
 -- name: lanes_at_once
--- Of some lanes, whatever the names: how many jobs are due, up to `:most`, and the lowest nextRun.
--- What it asks of `created` holds for every row, and leads to the index in the order of takes.
+-- For some lanes and all names: the number of due jobs, up to `:most`, and the lowest nextRun. The condition
+-- on `created` is always true and selects the index in the order of takes.
 WITH classes (found, lane, priority) AS (
     SELECT {found:value}, value, column1 FROM json_array_elements_text(:lanes::json) AS lanes (value)
         CROSS JOIN (VALUES {priorities}) AS classes
@@ -96,15 +98,15 @@ SELECT
 LIMIT :limit;
 
 -- name: lanes_held
--- The lanes of running jobs that hold a lock, with the first of them.
+-- The lanes of running jobs that hold a lock, with the first of these jobs.
 SELECT lane, min(jobID) FROM jobs WHERE state = 'RUNNING' AND lock <> '' GROUP BY lane LIMIT :limit;
 
 -- name: schedules_on_all_hosts
--- The schedules of which the server makes a job for each worker.
+-- The broadcast schedules.
 SELECT name, options FROM jobs WHERE found = 'every' AND {queued} ORDER BY name LIMIT :limit;
 
 -- name: jobs_ahead
--- How many due jobs of the same lane and name come before one.
+-- The number of due jobs of the same lane and name that come before one.
 SELECT count(*) FROM (
     {branches:(SELECT jobID FROM jobs WHERE found = {found:(:lane)} AND lane = :lane
         AND name BETWEEN :name AND :name AND priority = {priority} AND {queued}
@@ -121,7 +123,8 @@ SELECT runs.jobID, runs.runID, runs.status, runs.started, runs.ended, runs.worke
     ORDER BY runs.runID LIMIT :limit;
 
 -- name: families
--- How many of the first `:most` children of each of some jobs there are, and how many in each state, as on SQLite.
+-- For each of some jobs: the number of its children and of those in each state, among the first `:most`, as
+-- on SQLite.
 SELECT asked.value::bigint, (
     SELECT {family_counts}
         FROM (SELECT state, :visible::text IS NULL OR name ~ :visible_regex AS seen FROM jobs
@@ -140,7 +143,7 @@ SELECT found.fingerprint, 'FAILED', found.name, found.jobID, found.lastRun, foun
     ORDER BY found.jobID DESC LIMIT :limit;
 
 -- name: newest_failed_runs
--- The same of failed runs.
+-- The same for failed runs.
 SELECT found.fingerprint, found.status, found.name, found.runID, found.ended, found.error, found.worker, found.started,
         coalesce(seen.at, ''), coalesce(seen."by", '')
     FROM json_array_elements_text(:groups::json) AS asked (value) CROSS JOIN LATERAL (
