@@ -459,7 +459,7 @@ def _definition(entry: Entry, given: Mapping[str, Any]) -> Definition | None:
     wire = {wire_name(field): value for field, value in fields.items() if value is not None}
     try:
         spec = JobSpec.model_validate(wire)
-        spec.wanted_priority  # noqa: B018  # raises for a priority that is none of ours
+        spec.wanted_priority  # noqa: B018  raises for an unknown priority
     except (ValidationError, CommandError) as error:
         entry.refused(error, spelled)
         return None

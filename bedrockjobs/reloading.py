@@ -45,7 +45,7 @@ class Reloads:
                     if pending is not None:
                         await pending
                 except (ValueError, OSError) as error:
-                    log.error("%s not read again, the old ones stay: %s", what, error)  # noqa: TRY400  no stack
+                    log.error("%s not read again, the old ones stay: %s", what, error)  # noqa: TRY400  without a stack
                 except Exception:  # a bug must not end the server
                     log.exception("%s not read again, the old ones stay", what)
                 else:

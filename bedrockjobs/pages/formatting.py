@@ -70,12 +70,12 @@ SHAPES = {
     "blocked": ("bars", "warn"),
     "mocked": ("dash", "plain"),
 }
-"""Shape and tone of each state, so that colour is never the only sign."""
+"""Shape and tone of each state, so that colour is never the only indication."""
 
 DURATIONS = frozenset(
     wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
 )
-"""Options that are durations, which replies have as numbers of seconds."""
+"""Options that are durations; replies contain them in seconds."""
 
 NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
 """The states of a job in display order."""

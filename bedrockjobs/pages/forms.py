@@ -229,7 +229,7 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected a JSON object: {error}") from None
     if not isinstance(found, dict):
-        raise ValueError("expected a JSON object")  # noqa: TRY004  it is a value error of the form
+        raise ValueError("expected a JSON object")  # noqa: TRY004  callers catch ValueError
     return found
 
 

@@ -61,7 +61,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     )
     children = await _children(site, job_id, after) if there else Children([], after, ended=True)
     relatives = await family(site, job_id) if children.jobs else None
-    # At the end: a page that waits must not hold 4 MiB of data.
+    # Last, so that a page that waits for a turn does not hold up to 4 MiB of data.
     members = await _members(site, job_id) if there else None
     watched = "HX-Request" in request.headers  # an open page that refreshes after its job was removed
     if members is None and not runs and not events and not watched:

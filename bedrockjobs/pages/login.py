@@ -1,7 +1,7 @@
 """Log in with a token and log out.
 
-A login creates a session cookie with a secret; the database stores its SHA-256 and the token. The session
-ends after 12 hours, when the token ends, or on logout.
+A login creates a session cookie with a secret; the database stores the secret's SHA-256 and its token. The
+session ends after 12 hours, when the token ends, or on logout.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ PACKAGES = (
 def fetched(package: Package) -> bytes:
     """Download a package's archive from npm; raises ValueError if its hash is not the pinned one."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(  # noqa: S603  names and versions of this file
+        subprocess.run(  # noqa: S603  names and versions are constants
             ["npm", "pack", "--silent", f"{package.name}@{package.version}"],  # noqa: S607  the user's npm
             cwd=folder,
             check=True,

@@ -266,7 +266,7 @@ class RawConnection(asyncio.Protocol):
             transport.close()
             self._transport = None
             return
-        # pause_writing is called for any unsent byte, so that each reply is known to be sent or unsent
+        # Let pause_writing be called for any unsent byte, so that each reply is known to be sent or not.
         transport.set_write_buffer_limits(high=0)
         self._awaited = "first byte"
         self._connections.expect(self, self._connections.settings.first_byte_s)

@@ -1,4 +1,4 @@
-"""ListTokens, ListAudit, ListRules and ListRetention: what operators have set."""
+"""ListTokens, ListAudit, ListRules and ListRetention: reads of what operators configured and changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ListFailures and the failures page: failures grouped by fingerprint.
 
-A failure is a FAILED job, or a failed run of a job that was retried, continued or removed. The run that made
-its job FAILED is not listed in addition. Counts cover whole groups, not only the listed failures.
+A failure is a FAILED job, or a failed run of a job that was retried, continued or removed. The last run of a
+FAILED job is not counted separately. Counts cover whole groups, not only the listed failures.
 """
 
 from __future__ import annotations
