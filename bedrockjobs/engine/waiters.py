@@ -223,7 +223,7 @@ class Waiting:
         return True
 
     def _compact(self) -> None:
-        """Rebuild the heaps when most of their entries are outdated; otherwise each stays until it is due."""
+        """Rebuild the heaps when most entries are outdated, which would otherwise stay until due."""
         if len(self._deadlines) > 2 * self.count + HEAP_SLACK:
             self._deadlines = [entry for entry in self._deadlines if entry[2].group is not None]
             heapify(self._deadlines)
@@ -426,8 +426,8 @@ PATTERNS_AT_ONCE = 16
 """Patterns, or lists of them, that are tried in one poll: each costs a round trip or two."""
 
 LATELY_S = 5
-"""How far back the poll looks for jobs of any name, so that patterns find them too: as long as the
-transaction that made such a job may take (``unit_s_max``)."""
+"""Seconds for which the poll looks back for due jobs of any name, so that patterns find them too: as long as
+a transaction may take to commit (``unit_s_max``)."""
 
 
 def poll(context: Context, waiting: Waiting) -> None:
