@@ -1,1 +1,1 @@
-"""The engine of a PostgreSQL database: many servers may open units on it at the same time."""
+"""The PostgreSQL engine: a database shared by several servers, each with open units at the same time."""

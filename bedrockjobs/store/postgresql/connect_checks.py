@@ -79,7 +79,7 @@ class ConnectChecks:
             session.guards.append(TransactionCheck((SQL["where"], ()), lambda rows: _is_still(place, rows)))
         if self._terms.durability == "replicated":
             session.guards.append(TransactionCheck((SQL["standby"], ()), _has_standby))
-            _has_standby(session.run([(SQL["standby"], ())])[0])  # before a commit waits for one
+            _has_standby(session.run([(SQL["standby"], ())])[0])  # first: a commit would wait for it
         _note(session, place)
         self._seen = place
 

@@ -38,8 +38,7 @@ FLOORS_KEPT_MAX = 10_000
 """Max names with cached marks, about 8 MB; beyond it, all are dropped."""
 
 RAISED_EVERY_S = 1
-"""Min interval between two reads of the marks of a name; a take walks past at most the dead entries of that
-time."""
+"""Min interval between two reads of the marks of a name; a take walks past the dead entries of that time."""
 
 BEHIND_S = 2
 """How far the marks stay behind the clock, so that a new job is found even without a notification: its
@@ -113,22 +112,21 @@ KEPT_S = 60
 """Cache lifetime: manual changes of rows send no notification."""
 
 LOOKED_PER_S = 2_000
-"""A result is cached one second longer for each so many rows that its scan read, so that repeated scans,
-which only find manual changes, take a small part of the time."""
+"""Rows per second of additional cache lifetime: an expensive scan is repeated less often, as it only finds
+manual changes."""
 
 ROWS_UNIT_MAX = 2 * SEARCHED_AT_ONCE
 """Max rows that scans read for the takes of one unit: about 10 ms."""
 
 ROWS_OF_READ = 50
-"""Min cost of a query in rows: an empty one takes 0.3 ms. A scan of a wide pattern starts with so many rows,
-as most takes find a job there."""
+"""Min cost of a query in rows, since an empty one takes 0.3 ms. It is also the first slice of a wide pattern,
+in which most takes find a job."""
 
 ROWS_OF_SEEK = 30
 """Cost of one index seek, in rows of a scan."""
 
 TRIES_MAX = 10
-"""How often the limit of a scan may be doubled: to a million rows, if other servers have locked all jobs
-before."""
+"""How often the limit of a scan may be doubled: to a million rows, if other servers lock all jobs before."""
 
 ASIDE_AT_ONCE = 1_000
 """Max heads of paused names that one take sets aside, which takes 2 ms."""

@@ -200,8 +200,7 @@ SEEN_DEAD: dict[str, Any] = {
     "keepalives_interval": 1,
     "keepalives_count": 3,
 }
-"""Keepalive settings that detect a dead host: a connection that only listens sends nothing that could time
-out."""
+"""Keepalive settings to detect a dead host, as a connection that only listens sends nothing."""
 
 
 class PostgreSQLNeighbours:

@@ -197,8 +197,7 @@ def away(error: psycopg.Error) -> Unavailable:
 
 
 _NOT_THE_TEXT = ("08", "53", "57", "58", "XX001", "XX002")
-"""SQLSTATE prefixes of errors not caused by the query: connection, resources, operator intervention,
-disks."""
+"""SQLSTATE prefixes of errors not caused by the query: connection, resources, operators, disks."""
 
 
 def refusal_of(error: psycopg.Error) -> CommandError:

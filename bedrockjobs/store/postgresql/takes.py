@@ -54,7 +54,7 @@ PASSED_MAX = 100
 """Max jobs of a name and priority with held locks that a take walks past before it checks lock by lock."""
 
 LOCKS_MAX = 300
-"""Max locks checked then, which takes milliseconds; if there are more, the query is repeated with higher
+"""Max locks checked then, within milliseconds; if there are more, the query is repeated with higher
 limits."""
 
 JOBS_FURTHER, LOCKS_FURTHER = 100, 10
@@ -341,7 +341,7 @@ class CachedBounds:
         return self._heads_anew()
 
     def committed(self, found: Iterable[list[Row]]) -> None:
-        """Store their rows after the commit."""
+        """Store the rows of the statements from ``end``, after the commit."""
         self._read_heads(iter(found))
 
     def undone(self) -> None:
@@ -495,8 +495,7 @@ LOCKS_LOOKED_AT = 20
 """Max jobs with a lock, per name and priority, that are examined to decide whether a waiter may take one."""
 
 LATELY_MAX = 1_000
-"""Max jobs per priority that became due lately and whose names are returned for waiters: half a
-millisecond."""
+"""Max jobs per lane and priority that became due lately and are reported to waiters: half a millisecond."""
 
 
 class NextNames:
