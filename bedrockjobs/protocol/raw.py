@@ -269,7 +269,7 @@ class RawParser:
         lines = head.split("\n")
         if len(lines) > self._headers_max + 1:
             raise BadRequest("Too many headers", f"expected at most {self._headers_max}")
-        # Unlike in Bedrock, words after the verb are ignored, also in `CancelJob / HTTP/1.1`.
+        # Differs from Bedrock: words after the verb are ignored, also in `CancelJob / HTTP/1.1`.
         verb = lines[0].strip()
         like_http = _HTTP_LINE.search(verb) is not None
         headers: dict[str, str] = {}
@@ -301,7 +301,7 @@ class RawParser:
         if chunked and length:
             raise BadRequest("Malformed Content-Length", "expected Content-Length or chunks, not both")
         if length and not (length.isascii() and length.isdecimal()):
-            # Bedrock closes the connection without an error.
+            # Differs from Bedrock: this is an error; Bedrock closes the connection without one.
             raise BadRequest("Malformed Content-Length", "Content-Length: expected a number of bytes")
         if length and (len(length) > 18 or int(length) > self._bytes_max):
             raise TooLarge("Request too large", f"Content-Length: expected at most {self._bytes_max}")
