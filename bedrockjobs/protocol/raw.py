@@ -266,10 +266,11 @@ class RawParser:
         return True
 
     def _parse_head(self, head: str) -> Request:
+        """Parse the method line and the headers of a request."""
         lines = head.split("\n")
         if len(lines) > self._headers_max + 1:
             raise BadRequest("Too many headers", f"expected at most {self._headers_max}")
-        # Differs from Bedrock: words after the verb are ignored, also in `CancelJob / HTTP/1.1`.
+        # Differs from Bedrock: here words after the verb are ignored, also in `CancelJob / HTTP/1.1`.
         verb = lines[0].strip()
         like_http = _HTTP_LINE.search(verb) is not None
         headers: dict[str, str] = {}
@@ -293,6 +294,7 @@ class RawParser:
         return Request(verb, headers, authorization=headers.get("authorization", ""), like_http=like_http)
 
     def _expect_body(self, headers: dict[str, str]) -> None:
+        """Determine the length of the body, or whether it is chunked; raises BadRequest and TooLarge."""
         self._body_left = 0
         if "content-length" not in headers and "transfer-encoding" not in headers:
             return
@@ -301,7 +303,7 @@ class RawParser:
         if chunked and length:
             raise BadRequest("Malformed Content-Length", "expected Content-Length or chunks, not both")
         if length and not (length.isascii() and length.isdecimal()):
-            # Differs from Bedrock: this is an error; Bedrock closes the connection without one.
+            # Differs from Bedrock: it closes the connection without an error for a malformed length.
             raise BadRequest("Malformed Content-Length", "Content-Length: expected a number of bytes")
         if length and (len(length) > 18 or int(length) > self._bytes_max):
             raise TooLarge("Request too large", f"Content-Length: expected at most {self._bytes_max}")
