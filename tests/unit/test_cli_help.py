@@ -114,7 +114,7 @@ def test_what_an_option_takes_is_said_in_words_that_are_few() -> None:
         for name, form in options(command):
             choice = (form.startswith("[") and "|" in form) or form in ("[all]", "[ping]")
             assert choice or form in FORMS, (path, name, form)
-            assert form != "TEXT" or name in TEXTS, (path, name)
+            assert form != "TEXT" or name in TEXTS, f"{path} {name}: add a form in cli/verbs.py, or to TEXTS"
 
 
 def test_an_option_takes_the_same_everywhere() -> None:
