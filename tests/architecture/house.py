@@ -49,12 +49,17 @@ def lines_in(*folders: Path) -> int:
     return sum(len(path.read_text().splitlines()) for folder in folders for path in folder.rglob("*.py"))
 
 
+def is_no_code(node: ast.stmt) -> bool:
+    """Return True for an import or a docstring."""
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.Import | ast.ImportFrom) or is_text
+
+
 def code_lines(text: str, tree: ast.Module) -> int:
     """Return the number of lines with code: no blank lines, comments, docstrings or imports."""
     left_out: set[int] = set()
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.Import | ast.ImportFrom) or is_text:
+        if isinstance(node, ast.stmt) and is_no_code(node):
             left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     found: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -81,7 +86,8 @@ def is_number(node: ast.expr | None) -> bool:
 
 def constants_in(tree: ast.Module) -> Iterator[str]:
     """Yield the names of numeric constants of a module and its classes."""
-    scopes = [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
+    scopes: list[ast.Module | ast.ClassDef] = [tree]
+    scopes += (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     for statement in (statement for scope in scopes for statement in scope.body):
         if isinstance(statement, ast.Assign) and is_number(statement.value):
             targets: list[ast.expr] = statement.targets
@@ -109,10 +115,8 @@ def figures(root: Path, since: str) -> Iterator[tuple[str, object]]:
     yield "Python files of the product", len(texts)
     yield "lines of the product", lines
     yield "code lines", sum(code_lines(text, trees[path]) for path, text in texts.items())
-    yield (
-        "longest file",
-        max((len(text.splitlines()), str(path.relative_to(root))) for path, text in texts.items()),
-    )
+    yield "statements", sum(isinstance(node, ast.stmt) and not is_no_code(node) for node in nodes)
+    yield "lines of the longest file", max(len(text.splitlines()) for text in texts.values())
     yield "class names used more than once", f"{len(again)}: {' '.join(again)}"
     yield "functions by vague name", " ".join(f"{name} {functions[name]}" for name in VAGUE)
     yield "named numeric constants", sum(1 for tree in trees.values() for _ in constants_in(tree))
