@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, settings, the clock and the spelling on the wire."""
+"""Foundations of all other packages: errors, settings, the clock and the wire format."""

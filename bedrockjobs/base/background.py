@@ -1,8 +1,9 @@
-"""Long work in slices: it stops where it is now and then, and the event loop serves others in between.
+"""Cooperative time slices: long work pauses now and then so that the event loop can serve others.
 
-What a transaction does is one stack of calls, and none of them has to know that it is stopped: whoever may go
-through more than a few hundred rows does so ``in_turns``. The transaction stays open meanwhile: others are
-heard, and answered where they do not need the writer. Work that waits for an answer from elsewhere stops too.
+A transaction is one synchronous stack of calls, run in a greenlet. Code that may process more than a few
+hundred rows iterates ``in_slices`` and need not know how the pause works. The transaction stays open during a
+pause; other connections are read, and answered if they do not need the writer. Work that waits for an
+external result pauses in the same way.
 """
 
 from __future__ import annotations
@@ -18,50 +19,50 @@ from bedrockjobs.base.config import SLICE
 
 T = TypeVar("T")
 Until = Callable[[Callable[[], object]], object]
-"""Something that is waited for: it is given what it has to call, once, when it is there."""
+"""Registers a callback that is called once, when the awaited result is available."""
 
 LEFT_S = 0.002
-"""Seconds for which work ``done_in_turns`` leaves its turns to who is busy; then it goes on all the same."""
+"""Seconds for which ``done_in_turns`` yields to other busy tasks before its work continues regardless."""
 
 OTHERS_SHARE = 4
-"""The part 1/4 of what the turn of others took beyond ``LEFT_S`` is added to the next one of the work."""
+"""If the others' turn exceeded ``LEFT_S``, the next turn of the work gets 1/4 of the excess in addition."""
 
 LONG_TURN_S = 0.005
-"""The most that is added."""
+"""The most that is added to a turn."""
 
 
 class TimeSlices(Generic[T]):
-    """Does one piece of work after another, each of which may stop before it is done.
+    """Runs one piece of work at a time; each may pause before it is complete.
 
-    All of them share one stack: to make a new one takes 9 us, which most transactions do not need.
+    All of them share one greenlet: creating one takes 9 us, which most transactions do not need.
     """
 
     def __init__(self) -> None:
-        """Begin without work."""
+        """Start without work."""
         self._stack = _Stack(self._do)
         self._work: Callable[[], T] | None = None
         self._result: T | None = None
         self._until: Until | None = None
 
     def begin(self, work: Callable[[], T]) -> T | None:
-        """Do some work; return its result, None where it stopped. Raises what the work raises.
+        """Start a piece of work; return its result, or None if it paused. Raises what the work raises.
 
-        The work sees the context variables of who begins it.
+        The work runs in the context variables of the caller.
         """
-        if self._stack.dead:  # some work raised
+        if self._stack.dead:  # the previous work raised an exception
             self._stack = _Stack(self._do)
         self._work = work
         self._stack.gr_context = getcurrent().gr_context
         return self.go_on()
 
     def go_on(self) -> T | None:
-        """Go on with the work that stopped; return its result, None where it stopped again."""
+        """Resume paused work; return its result, or None if it paused again."""
         self._until = self._stack.switch()
         result, self._result = self._result, None
         return result
 
     def call_when_ready(self, go_on: Callable[[], object], soon: Until) -> None:
-        """Let ``go_on`` be called when the work that stopped can go on: ``soon``, or when it says."""
+        """Call ``go_on`` when the paused work can resume: when the result it awaits is there, or ``soon``."""
         (self._until or soon)(go_on)
 
     def _do(self) -> None:
@@ -74,21 +75,21 @@ class TimeSlices(Generic[T]):
 
 
 class _Stack(greenlet):
-    """A stack of calls that may be left and come back to."""
+    """A greenlet that can pause and resume."""
 
     began = 0.0
-    """Monotonic seconds at which its present turn began, where ``done_in_turns`` gives them."""
+    """Monotonic time at which its current turn began, set by ``done_in_turns``."""
 
 
 def may_give_turn() -> bool:
-    """Tell whether this is called within work that may be stopped."""
+    """Return whether the current code runs inside work that can pause."""
     return isinstance(getcurrent(), _Stack)
 
 
 def yield_to_loop(until: Until | None = None) -> None:
-    """Let others have a turn, where this is called within work that may be stopped; else do nothing.
+    """Pause the current work so that others can run; do nothing outside work that can pause.
 
-    The work goes on soon, or when that is there which it waits for.
+    The work resumes soon, or when ``until`` calls back.
     """
     current = getcurrent()
     if isinstance(current, _Stack) and current.parent is not None:
@@ -96,7 +97,7 @@ def yield_to_loop(until: Until | None = None) -> None:
 
 
 def in_slices(items: Iterable[T], each: int = SLICE) -> Iterator[T]:
-    """Yield items, and let others have a turn after ``each`` of them."""
+    """Yield items, pausing after every ``each`` of them."""
     for count, item in enumerate(items, 1):
         yield item
         if not count % each:
@@ -104,7 +105,7 @@ def in_slices(items: Iterable[T], each: int = SLICE) -> Iterator[T]:
 
 
 def give_turn_after(seconds: float, monotonic: Callable[[], float]) -> None:
-    """Let others have a turn where the present one of ``done_in_turns`` has lasted so long."""
+    """Pause if the current turn of ``done_in_turns`` has lasted at least this long."""
     current = getcurrent()
     if isinstance(current, _Stack) and monotonic() - current.began >= seconds:
         yield_to_loop()
@@ -113,11 +114,11 @@ def give_turn_after(seconds: float, monotonic: Callable[[], float]) -> None:
 async def done_in_turns(
     work: Callable[[], T], monotonic: Callable[[], float], busy: Callable[[], bool] = lambda: False
 ) -> T:
-    """Do some work that gives turns, and let other tasks go on in them; return its result.
+    """Run pausable work to its end, letting other tasks run during its pauses; return its result.
 
-    Others have a turn before and after it too, and while they are ``busy`` all turns, for ``LEFT_S`` at most.
-    If their turn takes long, so does the next one of the work: it would not end otherwise.
-    The work sees a copy of the context variables. Raises what the work raises.
+    Other tasks also get a turn before and after it, and further turns while ``busy``, for at most ``LEFT_S``
+    at a time. If their turn takes long, the next turn of the work is extended, so that it always finishes.
+    The work runs in a copy of the context variables. Raises what the work raises.
     """
     stack = _Stack(work)
     stack.gr_context = copy_context()

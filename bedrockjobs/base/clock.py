@@ -1,6 +1,6 @@
-"""The one source of time. Nothing else in the project asks the operating system what time it is.
+"""The only source of time, and durations as text. No other module asks the operating system for the time.
 
-A moment is an aware UTC datetime; the database and the wire carry it as text (``wire.timestamp``).
+Times are aware UTC datetimes here; the database and the wire carry them as text (``wire.timestamp``).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the server needs to know of time."""
+    """The time functions that the server needs."""
 
     def now(self) -> datetime:
-        """Return the present moment in UTC."""
+        """Return the current time in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that only ever grow, for measuring how long something took or may take."""
+        """Return seconds that never go backwards, for measuring durations."""
         ...
 
     def ahead_s(self) -> float:
-        """Return how far the date is ahead of the monotonic seconds: it changes where the clock is set."""
+        """Return wall-clock seconds minus monotonic seconds; the value changes if the clock is set."""
         ...
 
 
@@ -34,46 +34,46 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        """Return the present moment in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC)
 
     monotonic = staticmethod(time.monotonic)
-    """Return the machine's monotonic seconds, without a function around it: a commit asks six times."""
+    """Return monotonic seconds. Without a wrapper function, since each commit calls it six times."""
 
     def thread_cpu(self) -> Callable[[], float]:
-        """Return what tells, in any thread, the seconds of processor time that this thread has used.
+        """Return a function that reports, from any thread, the CPU seconds used by the calling thread.
 
         It raises OSError once this thread has ended.
         """
         return partial(time.clock_gettime, time.pthread_getcpuclockid(threading.get_ident()))
 
     def ahead_s(self) -> float:
-        """Return how far the machine's date is ahead of its monotonic seconds."""
+        """Return wall-clock seconds minus monotonic seconds."""
         return time.time() - time.monotonic()
 
 
 class AlignedClock(SystemClock):
-    """A clock that follows one elsewhere: the date is that one's, the seconds are the machine's own.
+    """A clock whose date follows that of another machine; monotonic seconds are the local machine's.
 
-    Servers of one database so agree on the date, whatever their machines say.
+    Servers that share a database use it to agree on the date, whatever their own clocks say.
     """
 
     def __init__(self) -> None:
-        """Begin with the machine's date."""
+        """Start with the local date."""
         self._ahead_s = super().ahead_s()
 
     def now(self) -> datetime:
-        """Return the present moment of the clock that is followed, in UTC."""
+        """Return the current time of the clock that is followed, in UTC."""
         return datetime.fromtimestamp(time.monotonic() + self._ahead_s, UTC)
 
     def ahead_s(self) -> float:
-        """Return how far that date is ahead of the machine's monotonic seconds."""
+        """Return the followed wall-clock seconds minus the local monotonic seconds."""
         return self._ahead_s
 
     def align(self, moment: datetime, asked: float, answered: float) -> None:
-        """Follow a clock that showed ``moment`` at some time between two of ``monotonic``.
+        """Follow a clock that showed ``moment`` at some time between two readings of ``monotonic``.
 
-        What is no further off than that could be by chance leaves the clock as it is.
+        Differences within the measurement error leave the clock unchanged.
         """
         ahead_s = moment.timestamp() - (asked + answered) / 2
         if abs(ahead_s - self._ahead_s) > (answered - asked) / 2:
@@ -81,19 +81,19 @@ class AlignedClock(SystemClock):
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that advances only when a test moves it."""
 
     def __init__(self, start: datetime) -> None:
-        """Start at ``start``, an aware datetime."""
+        """Start at an aware datetime."""
         self._start = self._now = start
         self._ahead_s = 0.0
 
     def now(self) -> datetime:
-        """Return the moment the clock was moved to."""
+        """Return the time that the clock was moved to."""
         return self._now
 
     def monotonic(self) -> float:
-        """Return the seconds the clock was moved since its start."""
+        """Return the seconds by which the clock has advanced since its start."""
         return (self._now - self._start).total_seconds()
 
     def ahead_s(self) -> float:
@@ -101,29 +101,29 @@ class ManualClock:
         return self._ahead_s
 
     def set_to(self, moment: datetime) -> None:
-        """Set the clock, as somebody may set a machine's: the date changes, the monotonic seconds do not."""
+        """Set the clock, as an operator may set a machine's: the date changes, monotonic seconds do not."""
         self._ahead_s += (moment - self._now).total_seconds()
         self._start += moment - self._now
         self._now = moment
 
     def move_to(self, moment: datetime) -> None:
-        """Move the clock to a moment."""
+        """Move the clock to a time."""
         self._now = moment
 
     def advance(self, seconds: float) -> None:
-        """Move the clock; a negative number moves it back, as a machine's clock may."""
+        """Advance the clock; a negative number moves it back, as can happen on a machine."""
         self._now += timedelta(seconds=seconds)
 
 
 class StandingClock(ManualClock):
-    """The clock of ``serve --test-clock``: its date stands still until it is moved, waits pass as ever."""
+    """The clock of ``serve --test-clock``: its date changes only by command, but waiting works as usual."""
 
     def monotonic(self) -> float:
         """Return the machine's monotonic seconds."""
         return time.monotonic()
 
 
-# Lengths of time as people type them: ``90s``, ``5m``, ``1h30m``, ``2d``, ``+90 SECONDS``, ``90``.
+# Durations as people type them: ``90s``, ``5m``, ``1h30m``, ``2d``, ``+90 SECONDS``, ``90``.
 
 
 WORDS = "a duration like 90s, 5m, 1h30m or +90 SECONDS, or a number of seconds"
@@ -140,12 +140,12 @@ DAY_S = 86_400
 
 
 def days_text(seconds: float) -> str:
-    """Return seconds as a person types a long duration: ``30d`` where they are whole days, else ``1h30m``."""
+    """Return a long duration as text: ``30d`` if it is a whole number of days, else like ``1h30m``."""
     return f"{seconds // DAY_S:.0f}d" if seconds and seconds % DAY_S == 0 else duration_text(seconds)
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds of a duration, or None where it is none."""
+    """Return the seconds of a duration, or None if the text is not a duration."""
     text = " ".join(text.lower().split())
     if long := _LONG.fullmatch(text):
         return float(int(long[1]) * _SECONDS[long[2][0]])
@@ -156,7 +156,7 @@ def seconds_of(text: str) -> float | None:
 
 
 def duration_text(seconds: float) -> str:
-    """Return seconds as a duration is typed: ``1h30m``, ``2.5s``."""
+    """Return a duration as text, such as ``1h30m`` or ``2.5s``."""
     whole, rest = divmod(round(seconds, 3), 60)
     hours, minutes = divmod(int(whole), 60)
     parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else "", f"{rest:g}s" if rest else ""]

@@ -1,7 +1,7 @@
-"""What can go wrong with a command, with the code and the words that go on the wire.
+"""The exceptions of the package, with the codes and reasons that go on the wire.
 
-A reason is Bedrock's short status line (``402 Missing name``); ``detail`` says in a sentence what was
-expected. Nothing here knows of a protocol.
+A reason is Bedrock's short status line (``402 Missing name``); ``detail`` is a sentence that says what was
+expected. The module is independent of any protocol.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 
 
 class BedrockjobsError(Exception):
-    """What this package raises for its users: refusals, lost servers, wrong arguments."""
+    """Base of the exceptions that this package raises for its users."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let it be copied and pickled: its words are there already, and are not made again."""
+        """Support copying and pickling: restore the message instead of calling the constructor again."""
         return self._again, (self.args,), self.__dict__
 
     @classmethod
@@ -29,10 +29,10 @@ class InvalidArgument(BedrockjobsError, ValueError):
 
 
 class CommandError(BedrockjobsError):
-    """A command was refused; nothing of what it asked for was done.
+    """A command was refused and had no effect.
 
-    One thing may have changed all the same: a GetJob or GetJobs that answers 404 has failed the jobs on its
-    way that may not be handed out (crash list, lost too often).
+    One exception: a GetJob or GetJobs that answers 404 may have failed jobs that it came across and could not
+    hand out (crash list, lost too often).
     """
 
     code: ClassVar[int] = 500
@@ -40,12 +40,11 @@ class CommandError(BedrockjobsError):
     retryable: ClassVar[bool] = False
     """Whether the same request may succeed later.
 
-    True: the server could not do it at the moment, which says nothing about the request. False: the request
-    was judged, and will be refused again until it, or what it names, is another.
-    """
+    True: the server was temporarily unable to execute it. False: the request itself was rejected, and will be
+    rejected again until it, or what it refers to, changes."""
 
     def __init__(self, reason: str = "", detail: str = "") -> None:
-        """Refuse with ``reason`` (the status line's words) and ``detail`` (what was expected, a sentence)."""
+        """Take ``reason``, the words of the status line, and ``detail``, a sentence on what was expected."""
         self.reason = reason or self.default_reason
         self.detail = detail
         super().__init__(f"{self.code} {self.reason}" + (f": {detail}" if detail else ""))
@@ -57,14 +56,14 @@ class CommandError(BedrockjobsError):
 
 
 class BadRequest(CommandError):
-    """The request cannot be read at all; a connection of the Bedrock protocol is closed after the answer."""
+    """The request cannot be parsed; a raw connection is closed after the reply."""
 
     code = 400
     default_reason = "Bad Request"
 
 
 class BadJSON(CommandError):
-    """A list that should be JSON is not."""
+    """A list that should be JSON is not valid JSON."""
 
     code = 401
     default_reason = "Invalid JSON"
@@ -78,58 +77,58 @@ class BadArguments(CommandError):
 
 
 class InvalidCommand(BadArguments, InvalidArgument):
-    """A command cannot be made of its arguments; nothing was sent.
+    """The arguments do not make a valid command; nothing was sent.
 
-    The message names each argument that is wrong. A server would refuse the same with ``BadArguments``.
+    The message names each wrong argument. A server would refuse the command with ``BadArguments``.
     """
 
     def __init__(self, reason: str = "", detail: str = "", command: str = "") -> None:
-        """Refuse the arguments of ``command``; the reason is what a server would say of the first."""
+        """Refuse the arguments of ``command``; ``reason`` is a server's word on the first wrong one."""
         super().__init__(reason, detail)
         self.args = (f"{command}: {detail}" if command and detail else detail or self.status_line,)
 
 
 class Forbidden(CommandError):
-    """The caller may not do this."""
+    """The caller is not permitted to do this."""
 
     code = 403
     default_reason = "Forbidden"
 
 
 class Unauthenticated(Forbidden):
-    """Nobody knows who the caller is: no token came, or one that counts no more; 401 over HTTP."""
+    """No token was sent, or one that is invalid or expired; 401 over HTTP."""
 
 
 class NotFound(CommandError):
-    """There is no such job, or no job to take."""
+    """The job does not exist, or no job can be taken."""
 
     code = 404
     default_reason = "No job with this jobID"
 
 
 class WrongState(CommandError):
-    """The job is not in a state that allows this."""
+    """The job's state does not allow this."""
 
     code = 405
     default_reason = "Not allowed in this state"
 
 
 class Changed(CommandError):
-    """The job is no longer as the caller last saw it."""
+    """The job has changed since the caller last read it."""
 
     code = 412
     default_reason = "Job has changed"
 
 
 class TooLarge(CommandError):
-    """The request is over a limit of size; its connection is closed after the answer."""
+    """The request exceeds a size limit; its connection is closed after the reply."""
 
     code = 413
     default_reason = "Request too large"
 
 
 class TooMany(CommandError):
-    """A limit of numbers is reached; the same request may succeed later."""
+    """A limit on numbers is reached; the same request may succeed later."""
 
     code = 429
     default_reason = "Too many requests"
@@ -137,20 +136,20 @@ class TooMany(CommandError):
 
 
 class TooManyWrong(TooMany):
-    """Wrong tokens come too often from one address: its connection ends with this answer."""
+    """One address sent too many wrong tokens; its connection is closed after the reply."""
 
     default_reason = "Too many wrong tokens"
 
 
 class UnknownCommand(CommandError):
-    """There is no command of this name."""
+    """No command has this name."""
 
     code = 430
     default_reason = "Unrecognized command"
 
 
 class ServerFault(CommandError):
-    """The server failed; nothing was committed, the same request may be sent again."""
+    """The server failed; nothing was committed, and the same request may be sent again."""
 
     code = 500
     default_reason = "Internal Server Error"
@@ -158,14 +157,14 @@ class ServerFault(CommandError):
 
 
 class DamagedData(CommandError):
-    """The data of a job is not what was stored: the disk, or somebody, has damaged the file."""
+    """The stored data of a job is damaged, by the disk or by an edit of the file."""
 
     code = 500
     default_reason = "Damaged data"
 
 
 class MockMismatch(CommandError):
-    """``data`` has the mark ``mockRequest`` and the job has not, or the reverse."""
+    """``data`` is marked with ``mockRequest`` and the job is not, or the reverse."""
 
     code = 500
     default_reason = "Mock Mismatch"
@@ -179,7 +178,7 @@ class BadQuery(CommandError):
 
 
 class Unavailable(CommandError):
-    """The server is full, draining or out of disk; nothing was committed."""
+    """The server is full, draining or out of disk space; nothing was committed."""
 
     code = 503
     default_reason = "Service Unavailable"
@@ -187,7 +186,7 @@ class Unavailable(CommandError):
 
 
 class TimedOut(CommandError):
-    """The command took longer than it may; nothing was committed."""
+    """The command exceeded its time limit; nothing was committed."""
 
     code = 555
     default_reason = "Timeout"
@@ -195,15 +194,15 @@ class TimedOut(CommandError):
 
 
 class JobFailed(BedrockjobsError):
-    """A job that somebody waited for did not end well.
+    """An awaited job failed.
 
-    ``status`` says how its last run ended (``fail``, ``timeout``, ...) and ``run_id`` which that was, None if
-    it was never taken. ``error`` is what it said, like ``ValueError: no such day``; ``error_type`` is the
-    type of an exception, and ``traceback`` its traceback, each empty if there was none.
+    ``status`` is how its last run ended (``fail``, ``timeout``, ...) and ``run_id`` that run, None if the job
+    was never taken. ``error`` is the message, such as ``ValueError: no such day``; ``error_type`` is the type
+    of the exception and ``traceback`` its traceback, each empty if there was none.
     """
 
     def __init__(self, job_id: int, status: str, error: str, run_id: int | None = None) -> None:
-        """Tell of a job; ``error`` is the text that the server keeps."""
+        """Take the jobID, the status, and ``error`` as the server stores it."""
         self.job_id, self.status, self.run_id = job_id, status, run_id
         self.error, self.error_type, self.traceback = parts_of_error(error)
         super().__init__(f"job {job_id}: {status}" + (f": {self.error}" if self.error else ""))
@@ -211,16 +210,16 @@ class JobFailed(BedrockjobsError):
 
 _TRACEBACK = re.compile(r"^[ |+]*(?:Exception Group )?Traceback \(most recent call last\):$", re.MULTILINE)
 _RAISED = re.compile(r"(?:  [|] )?((?:[^\W\d]\w*\.)*[^\W\d]\w*)(?:: |$)")
-"""The line of a traceback that says what was raised."""
+"""The line of a traceback that names the exception."""
 
 _ASKED = ("Fail", "Retry")
-"""What functions raise to say how they end; no traceback has to come with it."""
+"""Exceptions that job functions raise to choose the outcome; they come without a traceback."""
 
 
 def parts_of_error(error: str) -> tuple[str, str, str]:
-    """Return message, type and traceback of the exception in an error text, as far as there is one.
+    """Return message, type and traceback of the exception in an error text; empty for missing parts.
 
-    A worker of ours puts the message first; another program's output may hold only the traceback.
+    Bedrock's worker writes the message first; output of other programs may contain only the traceback.
     """
     begin = _TRACEBACK.search(error)
     if begin is None:
@@ -237,21 +236,21 @@ def parts_of_error(error: str) -> tuple[str, str, str]:
 
 
 class JobNotEnded(BedrockjobsError, TimeoutError):
-    """A job that somebody waited for goes on, and the time for it is over."""
+    """An awaited job has not ended within the timeout."""
 
 
 class WaitNeverEnds(BedrockjobsError):
-    """A run wants to wait for a job that cannot end before the run itself, such as a child of its own job."""
+    """A run tried to wait for a job that cannot end before the run itself, such as a child of its own job."""
 
 
 class NoWorkerTakes(RuntimeWarning):
-    """Somebody waits for a job that no live worker takes."""
+    """The awaited job matches no live worker."""
 
 
 class NoResult(BedrockjobsError):
-    """Nobody knows how a job ended: it is gone, and so is its run, or it was taken by no named worker.
+    """The result of a job is unavailable: job and run were deleted, or no named worker took it.
 
-    Or its result is not what the function says it returns.
+    Also raised if the result does not match the function's return type.
     """
 
 
@@ -278,7 +277,7 @@ BY_REASON: dict[tuple[int, str], type[CommandError]] = {
     (DamagedData.code, DamagedData.default_reason): DamagedData,
     (MockMismatch.code, MockMismatch.default_reason): MockMismatch,
 }
-"""Errors that share their code with another and are known by their reason."""
+"""Errors that share their code with another and are identified by their reason."""
 
 BY_CODE: dict[int, type[CommandError]] = {
     kind.code: kind for kind in ERRORS if kind not in BY_REASON.values()
@@ -286,10 +285,10 @@ BY_CODE: dict[int, type[CommandError]] = {
 
 
 class UnexpectedAnswer(CommandError):
-    """A server answered with a code that this client does not know."""
+    """A server replied with a code that this client does not know."""
 
 
 def error_for(code: int, reason: str, detail: str = "") -> CommandError:
-    """Return the error for a status line that a client read."""
+    """Return the error for a status line that a client received."""
     kind = BY_REASON.get((code, reason)) or BY_CODE.get(code, UnexpectedAnswer)
     return kind(reason, detail)

@@ -1,7 +1,7 @@
-"""What the error of a failed run says: its message in one line, and a fingerprint that like failures share.
+"""Error texts of failed runs: shortening, the message in one line, and fingerprints of like failures.
 
-An error is what a worker sent: a sentence, a traceback, or how a command ended above the last lines that it
-printed. This module knows text only, neither jobs nor runs.
+An error is what a worker reports: a sentence, a traceback, or how a command ended followed by its last lines
+of output. The module works on text alone.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from hashlib import blake2b
 from bedrockjobs.base.config import ERROR_CHARS_MAX
 
 MESSAGE_CHARS_COMPARED = 500
-"""Characters of a message that its fingerprint is made of: what differs behind them is data."""
+"""Characters of a message that the fingerprint covers; differences beyond are assumed to be data."""
 
 HOW_IT_ENDED = re.compile(r"exit status -?\d+|SIG\w+|timed out after .+")
-"""What a worker writes above the last lines of a command."""
+"""What a worker writes above the last lines of a command's output."""
 
 _TRACEBACK = re.compile(r"\s*(?:\+ Exception Group )?Traceback \(most recent call last\):\s*")
 _GROUP_MARK = re.compile(r"(?:\s*[|+] ?|\s*\+[-+]+.*)")
-"""What the traceback of an exception group puts before its lines, and between its members."""
+"""Prefixes of the lines of an exception group's traceback, and the separators between its members."""
 
 _FRAME = re.compile(r'\s*(?:\| *)*File "([^"]+)", line \d+, in (.+)')
 _FOLDERS = re.compile(r"[\\/]")
@@ -40,18 +40,19 @@ _VARIABLE = (
     (re.compile(r"\b(?=[a-f]*[0-9])[0-9a-f]{7,}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\d+(?:[.,:]\d+)*"), "<n>"),
 )
-"""What differs between failures of one cause, in the order in which it is replaced."""
+"""Replacements for text that varies between failures of one cause, in the order of application."""
 
 _SILENT_WORKER = re.compile(r"Run lost: worker .* was silent for")
 
 _CUT = "\n  [...] "
-"""What stands for the middle of a long error, indented: the rest of a line is no line of an exception."""
+"""Replaces the middle of a long error. It is indented so that the remains of a line do not look like an
+exception."""
 
 
 def shortened(error: str, most: int = ERROR_CHARS_MAX) -> str:
-    """Return an error of at most ``most`` characters: of a long one its beginning and its end.
+    """Return an error of at most ``most`` characters, keeping the beginning and the end.
 
-    A traceback says what was wrong in its last line.
+    The last line of a traceback holds the message.
     """
     if len(error) <= most:
         return error
@@ -60,25 +61,25 @@ def shortened(error: str, most: int = ERROR_CHARS_MAX) -> str:
 
 
 def line_of(error: str) -> str:
-    """Return the line that says what was wrong; empty if nothing does.
+    """Return the line that states the error; empty if there is none.
 
-    Of a Python traceback that is the line of the exception, of what a command printed the last line, of
-    anything else the first one.
+    That is the exception line of a Python traceback, the last line of a command's output, and the first line
+    of anything else.
     """
     lines = [line for line in error.splitlines() if line.strip()]
     if not lines:
         return ""
     printed = HOW_IT_ENDED.fullmatch(lines[0].strip()) is not None
     if not printed and _TRACEBACK.fullmatch(lines[0]) is None:
-        return lines[0].strip()  # a sentence says it, also if a traceback follows
+        return lines[0].strip()  # the first line is the message, even if a traceback follows
     found = _line_of_exception(lines)
     return found or lines[-1].strip()
 
 
 def _line_of_exception(lines: list[str]) -> str:
-    """Return the line of the exception in the last traceback of some lines; empty if there is none.
+    """Return the exception line of the last traceback in some lines; empty if there is none.
 
-    Of a group it is that of the group itself: the tracebacks of its members are marked, and so not sought.
+    For an exception group it is the line of the group itself: the indented tracebacks of members are skipped.
     """
     found, sought = "", False
     for line in lines:
@@ -90,7 +91,7 @@ def _line_of_exception(lines: list[str]) -> str:
 
 
 def _unmarked(line: str) -> str:
-    """Return a line of a traceback without what an exception group puts before it."""
+    """Return a line of a traceback without the prefix of an exception group."""
     mark = _GROUP_MARK.match(line)
     return line[mark.end() :] if mark is not None else line
 
@@ -98,7 +99,7 @@ def _unmarked(line: str) -> str:
 def frame_of(error: str) -> str:
     """Return the deepest frame of the user's code in a Python traceback, as ``file.py in function``.
 
-    Empty if there is no traceback. If all frames are those of libraries, the deepest of these is returned.
+    If all frames belong to libraries, return the deepest of these; empty if there is no traceback.
     """
     deepest = own = ""
     for path, function in _frames(error):
@@ -114,25 +115,26 @@ def _frames(error: str) -> Iterator[tuple[str, str]]:
             yield found[1], found[2]
 
 
-@lru_cache(maxsize=64)  # what fails alike fails in a row, and a job fails with the words of its run
+@lru_cache(maxsize=64)  # similar failures come in a row, and a job fails with the error of its run
 def fingerprint_of(error: str) -> str:
-    """Return what the failures of one cause have in common: 16 hexadecimal digits.
+    """Return a hash that failures of the same cause share, as 16 hexadecimal digits.
 
-    Numbers, ids, quoted texts, paths and addresses in the message do not matter; the exception's type, the
-    deepest frame of the user's code, and whether the run was killed or took too long do.
+    Numbers, ids, quoted texts, paths and URLs in the message are ignored. The type of the exception, the
+    deepest frame of the user's code, and whether the run was killed or timed out are included.
     """
     how = error.partition("\n")[0].strip()
     if HOW_IT_ENDED.fullmatch(how) is None or how.startswith("exit"):
         how = ""
     line = line_of(error)[:MESSAGE_CHARS_COMPARED]
-    if not HOW_IT_ENDED.fullmatch(line) or not line.startswith("exit"):  # the number is all that this says
+    # an exit status is kept: its number is all the information
+    if not HOW_IT_ENDED.fullmatch(line) or not line.startswith("exit"):
         line = _plain(_SILENT_WORKER.sub("Run lost: worker was silent for", line))
     text = "\n".join((_plain(how), line, frame_of(error)))
     return blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
 def _plain(line: str) -> str:
-    """Return a line without what differs between failures of one cause."""
+    """Return a line with varying parts replaced."""
     for pattern, word in _VARIABLE:
         line = pattern.sub(word, line)
     return line

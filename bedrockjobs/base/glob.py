@@ -1,8 +1,9 @@
-"""Name patterns: SQLite's GLOB, defined once for the server, the worker, the command line and the pages.
+"""Name patterns: SQLite's GLOB, as the server, the worker, the command line and the pages use it.
 
-``*`` is any text, ``?`` one character, ``[a-z]`` one of a set and ``[^a-z]`` one outside it; case counts, and
-there is no escape but a set. A set without an end matches nothing. A match takes time proportional to the
-length of the pattern times that of the name, whatever they are. A test compares it with SQLite's own.
+``*`` matches any text, ``?`` one character, ``[a-z]`` one of a set and ``[^a-z]`` one outside it. Matching is
+case-sensitive, and only a set can escape a special character. A set without an end matches nothing. The time
+of a match is at most proportional to the length of the pattern times that of the name. A test compares the
+results with SQLite's own.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from bedrockjobs.base.config import (
 T = TypeVar("T")
 
 _WILD_PART = re.compile(r"[*?]|\[\^?\]?[^\]]*(?:\]|$)", re.DOTALL)
-"""A wildcard or a set; a set without an end reaches to the end of the pattern."""
+"""A wildcard or a set; an unclosed set reaches to the end of the pattern."""
 _NOTHING = "x^"
-"""A regular expression that nothing matches, to Python and to a database."""
+"""A regular expression that matches nothing, in Python and in PostgreSQL."""
 
 
 def glob(name: str, pattern: str) -> bool:
-    """Tell whether a name matches a pattern."""
+    """Return whether a name matches a pattern."""
     return _matcher(pattern)(name)
 
 
 def is_plain(pattern: str) -> bool:
-    """Tell whether a pattern matches itself alone."""
+    """Return whether a pattern has no special characters, and so matches only itself."""
     return not ("*" in pattern or "?" in pattern or "[" in pattern)
 
 
 def is_prefix(pattern: str) -> bool:
-    """Tell whether a pattern is a text with one star behind it."""
+    """Return whether a pattern is plain text followed by one star."""
     return pattern.endswith("*") and is_plain(pattern[:-1])
 
 
@@ -67,7 +68,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
     def matches(name: str) -> bool:
         nonlocal match
-        if len(name) < least or longest not in name:  # most names: nothing is compiled for them
+        if len(name) < least or longest not in name:  # most names fail here, before anything is compiled
             return False
         if match is None:
             match = re.compile(regex, re.DOTALL).fullmatch
@@ -77,7 +78,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _parts_matcher(prefix: str, parts: list[str]) -> Callable[[str], bool]:
-    """Return what matches texts with stars between them: nothing is compiled, each part is sought in turn."""
+    """Return a matcher for plain parts separated by stars; it searches each part in turn, without a regex."""
     *middle, last = parts
     middle = [part for part in middle if part]
 
@@ -96,16 +97,16 @@ def _parts_matcher(prefix: str, parts: list[str]) -> Callable[[str], bool]:
 
 
 def anchored_regex(patterns: Iterable[str]) -> str:
-    """Return a regular expression for what one of some patterns matches, as PostgreSQL writes them."""
+    """Return a PostgreSQL regular expression that matches any of the patterns."""
     found = "|".join(f"^(?:{'.*'.join(_between_stars(pattern)[0])})$" for pattern in patterns)
     return found or _NOTHING
 
 
 def _regex(pattern: str) -> tuple[str, int]:
-    """Return the regular expression of a pattern, and the length of the shortest name that may match.
+    """Return the regular expression of a pattern, and the minimum length of a matching name.
 
-    What stands between two stars is sought from the left and, once found, never sought again (an atomic
-    group): that loses no match, and no name makes it try all combinations.
+    Each part between two stars is an atomic group that matches at its first occurrence. No match is lost by
+    that, and no name causes exponential backtracking.
     """
     (first, *middle), least = _between_stars(pattern)
     if not middle:
@@ -115,7 +116,7 @@ def _regex(pattern: str) -> tuple[str, int]:
 
 
 def _between_stars(pattern: str) -> tuple[list[str], int]:
-    """Return regular expressions of what stands between stars, and the length of the shortest match."""
+    """Return regular expressions for the parts between stars, and the minimum length of a match."""
     parts = [""]
     at = least = 0
     while at < len(pattern):
@@ -136,18 +137,18 @@ def _between_stars(pattern: str) -> tuple[list[str], int]:
 
 
 def _set(pattern: str, at: int) -> tuple[str, int]:
-    """Read a set that begins behind its bracket; return its regular expression and where it ends."""
+    """Parse a set that begins after its bracket; return its regular expression and its end."""
     outside = pattern[at : at + 1] == "^"
     at += outside
     ranges: list[str] = []
-    before = ""  # the character that a hyphen would make the low end of a range
+    before = ""  # the possible low end of a range, if a hyphen follows
     if pattern[at : at + 1] == "]":
         ranges.append(re.escape("]"))
         at += 1
     while at < len(pattern) and pattern[at] != "]":
         character = pattern[at]
         if character == "-" and before and pattern[at + 1 : at + 2] not in ("", "]"):
-            if before <= pattern[at + 1]:  # a range that runs backwards holds nothing but its low end
+            if before <= pattern[at + 1]:  # a reversed range contains only its low end
                 ranges.append(f"{re.escape(before)}-{re.escape(pattern[at + 1])}")
             before = ""
             at += 2
@@ -171,7 +172,7 @@ class _Entry(Generic[T]):
         self.pattern = pattern
         self.compiled: Callable[[str], bool] | None = None
         self.place: str | tuple[int, int] | None = None
-        """Where it is filed: under a part of its text, by the lengths of its ends, or nowhere."""
+        """Its index key: a part of its text, or the lengths of its fixed ends; None if unindexed."""
         self.owners: dict[T, None] = {}
 
     def matches(self, name: str) -> bool:
@@ -184,18 +185,18 @@ _Bucket = list[_Entry[T]]
 
 
 class PatternSet(Generic[T]):
-    """Patterns with owners, indexed by their fixed parts: most names are compared with few of them.
+    """Patterns with owners, indexed by their fixed parts: a name is compared with few of them.
 
-    A pattern is filed under its fixed beginning and end together, as in ``a/*/b``. If others crowd that
-    place, or too many lengths are in use, it is filed under a few characters of any fixed part. Patterns for
-    which neither works are compared with every name; ``unindexed`` counts them.
+    A pattern such as ``a/*/b`` is indexed by its fixed beginning and end. If that key has too many patterns,
+    or too many different lengths are in use, it is indexed by a few characters of any fixed part. Patterns
+    that fit neither are compared with every name; ``unindexed`` counts them.
     """
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._entries: dict[str, _Entry[T]] = {}
         self._ends: dict[int, dict[str, dict[int, dict[str, _Bucket[T]]]]] = {}
-        """Length of the beginning, beginning, length of the end, end."""
+        """Length of the prefix -> prefix -> length of the suffix -> suffix -> patterns."""
         self._grams: dict[int, dict[str, _Bucket[T]]] = {}
         self._rest: _Bucket[T] = []
 
@@ -204,7 +205,7 @@ class PatternSet(Generic[T]):
         return len(self._entries)
 
     def __contains__(self, pattern: str) -> bool:
-        """Tell whether a pattern has owners."""
+        """Return whether a pattern has owners."""
         return pattern in self._entries
 
     @property
@@ -213,7 +214,7 @@ class PatternSet(Generic[T]):
         return len(self._rest)
 
     def indexes(self, pattern: str) -> bool:
-        """Tell whether a pattern in the set is compared with few names."""
+        """Return whether a pattern of the set is indexed."""
         return self._entries[pattern].place is not None
 
     def add(self, pattern: str, owner: T) -> None:
@@ -301,7 +302,7 @@ class PatternSet(Generic[T]):
             del self._ends[before]
 
     def _has_room(self, begin: str, end: str, fits: bool) -> bool:
-        """Tell whether a pattern may be filed by its ends: few lengths, few patterns with the same ends."""
+        """Return whether a pattern may be indexed by its ends, within the limits on lengths and patterns."""
         by_prefix = self._ends.get(len(begin))
         if not fits or (by_prefix is None and len(self._ends) >= LENGTHS_INDEXED_MAX):
             return False
@@ -319,7 +320,7 @@ class PatternSet(Generic[T]):
         entry.place = len(begin), len(end)
 
     def _rarest_gram(self, parts: list[str]) -> str | None:
-        """Return the part of a pattern's fixed text that fewest others use; None if all are crowded."""
+        """Return the substring of the fixed parts that fewest patterns use as key; None if all are full."""
         size = min(max(map(len, parts)), GRAM_CHARS)
         if size < 2:
             return None
@@ -329,34 +330,35 @@ class PatternSet(Generic[T]):
         return rarest if len(known.get(rarest, ())) < PATTERNS_PER_KEY_MAX else None
 
 
-# What two name patterns have in common: again patterns, so that whoever asks by one can be given less.
+# The intersection of name patterns, again as patterns, which narrows a request to a scope.
 #
-# ``common("mail/*", "*")`` is ``mail/*``; ``*a*`` and ``*b*`` have ``*a*b*`` and ``*b*a*`` in common. It
-# never says less than is true by saying more: what it cannot word is refused with ``TooManyPatterns``.
+# ``intersection("mail/*", "*")`` is ``mail/*``; that of ``*a*`` and ``*b*`` is ``*a*b*`` and ``*b*a*``. The
+# result is never wider than the true intersection: if patterns cannot express it, ``TooManyPatterns`` is
+# raised.
 
 
 COMMON_MAX = 32
-"""Patterns that two, or a list and a list, may have in common: each is asked for by itself."""
+"""Patterns in one intersection: each becomes a query of its own."""
 
 STEPS_MAX = 20_000
-"""Pairs of places in two patterns that are looked at: two of 100 characters with stars have 10,000."""
+"""Pairs of positions in two patterns that are compared: two of 100 characters with stars have 10,000."""
 
 PARTS_MAX = 300
-"""Parts of two patterns together that are compared: each is two calls deeper, of 1,000 that Python allows."""
+"""Parts of two patterns together: each may add two calls to the recursion, of 1,000 that Python allows."""
 
 PAIRS_KEPT_MAX = 1_024
-"""Pairs of patterns of which the common ones are remembered: workers ask for the same again and again."""
+"""Cached intersections of two patterns: workers ask for the same ones again and again."""
 
 _TOKEN = re.compile(r"\*+|\[\^?\]?[^\]]*\]|\[.*|.", re.DOTALL)
 
 
 class TooManyPatterns(ValueError):
-    """What two patterns have in common cannot be said in a few patterns."""
+    """The intersection of two patterns cannot be expressed in a few patterns."""
 
 
 @lru_cache(maxsize=PAIRS_KEPT_MAX)
 def intersection(one: str, other: str) -> tuple[str, ...]:
-    """Return patterns for the names that match both; none where there is no such name.
+    """Return patterns for the names that match both; empty if there are none.
 
     Raises TooManyPatterns.
     """
@@ -378,7 +380,7 @@ def intersection(one: str, other: str) -> tuple[str, ...]:
 
 
 def common_of_all(wanted: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
-    """Return patterns for the names that match one of each list; raises TooManyPatterns."""
+    """Return patterns for the names that match one pattern of each list; raises TooManyPatterns."""
     allowed = tuple(allowed)
     found = dict.fromkeys(text for one in wanted for other in allowed for text in intersection(one, other))
     if len(found) > COMMON_MAX:
@@ -387,7 +389,7 @@ def common_of_all(wanted: Iterable[str], allowed: Iterable[str]) -> tuple[str, .
 
 
 def lies_within(pattern: str, allowed: Iterable[str]) -> bool:
-    """Tell whether every name that matches a pattern matches one of those allowed, as far as one can tell."""
+    """Return whether every name that matches a pattern also matches one of ``allowed``; False if unclear."""
     try:
         return any(pattern in intersection(pattern, other) for other in allowed)
     except TooManyPatterns:
@@ -395,19 +397,22 @@ def lies_within(pattern: str, allowed: Iterable[str]) -> bool:
 
 
 def _tokens(pattern: str) -> list[str]:
-    """Return a pattern in parts: a star, or what stands for one character."""
+    """Split a pattern into stars and parts that match one character."""
     return ["*" if part[0] == "*" else part for part in _TOKEN.findall(pattern)]
 
 
 class _Common:
-    """The common patterns of the rests of two patterns, from each pair of places on."""
+    """Intersections of the suffixes of two patterns, cached by the two start positions."""
 
     def __init__(self, one: list[str], other: list[str]) -> None:
         self._one, self._other = one, other
         self._known: dict[tuple[int, int], frozenset[str]] = {}
 
     def at(self, i: int, j: int) -> frozenset[str]:
-        """Return the common patterns from two places on; the deepest call is as deep as both are long."""
+        """Return the intersection from two positions on.
+
+        The recursion is at most as deep as both patterns are long.
+        """
         known = self._known.get((i, j))
         if known is None:
             if len(self._known) >= STEPS_MAX:
@@ -422,7 +427,7 @@ class _Common:
         other = self._other[j] if j < len(self._other) else ""
         if not (one or other):
             return frozenset(("",))
-        if one == other == "*":  # either may end first
+        if one == other == "*":  # either star may end first
             return self._behind("*", self.at(i + 1, j) | self.at(i, j + 1))
         if one == "*":
             return self.at(i + 1, j) | (self._behind(other, self.at(i, j + 1)) if other else frozenset())
@@ -437,7 +442,7 @@ class _Common:
 
 
 def _one_character(one: str, other: str) -> str:
-    """Return what stands for the characters that both parts stand for; empty where there is none."""
+    """Return a part that matches the characters that both parts match; empty if there are none."""
     if one == other or other == "?":
         return one
     if one == "?":

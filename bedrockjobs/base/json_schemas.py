@@ -1,8 +1,8 @@
-"""JSON schemas of values as a request may spell them: ``"5"`` for 5, a comma list, dates, repeats, names.
+"""JSON schemas of request values in all their spellings: ``"5"`` for 5, comma lists, dates, names.
 
-Pydantic describes a value behind its validator; a ``Shape`` beside the validator says what that takes. A
-pattern stands for all common spellings, not for every rare one: what fits it is taken. Patterns are plain
-enough to mean the same to every reader of JSON Schema.
+Pydantic describes a value after validation; a ``Shape`` next to the validator describes its input. The
+patterns cover the common spellings, not every rare one: whatever matches is accepted. They are simple enough
+to mean the same in every implementation of JSON Schema.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from bedrockjobs.base.config import (
 Schema = dict[str, Any]
 
 NAMED = "x-name"
-"""Member of a schema that several places share: its name, by which a description refers to it."""
+"""Member of a shared schema: its name, by which the OpenAPI description refers to it."""
 
 _WHOLE = "x-whole"
 
 
 class Shape:
-    """Says how a request may spell a value; with a name the schema is one that others refer to."""
+    """Describes how a request may spell a value; a named schema is shared by reference."""
 
     def __init__(self, make: Callable[[], Schema], name: str = "") -> None:
-        """Describe by what ``make`` returns, once it is asked for."""
+        """Describe the value by the schema that ``make`` returns when it is needed."""
         self._make = make
         self._name = name
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """Return the schema of a request's value; as it is answered it is pydantic's own."""
+        """Return the schema of a request's value; for replies, that of pydantic."""
         if handler.mode != "validation":
             return handler(core)
         return {**self._make(), **({NAMED: self._name} if self._name else {})}
 
 
 def of_parameters(schema: Schema, emptied: Collection[str] = ()) -> None:
-    """Let the schema of a set of parameters say what a request may: limits in every spelling, and nulls.
+    """Describe parameters as requests may send them: limits in every spelling, and nulls.
 
-    Those that are ``emptied`` may be an empty text.
+    Those in ``emptied`` may also be an empty text.
     """
     required = schema.get("required", ())
     for name, given in schema["properties"].items():
@@ -81,7 +81,7 @@ _EMPTY: Schema = {"type": "string", "maxLength": 0}
 
 
 def _or(schema: Schema, other: Schema) -> Schema:
-    """Return a schema that takes another value too, such as null, which counts as left out."""
+    """Return a schema that accepts another value too, such as null, which counts as left out."""
     bare = {key: value for key, value in schema.items() if key not in _NOTES}
     if not bare or bare == other:
         return schema
@@ -91,7 +91,7 @@ def _or(schema: Schema, other: Schema) -> Schema:
     return {"anyOf": [*kept, other], **{key: schema[key] for key in _NOTES if key in schema}}
 
 
-# --- parameters that need or exclude each other ----------------------------------------------------------
+# Parameters that need or exclude each other.
 
 _GIVEN: Schema = {"type": ["string", "integer", "boolean", "array", "object"]}
 
@@ -107,11 +107,11 @@ def one_of(*names: str) -> Schema:
 
 
 def left_out(*names: str, empty: tuple[Any, ...] = ()) -> Schema:
-    """Return the rule that none of these is given, or is one of the values ``empty``."""
+    """Return the rule that none of these is given, or only as one of the values ``empty``."""
     return {"properties": {name: {"enum": [None, *empty]} for name in names}}
 
 
-# --- numbers and lists -----------------------------------------------------------------------------------
+# Numbers and lists.
 
 
 def digits(low: int, high: int) -> str:
@@ -152,7 +152,7 @@ def _class(low: str, high: str) -> str:
 
 
 def text_of(pattern: str, **more: Any) -> Schema:
-    """Return the schema of a text that fits a pattern as a whole."""
+    """Return the schema of a text that matches a pattern as a whole."""
     return {"type": "string", "pattern": f"^(?:{pattern})$", **more}
 
 
@@ -179,10 +179,10 @@ def whole(low: int | None = None, high: int | None = None) -> Schema:
 
 
 class WholeShape:
-    """Says that a whole number may be spelled as text; ``of_parameters`` puts in its limits."""
+    """Marks a whole number that may be sent as text; ``of_parameters`` adds its limits."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """Return the schema of a request's value, as pydantic has it and with a mark."""
+        """Return pydantic's schema, with a mark for a request's value."""
         found = handler(core)
         return {**found, _WHOLE: True} if handler.mode == "validation" else found
 
@@ -199,7 +199,7 @@ def boolean() -> Schema:
 
 
 def only_true() -> Schema:
-    """Return the schema of what only `true` makes true."""
+    """Return the schema of a flag that only `true` sets."""
     return {
         "anyOf": [
             {"type": "boolean"},
@@ -216,7 +216,7 @@ def choice(values: list[int]) -> Schema:
 
 
 def json_object() -> Schema:
-    """Return the schema of a JSON object, which PHP spells as an array where it is empty."""
+    """Return the schema of a JSON object; PHP encodes an empty one as an array."""
     return {"anyOf": [{"type": "object"}, {"type": "array", "maxItems": 0}]}
 
 
@@ -233,7 +233,7 @@ def job_ids(least: int, most: int) -> Schema:
     return {"anyOf": [items, *job_id()["anyOf"]]}
 
 
-# --- texts with a grammar --------------------------------------------------------------------------------
+# Texts with a grammar.
 
 _DATE = (
     "(?:1[0-9]|[2-8][0-9])[0-9]{2}-"
@@ -252,7 +252,7 @@ def timestamp() -> Schema:
 
 
 def duration() -> Schema:
-    """Return the schema of a length of time."""
+    """Return the schema of a duration."""
     return {
         "anyOf": [
             {"type": "integer", "minimum": 0, "maximum": DURATION_S_MAX},
@@ -274,7 +274,7 @@ _DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 
 def _field(low: int, high: int, *, names: list[str] | None = None, others: str = "") -> str:
-    """Return the pattern of a list of values, ranges that go up, and steps."""
+    """Return the pattern of a list of values, ascending ranges, and steps."""
     ranges = "|".join(f"{first}-(?:{digits(first, high)})" for first in range(low, high))
     value = f"{digits(low, high)}|0[{max(low, 0)}-{min(high, 9)}]"
     if names:
@@ -290,7 +290,7 @@ def _field(low: int, high: int, *, names: list[str] | None = None, others: str =
 
 
 def _cron() -> str:
-    """Return the pattern of a schedule behind ``CRON``."""
+    """Return the pattern of a schedule after ``CRON``."""
     zones = "|".join(sorted(zone.replace("+", r"\+") for zone in available_timezones() if zone[:1].isupper()))
     second, minute, hour = rf"(?:\*|[0-5]?[0-9])(?:/(?:{digits(1, 59)}))?", _field(0, 59), _field(0, 23)
     month_day = _field(1, 31, others=f"L|LW|(?:{digits(1, 28)})W")
@@ -307,7 +307,7 @@ def _cron() -> str:
 
 @cache
 def cron() -> Schema:
-    """Return the schema of a repeat that is a schedule."""
+    """Return the schema of a repeat that is a cron schedule."""
     return text_of(
         _cron(), maxLength=REPEAT_CHARS_MAX, examples=["CRON TZ=Europe/Berlin 0 9 * * 1-5"], **{NAMED: "Cron"}
     )
@@ -380,5 +380,5 @@ def patterns() -> Schema:
 
 
 def ref(name: str) -> Schema:
-    """Return the reference to a schema of the description."""
+    """Return the reference to a named schema."""
     return {"$ref": f"#/components/schemas/{name}"}

@@ -1,7 +1,7 @@
-"""JSON objects handled as text, so that a job's data keeps the spelling it came in.
+"""JSON handled as text, so that a job's data keeps its spelling.
 
-``2.50``, ``12345678901234567890`` and the order of keys survive every change made here. Only the members
-that change are written anew.
+``2.50``, ``12345678901234567890`` and the order of keys survive every change made here: only the members that
+change are rewritten.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from bedrockjobs.base.config import (
     MERGE_BYTES_MAX,
 )
 
-# Whether a text is JSON, and within what a request may hold, in time of the length of the text.
+# Validation of JSON and its limits, in time linear to the length of the text.
 #
-# Nothing is built of the values: of a text of 4 MB with a million numbers that would stop the server for
-# longer than a request may.
+# No values are built: for 4 MB of text with a million numbers that would block the server for longer than a
+# request may take.
 
 
 _VALID = msgspec.json.Decoder(msgspec.Raw).decode
 _ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-"""Makes all digits the same, so that a shape of digits is found as a text is."""
+"""Maps all digits to 0, so that a run of digits can be found by a plain text search."""
 _LONG_RUN = b"0" * 309
-"""As many digits as the largest double has before its point."""
+"""As many digits as the integer part of the largest double has."""
 _HUGE_EXPONENTS = (b"e000", b"e+000")
 _SUSPECT = re.compile(r"[eE]\+?[0-9]{3}")
-"""What makes a number huge in a text that is too short for ``_LONG_RUN``."""
+"""What makes a number huge in a text shorter than ``_LONG_RUN``."""
 _SHORT_TEXT_CHARS = len(_LONG_RUN)
 _MANTISSA_BYTES_MAX = 400
 _EXPONENT = re.compile(rb"[eE]\+?[0-9]+")
@@ -50,10 +50,10 @@ for _opening, _closing in ("[]", "{}"):
 
 
 def check(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
-    """Raise ValueError unless a text is JSON that may be kept.
+    """Raise ValueError unless a text is JSON that may be stored.
 
-    It may not be NaN or hold half of a surrogate pair, nest deeper than ``levels``, or hold a number that a
-    double cannot; and it may have so many objects and arrays, and so many numbers with a huge exponent.
+    Refused are NaN, lone surrogates, nesting deeper than ``levels``, numbers that a double cannot hold, and
+    too many objects and arrays or numbers with huge exponents.
     """
     try:
         _VALID(str(text))
@@ -63,7 +63,7 @@ def check(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
         raise ValueError(str(error)) from None
     except UnicodeEncodeError:
         raise ValueError("half of a surrogate pair") from None
-    if text.startswith('"'):  # a string nests nothing and holds no number
+    if text.startswith('"'):  # a string has no nesting and no numbers
         return
     if len(text) > 2 * levels and text.count("{") + text.count("[") > levels:
         _check_levels(_without_strings(text), levels)
@@ -72,7 +72,7 @@ def check(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
 
 
 def check_count(text: str, values: int) -> None:
-    """Raise ValueError where a JSON text has more values than that, by its commas and quotes."""
+    """Raise ValueError if a JSON text has more than ``values`` values, judged by its commas and quotes."""
     if text.count(",") <= values:
         return
     ends_of_strings = text.count('"') - text.count('\\"')
@@ -81,7 +81,7 @@ def check_count(text: str, values: int) -> None:
 
 
 def _without_strings(text: str) -> str:
-    """Return a valid JSON text without its strings, so that its brackets and commas can be counted."""
+    """Return a valid JSON text without its strings, to count its brackets and commas."""
     if "\\" in text:
         text = text.replace("\\\\", "").replace('\\"', "")
     return "".join(text.split('"')[::2])
@@ -96,13 +96,13 @@ def _check_levels(text: str, levels: int) -> None:
 
 
 def _is_suspect(text: str) -> bool:
-    """Tell whether a number may be beyond a double: ten times as fast as an expression for long texts."""
+    """Return whether a number may exceed a double; for long texts ten times as fast as a regex."""
     zeros = text.encode().translate(_ZEROS)
     return _LONG_RUN in zeros or any(shape in zeros for shape in _HUGE_EXPONENTS)
 
 
 def _check_numbers(text: bytes) -> None:
-    """Look at the numbers with very many digits or a huge exponent in a text without strings."""
+    """Check numbers with many digits or a huge exponent, in a text without strings."""
     zeros = text.translate(_ZEROS)
     at = zeros.find(_LONG_RUN)
     while at >= 0:
@@ -134,7 +134,7 @@ def _check_exponent(text: bytes, zeros: bytes, at: int) -> None:
 
 
 def toml_document(text: str) -> dict[str, Any]:
-    """Return what a TOML text holds; raises TOMLDecodeError, also for numbers that Python would not read."""
+    """Parse a TOML text; raises TOMLDecodeError, also for numbers that are too long for Python."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -161,15 +161,15 @@ _NESTING = re.compile(r'[\[{\]}]|"(?:[^"\\]|\\.)*+"?|\n+', re.DOTALL)
 
 
 def parse(text: str, *, levels: int = JSON_DEPTH_MAX, values: int | None = None) -> Any:
-    """Return the value of a JSON text.
+    """Parse a JSON text.
 
-    Raises ValueError where it is not JSON (also NaN, lone surrogates, raw control characters), nests deeper
-    than ``levels``, holds a number that a double cannot, or has more ``values`` than asked for.
+    Raises ValueError if it is not JSON (also for NaN, lone surrogates, raw control characters), nests deeper
+    than ``levels``, has a number that a double cannot hold, or more than ``values`` values.
     """
-    if text.startswith('"') and "\\" not in text:  # most values are such, and no limit is about them
+    if text.startswith('"') and "\\" not in text:  # the usual case, to which no limit applies
         try:
             return _STRING.decode(str(text))
-        except (msgspec.DecodeError, UnicodeEncodeError):  # it is refused below
+        except (msgspec.DecodeError, UnicodeEncodeError):  # the checks below refuse it
             pass
     if values is not None:
         check_count(text, values)
@@ -185,7 +185,7 @@ def check_object(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
 
 
 def check_depth(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
-    """Raise ValueError with the line where a text, JSON or not, nests deeper than ``levels``."""
+    """Raise ValueError with the line at which a text, JSON or not, nests deeper than ``levels``."""
     if text.count("{") + text.count("[") <= levels:
         return
     depth, line = 0, 1
@@ -202,23 +202,23 @@ def check_depth(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
 
 
 def members(text: str) -> dict[str, str]:
-    """Split the text of a JSON object: each key with the text of its value, in order; the last wins.
+    """Split a JSON object into its keys and the texts of their values, in order; the last duplicate wins.
 
-    Raises ValueError where it is none.
+    Raises ValueError if the text is not an object.
     """
     return {key: str(raw, "utf-8") for key, raw in _decoded(_MEMBERS, text, "object").items()}
 
 
 def elements(text: str) -> list[str]:
-    """Split the text of a JSON array into the texts of its elements; raises ValueError where it is none."""
+    """Split a JSON array into the texts of its elements; raises ValueError if it is not an array."""
     return [str(raw, "utf-8") for raw in _decoded(_ELEMENTS, text, "array")]
 
 
 class Attributes:
-    """Takes the attributes that are known out of the text of a JSON object, in time of its length alone."""
+    """Extracts known attributes from the text of a JSON object, in linear time."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Know these."""
+        """Take the names of the known attributes."""
         self._names = tuple(names)
         self._known = frozenset(self._names)
         fields = [(name, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for name in self._names]
@@ -226,12 +226,12 @@ class Attributes:
         self._strict = msgspec.json.Decoder(msgspec.defstruct("Strict", fields, forbid_unknown_fields=True))
 
     def of(self, text: str, *, strict: bool) -> dict[str, str]:
-        """Return the attributes with the texts of their values, without those that are null.
+        """Return the texts of the attributes that are present and not null.
 
-        Raises UnknownAttribute for one that is not known if ``strict``, else passes over it; ValueError where
-        the text is not a JSON object.
+        Raises UnknownAttribute for an unknown one if ``strict``, else ignores it; ValueError if the text is
+        not a JSON object.
         """
-        if len(text) <= _SHORT_CHARS:  # its members are fewer than all that are known
+        if len(text) <= _SHORT_CHARS:  # a short object has fewer members than there are known attributes
             there = members(text)
             if strict and not there.keys() <= self._known:
                 raise UnknownAttribute(next(name for name in there if name not in self._known))
@@ -246,7 +246,7 @@ class Attributes:
 
 
 class UnknownAttribute(Exception):
-    """Its text is the name of an attribute that is not known."""
+    """The object has an attribute that is not known; the message is its name."""
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], text: str, kind: str) -> Any:
@@ -265,11 +265,11 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: str, kind: str) -> Any:
 
 
 def join(parts: dict[str, str]) -> str:
-    """Return the object that has these members, each value given as JSON text."""
+    """Return the JSON object of these members, each value given as JSON text."""
     return "{" + ",".join(f"{quoted(key)}:{value}" for key, value in parts.items()) + "}"
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # `dumps` makes one for each value
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # `dumps` would build one per value
 
 
 def dump(value: Any) -> str:
@@ -278,7 +278,7 @@ def dump(value: Any) -> str:
 
 
 def with_members(text: str, changes: dict[str, str | None]) -> str:
-    """Return the object with members set to a JSON text, or removed where the change is None."""
+    """Return the object with members set to a JSON text, or removed if the change is None."""
     parts = members(text)
     for key, value in changes.items():
         if value is None:
@@ -291,20 +291,20 @@ def with_members(text: str, changes: dict[str, str | None]) -> str:
 def merge_patch(target: str, patch: str) -> str:
     """Return ``target`` with the JSON merge patch ``patch`` applied (RFC 7396); both are objects.
 
-    Raises ValueError where they are too large for how deep they are merged.
+    Raises ValueError if they are too large for the depth of the merge.
     """
     return Merging().patched(target, patch)
 
 
 class Merging:
-    """The merges of one command: what is in an object is read again at each level that is merged."""
+    """The merges of one command, with a limit on the bytes that are read again at each nested level."""
 
     def __init__(self) -> None:
-        """Begin with all that may be read."""
+        """Start with the full limit."""
         self._left = MERGE_BYTES_MAX
 
     def patched(self, target: str, patch: str) -> str:
-        """Return what ``merge_patch`` does; raises ValueError where all was too much."""
+        """Return the result of ``merge_patch``; raises ValueError if the limit is exceeded."""
         self._count(len(target) + len(patch))
         return self._merged(_decoded(_MEMBERS, target, "object"), _decoded(_MEMBERS, patch, "object"))
 
@@ -337,5 +337,5 @@ def _beginning(raw: msgspec.Raw) -> bytes:
 
 
 def without_zeros(text: str) -> str:
-    """Return text as every engine can store it: with U+FFFD for the character 0."""
+    """Return a text that every engine can store: NUL becomes U+FFFD."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text

@@ -1,8 +1,8 @@
-"""Tokens as text: made, recognised and hashed.
+"""Principals: tokens as text, run tokens and ping secrets, and what a token permits.
 
-A token is ``bj_``, 32 random bytes as base64url, and a checksum of both, so that programs that look for
-secrets find it and one that was copied in part is told from a wrong one. It is a secret of full strength:
-a plain SHA-256 of it is kept, and no slow hash is needed.
+A token is ``bj_``, 32 random bytes as base64url, and a checksum of both, so that secret scanners find it and
+an incomplete copy can be told from a wrong token. It has full entropy, so that storing a plain SHA-256 of it
+is safe and no slow hash is needed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from bedrockjobs.base.glob import common_of_all, glob, lies_within
 
 PREFIX = "bj_"
 SECRET_BYTES = 32
-"""Random bytes of a token, and of a session of the pages: nobody guesses 256 bits."""
+"""Random bytes of a token, and of a session of the pages: 256 bits cannot be guessed."""
 
 TOKEN_CHARS_MAX = 200
-"""Length up to which what somebody sends as a token is looked at; ours have 52 characters."""
+"""Length up to which a presented token is examined; real ones have 52 characters."""
 
 _SHAPE = re.compile(r"bj_([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})")
 
 
 def new_token() -> str:
-    """Return a token that nobody has."""
+    """Return a new random token."""
     body = PREFIX + new_secret()
     return body + _checksum(body)
 
@@ -41,12 +41,12 @@ def new_secret() -> str:
 
 
 def digest_of(text: str) -> str:
-    """Return what is kept of a token or of a session: its SHA-256 in hexadecimal."""
+    """Return what the server stores of a token or session: its SHA-256 in hexadecimal."""
     return sha256(text[:TOKEN_CHARS_MAX].encode(errors="replace")).hexdigest()
 
 
 def is_whole(text: str) -> bool:
-    """Tell whether a text looks like a token and its checksum fits."""
+    """Return whether a text has the form of a token and a correct checksum."""
     found = _SHAPE.fullmatch(text)
     return found is not None and _checksum(text[:-6]) == found[2]
 
@@ -59,22 +59,21 @@ def _text(data: bytes) -> str:
     return urlsafe_b64encode(data).decode().rstrip("=")
 
 
-# The token of one run: what a worker gives its command, so that it can tell how far it is and make
-# children.
+# Run tokens: a worker passes one to its command, which can then report progress and create children.
 #
-# It is the runID, the jobID, the name of the token that the job was taken with, and an HMAC over them by a
-# key that the database keeps. Nobody stores it: whoever has the key can tell a right one from a wrong one,
-# and asks beside that whether the run is still open. It knows no tables.
+# A run token consists of the runID, the jobID, the name of the token that took the job, and an HMAC over them
+# with the database's key. It is not stored: the key verifies it, and the caller must also check that the run
+# is still open.
 
 
 KEY_BYTES = 32
 """Random bytes of a database's key: as many as the HMAC has."""
 
 RUN_PREFIX = "bjr_"
-"""What such a token begins with: others begin with ``bj_``."""
+"""Prefix of run tokens; that of others is ``bj_``."""
 
 RUN_TOKEN_CHARS_MAX = 200
-"""Length of such a token: two numbers of 19 digits, an HMAC of 43 characters, and a name of at most 100."""
+"""Length of a run token: two numbers of 19 digits, an HMAC of 43 characters, a name of at most 100."""
 
 _RUN_SHAPE = re.compile(
     r"bjr_([1-9][0-9]{0,18})_([1-9][0-9]{0,18})_([A-Za-z0-9_-]{43})([A-Za-z0-9._@/:-]{0,100})", re.ASCII
@@ -82,16 +81,16 @@ _RUN_SHAPE = re.compile(
 
 
 class RunOfToken(NamedTuple):
-    """What a token is for."""
+    """The contents of a run token."""
 
     run_id: int
     job_id: int
     by: str = ""
-    """The name of the token that the job was taken with, which bounds what this one may do; empty: none."""
+    """The name of the token that took the job, which limits what this one may do; empty: none."""
 
 
 def new_key() -> str:
-    """Return a key that nobody has, as text for the database."""
+    """Return a new random key, as text for the database."""
     return secrets.token_hex(KEY_BYTES)
 
 
@@ -101,9 +100,9 @@ def run_token_of(key: str, run: RunOfToken) -> str:
 
 
 def run_of_token(key: str, token: str) -> RunOfToken | None:
-    """Return what a token is for; None for one that is none, or of another database.
+    """Return the run of a token; None if the token is invalid or belongs to another database.
 
-    A wrong one takes as long as a right one. Whether the run is still open is not known here.
+    Verification takes constant time. It does not check whether the run is still open.
     """
     found = _RUN_SHAPE.fullmatch(token) if len(token) <= RUN_TOKEN_CHARS_MAX else None
     if found is None or not key:
@@ -117,24 +116,24 @@ def _run_signature(key: str, run: RunOfToken) -> str:
     return urlsafe_b64encode(hmac.digest(key.encode(), signed, sha256)).decode().rstrip("=")
 
 
-# The secret of a schedule that expects pings: whoever has it can end its ticks, and do nothing else.
+# Ping secrets: the secret of a schedule that expects pings, which allows ending its ticks and nothing else.
 #
-# It is the jobID and an HMAC over it by a key that the database keeps. Nobody stores it, and it is the same
-# for as long as the schedule is there. It knows no tables.
+# A ping secret consists of the jobID and an HMAC over it with the database's key. It is not stored, and stays
+# the same for the lifetime of the schedule.
 
 
 _PING_SHAPE = re.compile(r"bjp_([1-9][0-9]{0,18})_([A-Za-z0-9_-]{43})", re.ASCII)
 
 
 def ping_secret_of(key: str, job_id: int) -> str:
-    """Return the secret of a schedule."""
+    """Return the ping secret of a schedule."""
     return f"bjp_{job_id}_{_ping_signature(key, job_id)}"
 
 
 def job_of_ping(key: str, secret: str) -> int | None:
-    """Return the jobID that a secret is for; None for one that is wrong, or of another database.
+    """Return the jobID of a ping secret; None if it is invalid or belongs to another database.
 
-    A wrong one takes as long as a right one. Whether the schedule is still there is not known here.
+    Verification takes constant time. It does not check whether the schedule still exists.
     """
     found = _PING_SHAPE.fullmatch(secret)
     if found is None or not key:
@@ -148,49 +147,47 @@ def _ping_signature(key: str, job_id: int) -> str:
     return urlsafe_b64encode(signed).decode().rstrip("=")
 
 
-# Who asks: what a token lets its bearer do, and to which names.
-#
-# A ``Grant`` is what one row of the table ``tokens`` means; a ``Caller`` is somebody with it at an address.
-# It knows neither tables nor protocols.
+# Permissions: a ``Permission`` is one row of the table ``tokens``; a ``Principal`` is a client that uses it
+# from an address.
 
 
 ROLES = ("read", "produce", "work", "operate", "admin")
-"""What a token may be for, in the order in which roles are told."""
+"""The roles of tokens, in the order of their display."""
 
 _HELD = {"operate": ROLES[:4], "admin": ROLES}
-"""The roles that a role holds beside itself."""
+"""The roles that a role includes."""
 
 COMPARED_MAX = 100
-"""Requests for names for which a token remembers what it sees of them: workers ask for the same again."""
+"""Cached narrowings of requested names for a token: workers repeat their requests."""
 
 COMPARED_CHARS_MAX = 1_000
-"""Length of such a request, or of a name; for longer ones it is found anew: nobody is to fill the memory."""
+"""Length up to which a request or a name is cached, so that clients cannot fill the memory."""
 
 NAMES_SEEN_MAX = 1_000
-"""Names of which a token remembers whether it sees them: workers and producers name the same again."""
+"""Names for which a token's scope is cached: workers and producers repeat names."""
 
 NOBODYS_NAME = "~" * 256
-"""A pattern that no name matches: it is longer than any."""
+"""A pattern that no name matches, since it is longer than any name."""
 
 
 def roles_held(role: str) -> frozenset[str]:
-    """Return all that a comma list of roles allows."""
+    """Return all roles that a comma list of roles includes."""
     return frozenset(held for one in role.split(",") for held in _HELD.get(one, (one,)))
 
 
 class Scope:
-    """The names that a token may see: those that match one of some patterns."""
+    """The names that a token may see: those that match one of its patterns."""
 
     __slots__ = ("_seen", "_within", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        """See the names that match one of ``patterns``."""
+        """Include the names that match one of ``patterns``."""
         self.patterns = tuple(patterns)
         self._within: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._seen: dict[str, bool] = {}
 
     def sees(self, name: str) -> bool:
-        """Tell whether a name is one of them."""
+        """Return whether a name is in the scope."""
         known = self._seen.get(name)
         if known is None:
             known = any(glob(name, pattern) for pattern in self.patterns)
@@ -201,11 +198,11 @@ class Scope:
         return known
 
     def holds(self, pattern: str) -> bool:
-        """Tell whether all names that match a pattern are among them, as far as one can tell."""
+        """Return whether all names that match a pattern are in the scope; False if unclear."""
         return lies_within(pattern, self.patterns)
 
     def within(self, wanted: Iterable[str]) -> tuple[str, ...]:
-        """Return patterns for those among them that match one of some patterns; raises TooManyPatterns."""
+        """Return the patterns of ``wanted`` narrowed to the scope; raises TooManyPatterns."""
         given = tuple(wanted)
         found = self._within.get(given)
         if found is None:
@@ -221,7 +218,7 @@ class Scope:
 
 
 def net_of(address: str) -> str:
-    """Return what is counted together: an address, of IPv6 the net (/64) that one customer has."""
+    """Return the key for limits per address: the address, or for IPv6 the /64 network of one customer."""
     if ":" not in address:
         return address
     try:
@@ -232,7 +229,7 @@ def net_of(address: str) -> str:
 
 
 class Permission:
-    """What one token allows, as long as it is ``valid``."""
+    """What one token permits while it is ``valid``."""
 
     __slots__ = (
         "addresses",
@@ -258,32 +255,32 @@ class Permission:
         expires: str = "",
         digest: str = "",
     ) -> None:
-        """Allow a comma list of roles for ``names``, all of them where there are none."""
+        """Permit a comma list of roles for ``names``, or for all names if it is empty."""
         self.name, self.role, self.digest = name, role, digest
         self.roles = roles_held(role)
         patterns = tuple(names)
         self.scope = Scope(patterns) if patterns else None
-        """Which names it sees; None: all."""
+        """The names that it sees; None: all."""
         self.no_data = no_data
-        """Whether it must not see what jobs were given, nor what they gave back and printed."""
+        """Whether job data, results and output are hidden from it."""
         self.expires = expires
-        """When it ends, as a timestamp; empty: never."""
+        """Its expiry timestamp; empty: never."""
         self.valid = True
-        """Whether it still counts; one that does not never does again."""
+        """Whether it is still valid; an invalid one never becomes valid again."""
         self.noted = float("-inf")
-        """When it was noted last that it is used, in monotonic seconds."""
+        """Monotonic time at which its use was last recorded."""
         self.addresses: set[str] = set()
-        """Where it was used from since the server began, as far as it is remembered."""
+        """Addresses that used it since the server started, up to a limit."""
         self.ends: set[Callable[[], object]] = set()
-        """What is called when it counts no more."""
+        """Callbacks for the time when it becomes invalid."""
 
     @property
     def whole(self) -> bool:
-        """Tell whether it sees everything of every name."""
+        """Return whether it sees everything of every name."""
         return self.scope is None and not self.no_data
 
     def end(self) -> None:
-        """Count no more: end whatever its bearers wait for."""
+        """Make it invalid, and end the waits and streams of its users."""
         self.valid = False
         ends, self.ends = self.ends, set()
         for call in ends:
@@ -291,15 +288,16 @@ class Permission:
 
 
 class Principal(NamedTuple):
-    """Somebody who asks."""
+    """The sender of a command: a permission used from an address."""
 
     grant: Permission
     address: str
-    """Where from: a host, or ``unix``; empty where nobody knows."""
+    """The client's host, or ``unix``; empty if unknown."""
     run: RunOfToken | None = None
-    """The only run that it is for, where it is the token of one; the grant is that of who took the job."""
+    """The run that a run token is limited to, else None; the permission is that of the token that took the
+    job."""
     direct: bool = True
-    """Whether nobody can stand between: False over HTTP if the settings speak of a proxy."""
+    """Whether the client connects without a proxy: False over HTTP if the settings name a proxy."""
 
     @property
     def name(self) -> str:
@@ -308,10 +306,10 @@ class Principal(NamedTuple):
 
     @property
     def sees_all(self) -> bool:
-        """Tell whether the caller may look at everything."""
+        """Return whether the principal may read everything."""
         return self.run is None and self.grant.whole and "read" in self.grant.roles
 
     @property
     def scope(self) -> Scope | None:
-        """Return which names are seen; None: all."""
+        """Return the names that it sees; None: all."""
         return self.grant.scope

@@ -1,6 +1,6 @@
 """Lower the CPU priority of background reads, queries and backups.
 
-The process of Query imports this, so it uses only the standard library.
+The Query process imports this module, so it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from contextlib import suppress
 from bedrockjobs.base.config import LOOKS_NICE
 
 REST_S = 0.00002
-"""Seconds of a rest, which takes 70 us: the shortest possible."""
+"""Seconds of a rest, the shortest possible: it actually takes 70 us."""
 
 STEPS_BETWEEN_RESTS = 10_000
-"""Steps of SQLite's machine between two rests, half a millisecond: a read takes a seventh longer."""
+"""SQLite virtual-machine steps between two rests, half a millisecond: a read takes a seventh longer."""
 
 
 def give_way() -> None:
-    """Lower the priority of this thread and of those that it starts, on Linux."""
+    """On Linux, lower the priority of this thread and of the threads that it starts."""
     thread = threading.get_native_id()
-    with suppress(OSError):  # other systems have no thread numbers of this kind
+    with suppress(OSError):  # other systems have no thread ids of this kind
         now = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, max(now, LOOKS_NICE))
 
 
 def rest() -> None:
-    """Yield the processor for an instant.
+    """Yield the CPU briefly.
 
-    A long read calls it every ``STEPS_BETWEEN_RESTS``: a kernel that does not preempt would let it run until
-    its next tick, up to 4 ms, while a command waits for the processor.
+    Long reads call this every ``STEPS_BETWEEN_RESTS``: a kernel that does not preempt would let them run
+    until its next tick, up to 4 ms, while a command waits for the CPU.
     """
     time.sleep(REST_S)  # noqa: TID251 - in a thread or a process beside the server

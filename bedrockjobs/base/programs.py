@@ -1,4 +1,4 @@
-"""What both command lines share: whole numbers, and suggestions for options. Knows neither of them."""
+"""Shared parts of the server's and the worker's programs: option types, suggestions, the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bedrockjobs.base.wire import one_slip
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within limits; the help and errors call it that."""
+    """A whole number within limits, named so in help texts and errors."""
 
     name = "whole number"
 
@@ -30,14 +30,14 @@ SYNONYMS = {
     "--run-at": ("--first-run",),
     "--url": ("--server",),
 }
-"""Options that people try, with those that they may mean."""
+"""Options that people try, with the options that they may mean."""
 
 
 class OneCommand(click.Command):
-    """A program that is one command."""
+    """A program with a single command."""
 
     def make_context(self, *given: Any, **more: Any) -> click.Context:
-        """Read the options."""
+        """Parse the options, with suggestions for unknown ones."""
         try:
             return super().make_context(*given, **more)
         except click.NoSuchOption as error:
@@ -45,7 +45,7 @@ class OneCommand(click.Command):
 
 
 def unknown_option(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return the error with suggestions that are worth reading: click's own are similar letters only."""
+    """Return the error with better suggestions than click's, which considers only similar spelling."""
     given, context = error.option_name, error.ctx
     if context is None or not given.startswith("--"):
         return error
@@ -63,11 +63,8 @@ def unknown_option(error: click.NoSuchOption) -> click.NoSuchOption:
     return click.NoSuchOption(given, message, ctx=context)
 
 
-# What runs the event loop of a program, the server or the worker. Knows neither of them.
-
-
 def runner() -> asyncio.Runner:
-    """Return what runs an event loop: the quicker one where it is installed."""
+    """Return a runner for the event loop, with uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:

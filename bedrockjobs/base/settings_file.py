@@ -1,6 +1,6 @@
-"""One table of a settings file (TOML): its values, and the line of each.
+"""Reading one table of a settings file (TOML), with the line of each value.
 
-Knows no setting; what a value must be is said by who reads the table.
+Callers validate the values.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ VARIABLE = "BEDROCKJOBS_CONFIG"
 """The environment variable that names the file."""
 
 OWN_PLACE, SYSTEM_PLACE = Path("bedrockjobs/config.toml"), Path("/etc/bedrockjobs/config.toml")
-"""Where the file is looked for that nobody names: below the user's settings, then on the machine."""
+"""Default locations of the file: in the user's configuration folder, then system-wide."""
 
 SETTINGS_FILE_BYTES_MAX = 65_536
-"""Size of a settings file: some times that of one that sets all and explains each."""
+"""Size of a settings file: several times that of one that sets and explains every setting."""
 
 SETTING_LINES_MAX = 100
-"""Lines of one value in a settings file: to find the lines of the values after it costs n * n."""
+"""Lines of one value in a settings file: finding the lines of later values takes quadratic time."""
 
 TABLES = ("server", "worker")
 """The tables that a settings file may have: one for each program."""
@@ -34,12 +34,12 @@ _LINE_OF_FAULT = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
 class SettingsFileError(ValueError):
-    """The file cannot be read at all, or is not TOML; the text names the file and, if known, the line."""
+    """The file cannot be read or is not TOML; the text names the file and, if known, the line."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One value of the table and where it stands: ``file:line``, or the file alone."""
+    """One value of the table and its location: ``file:line``, or only the file."""
 
     value: Any
     place: str
@@ -47,16 +47,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """The entries of one table by key, and what is wrong around it, a sentence each."""
+    """The entries of one table by key, and the problems outside it, a sentence each."""
 
     entries: Mapping[str, Entry]
     problems: tuple[str, ...]
 
 
 def usual_file() -> Path | None:
-    """Return the settings file that is read where none is named; None where there is none.
+    """Return the default settings file that exists; None if there is none.
 
-    The user's own wins: below ``XDG_CONFIG_HOME``, or ``.config`` of ``HOME``.
+    The user's own comes first: in ``XDG_CONFIG_HOME``, or in ``.config`` of ``HOME``.
     """
     home = os.environ.get("HOME", "")
     own = os.environ.get("XDG_CONFIG_HOME", "")
@@ -66,7 +66,7 @@ def usual_file() -> Path | None:
 
 
 def read_table(path: Path, table: str) -> Table:
-    """Return a table of the file, empty where the file has none; raises SettingsFileError."""
+    """Return a table of the file, empty if the file does not have it; raises SettingsFileError."""
     text = _text_of(path)
     try:
         document = toml_document(text)
@@ -107,9 +107,9 @@ def _text_of(path: Path) -> str:
 
 
 def _lines_of(text: str) -> dict[tuple[str, ...], int]:
-    """Return the line of each key of the first two levels: that on which its statement begins.
+    """Return the first line of the statement of each key, for the first two levels of keys.
 
-    A statement is the fewest lines that are TOML on their own.
+    A statement is the smallest number of lines that are valid TOML on their own.
     """
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()

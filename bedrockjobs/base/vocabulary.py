@@ -1,4 +1,4 @@
-"""The statuses of a run, and which of them are failures. It knows nothing of who asks for them."""
+"""The statuses of runs and the kinds of events."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ RunStatus = Literal[
 ]
 
 STATUSES: Final = get_args(RunStatus)
-"""The statuses, in the order in which a person is offered them."""
+"""The statuses, in the order in which pages and help list them."""
 
 FAILED_STATUSES = ("fail", "timeout", "frozen")
-"""Statuses of runs that somebody should look at: what was terminated or killed, somebody wanted so."""
+"""Statuses that need attention; terminated and killed runs were stopped on purpose."""
 
 ANY_FAILURE: Final = "failed"
-"""The word for all of them, wherever runs are asked for by their status."""
+"""The filter word for all failures."""
 
 AskedStatus = Literal[RunStatus, "failed"]
-"""What runs may be asked for by: a status, or the word for all failures."""
+"""Values of a status filter: a status, or the word for all failures."""
 
 
 def statuses_of(asked: str | None) -> Sequence[str]:
-    """Return the statuses that are asked for by one, or by the word for all failures; none for any."""
+    """Return the statuses that match a filter; empty for any."""
     if asked == ANY_FAILURE:
         return FAILED_STATUSES
     return (asked,) if asked else ()
 
 
-# The kinds of events that are written for people, so that a rule about one that never comes is refused.
+# Kinds of events, so that a rule for a kind that never occurs can be refused.
 
 
 OVER = " over"
-"""What stands behind the kind of a condition where it has ended."""
+"""Suffix of the event that a condition has ended."""
 
 CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
-"""Kinds of events that a rule asks for by limits of its own: they begin, and are over some time."""
+"""Events of conditions with a threshold in the rule; each has a second event when it ends."""
 
 EVENT_KINDS = frozenset(
     {
@@ -53,11 +53,11 @@ EVENT_KINDS = frozenset(
         *(f"{kind}{OVER}" for kind in CONDITIONS),
     }
 )
-"""All of them."""
+"""All kinds of events."""
 
 
 def unknown_kind(kinds: list[str]) -> str:
-    """Return words on the first that is no kind of event, with one that is spelled alike; empty: all are."""
+    """Return a message about the first unknown kind, with the closest known one; empty if all are known."""
     for kind in kinds:
         if kind not in EVENT_KINDS:
             near = get_close_matches(kind, sorted(EVENT_KINDS), 1)

@@ -1,7 +1,7 @@
-"""The base of everything that travels: names, value types, and how a fault in a value is worded.
+"""The wire format of values: field names, value types, and the wording of errors.
 
-Names are snake_case in Python and Bedrock's camelCase on the wire (``job_id`` and ``jobID``). The value
-types take a header's text as well as a JSON value, and are stricter than Bedrock's.
+Names are snake_case in Python and Bedrock's camelCase on the wire (``job_id`` and ``jobID``). The value types
+accept a header's text as well as a JSON value, and are stricter than Bedrock's.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError, InvalidCommand
 from bedrockjobs.base.json_schemas import Shape
 
-# What a person reads for some words of the wire and of pydantic: the same wherever they are read.
+# Wording: what people read for some words of the wire and of pydantic, the same everywhere.
 
 
 CALLED = {"frozen": "lost", "PAUSED": "waiting for children", "fired": "ran"}
-"""Words of the wire, with what they are called."""
+"""Words of the wire that people see under another name."""
 
 _MEANT = {words: word for word, words in CALLED.items()}
 
 
 def called(word: str) -> str:
-    """Return what a state, a status or an outcome is called."""
+    """Return the display name of a state, a status or an outcome."""
     return CALLED.get(word, word)
 
 
 def meant(words: str) -> str:
-    """Return the word of the wire that is called so."""
+    """Return the wire word for a display name."""
     return _MEANT.get(words.lower(), words)
 
 
 def one_slip(given: str, known: str) -> bool:
-    """Tell whether two names differ by one character: added, left out, replaced, or swapped with the next."""
+    """Return whether two names differ by one typo: a character added, missing, replaced, or swapped."""
     if abs(len(given) - len(known)) > 1 or len(set(given) ^ set(known)) > 2:
         return False
     start = _common(given, known)
@@ -63,7 +63,7 @@ def one_slip(given: str, known: str) -> bool:
 
 
 def _common(one: str, other: str) -> int:
-    """Return the length of the longest common beginning."""
+    """Return the length of the common prefix."""
     both = zip(one, other, strict=False)
     return next((at for at, (left, right) in enumerate(both) if left != right), min(len(one), len(other)))
 
@@ -77,7 +77,7 @@ _BOUNDS = {
 
 
 def bound_in_words(message: str) -> str:
-    """Return what pydantic says of a value, as it stands behind ``expected``: ``at least 1``."""
+    """Return pydantic's message on a value as it follows ``expected``: ``at least 1``."""
     message = message.removeprefix("Input should be ")
     for said, words in _BOUNDS.items():
         if message.startswith(said):
@@ -85,42 +85,42 @@ def bound_in_words(message: str) -> str:
     return message
 
 
-@lru_cache(maxsize=1_024)  # more than there are fields; it is asked for each field that is sent
+@lru_cache(maxsize=1_024)  # more than the number of fields; called for each field that is sent
 def wire_name(name: str) -> str:
     """Return the wire name of a field: ``parent_job_id`` -> ``parentJobID``."""
     return re.sub(r"Id(?=s?(?:[A-Z]|$))", "ID", to_camel(name))
 
 
 class Wire(BaseModel):
-    """Anything that travels: snake_case here, Bedrock's camelCase on the wire."""
+    """Base of all messages: snake_case in Python, Bedrock's camelCase on the wire."""
 
     model_config = ConfigDict(alias_generator=wire_name, populate_by_name=True, frozen=True, extra="ignore")
-    model_config["defer_build"] = True  # what checks one is made when it is first used: a program uses few
+    model_config["defer_build"] = True  # validators are built at first use, since a program uses only a few
 
 
 class Spliced:
-    """Marks a field whose value stays JSON text: cut out of a request, and put into one, unparsed."""
+    """Marks a field whose value stays JSON text: copied from a request or into one without parsing."""
 
 
 class RawJSON(str):
-    """The text of a JSON value as it stood inside a larger JSON text."""
+    """A JSON value as it was spelled inside a larger JSON text."""
 
     __slots__ = ()
 
 
 class Escaped(str):
-    """A raw header's value with its backslashes undone; ``sent`` is the text as it was sent."""
+    """A raw header's value after unescaping; ``sent`` is the text before."""
 
     sent: str
 
     def __new__(cls, value: str, sent: str) -> Escaped:
-        """Return the value, remembering how it was sent."""
+        """Return the value with the text that was sent."""
         self = super().__new__(cls, value)
         self.sent = sent
         return self
 
     def json_text(self) -> str:
-        """Return the value, or the text as sent where only that is JSON."""
+        """Return the value, or the text as sent if only that is JSON."""
         for text in (str(self), self.sent):
             try:
                 jsontext.check(text)
@@ -130,25 +130,25 @@ class Escaped(str):
         return str(self)
 
 
-# --- moments -------------------------------------------------------------------------------------------
+# Timestamps.
 
 
 SECONDS = len("2026-11-21 03:29:56")
-"""How much of a timestamp are whole seconds."""
+"""Length of a timestamp down to whole seconds."""
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a moment as the database and the wire have it: ``2026-11-21 03:29:56``."""
+    """Return the timestamp of a datetime, as in the database and on the wire: ``2026-11-21 03:29:56``."""
     return moment.isoformat(" ", "seconds")[:SECONDS]
 
 
 def timestamp_ms(moment: datetime) -> str:
-    """Return a moment with milliseconds: ``2026-11-21 03:29:56.332``."""
+    """Return the timestamp of a datetime with milliseconds: ``2026-11-21 03:29:56.332``."""
     return moment.isoformat(" ", "milliseconds")[:23]
 
 
 def after_seconds(moment: str, seconds: float) -> str:
-    """Return the timestamp some seconds after another; the end of time where there is no such date."""
+    """Return the timestamp some seconds later, or the largest timestamp if that is out of range."""
     try:
         return timestamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
     except OverflowError:
@@ -169,11 +169,11 @@ def _stored_timestamp(text: str) -> str:
     if _PLAIN_STAMP.fullmatch(text):
         datetime.fromisoformat(text)  # raises for 31 February
         return text if len(text) > 10 else f"{text} 00:00:00"
-    if not text[:1].isalnum() or "\0" in text:  # which the parser would leave out: -2026 is not 2026
+    if not text[:1].isalnum() or "\0" in text:  # the parser would ignore it: -2026 is not 2026
         raise ValueError("it does not begin as a date does, or has a NUL")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # What the text leaves out comes from the default; two defaults that disagree show that it did.
+        # Parts that the text leaves out come from the default; two different defaults reveal them.
         one, other = (dateutil_parser.parse(text, default=default) for default in _DEFAULTS)
     if one != other:
         raise ValueError("the year, the month or the day is missing")
@@ -182,14 +182,17 @@ def _stored_timestamp(text: str) -> str:
 
 
 def stamped(moment: str | datetime | None) -> str:
-    """Return the moment in a command, which is a timestamp there whatever it was given as; empty for none."""
+    """Return a validated field as the timestamp that it is; empty for None.
+
+    Its static type also allows a datetime, which callers may pass.
+    """
     return cast("str", moment or "")
 
 
 def _timestamp(value: Any) -> str:
-    """Return a date as it is stored.
+    """Return a date as a timestamp.
 
-    Differs from Bedrock: firstRun and nextRun are text there that nobody checks.
+    Differs from Bedrock: firstRun and nextRun are unchecked text there.
     """
     if isinstance(value, datetime):
         moment = value.astimezone(UTC) if value.tzinfo else value
@@ -204,7 +207,7 @@ def _timestamp(value: Any) -> str:
     )
 
 
-# --- scalars -------------------------------------------------------------------------------------------
+# Scalars.
 
 _DIGITS = re.compile(r"0|[1-9][0-9]{0,18}")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
@@ -218,7 +221,7 @@ PARAGRAPHS = r"^[^\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F]*$"
 """Pattern of a text that people write and read."""
 
 SCRIPT = r"^[^\u0000]*$"
-"""Pattern of a text that is passed to a program, which no NUL can be."""
+"""Pattern of a text that is passed to a program, which cannot contain NUL."""
 
 _PATTERNS_IN_WORDS = {
     LINE: "no control characters but the tab",
@@ -236,9 +239,9 @@ def _job_id(value: Any) -> int:
 
 
 def listed(value: Any, expected: str, between: str = ",") -> list[Any]:
-    """Read a list that may be typed: a JSON array, or parts with ``between`` between them.
+    """Parse a list: a JSON array, or text separated by ``between``.
 
-    Raises what makes a refusal that says what was ``expected``.
+    Raises an error that says what was ``expected``.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -284,14 +287,14 @@ def _boolean(value: Any) -> bool:
 
 
 def _only_true(value: Any) -> bool:
-    """Count nothing but ``true`` as true, as Bedrock does for ``unique``; ``1`` is false."""
+    """Accept only ``true`` as true, as Bedrock does for ``unique``; ``1`` is false."""
     if value in ("true", "false", "1", "0") or (isinstance(value, int) and value in (0, 1)):
         return value is True or value == "true"
     raise PydanticCustomError("expected", "true or false")
 
 
 def _priority(value: Any) -> int:
-    """Return a priority class.
+    """Return a priority.
 
     Differs from Bedrock: ``abc`` counts as 0 there.
     """
@@ -303,7 +306,7 @@ def _priority(value: Any) -> int:
 
 
 def checked_priority(value: Any) -> int:
-    """Return a generic ``priority`` as one of ours; raises BadArguments as for jobPriority."""
+    """Return a generic ``priority`` as a job priority; raises BadArguments as for jobPriority."""
     try:
         return _priority(value)
     except PydanticCustomError:
@@ -311,7 +314,7 @@ def checked_priority(value: Any) -> int:
 
 
 def storable(text: str) -> str:
-    """Return a text with U+FFFD in place of what a database cannot store: NUL, and lone surrogates."""
+    """Return a text with U+FFFD for characters that databases cannot store: NUL and lone surrogates."""
     return text if text.isprintable() else _UNSTORABLE.sub("\ufffd", text)
 
 
@@ -322,28 +325,28 @@ def _readable(value: Any) -> Any:
 def one_line(value: Any) -> Any:
     """Return a value; refuse a text with control characters or lone surrogates, as ``OneLine`` does.
 
-    For values that have a validator of their own. The tab is allowed, since Bedrock's job names may have it.
+    For types with a validator of their own. The tab is allowed, since Bedrock's job names may contain it.
     """
     if isinstance(value, str) and not value.isprintable() and _CONTROL.search(value):
         raise PydanticCustomError("expected", _PATTERNS_IN_WORDS[LINE])
     return value
 
 
-# --- JSON ----------------------------------------------------------------------------------------------
+# JSON.
 
 
 def refused(reason: str, expected: str, code: int = 402) -> PydanticCustomError:
-    """Return the error of a value that has its own words in Bedrock's status line."""
+    """Return the error of a value whose refusal has its own reason in Bedrock's status line."""
     return PydanticCustomError(
         "refused", "{expected}", {"reason": reason, "expected": expected, "code": code}
     )
 
 
 def _json_object(value: Any) -> str:
-    """Return the text of a JSON object, given as text, as a part of a larger JSON text, or as a mapping.
+    """Return the text of a JSON object, given as text, as part of a larger JSON text, or as a mapping.
 
-    Differs from Bedrock: truncated JSON is stored there and spoils every later GetJob of the pattern; 100,000
-    levels end it; UpdateJob and FailJob take anything.
+    Differs from Bedrock: it stores truncated JSON, which breaks every later GetJob of the pattern; 100,000
+    levels crash it; its UpdateJob and FailJob accept anything.
     """
     if isinstance(value, dict):
         value = jsontext.dump(value)
@@ -351,7 +354,7 @@ def _json_object(value: Any) -> str:
         if value.startswith('"'):
             value = jsontext.parse(value)
         elif value.startswith("[") and not value[1:-1].strip():
-            value = "{}"  # an empty array of PHP
+            value = "{}"  # PHP's empty array
     if not isinstance(value, str):
         raise refused("Data is not a valid JSON Object", "a JSON object")
     if len(value) > DATA_BYTES_MAX // 4 and len(value.encode()) > DATA_BYTES_MAX:
@@ -364,9 +367,9 @@ def _json_object(value: Any) -> str:
 
 
 def json_list(value: Any, most: int, *, empty: bool = False) -> list[RawJSON]:
-    """Return the texts of the elements of a JSON array, which must be objects; none only with ``empty``.
+    """Return the texts of the objects in a JSON array; it may be empty only with ``empty``.
 
-    Of more than ``most`` one too many is returned, for whoever asks to refuse.
+    If there are more than ``most``, one more than that is returned, so that the caller can refuse.
     """
     if isinstance(value, (list, tuple)):
         value = (
@@ -402,7 +405,7 @@ OneLine = Annotated[str, Field(pattern=LINE)]
 Paragraphs = Annotated[str, Field(pattern=PARAGRAPHS)]
 """A reason or a note."""
 Printed = Annotated[str, BeforeValidator(_readable)]
-"""What a program printed: a run is not to fail for a byte of it."""
+"""Output of a program, whose invalid characters are replaced: they must not fail the run."""
 Script = Annotated[str, Field(pattern=SCRIPT)]
 """A command."""
 JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), Shape(json_schemas.job_id)]
@@ -418,7 +421,8 @@ Priority = Annotated[
     WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}),
     Shape(lambda: json_schemas.choice(sorted(PRIORITIES))),
 ]
-if TYPE_CHECKING:  # what may be given; what is kept is the timestamp, see ``stamped``
+# static type of what callers may pass; validation turns it into a timestamp, see ``stamped``
+if TYPE_CHECKING:
     Timestamp = str | datetime
 else:
     Timestamp = Annotated[
@@ -436,7 +440,7 @@ JSONObject = Annotated[
     WithJsonSchema(_OBJECT_SCHEMA),
     Shape(json_schemas.json_object),
 ]
-"""A JSON object: a mapping or its text going in, always its text (str) coming out."""
+"""A JSON object: input may be a mapping or its text, output is always its text."""
 
 
 def command_error(error: ValidationError) -> CommandError:
@@ -445,13 +449,13 @@ def command_error(error: ValidationError) -> CommandError:
 
 
 def command_errors(error: ValidationError) -> list[tuple[str, CommandError]]:
-    """Return all that a validation refuses: the parameter (wire name), and the fault in Bedrock's words."""
+    """Return every fault of a validation as the parameter's wire name and the error in Bedrock's words."""
     found = error.errors(include_url=False, include_input=False)
     return [(str(each["loc"][0]) if each["loc"] else "", _refusal(each)) for each in found]
 
 
 def invalid_command(error: ValidationError, kind: type[BaseModel]) -> InvalidCommand:
-    """Return a validation failure of arguments given in Python: all that is wrong, by their names there."""
+    """Return a validation failure of a Python call: all faults, by the arguments' Python names."""
     names = {wire_name(name): name for name in kind.model_fields}
     found = []
     for each in error.errors(include_url=False, include_input=False):
@@ -468,7 +472,7 @@ def invalid_command(error: ValidationError, kind: type[BaseModel]) -> InvalidCom
 
 
 def _refusal(first: ErrorDetails) -> CommandError:
-    """Return one fault of a value as a refusal."""
+    """Return one validation error as a refusal."""
     where = ".".join(str(part) for part in first["loc"])
     name = next((str(part) for part in reversed(first["loc"]) if isinstance(part, str)), where)
     context = first.get("ctx", {})

@@ -1,11 +1,11 @@
-"""Every command of the protocol: the classes of all modules in this folder, found when it is imported.
+"""Every command of the protocol: the classes of all modules in this package, found at import.
 
-A new class, in a module that is here or in a new one, is a new command; nothing lists it. The names of its
-module, its replies too, can be imported from here and from ``bedrockjobs``. For type checkers a new *module*
-needs its line below.
+A new class in any module here is a new command; no list has to be edited. The names of the modules, replies
+included, can be imported from here and from ``bedrockjobs``. A new *module* needs a line below for type
+checkers.
 """
 
-# ruff: noqa: F403, F405 - what there is is found, not listed
+# ruff: noqa: F403, F405 - names are discovered instead of listed
 from __future__ import annotations
 
 from importlib import import_module
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def _declared() -> dict[str, type[Wire]]:
-    """Import all modules of this folder; return what they declare, by name."""
+    """Import all modules of this package; return the classes that they declare, by name."""
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
     return {
         name: value
@@ -49,13 +49,13 @@ def _declared() -> dict[str, type[Wire]]:
 
 _DECLARED = _declared()
 globals().update(_DECLARED)
-if not TYPE_CHECKING:  # for type checkers all that is imported above is public
+if not TYPE_CHECKING:  # for type checkers everything imported above is public
     __all__ = ["ALL", "COMMANDS", "command_named", "complete", *_DECLARED]
 
 ALL: tuple[type[Command[Any]], ...] = tuple(
     sorted(defined(), key=lambda kind: (get_args(Group).index(kind.group), kind.order))
 )
-"""The commands in the order in which they are shown."""
+"""The commands in the order of display."""
 
 COMMANDS: dict[str, type[Command[Any]]] = {kind.__name__: kind for kind in ALL}
 if len(COMMANDS) < len(ALL):
@@ -65,14 +65,14 @@ _BY_LOWER_NAME = {name.lower(): kind for name, kind in COMMANDS.items()}
 
 
 def complete() -> None:
-    """Make now what checks each command and its reply, else it is made when one is used first."""
+    """Build the validators of all commands and replies now instead of at first use."""
     for kind in ALL:
         kind.model_rebuild()
         kind.reply.model_rebuild()
 
 
 def command_named(verb: str) -> type[Command[Any]]:
-    """Return the command of a raw verb, whatever its case; raises UnknownCommand."""
+    """Return the command for a raw verb in any case; raises UnknownCommand."""
     kind = _BY_LOWER_NAME.get(verb.lower())
     if kind is None:
         raise UnknownCommand(detail="Help lists the commands")

@@ -1,4 +1,4 @@
-"""The commands about who may do what: tokens, and what operators changed."""
+"""Commands for access control: tokens, and the audit of operators' changes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
 NAME_PATTERN = "[A-Za-z0-9._@/:-]{1,100}"
-"""What a token may be called: what is easily typed, and stands for itself in logs and addresses."""
+"""Pattern of token names: easy to type, and safe in logs and URLs."""
 
 SCOPE_PATTERNS_MAX = 20
-"""Patterns of one token: each of its reads may be as many reads."""
+"""Patterns of one token: each read may become as many queries."""
 
 NO_TOKEN = Refusal(404, "No such token", "No token has this name.")
 
 
 def _roles(value: Any) -> list[str]:
-    """Return roles in their order; those that another one holds are left out."""
+    """Return the roles in order, without those that another one includes."""
     given = listed(value, "a comma list of roles")
     if not given or any(role not in ROLES for role in given):
         raise refused("Malformed roles", f"one or more of {', '.join(ROLES)}")
@@ -36,7 +36,7 @@ def _roles(value: Any) -> list[str]:
 
 
 def _names(value: Any) -> list[str]:
-    """Read a JSON list, or a comma list, of patterns; empty: all names."""
+    """Parse a JSON list, or a comma list, of patterns; empty: all names."""
     found = listed(value, "a JSON array of name patterns") if value else []
     if not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in found):
         raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")
@@ -44,7 +44,7 @@ def _names(value: Any) -> list[str]:
 
 
 def _some_stars(value: list[str]) -> list[str]:
-    if any(item.count("*") > 3 for item in value):  # what two patterns have in common grows with them
+    if any(item.count("*") > 3 for item in value):  # stars make intersections of patterns grow
         raise refused("Malformed names", "at most 3 stars in a pattern of a token")
     return value
 
@@ -60,24 +60,24 @@ TokenName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=100)]
 
 
 class TokenReply(Reply):
-    """A token without its secret, which nobody keeps."""
+    """A token without its secret, which is not stored."""
 
     name: str
     roles: list[str]
-    names: list[str] = Field(description="The names it sees, as GLOB patterns; none: all.")
-    no_data: bool = Field(description="Whether it sees no data, results and output of jobs.")
+    names: list[str] = Field(description="The names that it sees, as GLOB patterns; empty: all.")
+    no_data: bool = Field(description="Whether data, results and output of jobs are hidden from it.")
     by: str
     created: str
-    expires: str = Field(description="When it ends; empty: never.")
-    last_used: str = Field(description="To the minute; empty: never.")
-    revoked: str = Field(description="When it was revoked; empty: it was not.")
+    expires: str = Field(description="When it expires; empty: never.")
+    last_used: str = Field(description="When it was last used, to the minute; empty: never.")
+    revoked: str = Field(description="When it was revoked; empty: not revoked.")
     addresses: list[str] = Field(
-        description="Where it was used from, the newest last; 32 at most. Another one is an event."
+        description="Addresses it was used from, the newest last; at most 32. Each new one is an event."
     )
 
 
 class NewTokenReply(TokenReply):
-    """A token, with its secret: this is the only time that it is shown."""
+    """A token with its secret, which is shown only once."""
 
     token: str
 
@@ -109,24 +109,29 @@ _NEW = {
 
 
 class CreateToken(Command[NewTokenReply]):
-    """Make a token; its secret is answered once. From the first one on everybody needs one."""
+    """Create a token; its secret is returned once. From the first token on, every client needs one."""
 
     group = "access"
     role = "admin"
     example = Example({"name": "deploy", "roles": ["operate"], "names": ["report/*"]}, _NEW)
     refusals = [
-        Refusal(402, "Malformed roles", "`roles` are none."),
-        Refusal(402, "Malformed names", "`names` are no patterns, or stand beside admin."),
-        Refusal(402, "Malformed noData", "`noData` stands beside other roles than read and produce."),
-        Refusal(402, "Malformed expires", "`expires` has passed."),
-        Refusal(405, "The first token must be admin", "There never was a token, and this one is another."),
-        Refusal(405, "Name is taken", "A token of this name is in use."),
-        Refusal(429, "Too many tokens", "1,000 tokens are in use."),
+        Refusal(402, "Malformed roles", "`roles` has an unknown role, or none."),
+        Refusal(402, "Malformed names", "`names` are not patterns, or are given for admin."),
+        Refusal(402, "Malformed noData", "`noData` is given with roles other than read and produce."),
+        Refusal(402, "Malformed expires", "`expires` is in the past."),
+        Refusal(
+            405, "The first token must be admin", "There has never been a token, and this one is not admin."
+        ),
+        Refusal(405, "Name is taken", "An active token has this name."),
+        Refusal(429, "Too many tokens", "There are 1,000 active tokens."),
     ]
 
-    name: TokenName = Field(description="Name of the token; what its bearer changes carries it as `by`.")
+    name: TokenName = Field(
+        description="Name of the token; changes made with it are recorded under this name as `by`."
+    )
     roles: Annotated[list[str], BeforeValidator(_roles), Shape(_roles_shape)] = Field(
-        description="What it is for: read, produce, work, or several; operate holds these, admin holds all."
+        description="read, produce, work, or several of them; operate includes all three, admin includes"
+        " everything."
     )
     names: Annotated[
         list[str],
@@ -138,14 +143,14 @@ class CreateToken(Command[NewTokenReply]):
         default=[], description="GLOB patterns of the names that it sees; all if left out. Not for admin."
     )
     no_data: Boolean = Field(
-        default=False, description="It sees no data, results and output of jobs; for read and produce alone."
+        default=False, description="Hide data, results and output of jobs; only for read and produce."
     )
-    expires: Timestamp | None = Field(default=None, description="When it ends; never if left out.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    expires: Timestamp | None = Field(default=None, description="When it expires; never if left out.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class ListTokens(Command[TokensReply]):
-    """List the tokens, those included that were revoked; no secrets."""
+    """List all tokens, including revoked ones, without secrets."""
 
     group = "access"
     where = "reader"
@@ -157,42 +162,39 @@ class ListTokens(Command[TokensReply]):
     after: OneLine = Field(
         default="",
         max_length=NAME_CHARS_MAX,
-        description="Only names behind this one: the last of the page before.",
+        description="Only names after this one: the last of the previous page.",
     )
-    limit: Limit = Field(default=100, description="How many at the most.")
+    limit: Limit = Field(default=100, description="How many at most.")
 
 
 class RevokeToken(Command[Empty]):
-    """Let a token count no more: what its bearers wait for ends at once."""
+    """Revoke a token; waits and streams of its users end at once."""
 
     group = "access"
     role = "admin"
     repeatable = True
     example = Example({"name": "deploy"})
-    refusals = [
-        NO_TOKEN,
-        Refusal(405, "It is the last admin", "No other admin token that counts would be left."),
-    ]
+    refusals = [NO_TOKEN, Refusal(405, "It is the last admin", "No other valid admin token would be left.")]
 
     name: TokenName = Field(description="Name of the token.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class RotateToken(Command[NewTokenReply]):
-    """Give a token another secret, answered once; the one before counts no more."""
+    """Replace the secret of a token; the new one is returned once, the old one stops working."""
 
     group = "access"
     role = "admin"
     example = Example({"name": "deploy"}, _NEW)
-    refusals = [NO_TOKEN, Refusal(405, "It was revoked", "The token was revoked, or has expired.")]
+    refusals = [NO_TOKEN, Refusal(405, "It was revoked", "The token is revoked or expired.")]
 
     name: TokenName = Field(description="Name of the token.")
-    expires: Timestamp | None = Field(default=None, description="When it ends; as before if left out.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    expires: Timestamp | None = Field(default=None, description="When it expires; unchanged if left out.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class IdentityReply(Reply):
-    """What a token allows."""
+    """What a token permits."""
 
     name: str
     roles: list[str]
@@ -202,7 +204,7 @@ class IdentityReply(Reply):
 
 
 class Authenticate(Command[IdentityReply]):
-    """Tell what a token allows; on a raw connection all that follows is then done with it."""
+    """Show what a token permits; a raw connection uses the token for everything that follows."""
 
     scoping = Scoping()
     group = "access"
@@ -214,36 +216,38 @@ class Authenticate(Command[IdentityReply]):
         {"name": "deploy", "roles": ["operate"], "names": ["report/*"], "noData": False, "expires": ""},
     )
     refusals = [
-        Refusal(403, "Forbidden", "There is no such token, or it counts no more."),
-        Refusal(429, "Too many wrong tokens", "More than 10 in a second came from one address."),
+        Refusal(403, "Forbidden", "The token does not exist, or is expired or revoked."),
+        Refusal(429, "Too many wrong tokens", "More than 10 wrong tokens in a second came from one address."),
     ]
 
     token: str = Field(min_length=1, max_length=TOKEN_CHARS_MAX, description="The token: `bj_…`.")
 
 
 class AuditEntry(Reply):
-    """Something that an operator changed."""
+    """A change by an operator."""
 
     seq: int
     at: str
-    by: str = Field(description="The name of the token; without tokens what the caller said.")
-    address: str = Field(description="Where from.")
+    by: str = Field(description="The name of the token; without tokens the name given by the client.")
+    address: str = Field(description="The client's address.")
     command: str
-    name: str = Field(description="Of a job, a worker, a token, or a pattern.")
+    name: str = Field(description="Name of the job, worker, token or pattern.")
     job_id: int
-    detail: dict[str, Any] = Field(description="Parameters of the command; no data.")
-    before: dict[str, Any] | None = Field(description="A schedule as it was; null where there was none.")
-    after: dict[str, Any] | None = Field(description="A schedule as it is; null where there is none.")
+    detail: dict[str, Any] = Field(description="Parameters of the command, without data.")
+    before: dict[str, Any] | None = Field(
+        description="The schedule before the change; null if it did not exist."
+    )
+    after: dict[str, Any] | None = Field(description="The schedule after the change; null if it was removed.")
 
 
 class AuditReply(Reply):
-    """What operators changed, the newest first."""
+    """Changes by operators, newest first."""
 
     entries: list[AuditEntry]
 
 
 class ListAudit(Command[AuditReply]):
-    """Tell what operators and admins changed, the newest first; kept for 90 days by default."""
+    """List changes by operators and admins, newest first; kept for 90 days by default."""
 
     group = "access"
     where = "reader"
@@ -271,12 +275,12 @@ class ListAudit(Command[AuditReply]):
     refusals = [SLOW, BUSY]
 
     who: OneLine | None = Field(
-        default=None, max_length=WORKER_CHARS_MAX, description="Only what this token changed."
+        default=None, max_length=WORKER_CHARS_MAX, description="Only changes by this token."
     )
     command: OneLine | None = Field(default=None, max_length=100, description="Only by this command.")
-    name: Pattern | None = Field(default=None, description="Only where the name matches this GLOB pattern.")
-    since: Timestamp | None = Field(default=None, description="Only from this moment on.")
+    name: Pattern | None = Field(default=None, description="Only if the name matches this GLOB pattern.")
+    since: Timestamp | None = Field(default=None, description="Only from this time on.")
     before: JobID | None = Field(
-        default=None, description="Only older ones: the last seq of the page before."
+        default=None, description="Only older ones: the last seq of the previous page."
     )
-    limit: Limit = Field(default=100, description="How many at the most.")
+    limit: Limit = Field(default=100, description="How many at most.")

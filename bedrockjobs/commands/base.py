@@ -1,8 +1,8 @@
-"""What every command has, and how one is read from headers or from JSON.
+"""The base of every command: its declaration, and parsing from headers, forms and JSON.
 
-A command is declared once, as a class whose name is its verb and whose attributes say all there is to say
-about it. The raw parser, the HTTP route, the OpenAPI description, the clients, ``bedrockjobs call`` and the
-reference page are derived from the class. What it *does* is a function marked ``@handles(TheCommand)``.
+A command is declared once, as a class: its name is the verb, its attributes are the complete description. The
+raw parser, the HTTP route, the OpenAPI description, the clients, ``bedrockjobs call`` and the reference page
+are derived from it. Its implementation is a function marked ``@handles(TheCommand)``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bedrockjobs.base.wire import (
 )
 
 ORDINARY_HEADERS = frozenset({"accept", "host"})
-"""Headers that look like a misspelled parameter and are none."""
+"""Headers that resemble a misspelled parameter but are not."""
 
 Where = Literal["writer", "reader", "presence", "at once"]
 Role = Literal["read", "produce", "work", "operate", "admin"]
@@ -43,11 +43,11 @@ _PUT_FIELDS, _PUT_SET, _PUT_EXTRA, _PUT_PRIVATE = (
     BaseModel.__dict__[slot].__set__
     for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 )
-"""All that a model consists of: see ``BaseModel.__slots__``."""
+"""The complete state of a pydantic model: see ``BaseModel.__slots__``."""
 
 
 class Refusal(NamedTuple):
-    """A refusal that says something about a command's job: code and words of its status line, and when."""
+    """A possible refusal: code and reason of its status line, and when it occurs."""
 
     code: int
     reason: str
@@ -55,27 +55,27 @@ class Refusal(NamedTuple):
 
 
 class Example(NamedTuple):
-    """Parameters of a typical request, and what it is answered, both as JSON by wire name."""
+    """A typical request and its reply, both as JSON by wire name."""
 
     request: dict[str, Any]
     reply: Any = {}
 
 
 class Paging(NamedTuple):
-    """How a list goes on: the member of its answer that holds the rows, and what the next page begins at."""
+    """Paging of a list: the reply's member with the rows, and how the next page is requested."""
 
     rows: str
     key: str
-    """Member of a row at which the next page begins."""
+    """Member of a row from which the next page continues."""
     cursor: str
-    """Parameter that takes it."""
+    """Parameter that takes its value."""
 
 
 class Scoping(NamedTuple):
-    """The fields of a command that name jobs, which limit it to the names that a token may see.
+    """The fields of a command that name jobs, to which a token's scope applies.
 
-    ``jobs.name`` stands for the field of each object in a list. Reads and takes need no such fields: they are
-    limited where they run.
+    ``jobs.name`` means the field of each object in a list. Reads and takes need no such fields: their queries
+    are filtered by scope.
     """
 
     names: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Scoping(NamedTuple):
 
 
 def _is_spliced(annotation: Any) -> bool:
-    """Tell whether an annotation, or a part of a union, carries the mark ``Spliced``."""
+    """Return whether an annotation, or a part of a union, carries the mark ``Spliced``."""
     if isinstance(annotation, Spliced):
         return True
     parts = (
@@ -103,34 +103,33 @@ def _is_spliced(annotation: Any) -> bool:
 
 
 class Parameters(Wire):
-    """A set of named parameters that can be read from headers or JSON, and written as JSON."""
+    """A set of named parameters that can be parsed from headers or JSON, and written as JSON."""
 
     model_config = ConfigDict(extra="forbid")
 
     wire_names: ClassVar[dict[str, str]] = {}
-    """Every parameter's name on the wire, by the same name in lower case."""
+    """Every parameter's wire name by its lower-case form."""
     spliced: ClassVar[frozenset[str]] = frozenset()
-    """The parameters (wire names) whose JSON stays text."""
+    """The parameters (wire names) whose JSON is kept as text."""
     emptied: ClassVar[frozenset[str]] = frozenset()
-    """The fields that an empty text takes back: set, and None."""
+    """The fields that an empty text resets: they are set, to None."""
     refusals: ClassVar[Sequence[Refusal]] = ()
-    """How these parameters may be refused, beside what any command may be answered; those that a base class
-    has are not said again, see ``all_refusals``."""
+    """Refusals specific to these parameters; those of base classes are inherited, see ``all_refusals``."""
 
-    if not TYPE_CHECKING:  # checkers derive it from the fields
+    if not TYPE_CHECKING:  # type checkers derive it from the fields
 
         def __init__(self, **given: Any) -> None:
-            """Take the arguments of Python's callers; raises InvalidCommand."""
+            """Take arguments from Python callers; raises InvalidCommand."""
             try:
                 super().__init__(**given)
             except ValidationError as error:
                 raise invalid_command(error, type(self)) from None
 
-        __init__.__pydantic_base_init__ = True  # what is read from a request does not come by here
+        __init__.__pydantic_base_init__ = True  # parsing a request bypasses this constructor
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Derive the look-ups from the fields."""
+        """Derive the look-up tables from the fields."""
         names = {wire_name(name): field for name, field in cls.model_fields.items()}
         cls.wire_names = {name.lower(): name for name in names}
         cls.spliced = frozenset(
@@ -141,18 +140,18 @@ class Parameters(Wire):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Describe what a request may say; what is not validated is described as pydantic does."""
+        """Return the schema of a request; for replies, pydantic's own."""
         found = handler(core)
         if handler.mode == "validation":
             own = handler.resolve_ref_schema(found)
             json_schemas.of_parameters(own, {wire_name(field) for field in cls.emptied})
             own["description"] = (cls.__doc__ or "").strip().partition("\n")[0]
-            own.pop("additionalProperties")  # other names are passed over, but by a command over HTTP
+            own.pop("additionalProperties")  # unknown names are ignored, except in a command over HTTP
         return found
 
     @classmethod
     def all_refusals(cls) -> tuple[Refusal, ...]:
-        """Return its refusals, then those of its base classes; of two with one line the first."""
+        """Return its refusals, then those of its base classes, without duplicates of code and reason."""
         found: dict[tuple[int, str], Refusal] = {}
         for kind in cls.__mro__:
             for refusal in kind.__dict__.get("refusals", ()):
@@ -161,10 +160,10 @@ class Parameters(Wire):
 
     @classmethod
     def given(cls, text: str, *, strict: bool = False) -> dict[str, Any]:
-        """Read the text of a JSON object into parameters by wire name; nulls count as left out.
+        """Parse a JSON object into parameters by wire name; nulls count as left out.
 
-        With ``strict`` an unknown name is refused (``402 Unknown attribute``), without it is ignored.
-        Raises ValueError where the text is not a JSON object.
+        Unknown names are ignored, or with ``strict`` refused (``402 Unknown attribute``). Raises ValueError
+        if the text is not a JSON object.
         """
         try:
             texts = _attributes(cls).of(text, strict=strict)
@@ -182,9 +181,9 @@ class Parameters(Wire):
         return f"expected {near}" if near else f"expected one of {', '.join(sorted(cls.wire_names.values()))}"
 
     def with_value(self, field: str, value: Any) -> Self:
-        """Return the same with another value, already validated, of a field that was given."""
+        """Return a copy with another, already validated, value of a given field."""
         found = object.__new__(type(self))
-        fields = self.__dict__.copy()  # they are frozen; `model_copy` takes four times as long
+        fields = self.__dict__.copy()  # models are frozen, and `model_copy` takes four times as long
         fields[field] = value
         _PUT_FIELDS(found, fields)
         _PUT_SET(found, self.__pydantic_fields_set__)
@@ -193,7 +192,7 @@ class Parameters(Wire):
         return found
 
     def wire(self) -> str:
-        """Return what was set as the text of a JSON object, with wire names."""
+        """Return the given parameters as the text of a JSON object, by wire name."""
         parts: dict[str, str] = {}
         for field in sorted(self.model_fields_set):
             value, name = getattr(self, field), wire_name(field)
@@ -216,7 +215,7 @@ def _attributes(kind: type[Parameters]) -> jsontext.Attributes:
 
 
 class Reply(Wire):
-    """What a command answers."""
+    """The reply of a command."""
 
 
 class Empty(Reply):
@@ -235,62 +234,61 @@ def defined() -> list[type[Command[Any]]]:
 
 
 class Command(Parameters, Generic[R_co]):
-    """One command of the protocol. Its class name is its verb, its first sentence says what it does."""
+    """One command of the protocol. Its class name is the verb, its first sentence says what it does."""
 
     reply: ClassVar[type[Reply]] = Empty
-    """The shape of its answer: what stands in the brackets of ``Command[...]``."""
+    """The type of its reply: the argument of ``Command[...]``."""
     example: ClassVar[Example] = Example({})
-    """A request as people make it, with its answer: shown in the OpenAPI description, /docs and reference."""
+    """A typical request with its reply, shown in the OpenAPI description, /docs and the reference."""
     group: ClassVar[Group] = "jobs"
-    """The heading below which it is shown."""
+    """The heading under which it is listed."""
     order: ClassVar[int] = 0
-    """Its place below the heading: lower ones first, equal ones in the order of their definition."""
+    """Its place under the heading: lower ones first, equal ones in the order of definition."""
     where: ClassVar[Where] = "writer"
-    """Who does it: the writer in a commit, a read-only connection, the registry of workers, or the server at
-    once. Its handler is given the Context, the Views, or (both others) the Service."""
+    """Where it runs: in the writer's transaction, on a read-only connection, in the worker registry, or
+    immediately in the server. Its handler gets the Context, the Views, or (for the last two) the Service."""
     reads: ClassVar[bool] = False
-    """Whether it changes nothing, so that it is answered to GET too. True by itself where a reader does it,
-    or the server at once."""
+    """Whether it changes nothing, so that GET is allowed too. Implied by ``reader`` and ``at once``."""
     role: ClassVar[Role] = "admin"
-    """What a caller must be allowed: to look, to make jobs, to do them, to run the whole, or everything.
-    ``read`` by itself where it only reads."""
+    """The required role: to read, to create jobs, to run them, to operate the server, or everything. Commands
+    that only read imply ``read``."""
     scoping: ClassVar[Scoping | None] = None
-    """How it is limited for tokens that see some names only; None refuses it to them."""
+    """How a token's scope limits it; None: not permitted to tokens with a scope."""
     open: ClassVar[bool] = False
-    """Whether nobody needs a token for it."""
+    """Whether it needs no token."""
     signed: ClassVar[bool] = False
-    """Whether it is noted who did it, and where from. True by itself for what needs ``operate`` or ``admin``
-    and changes something."""
+    """Whether sender and address are recorded. Implied by changes that need ``operate`` or ``admin``."""
     repeatable: ClassVar[bool] = False
-    """Whether a client that lost the answer may send it again without asking. True by itself where it only
-    reads."""
+    """Whether a client that lost the reply may send it again safely. Implied if it only reads."""
     waits: ClassVar[bool] = False
-    """Whether `Connection: wait` lets it wait for something."""
+    """Whether `Connection: wait` makes it wait."""
     paging: ClassVar[Paging | None] = None
-    """How the list that it answers goes on, if it answers one in pages."""
+    """The paging of its reply, if that is a list in pages."""
     all_or_nothing: ClassVar[bool] = False
     """Whether its handler may write before it refuses, so that it runs inside a savepoint."""
     asked_again: ClassVar[bool] = False
-    """Whether clients send it in the same words again and again, so that it pays to remember it as read."""
+    """Whether clients repeat it unchanged, so that caching the parsed command pays off."""
     asks: ClassVar[bool] = False
-    """Whether it asks for jobs by names, of which ``names_asked`` tells how many."""
+    """Whether it requests jobs by names; ``names_asked`` returns how many."""
     tagged: ClassVar[bool] = False
-    """Whether its HTTP answer has an ETag."""
+    """Whether its HTTP reply has an ETag."""
     headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """HTTP headers that are another place for a parameter (by wire name)."""
+    """HTTP headers that may carry a parameter (by wire name)."""
     abstract: ClassVar[bool] = False
-    """Whether the class is only there for others to inherit from; not inherited itself."""
+    """Whether the class is only a base class; not inherited."""
 
     connection: str | None = Field(
         default=None,
         max_length=20,
-        description="`wait` waits for a job, `forget` is answered 202 before it is done.",
+        description="`wait` waits for a job; `forget` is acknowledged with 202 before execution.",
     )
-    timeout: Whole | None = Field(default=None, description="How long this request may wait, in ms.")
+    timeout: Whole | None = Field(
+        default=None, description="How long this request may wait, in milliseconds."
+    )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Derive what the class leaves unsaid, and remember it as a command."""
+        """Derive implied attributes and register the command."""
         super().__pydantic_init_subclass__(**kwargs)
         generic = cls.__pydantic_generic_metadata__
         if generic["args"]:
@@ -307,7 +305,7 @@ class Command(Parameters, Generic[R_co]):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Describe what a request may say, with the example."""
+        """Return the schema of a request, with the example."""
         found = super().__get_pydantic_json_schema__(core, handler)
         if handler.mode == "validation":
             own = handler.resolve_ref_schema(found)
@@ -316,11 +314,11 @@ class Command(Parameters, Generic[R_co]):
 
     @classmethod
     def sentence(cls) -> str:
-        """Return the sentence that says what it does."""
+        """Return its first sentence."""
         return (cls.__doc__ or "").strip().splitlines()[0]
 
     def values_at(self, path: str) -> list[Any]:
-        """Return the values of a field, or of a field of the objects in a list: ``jobs.name``."""
+        """Return the values of a field, or of a member of the objects in a list: ``jobs.name``."""
         field, _, member = path.partition(".")
         value = getattr(self, field)
         if member:
@@ -329,28 +327,29 @@ class Command(Parameters, Generic[R_co]):
 
     @property
     def waiting(self) -> bool:
-        """Tell whether the client asked to wait."""
+        """Return whether the client asked to wait."""
         return self.connection is not None and self.connection.lower() == "wait"
 
     @property
     def names_asked(self) -> int:
-        """Return how many names and patterns of jobs it asks for."""
+        """Return how many names and patterns of jobs it requests."""
         return 0
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
-        """Validate parameters given by wire name; raises CommandError in Bedrock's words."""
+        """Validate parameters by wire name; raises CommandError in Bedrock's words."""
         try:
-            found: Self = cls.__pydantic_validator__.validate_python(given)  # half a µs below model_validate
+            # half a µs faster than model_validate
+            found: Self = cls.__pydantic_validator__.validate_python(given)
         except ValidationError as error:
             raise command_error(error) from None
         return found
 
     @classmethod
     def read_json(cls, text: str, defaults: Mapping[str, Any] | None = None) -> Self:
-        """Validate parameters given as a JSON object of an HTTP request, where unknown names are refused.
+        """Validate the JSON object of an HTTP request; unknown names are refused.
 
-        ``defaults`` are parameters by wire name that count where the object does not have them.
+        ``defaults`` are parameters by wire name that apply if the object lacks them.
         """
         try:
             given = cls.given(text or "{}", strict=True)
@@ -360,7 +359,7 @@ class Command(Parameters, Generic[R_co]):
 
     @classmethod
     def read_form(cls, fields: Mapping[str, str], defaults: Mapping[str, Any] | None = None) -> Self:
-        """Validate parameters given as fields of an HTTP form, where unknown names are refused."""
+        """Validate the fields of an HTTP form; unknown names are refused."""
         for name in fields:
             if cls.wire_names.get(name.lower()) != name:
                 raise BadArguments(f"Unknown attribute {name[:100]}", cls._known(name))
@@ -368,10 +367,10 @@ class Command(Parameters, Generic[R_co]):
 
     @classmethod
     def read_raw(cls, headers: Mapping[str, str], body: str) -> Self:
-        """Validate parameters given by headers (names in lower case); a JSON object in the body adds some.
+        """Validate a raw request's headers (lower-case names) and the members of a JSON object in its body.
 
-        Unknown headers are ignored, and so is a body that is no JSON object. An empty header counts as
-        left out, but for ``data`` of CreateJob and the options of UpdateJob.
+        Unknown headers are ignored, as is a body that is not a JSON object. An empty header counts as left
+        out, except for ``data`` of CreateJob and the options of UpdateJob.
         """
         names = cls.wire_names
         given: dict[str, Any] = {}
@@ -388,7 +387,7 @@ class Command(Parameters, Generic[R_co]):
 
     @classmethod
     def slips(cls, headers: Iterable[str]) -> str:
-        """Return a warning about unknown headers that look like misspelled parameters, or nothing.
+        """Return a warning about unknown headers that look like misspelled parameters, or an empty text.
 
         ``headers`` are in lower case. The raw protocol ignores unknown headers, as Bedrock does, so that a
         misspelled parameter would otherwise go unnoticed.
@@ -405,16 +404,16 @@ class Command(Parameters, Generic[R_co]):
     _empty_counts: ClassVar[frozenset[str]] = frozenset()
 
 
-# Refusals that several commands give, as they stand in ``refusals`` of their classes.
+# Refusals that several commands share.
 #
-# The words are the server's; a test compares them with the code, so that none of them can rot.
+# A test compares the reasons with those in the server's code, so that they stay in step.
 
 
-NO_JOB = Refusal(404, "No job with this jobID", "There is no such job.")
-NO_RUN = Refusal(404, "No run with this runID", "There is no such run, or it is no longer kept.")
-NO_JOB_FOUND = Refusal(404, "No job found", "No due job matches, or none came within the wait.")
+NO_JOB = Refusal(404, "No job with this jobID", "There is no job with this jobID.")
+NO_RUN = Refusal(404, "No run with this runID", "The run does not exist, or is no longer stored.")
+NO_JOB_FOUND = Refusal(404, "No job found", "No due job matches, or none became due during the wait.")
 NO_NAME = Refusal(402, "Missing name", "Neither `name` nor `names` is given.")
-RUN_OVER = Refusal(405, "Run is over", "`runID` is given and is not the job's current run.")
+RUN_OVER = Refusal(405, "Run is over", "`runID` is given, but it is not the job's current run.")
 BAD_REPEAT = Refusal(
     402, "Malformed repeat", "The expression cannot be read, or gives no date before the year 10000."
 )
@@ -422,15 +421,19 @@ BOTH = (
     Refusal(
         402,
         "Cannot use retryAfter with repeat",
-        "Both are asked for (`document`; with `CRON` in `current` too).",
+        "Both are given (compatibility `document`; in `current` only with `CRON`).",
     ),
-    Refusal(402, "Child jobs cannot repeat", "`repeat` together with a parent."),
+    Refusal(402, "Child jobs cannot repeat", "`repeat` is given together with a parent."),
 )
-BAD_DATA = Refusal(402, "Data is not a valid JSON Object", "`data` is no JSON object, too large or too deep.")
-BAD_PRIORITY = Refusal(402, "Invalid priority value", "`jobPriority` is none of the six.")
+BAD_DATA = Refusal(
+    402,
+    "Data is not a valid JSON Object",
+    "`data` is not a JSON object, or is too large or nested too deeply.",
+)
+BAD_PRIORITY = Refusal(402, "Invalid priority value", "`jobPriority` is not one of the six.")
 BAD_OPTION = Refusal(
-    402, "Malformed {…}", "The option named is malformed; or it is the second of `cmd`, `argv` and `url`."
+    402, "Malformed {…}", "The named option is malformed, or it is the second of `cmd`, `argv` and `url`."
 )
-BAD_LIST = Refusal(401, "Invalid JSON", "`jobs` is no JSON array of objects, or an empty one.")
-BUSY = Refusal(429, "Too many queries", "Very many reads wait.")
-SLOW = Refusal(555, "Timeout", "Filters found too little within `query_s`.")
+BAD_LIST = Refusal(401, "Invalid JSON", "`jobs` is not a JSON array of objects, or it is empty.")
+BUSY = Refusal(429, "Too many queries", "Too many reads are waiting.")
+SLOW = Refusal(555, "Timeout", "The filters matched too little within `query_s`.")

@@ -1,4 +1,4 @@
-"""The commands of people: pause, resume, trigger, look ahead, look back, and ask why."""
+"""Commands of operators: pause, resume, trigger, explain, events, the test clock and pings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PausePattern = Annotated[
 
 
 class PauseJobs(Command[Empty]):
-    """Let no job be taken whose name matches; runs in progress go on, and nextRun stays as it is."""
+    """Pause a name pattern: matching jobs are not taken. Current runs continue; nextRun does not change."""
 
     scoping = Scoping(patterns=("name",))
     group = "schedules"
@@ -42,16 +42,16 @@ class PauseJobs(Command[Empty]):
     repeatable = True
     example = Example({"name": "mail/*", "reason": "the mail server is down"})
     refusals = [
-        Refusal(402, "Malformed until", "`until` has passed."),
-        Refusal(429, "Too many pauses", "1,000 patterns are paused already."),
+        Refusal(402, "Malformed until", "`until` is in the past."),
+        Refusal(429, "Too many pauses", "1,000 patterns are already paused."),
     ]
 
-    name: PausePattern = Field(default="*", description="GLOB pattern of the names; all if left out.")
+    name: PausePattern = Field(default="*", description="GLOB pattern of names; all if left out.")
     reason: Paragraphs = Field(
-        default="", max_length=REASON_CHARS_MAX, description="Why, for others to read."
+        default="", max_length=REASON_CHARS_MAX, description="The reason, for other people."
     )
-    until: Timestamp | None = Field(default=None, description="When they go on by themselves.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    until: Timestamp | None = Field(default=None, description="When the pause ends by itself.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class ResumeReply(Reply):
@@ -61,35 +61,35 @@ class ResumeReply(Reply):
 
 
 class ResumeJobs(Command[ResumeReply]):
-    """End the pause of one pattern, or with `all` every pause; ticks that passed meanwhile are skipped."""
+    """End the pause of one pattern, or with `all` every pause; ticks missed in between are skipped."""
 
     scoping = Scoping(patterns=("name",))
     group = "schedules"
     role = "operate"
     example = Example({"name": "mail/*"}, {"resumed": ["mail/*"]})
     refusals = [
-        Refusal(402, "Malformed all", "`all` together with a `name`."),
+        Refusal(402, "Malformed all", "`all` is given together with a `name`."),
         Refusal(404, "Not paused", "This pattern is not paused, although names that it matches may be."),
     ]
 
     name: PausePattern = Field(
-        default="*", description="The pattern as it was paused: `*` ends the pause of `*` and no other."
+        default="*", description="The pattern exactly as it was paused: `*` ends only the pause of `*`."
     )
-    all: Boolean = Field(default=False, description="End every pause, whoever made it, instead.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    all: Boolean = Field(default=False, description="End every pause instead, whoever made it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class ReleaseReply(Reply):
-    """The hold that was taken back."""
+    """The hold that was released."""
 
     since: str
     reason: str
 
 
 class ReleaseHold(Command[ReleaseReply]):
-    """Let a queue go on that was restored from a backup: its jobs, its schedules, its messages.
+    """Release a queue that was restored from a backup: its jobs, schedules and messages.
 
-    Ticks that passed meanwhile are skipped; other jobs that are due are taken at once.
+    Ticks missed in between are skipped; other jobs that are due are taken at once.
     """
 
     group = "schedules"
@@ -97,20 +97,22 @@ class ReleaseHold(Command[ReleaseReply]):
     example = Example(
         {"by": "ada"}, {"since": "2026-11-21 03:29:56", "reason": "restored from jobs-2026-11-20.db"}
     )
-    refusals = [Refusal(404, "Not held", "The queue was not restored, or somebody released it already.")]
+    refusals = [Refusal(404, "Not held", "The queue was not restored, or is already released.")]
 
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class TriggerReply(Reply):
-    """The job that runs now, or once more at the end of its present run."""
+    """The job that runs now, or again after its current run."""
 
     job_id: int
-    pending: bool = Field(description="Whether it runs at the moment, so that the new run comes at its end.")
+    pending: bool = Field(
+        description="Whether it is running, so that the new run follows after the current one."
+    )
 
 
 class TriggerJob(Command[TriggerReply]):
-    """Run a job now, also a paused one; its own next run is kept and comes afterwards."""
+    """Run a job now, even if it is paused; its regular next run stays planned."""
 
     scoping = Scoping(jobs=("job_id",), lookups=("name",))
     model_config = ConfigDict(json_schema_extra=json_schemas.one_of("jobID", "name"))
@@ -120,18 +122,18 @@ class TriggerJob(Command[TriggerReply]):
     refusals = [
         Refusal(402, "Missing jobID", "Neither `jobID` nor `name` is given."),
         NO_JOB,
-        Refusal(404, "No job with this name", "There is no job of this name."),
+        Refusal(404, "No job with this name", "No job has this name."),
         Refusal(405, "Several jobs have this name", "More than one job has it."),
         Refusal(405, "Can only trigger QUEUED and running jobs", "The job is in another state."),
     ]
 
     job_id: JobID | None = Field(default=None, description="Job to run.")
-    name: Name | None = Field(default=None, description="Or its name, where only one job has it.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    name: Name | None = Field(default=None, description="Or its name, if only one job has it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class RunAgain(Command[TriggerReply]):
-    """Run again what a run was given: a schedule is triggered, of any other job a new one is made."""
+    """Run again with the input of an earlier run: trigger its schedule, or create a new job otherwise."""
 
     scoping = Scoping(runs=("run_id",))
     group = "runs"
@@ -139,15 +141,17 @@ class RunAgain(Command[TriggerReply]):
     example = Example({"runID": 1}, {"jobID": 2, "pending": False})
     refusals = [
         NO_RUN,
-        Refusal(405, "Run has no data", "It began under an older version, which kept nothing of it."),
+        Refusal(
+            405, "Run has no data", "The run began under an older version, which did not store its input."
+        ),
     ]
 
-    run_id: JobID = Field(description="Run to do again; a worker with a name took it.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    run_id: JobID = Field(description="Run to repeat; it must have been taken by a named worker.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class EventReply(Reply):
-    """One thing that happened."""
+    """One event."""
 
     seq: int
     at: str
@@ -160,13 +164,13 @@ class EventReply(Reply):
 
 
 class EventsReply(Reply):
-    """Events in order."""
+    """Events, oldest first."""
 
     events: list[EventReply]
 
 
 class Events(Command[EventsReply]):
-    """Tell what happened; with `Connection: wait` it is answered as soon as something does."""
+    """List events; with `Connection: wait` reply as soon as there is one."""
 
     scoping = Scoping()
     group = "schedules"
@@ -193,11 +197,11 @@ class Events(Command[EventsReply]):
     refusals = [SLOW, BUSY]
 
     after: Whole = Field(
-        default=0, ge=-1, description="Only events with a higher number; -1: only what comes from now on."
+        default=0, ge=-1, description="Only events with a higher number; -1: only future events."
     )
     kind: OneLine | None = Field(default=None, max_length=100, description="Only of this kind.")
-    name: Pattern | None = Field(default=None, description="Only where the name matches this GLOB pattern.")
-    limit: Limit = Field(default=100, description="How many at the most.")
+    name: Pattern | None = Field(default=None, description="Only if the name matches this GLOB pattern.")
+    limit: Limit = Field(default=100, description="How many at most.")
 
 
 class WaitsReply(Reply):
@@ -208,7 +212,7 @@ class WaitsReply(Reply):
 
 
 class ExplainReply(Reply):
-    """Why a job does not run: what it waits for, the most decisive first."""
+    """Why a job does not run: what it waits for, the most decisive reason first."""
 
     job_id: int
     state: str
@@ -217,7 +221,7 @@ class ExplainReply(Reply):
 
 
 class ExplainJob(Command[ExplainReply]):
-    """Say what a job is waiting for."""
+    """Explain what a job is waiting for."""
 
     scoping = Scoping()
     where = "reader"
@@ -236,7 +240,7 @@ class ExplainJob(Command[ExplainReply]):
 
 
 class AdvanceReply(Reply):
-    """The time it is now."""
+    """The current time."""
 
     now: str
 
@@ -254,36 +258,38 @@ class AdvanceClock(Command[AdvanceReply]):
         Refusal(405, "Not a test clock", "The server was started without `--test-clock`."),
     ]
 
-    seconds: Whole | None = Field(default=None, ge=0, le=DURATION_S_MAX, description="By how much.")
+    seconds: Whole | None = Field(default=None, ge=0, le=DURATION_S_MAX, description="Seconds to advance.")
     to: Timestamp | None = Field(
-        default=None, description="Or to when; a moment that has passed changes nothing."
+        default=None, description="Or the time to move to; a time in the past changes nothing."
     )
 
 
-# The commands of schedules whose work is done elsewhere, and that hear of it by pings.
+# Schedules whose work is done elsewhere, which reports by pings.
 
 
 PING_OUTPUT_CHARS_MAX = 100_000
-"""Characters of output that one ping may bring along: the end of a log, which tells why it failed."""
+"""Characters of output in one ping: the end of a log, which shows why it failed."""
 
 PingEvent = Literal["start", "success", "fail"]
 
-_NOT_EXPECTED = Refusal(405, "No pings are expected", "The job is no schedule with `expect: ping`.")
-_MISSING = Refusal(402, "Missing jobID", "Neither `jobID` nor `name`.")
-_NO_NAME = Refusal(404, "No job with this name", "There is none.")
-_SEVERAL = Refusal(405, "Several jobs have this name", "Give the jobID.")
-_BROKEN = Refusal(405, "Its repeat can not be evaluated", "The schedule has FAILED for that reason.")
+_NOT_EXPECTED = Refusal(405, "No pings are expected", "The job is not a schedule with `expect: ping`.")
+_MISSING = Refusal(402, "Missing jobID", "Neither `jobID` nor `name` is given.")
+_NO_NAME = Refusal(404, "No job with this name", "No job has this name.")
+_SEVERAL = Refusal(405, "Several jobs have this name", "More than one job has it; give the jobID.")
+_BROKEN = Refusal(
+    405, "Its repeat can not be evaluated", "The schedule is FAILED, since its repeat cannot be evaluated."
+)
 
 
 class PingReply(Reply):
-    """The run that a ping began or ended."""
+    """The run that a ping started or ended."""
 
     job_id: int
     run_id: int
 
 
 class PingSchedule(Command[PingReply]):
-    """Tell how the work of a schedule with `expect: ping` goes, which is done elsewhere."""
+    """Report the start, success or failure of work done elsewhere, for a schedule with `expect: ping`."""
 
     scoping = Scoping(jobs=("job_id",), lookups=("name",))
     model_config = ConfigDict(json_schema_extra=json_schemas.one_of("jobID", "name"))
@@ -295,27 +301,30 @@ class PingSchedule(Command[PingReply]):
     job_id: JobID | None = Field(default=None, description="jobID of the schedule.")
     name: Name | None = Field(default=None, description="Its name, instead of the jobID.")
     event: PingEvent = Field(
-        default="success", description="start: it has begun; success and fail: it has ended, begun or not."
+        default="success",
+        description="start: the work has begun; success or fail: it has ended, with or without a start.",
     )
     exit_code: Whole | None = Field(
-        default=None, ge=0, le=255, description="Exit status; other than 0 it is fail."
+        default=None, ge=0, le=255, description="Exit status; any other than 0 means fail."
     )
     output: Printed = Field(
-        default="", max_length=PING_OUTPUT_CHARS_MAX, description="What it printed; kept as the run's output."
+        default="",
+        max_length=PING_OUTPUT_CHARS_MAX,
+        description="What it printed; stored as the run's output.",
     )
-    host: OneLine = Field(default="", max_length=255, description="Where it was done.")
+    host: OneLine = Field(default="", max_length=255, description="Host on which the work was done.")
 
 
 class PingSecretReply(Reply):
-    """What a ping is sent with."""
+    """The secret and the path for pings of a schedule."""
 
     job_id: int
     secret: str
-    path: str = Field(description="Where to POST it to, below the address of the server.")
+    path: str = Field(description="Path to POST to, relative to the server's address.")
 
 
 class GetPingSecret(Command[PingSecretReply]):
-    """Tell the secret with which a machine without a token pings a schedule: `POST /ping/<secret>`."""
+    """Show the secret with which a machine without a token pings a schedule: `POST /ping/<secret>`."""
 
     scoping = Scoping(jobs=("job_id",), lookups=("name",))
     model_config = ConfigDict(json_schema_extra=json_schemas.one_of("jobID", "name"))

@@ -1,4 +1,4 @@
-"""The commands that make and change jobs."""
+"""Commands that create and change jobs."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's cur
 
 
 def empty_for_no_list(given: Any) -> Any:
-    """Let a missing ``jobs`` be answered as a list that cannot be read: 401, as the original does."""
+    """Treat a missing ``jobs`` as an unreadable list, which is refused with 401 as in the original."""
     return {"jobs": "", **given} if isinstance(given, dict) else given
 
 
 def _rules(schema: dict[str, Any]) -> None:
-    """Add what can be said of attributes that need or exclude each other."""
+    """Add the rules on attributes that need or exclude each other."""
     left_out = json_schemas.left_out
     numbers = sorted(PRIORITIES)
     one_command(schema)
@@ -71,7 +71,7 @@ def _rules(schema: dict[str, Any]) -> None:
 
 
 def _kinds() -> list[dict[str, Any]]:
-    """Return what each kind of job leaves out; a reader tries each, so they are as few as can be."""
+    """Return what each kind of job leaves out; validators try each, so there are as few as possible."""
     empty: dict[str, tuple[Any, ...]] = {
         "repeat": ("",),
         "retryAfter": ("",),
@@ -99,29 +99,29 @@ def _kinds() -> list[dict[str, Any]]:
 
 
 class OwnKey(str):
-    """An idempotency key with its owner: two owners who use the same key do not meet.
+    """An idempotency key with its owner, so that equal keys of two owners do not collide.
 
-    What clients send has no control characters, so that nobody can send what another's key is kept as.
+    Keys sent by clients have no control characters, so that no client can send another owner's stored key.
     """
 
     __slots__ = ("before",)
 
     before: str
-    """What servers before version 6 of the schema kept it as."""
+    """The form in which servers before version 6 of the schema stored it."""
 
     @classmethod
     def of(cls, key: str, *, token: str = "", run_id: int = 0, before: str) -> OwnKey:
-        """Return the key of a token, and of a run if one has it; without a token that of nobody."""
+        """Return the key of a token, of a run if it is a run token, or of no owner without a token."""
         own = cls(f"{token}\x1f{run_id or ''}\x1f{key}")
         own.before = before
         return own
 
 
 UNIQUE_KEY_PREFIX = "\x1funique\x1f"
-"""The beginning of unique keys; in an idempotency key the number of a run stands in the second place."""
+"""Prefix of stored unique keys; an idempotency key has a run's number in this place."""
 
 UNIQUE_UNTIL = ("finished", "started")
-"""What a job may hold its unique key until, other than for a duration."""
+"""Events that release a unique key, as alternatives to a duration."""
 
 
 def _unique_for(value: Any) -> str | int:
@@ -150,20 +150,20 @@ class JobSpec(JobOptions):
         BAD_DATA,
         BAD_PRIORITY,
         BAD_REPEAT,
-        Refusal(402, "Malformed retryAfter", "The expression cannot be read."),
+        Refusal(402, "Malformed retryAfter", "The expression cannot be parsed."),
         *BOTH,
-        Refusal(405, "Cannot use retryAfter with unique", "Both are asked for (compatibility `document`)."),
-        Refusal(404, "parentJobID does not exist", "There is no such parent."),
+        Refusal(405, "Cannot use retryAfter with unique", "Both are given (compatibility `document`)."),
+        Refusal(404, "parentJobID does not exist", "The parent does not exist."),
         Refusal(
             405,
             "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED",
-            "The parent does not run.",
+            "The parent is not running.",
         ),
-        Refusal(405, "Cannot create grandchildren", "The parent is a child itself."),
-        Refusal(404, "Mismatched parentJobID", "`unique` found a job that has another parent, or none."),
+        Refusal(405, "Cannot create grandchildren", "The parent is itself a child."),
+        Refusal(404, "Mismatched parentJobID", "`unique` found a job with another parent, or with none."),
         Refusal(405, "Key is used", "`idempotencyKey` was used for a job with another name."),
-        Refusal(402, "Malformed uniqueKey", "`uniqueKey` together with `unique`."),
-        Refusal(402, "Missing uniqueKey", "`uniqueFor` or `onConflict` without it."),
+        Refusal(402, "Malformed uniqueKey", "`uniqueKey` is given together with `unique`."),
+        Refusal(402, "Missing uniqueKey", "`uniqueFor` or `onConflict` is given without it."),
         Refusal(
             405,
             "Unique key is held",
@@ -173,74 +173,73 @@ class JobSpec(JobOptions):
 
     name: Name = Field(description="Name of the job, 1 to 255 characters; workers ask for jobs by name.")
     data: JSONObject = Field(
-        default="{}", description="Anything the job needs, a JSON object, kept as it is spelled."
+        default="{}", description="Input of the job, a JSON object; its spelling is kept."
     )
     first_run: Timestamp | None = Field(
-        default=None, description="When it may run first; at once if left out."
+        default=None, description="Earliest time of the first run; now if left out."
     )
     repeat: Repeat = Field(
         default="",
-        description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, `CRON TZ=Europe/Berlin 0 9 * * 1-5`, ...;"
-        " with tokens it needs the role operate.",
+        description="How it repeats: `FINISHED, +1 HOUR`, `DAILY`, `CRON TZ=Europe/Berlin 0 9 * * 1-5`,"
+        " ...; if tokens are in use it needs the role operate.",
     )
     retry_after: RetryAfter = Field(
         default="",
-        description="Time after which a taken job that nobody ended is given out again: `+5 MINUTES`.",
+        description="Time after which a job that was taken and not ended is handed out again: `+5 MINUTES`.",
     )
-    job_priority: Priority | None = Field(default=None, description="Higher goes first; 500 if left out.")
+    job_priority: Priority | None = Field(default=None, description="Higher is taken first; 500 if left out.")
     priority: Annotated[Any, WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}), Shape(dict)] = (
-        Field(
-            default=None, description="Another spelling of jobPriority, which wins; not looked at beside it."
-        )
+        Field(default=None, description="Alternative spelling of jobPriority, ignored if that is given.")
     )
-    unique: OnlyTrue = Field(default=False, description="Update the job of this name, if there is one.")
+    unique: OnlyTrue = Field(default=False, description="Update the job of this name, if it exists.")
     overwrite: Boolean = Field(
-        default=True, description="With unique: false leaves the existing job as it is."
+        default=True, description="With unique: false leaves an existing job unchanged."
     )
     parent_job_id: JobID = Field(default=0, description="Parent, which must be RUNNING, RUNQUEUED or PAUSED.")
     mock_request: Boolean = Field(
-        default=False, description="For tests: only getMockedJobs takes it; never repeats."
+        default=False, description="For tests: only getMockedJobs takes it; it never repeats."
     )
     idempotency_key: Key | None = Field(
         default=None,
-        description="The same key of the same token is answered with the first jobID for a day (default), and"
-        " nothing is done; one of a run's token is that run's own.",
+        description="A repeated key of the same token returns the first jobID for a day (default) without"
+        " creating a job; keys of a run token are local to its run.",
     )
 
     unique_key: Key | None = Field(
         default=None,
-        description="At most one job of this name holds this key; see `onConflict`. The answer says in"
-        " `created` whether there is a new job.",
+        description="At most one job of this name holds this key; see `onConflict`. `created` in the reply"
+        " is true for a new job.",
     )
     unique_for: UniqueFor | None = Field(
         default=None,
-        description="How long the job holds its `uniqueKey`: until it is `finished` (default), that is,"
-        " has ended, failed, or been cancelled or deleted; until it is `started`; or for a duration.",
+        description="How long the job holds its `uniqueKey`: until it is `finished` (default), that is, has"
+        " ended, failed, or been cancelled or deleted; until it is `started`; or for a duration.",
     )
     on_conflict: Literal["ignore", "replace", "reject"] | None = Field(
         default=None,
-        description="If another job holds the `uniqueKey`: `ignore` (default) changes nothing and answers its"
-        " jobID, `replace` also gives it this data and time unless it has started, `reject` refuses.",
+        description="If another job holds the `uniqueKey`: `ignore` (default) changes nothing and returns"
+        " its jobID, `replace` in addition gives it this data and time unless it has started, `reject`"
+        " refuses.",
     )
 
     @property
     def held_key(self) -> str:
-        """Return the unique key as it is stored, for jobs that are not mocked.
+        """Return the unique key as it is stored for jobs that are not mocked.
 
-        The name is a part of it, so that nobody finds a job whose name they may not use.
+        It includes the name, so that a key never reveals a job outside the sender's scope.
         """
         return f"{UNIQUE_KEY_PREFIX}{self.name}\x1f{self.unique_key}"
 
     @property
     def own_key(self) -> OwnKey:
-        """Return the idempotency key with its owner, which is nobody unless ``owned_by`` has named one."""
+        """Return the idempotency key with its owner; without one unless ``owned_by`` set it."""
         key = self.idempotency_key
         assert key is not None
         return key if isinstance(key, OwnKey) else OwnKey.of(key, before=key)
 
     @property
     def wanted_priority(self) -> int:
-        """Return the priority asked for; raises BadArguments for a generic one that is none of ours."""
+        """Return the requested priority; raises BadArguments if a generic one is not a job priority."""
         if self.job_priority is not None:
             return self.job_priority
         return PRIORITY_DEFAULT if self.priority is None else checked_priority(self.priority)
@@ -251,7 +250,7 @@ def _specs(value: Any) -> list[dict[str, Any]]:
 
 
 class JobIDReply(Reply):
-    """The job that was made or found."""
+    """The job that was created or found."""
 
     job_id: int
     created: bool | None = Field(
@@ -260,17 +259,17 @@ class JobIDReply(Reply):
 
 
 class JobIDsReply(Reply):
-    """The jobs that were made or found, in the order they were given."""
+    """The jobs that were created or found, in the order of the request."""
 
     job_ids: list[int]
     created: list[bool] | None = Field(
         default=None,
-        description="If a job has a `uniqueKey`: for each job false if another one holds its key.",
+        description="If any job has a `uniqueKey`: for each job, false if another one holds its key.",
     )
 
 
 class CreateJob(JobSpec, Command[JobIDReply]):
-    """Create a job, or with `unique` update the one that has its name."""
+    """Create a job, or with `unique` update the job of this name."""
 
     scoping = Scoping(names=("name",), jobs=("parent_job_id",))
     order = -1
@@ -306,9 +305,9 @@ class CreateJobs(Command[JobIDsReply]):
 
 
 class UpdateJob(JobOptions, Command[Empty]):
-    """Change a job in any state; an option given as an empty text is taken back.
+    """Change a job in any state; an empty text removes an option.
 
-    So `runTimeout` with nothing behind it lets runs take any time again. What is left out, or null, stays.
+    For example, an empty `runTimeout` removes the time limit of runs. What is left out, or null, stays.
     """
 
     scoping = Scoping(jobs=("job_id",), runs=("run_id",))
@@ -326,28 +325,26 @@ class UpdateJob(JobOptions, Command[Empty]):
         BAD_PRIORITY,
         BAD_REPEAT,
         *BOTH,
-        Refusal(
-            405, "No run in progress", "`progress`, and no worker opened a run of the job that still goes on."
-        ),
+        Refusal(405, "No run in progress", "`progress` is given, but the job has no open run of a worker."),
     ]
 
     job_id: JobID = Field(description="Job to change.")
     data: JSONObject | None = Field(default=None, description="New data.")
     repeat: Repeat | None = Field(
-        default=None, description="New repeat; the next run follows from it. It needs the role operate."
+        default=None, description="New repeat; the next run is planned by it. It needs the role operate."
     )
     job_priority: Priority | None = Field(default=None, description="New priority.")
     next_run: Timestamp | None = Field(default=None, description="New time of the next run.")
     should_clear_repeat: Boolean = Field(
-        default=False, description="End the repetition after the next run; it needs the role operate."
+        default=False, description="Stop repeating after the next run; it needs the role operate."
     )
     progress: JSONObject | None = Field(
-        default=None, description="How far the present run is: a JSON object."
+        default=None, description="Progress of the current run: a JSON object."
     )
     run_id: JobID | None = Field(default=None, description=RUN_ID)
     if_match: OneLine | None = Field(
         default=None,
         min_length=1,
         max_length=IF_MATCH_CHARS_MAX,
-        description="Entity tags of QueryJob's answer; refused with 412 if the job is not like one of them.",
+        description="Entity tags from replies of QueryJob; refused with 412 if the job matches none of them.",
     )

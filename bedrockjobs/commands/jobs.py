@@ -1,4 +1,4 @@
-"""The commands that end jobs, well or badly, give them back and remove them."""
+"""Commands that finish, fail, retry, cancel, requeue and delete jobs."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ NOT_RUNNING = (
     Refusal(
         405,
         "Can only retry/finish child job when parent is PAUSED",
-        "A child ends while its parent still runs.",
+        "A child cannot end while its parent is running.",
     ),
 )
 OTHER_MARK = Refusal(
-    500, "Mock Mismatch", "`data` has the mark `mockRequest` and the job has not, or the reverse."
+    500, "Mock Mismatch", "`data` is marked with `mockRequest` and the job is not, or the reverse."
 )
 
 
@@ -64,17 +64,17 @@ Delay = Annotated[
 ]
 
 
-BAD_THEN_GET = Refusal(402, "Malformed thenGet", "`thenGet` names nothing.")
+BAD_THEN_GET = Refusal(402, "Malformed thenGet", "`thenGet` is empty.")
 
 
 class ThenReply(Reply):
-    """Empty, or with `thenGet` the next job, null where there was none."""
+    """Empty, or with `thenGet` the next job, null if there is none."""
 
     job: JobReply | None = None
 
 
 class RunEnd(TakeOptions, Command[ThenReply]):
-    """What the commands that end a run have in common."""
+    """Parameters of the commands that end a run."""
 
     scoping = Scoping(jobs=("job_id",), runs=("run_id",))
     abstract = True
@@ -83,22 +83,20 @@ class RunEnd(TakeOptions, Command[ThenReply]):
     refusals = [NO_JOB, RUN_OVER, BAD_DATA, BAD_THEN_GET]
 
     job_id: JobID = Field(description="Job whose run ends.")
-    data: JSONObject | None = Field(
-        default=None, description="New data, for the next run or for whoever reads it."
-    )
+    data: JSONObject | None = Field(default=None, description="New data, for the next run or for readers.")
     run_id: JobID | None = Field(default=None, description=RUN_ID)
     then_get: ThenGet | None = Field(
         default=None,
-        description="Take the next job with this name pattern in the same commit; answered in `job`.",
+        description="Take the next job with this name pattern in the same commit; returned in `job`.",
     )
 
 
 class FinishJob(RunEnd):
-    """End a run well: the job repeats, waits for its children, or is over and deleted."""
+    """End a run successfully: the job repeats, waits for its children, or is completed and deleted."""
 
     refusals = [*NOT_RUNNING, OTHER_MARK]
 
-    exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
+    exit_code: Whole | None = Field(default=None, description="Exit status of the command.")
     job_priority: Priority | None = Field(
         default=None, description="With thenGet: only jobs of this priority."
     )
@@ -117,33 +115,33 @@ class RetryJob(RunEnd):
     ]
 
     delay: Delay | None = Field(default=None, description="Seconds to wait, 0 if left out.")
-    next_run: Timestamp | None = Field(default=None, description="When to run again; wins over delay.")
+    next_run: Timestamp | None = Field(
+        default=None, description="Time of the next run; takes precedence over delay."
+    )
     name: Name | None = Field(default=None, description="New name.")
     job_priority: Priority | None = Field(default=None, description="New priority.")
-    ignore_repeat: Boolean = Field(
-        default=False, description="Use nextRun or delay although the job repeats."
-    )
-    returned: Boolean = Field(default=False, description="Hand it back as if it had never been taken.")
+    ignore_repeat: Boolean = Field(default=False, description="Use nextRun or delay even if the job repeats.")
+    returned: Boolean = Field(default=False, description="Requeue it as if it had never been taken.")
     revive: Boolean = Field(default=False, description="Also queue a FAILED job again.")
     snoozed: Boolean = Field(
         default=False,
-        description="It was put off, not failed: its run ends as snoozed, and no attempt is used.",
+        description="The job was postponed, not failed: its run ends as snoozed, and no attempt is counted.",
     )
     unfit: Printed | None = Field(
         default=None,
         description="Hand it back as returned does, as this worker cannot run it but another may, such as one"
         f" with newer code: says why. It waits longer each time, and has failed after {UNFIT_MAX} times.",
     )
-    exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
+    exit_code: Whole | None = Field(default=None, description="Exit status of the command.")
 
     @property
     def hands_back(self) -> bool:
-        """Tell whether the job is queued as if it had never been taken."""
+        """Return whether the job is requeued as if it had never been taken."""
         return self.returned or self.unfit is not None
 
 
 class FailJob(RunEnd):
-    """End a run badly: the job stays as FAILED, its repetition ends."""
+    """End a run as failed: the job is retried if it has retries left, else it becomes FAILED."""
 
     example = Example({"jobID": 1, "error": "no such mailbox"})
     refusals = [Refusal(405, "Can only fail RUNNING or RUNQUEUED jobs", "The job is in another state.")]
@@ -151,16 +149,17 @@ class FailJob(RunEnd):
     error: Printed | None = Field(
         default=None, description=f"What went wrong; {ERROR_CHARS_MAX} characters are kept."
     )
-    exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
-    final: Boolean = Field(default=False, description="Fail for good although retries are left.")
+    exit_code: Whole | None = Field(default=None, description="Exit status of the command.")
+    final: Boolean = Field(default=False, description="Fail permanently even if retries are left.")
     delay: Delay | None = Field(
-        default=None, description="Seconds to the next try, if retries are left; its backoff if left out."
+        default=None,
+        description="Seconds to the next attempt if retries are left; the job's backoff if left out.",
     )
     retries: Whole | None = Field(
-        default=None, ge=0, le=RETRIES_MAX, description="Retries of a job that does not say how many it has."
+        default=None, ge=0, le=RETRIES_MAX, description="Retries for a job without a number of its own."
     )
     timed_out: Boolean = Field(
-        default=False, description="It was over a time that its worker set: its run ends as timeout."
+        default=False, description="The run exceeded a time limit set by its worker: it ends as timeout."
     )
     job_priority: Priority | None = Field(
         default=None, description="With thenGet: only jobs of this priority."
@@ -173,11 +172,11 @@ class FinishSpec(Parameters):
     job_id: JobID = Field(description="Job whose run ends.")
     data: JSONObject | None = Field(default=None, description="New data.")
     run_id: JobID | None = Field(default=None, description=RUN_ID)
-    exit_code: Whole | None = Field(default=None, description="Exit status of the command that ran.")
+    exit_code: Whole | None = Field(default=None, description="Exit status of the command.")
 
 
 class FinishResult(Reply):
-    """What became of one job of FinishJobs."""
+    """The result of one job of FinishJobs."""
 
     job_id: int
     code: int
@@ -185,7 +184,7 @@ class FinishResult(Reply):
 
 
 class FinishResults(Reply):
-    """What became of each job, in the order they were given; with `thenGet` the next jobs, or none."""
+    """The result of each job, in the order of the request; with `thenGet` the next jobs, or none."""
 
     results: list[FinishResult]
     jobs: list[JobReply] | None = None
@@ -196,7 +195,7 @@ def _ends(value: Any) -> list[dict[str, Any]]:
 
 
 class FinishJobs(TakeOptions, Command[FinishResults]):
-    """Finish several jobs, each for itself: one that is refused does not hinder the others."""
+    """Finish several jobs independently: refusing one does not affect the others."""
 
     scoping = Scoping(jobs=("jobs.job_id",))
     role = "work"
@@ -223,11 +222,11 @@ class FinishJobs(TakeOptions, Command[FinishResults]):
     ]
     then_get: ThenGet | None = Field(
         default=None,
-        description="Take the next jobs with this name pattern in the same commit; answered in `jobs`, empty"
-        " where there was none.",
+        description="Take the next jobs with this name pattern in the same commit; returned in `jobs`,"
+        " empty if there are none.",
     )
     num_results: HowMany = Field(
-        default=1, description="With thenGet: how many at the most; below 1 counts as 1."
+        default=1, description="With thenGet: how many at most; below 1 counts as 1."
     )
     job_priority: Priority | None = Field(
         default=None, description="With thenGet: only jobs of this priority."
@@ -237,7 +236,7 @@ class FinishJobs(TakeOptions, Command[FinishResults]):
 
 
 class CancelReply(Reply):
-    """Empty, or with the run that is told to stop."""
+    """Empty, or with the run that is being stopped."""
 
     run_id: int | None = None
 
@@ -253,34 +252,35 @@ class CancelJob(Command[CancelReply]):
         Refusal(
             404,
             "Invalid jobID - Cannot cancel a job without a parent",
-            "It is no child, and no worker with heartbeats runs it: see DeleteJob.",
+            "It is not a child, and no worker with heartbeats runs it: see DeleteJob.",
         ),
         Refusal(404, "Invalid jobID - Cannot cancel a job with children", "It is a parent."),
     ]
 
     job_id: JobID = Field(
-        description="Job to cancel. One that runs is stopped (TERM, KILL after its `grace`); then a child is"
-        " CANCELLED, a job that repeats is queued for its next run, any other is deleted."
+        description="Job to cancel. A running one is stopped (TERM, then KILL after its `grace`);"
+        " afterwards a child is CANCELLED, a job that repeats is queued for its next run, any other is"
+        " deleted."
     )
 
 
 class DeleteJob(Command[Empty]):
-    """Remove a job that is neither RUNNING nor PAUSED."""
+    """Delete a job that is neither RUNNING nor PAUSED."""
 
     scoping = Scoping(jobs=("job_id",))
     role = "operate"
     example = Example({"jobID": 1})
     refusals = [
         NO_JOB,
-        Refusal(405, "Can't delete a RUNNING job", "A worker has it."),
+        Refusal(405, "Can't delete a RUNNING job", "A worker is running it."),
         Refusal(405, "Can't delete a parent jobs with children running", "The job is PAUSED."),
     ]
 
-    job_id: JobID = Field(description="Job to remove.")
+    job_id: JobID = Field(description="Job to delete.")
 
 
 class RequeueJobs(Command[Empty]):
-    """Give back jobs that were taken and never delivered; their nextRun becomes their creation time."""
+    """Requeue jobs that were taken but never delivered; their nextRun becomes their creation time."""
 
     scoping = Scoping(names=("name",), jobs=("job_ids",))
     role = "work"
@@ -294,5 +294,5 @@ class RequeueJobs(Command[Empty]):
     ]
     name: Name | None = Field(default=None, description="New name for all of them.")
     decrement_failures: Boolean = Field(
-        default=False, description="Take one off their count of lost deliveries."
+        default=False, description="Decrement their count of lost deliveries."
     )

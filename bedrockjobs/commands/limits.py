@@ -1,4 +1,4 @@
-"""The commands on limits: how many jobs of a name may be queued, created a second, and run at once."""
+"""Commands for limits (jobs queued, created per second, running) and for retention, by name pattern."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bedrockjobs.commands.options import Duration
 
 
 def _some_limit(schema: dict[str, Any]) -> None:
-    """Add the rule that one of the limits is above 0."""
+    """Add the rule that at least one limit is above 0."""
     above = {
         "queued": json_schemas.whole(1, QUEUED_LIMIT_MAX),
         "perSecond": json_schemas.whole(1, PER_SECOND_MAX),
@@ -33,7 +33,7 @@ def _some_limit(schema: dict[str, Any]) -> None:
 
 
 class SetLimit(Command[Empty]):
-    """Limit what may be created and run of the names that match a pattern.
+    """Limit how many jobs may be created and run with names that match a pattern.
 
     Beyond `queued` and `perSecond` CreateJob is refused with 429; beyond `running` jobs wait.
     """
@@ -50,51 +50,51 @@ class SetLimit(Command[Empty]):
         Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have limits already."),
     ]
 
-    name: PausePattern = Field(description="GLOB pattern of the names, which share the limit.")
+    name: PausePattern = Field(description="GLOB pattern of the names that share the limit.")
     queued: Whole = Field(
         default=0,
         ge=0,
         le=QUEUED_LIMIT_MAX,
-        description="Jobs that may be queued, those for later included; 0: any number.",
+        description="Jobs that may be queued, including those for later; 0: no limit.",
     )
     per_second: Whole = Field(
         default=0,
         ge=0,
         le=PER_SECOND_MAX,
-        description="Jobs that may be created a second, in one go as many; 0: any number.",
+        description="Jobs that may be created per second, also the size of a burst; 0: no limit.",
     )
     running: Whole = Field(
         default=0,
         ge=0,
         le=RUNNING_LIMIT_MAX,
-        description="Runs that may be in progress at once, of workers that say their name; 0: any number.",
+        description="Runs of named workers that may be in progress at once; 0: no limit.",
     )
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class RemoveLimit(Command[Empty]):
-    """Take back what SetLimit said of a pattern."""
+    """Remove the limits of a pattern."""
 
     scoping = Scoping(patterns=("name",))
     group = "server"
     role = "operate"
     example = Example({"name": "mail/*"})
-    refusals = [Refusal(404, "No such limit", "The pattern has none.")]
+    refusals = [Refusal(404, "No such limit", "The pattern has no limits.")]
 
     name: PausePattern = Field(description="The pattern as it was given.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class LimitReply(Reply):
-    """The limit of one pattern."""
+    """The limits of one pattern."""
 
     name: str
-    queued: int = Field(description="0: any number.")
-    per_second: int = Field(description="0: any number.")
-    running: int = Field(description="0: any number.")
-    runs: int = Field(description="Those in progress now; counted where `running` is a limit only.")
-    refused: int = Field(description="Jobs that this server refused for it since it started.")
-    last_refused: str = Field(description="When it last did; empty: never.")
+    queued: int = Field(description="0: no limit.")
+    per_second: int = Field(description="0: no limit.")
+    running: int = Field(description="0: no limit.")
+    runs: int = Field(description="Runs in progress now; only counted if `running` is limited.")
+    refused: int = Field(description="Jobs that this server refused because of it since it started.")
+    last_refused: str = Field(description="When it last refused one; empty: never.")
     by: str
     since: str
 
@@ -106,7 +106,7 @@ class LimitsReply(Reply):
 
 
 class ListLimits(Command[LimitsReply]):
-    """List the limits of what may be created and run, and how often jobs were refused for them."""
+    """List the limits on creating and running jobs, with the numbers of refused jobs."""
 
     group = "server"
     reads = True
@@ -131,16 +131,16 @@ class ListLimits(Command[LimitsReply]):
     )
 
 
-# The commands on what is kept: runs, output, events and ticks, by name pattern.
+# Retention of runs, output, events and ticks, by name pattern.
 
 
 _LIMITS = ("runs", "runsBytes", "output", "outputBytes", "events", "eventsBytes", "ticks", "ticksBytes")
 
 
 class SetRetention(Command[Empty]):
-    """Limit how much is kept of the names that match a pattern; replaces what was set for it before.
+    """Set the retention for names that match a pattern; replaces what was set for it before.
 
-    For each name and each kind the longest pattern decides that says anything of it.
+    For each name and each kind, the longest matching pattern that sets it applies.
     """
 
     scoping = Scoping(patterns=("name",))
@@ -155,17 +155,19 @@ class SetRetention(Command[Empty]):
         Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have such limits already."),
     ]
 
-    name: PausePattern = Field(description="GLOB pattern of the names; * is for all that no other names.")
-    runs: Duration | None = Field(default=None, description="Time after its end in which a run is kept.")
+    name: PausePattern = Field(
+        description="GLOB pattern of the names; * applies to names that no other pattern matches."
+    )
+    runs: Duration | None = Field(default=None, description="Time a run is kept after its end.")
     runs_bytes: Whole | None = Field(
         default=None,
         ge=0,
         le=KEPT_BYTES_MAX,
-        description="Room for the ended runs of all these names with their output, also of those kept for a "
-        "time; the newest stay.",
+        description="Total size of ended runs of all these names with their output, including those kept"
+        " for a time; the newest are kept.",
     )
     output: Duration | None = Field(
-        default=None, description="Time after the end of a run in which its output is kept."
+        default=None, description="Time the output of a run is kept after its end."
     )
     output_bytes: Whole | None = Field(
         default=None,
@@ -174,66 +176,67 @@ class SetRetention(Command[Empty]):
         description="Output kept of one run, half from its beginning and half from its end.",
     )
     events: Duration | None = Field(
-        default=None,
-        description="Time in which events are kept, never less than a day: messages are made of them.",
+        default=None, description="Time events are kept, at least a day: messages are made of them."
     )
     events_bytes: Whole | None = Field(
         default=None,
         ge=0,
         le=KEPT_BYTES_MAX,
-        description="Room for the events of all these names; the newest are kept, and those of the last day.",
+        description="Total size of the events of all these names; the newest are kept, and all of the last"
+        " day.",
     )
     ticks: Duration | None = Field(
-        default=None, description="Time in which the history of schedules is kept, but for its newest entry."
+        default=None, description="Time the tick history of schedules is kept, except for its newest entry."
     )
     ticks_bytes: Whole | None = Field(
         default=None,
         ge=0,
         le=KEPT_BYTES_MAX,
-        description="Room for the history of each schedule; its newest entries are kept, one at least.",
+        description="Size of the tick history of each schedule; its newest entries are kept, at least one.",
     )
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class RemoveRetention(Command[Empty]):
-    """Take back what SetRetention said of a pattern."""
+    """Remove the retention of a pattern."""
 
     scoping = Scoping(patterns=("name",))
     group = "server"
     role = "operate"
     example = Example({"name": "mail/*"})
-    refusals = [Refusal(404, "No such limit", "The pattern has none.")]
+    refusals = [Refusal(404, "No such limit", "The pattern has no retention.")]
 
     name: PausePattern = Field(description="The pattern as it was given.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class KeptReply(Reply):
-    """How much is kept of one kind, for one pattern, and how much is there now."""
+    """Retention of one kind for one pattern, and its current use."""
 
     name: str
     kind: Literal["runs", "output", "events", "ticks", "audit", "keys"]
-    seconds: int | None = Field(description="Time in which it is kept; null: no limit of time.")
+    seconds: int | None = Field(description="Time it is kept; null: no time limit.")
     bytes: int | None = Field(
-        description="Room for it, of output that of a run, of ticks that of a schedule; null: no such limit."
+        description="Maximum size; for output that of a run, for ticks that of a schedule; null: no size"
+        " limit."
     )
-    most: int | None = Field(description="Number that is kept, of ticks by schedule; null: no such limit.")
-    count: int = Field(description="How many there are; of output chunks.")
-    used: int = Field(description="About how many bytes they take.")
+    most: int | None = Field(description="Maximum number, for ticks per schedule; null: no such limit.")
+    count: int = Field(description="Current number; for output, of chunks.")
+    used: int = Field(description="Approximate current size in bytes.")
     more: bool = Field(description="Whether there are more than could be counted in time.")
-    oldest: str = Field(description="When the oldest of those began that were counted.")
+    oldest: str = Field(description="When the oldest of those counted began.")
     by: str
     since: str
 
 
 class KeptsReply(Reply):
-    """What is kept, the server's own limits first, then by pattern."""
+    """Retention by pattern, the server's defaults first."""
 
     kept: list[KeptReply]
 
 
 class ListRetention(Command[KeptsReply]):
-    """List what is kept and for how long, and how much there is of it."""
+    """List retention and its current use."""
 
     group = "server"
     where = "reader"

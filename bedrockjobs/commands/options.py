@@ -1,6 +1,6 @@
-"""What CreateJob and UpdateJob take beside Bedrock's attributes: how a job is run, retried and scheduled.
+"""Options of jobs beyond Bedrock's attributes: how a job is run, retried and scheduled.
 
-``OPTIONS`` names all of it by wire name; a job keeps what it was given in the column ``options``.
+``OPTIONS`` is the set of their wire names; a job stores its own in the column ``options``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bedrockjobs.commands.base import BAD_OPTION, Parameters, Refusal
 
 
 def whole_seconds(value: Any) -> int:
-    """Return whole seconds."""
+    """Parse a duration into whole seconds."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     seconds = clock.seconds_of(value) if isinstance(value, str) else value
@@ -44,7 +44,7 @@ def whole_seconds(value: Any) -> int:
 
 
 def _strings(value: Any) -> list[str]:
-    """Read a JSON list, or a comma list without empty parts, of texts."""
+    """Parse a JSON list, or a comma list without empty parts, of texts."""
     found = listed(value, "a JSON array of strings")
     if not all(isinstance(item, str) for item in found):
         raise PydanticCustomError("expected", "a JSON array of strings")
@@ -88,7 +88,7 @@ def _argv(value: Any) -> list[str]:
 
 
 def _lock(value: Any) -> str | bool:
-    """Return the name of a lock; ``true`` stands for the job's own name."""
+    """Parse the name of a lock; ``true`` means the job's own name."""
     if value is True or value == "true":
         return True
     if value is False or value in ("false", ""):
@@ -106,31 +106,31 @@ Duration = Annotated[
     ),
     Shape(json_schemas.duration, "Duration"),
 ]
-"""Whole seconds; typed as ``90s``, ``5m``, ``1h30m`` or ``+90 SECONDS`` too."""
+"""Whole seconds; may also be given as ``90s``, ``5m``, ``1h30m`` or ``+90 SECONDS``."""
 
 
 class Fetch(Parameters):
-    """An HTTP request that a worker is to make."""
+    """An HTTP request for a worker to make."""
 
     url: str = Field(
         min_length=1,
         max_length=2_048,
         pattern=r"^https?://[^\u0000-\u0020\u007F]*$",
-        description="What to fetch.",
+        description="URL of the request.",
     )
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = Field(
-        default="GET", description="How."
+        default="GET", description="HTTP method."
     )
     headers: dict[OneLine, OneLine] = Field(default={}, description="Headers to send.")
     body: str = Field(default="", description="Body to send.")
     status: list[Annotated[int, Field(strict=True, ge=100, le=599)]] = Field(
-        default=[], description="Statuses that count as success; any of 2xx if left out."
+        default=[], description="Statuses that count as success; all of 2xx if left out."
     )
-    timeout: Duration = Field(default=60, description="Time it may take.")
+    timeout: Duration = Field(default=60, description="Maximum duration.")
 
 
 def _url(value: Any) -> Any:
-    """Read an address, or a JSON object with more about the request."""
+    """Parse a URL, or a JSON object with details of the request."""
     if isinstance(value, str):
         text = value.strip()
         if not text.startswith("{"):
@@ -158,10 +158,10 @@ Lock = Annotated[
 
 
 class URLShape:
-    """Says that an address alone stands for a request to it."""
+    """Adds to the schema that a URL alone is allowed."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of a request's value; as it is answered it is pydantic's own."""
+        """Return the schema of a request's value; for replies, pydantic's own."""
         found = handler(core)
         if handler.mode == "validation":
             address = json_schemas.text_of("https?://[!-~]+", maxLength=2_048)
@@ -182,38 +182,44 @@ NOT_WITH_PINGS = (
     "overlap",
     "catchup",
 )
-"""Options that mean nothing for a schedule with ``expect``, whose work is done elsewhere."""
+"""Options that have no effect on a schedule with ``expect``, whose work is done elsewhere."""
 
 
 def one_command(schema: dict[str, Any]) -> None:
-    """Add the rule that a job has one command of its own at the most."""
+    """Add the rule that a job has at most one command of its own."""
     both = (("cmd", "argv"), ("cmd", "url"), ("argv", "url"))
     schema["allOf"] = [{"anyOf": [json_schemas.left_out(*names) for names in both]}]
 
 
 EMPTIED: Any = ""
-"""Given for an option, it takes the option back: ``UpdateJob(job_id=1, run_timeout=EMPTIED)``."""
+"""Removes an option: ``UpdateJob(job_id=1, run_timeout=EMPTIED)``."""
 
 
 class JobOptions(Parameters):
-    """How a job is run, retried and scheduled; an empty text takes back what was given before."""
+    """Options on how a job is run, retried and scheduled; an empty text removes one."""
 
     model_config = ConfigDict(json_schema_extra=one_command)
     refusals = [
         BAD_OPTION,
-        Refusal(402, "Malformed lock", "`lock` together with `retryAfter`."),
-        Refusal(402, "Malformed expect", "`expect` for what is no schedule, or beside options of runs."),
-        Refusal(402, "Malformed hosts", "`hosts` together with `lock`, or for a job that is no schedule."),
+        Refusal(402, "Malformed lock", "`lock` is given together with `retryAfter`."),
+        Refusal(
+            402,
+            "Malformed expect",
+            "`expect` is given for a job that is not a schedule, or together with options of runs.",
+        ),
+        Refusal(
+            402,
+            "Malformed hosts",
+            "`hosts` is given together with `lock`, or for a job that is not a schedule.",
+        ),
     ]
 
     cmd: Script | None = Field(
-        default=None, max_length=65_536, description="Shell command that a worker is to run."
+        default=None, max_length=65_536, description="Shell command for a worker to run."
     )
     argv: Annotated[
         list[str] | None,
-        Field(
-            max_length=ARGV_MAX, description="Program and arguments that a worker is to run, without a shell."
-        ),
+        Field(max_length=ARGV_MAX, description="Program and arguments for a worker to run, without a shell."),
         BeforeValidator(lambda value: None if value is None else _argv(value)),
         Shape(
             lambda: {
@@ -226,92 +232,101 @@ class JobOptions(Parameters):
     ] = None
     url: Annotated[
         Fetch | None, BeforeValidator(lambda value: None if value is None else _url(value)), URLShape()
-    ] = Field(default=None, description="HTTP request that a worker is to make.")
+    ] = Field(default=None, description="HTTP request for a worker to make.")
     run_timeout: Duration | None = Field(
-        default=None, description="Time a run may take; then its worker is told to stop."
+        default=None, description="Maximum duration of a run; after it the worker is told to stop it."
     )
     grace: Duration | None = Field(default=None, description="Time between TERM and KILL; 60 s if left out.")
     lease: Duration | None = Field(
-        default=None, description="Time a worker may be silent before its run counts as lost; 45 s."
+        default=None,
+        description="Time without a heartbeat after which a worker's run is lost; 45 s if left out.",
     )
     on_lost: Literal["retry", "fail"] | None = Field(
-        default=None, description="What becomes of a job whose run was lost; retry if left out."
+        default=None, description="Whether a job whose run was lost is retried or fails; retry if left out."
     )
     on_child_failure: Literal["continue", "fail"] | None = Field(
         default=None,
-        description="What becomes of a parent when its last child has ended and one has failed: it goes on,"
-        " and is told in `failedChildJobs`, or it has failed as well; continue if left out.",
+        description="What happens to a parent when all its children have ended and one has failed: it"
+        " continues, with these in `failedChildJobs`, or it fails too; continue if left out.",
     )
     retries: Whole | None = Field(
-        default=None, ge=0, le=RETRIES_MAX, description="How often a failed run is tried again."
+        default=None, ge=0, le=RETRIES_MAX, description="How often a failed run is retried."
     )
     backoff: Duration | None = Field(
-        default=None, description="Time before the first of them, doubled each time; 10 s."
+        default=None, description="Delay before the first retry, doubled each time; 10 s if left out."
     )
     max_backoff: Duration | None = Field(
-        default=None, description="The longest of these times; 1 h if left out."
+        default=None, description="Maximum delay before a retry; 1 h if left out."
     )
     expire_after: Duration | None = Field(
         default=None,
-        description="Time after its nextRun within which it must have been taken; else it is dropped.",
+        description="Time after its nextRun within which it must be taken; otherwise it is dropped.",
     )
     lock: Lock | None = Field(
-        default=None, description="No two jobs with the same lock run at once; true: the job's own name."
+        default=None,
+        description="Jobs with the same lock do not run at the same time; true: the job's own name.",
     )
     catchup: Literal["once", "skip", "all"] | None = Field(
-        default=None, description="What becomes of the ticks a schedule missed; once if left out."
+        default=None, description="What happens to missed ticks of a schedule; once if left out."
     )
     overlap: Literal["skip", "queue"] | None = Field(
         default=None,
-        description="What becomes of ticks during a run; skip if left out, queue treats them as missed.",
+        description="What happens to ticks during a run; skip if left out, queue treats them as missed.",
     )
     hosts: Literal["all", ""] | None = Field(
-        default=None, description="all: a tick makes a job for each worker that asks for the name."
+        default=None, description="all: each tick creates a job for every worker that asks for the name."
     )
     expect: Literal["ping", ""] | None = Field(
         default=None,
-        description="ping: the schedule runs nowhere; each of its ticks waits for a ping from outside, see"
+        description="ping: the work is done elsewhere; each tick waits for a ping from there, see"
         " PingSchedule.",
     )
     ping_grace: Duration | None = Field(
         default=None,
-        description="Time that a ping may be late, and that what began with one may take; 5 min if left out."
-        " Then the tick is missed.",
+        description="Time a ping may be late, and the maximum time between start and end pings; 5 min if"
+        " left out. After it the tick is missed.",
     )
-    max_late: Duration | None = Field(default=None, description="A tick older than this is skipped.")
-    jitter: Duration | None = Field(default=None, description="A run begins up to this much after its tick.")
+    max_late: Duration | None = Field(default=None, description="Ticks that are later than this are skipped.")
+    jitter: Duration | None = Field(
+        default=None, description="A run starts up to this much after its tick, at random."
+    )
     keep_success: Whole | None = Field(
-        default=None, ge=0, le=HISTORY_MAX, description="Successful runs kept; 100."
+        default=None, ge=0, le=HISTORY_MAX, description="Successful runs kept; 100 if left out."
     )
-    keep_fail: Whole | None = Field(default=None, ge=0, le=HISTORY_MAX, description="Other runs kept; 100.")
+    keep_fail: Whole | None = Field(
+        default=None, ge=0, le=HISTORY_MAX, description="Other runs kept; 100 if left out."
+    )
     keep: Duration | None = Field(
         default=None,
-        description="Time that a run which ended well is kept, also where no worker gave its name; 0: as"
-        " keepSuccess says; what the server's keep_finished says if left out.",
+        description="Time a successful run is kept, even if no worker gave its name; 0: as keepSuccess"
+        " says; the server's keep_finished if left out.",
     )
     output_lines: Whole | None = Field(
-        default=None, ge=0, le=OUTPUT_TAIL_MAX, description="Last lines of output kept with a run; 10."
+        default=None,
+        ge=0,
+        le=OUTPUT_TAIL_MAX,
+        description="Last lines of output kept with a run; 10 if left out.",
     )
-    tags: Tags = Field(default=None, description="Words to find it by.")
+    tags: Tags = Field(default=None, description="Words by which the job can be found.")
 
     note: Paragraphs | None = Field(
-        default=None, max_length=NOTE_CHARS_MAX, description="Why the job exists, for people who find it."
+        default=None, max_length=NOTE_CHARS_MAX, description="Why the job exists, for other people."
     )
 
     traceparent: str | None = Field(
         default=None,
         max_length=55,
         pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$",
-        description="W3C trace context of who made it, handed to the command as TRACEPARENT.",
+        description="W3C trace context of the creator, passed to the command as TRACEPARENT.",
     )
 
-    if not TYPE_CHECKING:  # checkers derive it from the fields
+    if not TYPE_CHECKING:  # type checkers derive it from the fields
 
         def __init__(self, **given: Any) -> None:
-            """Take the arguments of Python's callers, where None counts as left out."""
+            """Take arguments from Python callers, for whom None means left out."""
             super().__init__(**{k: v for k, v in given.items() if v is not None or k not in _EITHER_NAME})
 
-        __init__.__pydantic_base_init__ = True  # what is read from a request does not come by here
+        __init__.__pydantic_base_init__ = True  # parsing a request bypasses this constructor
 
     @field_validator(
         "argv",
@@ -338,11 +353,11 @@ class JobOptions(Parameters):
     )
     @classmethod
     def _emptied(cls, value: Any) -> Any:
-        """Let an empty text stand for None: JSON's null and Python's None are left out before."""
+        """Map an empty text to None; a null or None from the caller was left out before."""
         return None if isinstance(value, str) and not value.strip() else value
 
     def chosen(self) -> dict[str, str]:
-        """Return what was given, as JSON texts by wire name; an option that was emptied is ``null``."""
+        """Return the given options as JSON texts by wire name; an option that is removed is ``null``."""
         found: dict[str, str] = {}
         for field in sorted(JobOptions.model_fields.keys() & self.model_fields_set):
             value = getattr(self, field)
@@ -356,7 +371,7 @@ class JobOptions(Parameters):
 
 
 def answered_type(annotation: Any) -> Any:
-    """Return the type of an option in an answer, where its choices and limits are not checked again."""
+    """Return the type of an option in a reply, without choices and limits, which are not validated again."""
     if get_origin(annotation) is Annotated:
         return answered_type(get_args(annotation)[0])
     if get_origin(annotation) is Literal:

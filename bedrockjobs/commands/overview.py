@@ -1,4 +1,4 @@
-"""The commands that say how things stand: counts and what is wrong, queue by queue, and what is paused."""
+"""Commands for overviews: counts and problems, queues, pauses, and failures."""
 
 from __future__ import annotations
 
@@ -27,58 +27,60 @@ TROUBLES = (
     "paused",
     "drained",
 )
-"""The kinds of what a person should know, in the order in which they are told."""
+"""The kinds of problems, in the order of display."""
 
 
 class Trouble(Reply):
-    """One thing that a person should know; ``detail`` says it in plain words."""
+    """A problem that needs attention, with ``detail`` in plain words."""
 
     kind: str = Field(description=f"One of {', '.join(f'`{kind}`' for kind in TROUBLES)}.")
-    name: str = Field(description="A job's name, a pattern or a worker; empty where it is about many.")
-    count: int = Field(description="How many jobs, or schedules, it is about.")
-    since: str = Field(description="Since when; empty where that is not known.")
+    name: str = Field(description="A job's name, a pattern or a worker; empty if it concerns several.")
+    count: int = Field(description="Number of jobs or schedules affected.")
+    since: str = Field(description="Start of the problem; empty if unknown.")
     detail: str
 
 
 class NextSchedule(Reply):
-    """A schedule that fires soon."""
+    """A schedule that is due soon."""
 
     job_id: int
     name: str
     next_run: str
-    paused: str = Field(description="A pattern that pauses it; empty where none does.")
+    paused: str = Field(description="A pattern that pauses it; empty if it is not paused.")
 
 
 class OverviewReply(Reply):
-    """How things stand: counts of jobs, what is wrong, the most pressing first, and what fires next."""
+    """Counts of jobs, problems in the order of urgency, and the next schedules."""
 
     now: str
-    ready: int = Field(description="Due, and nothing but a worker is missing.")
-    later: int = Field(description="Their nextRun is to come.")
+    ready: int = Field(description="Due jobs that could be taken by a worker now.")
+    later: int = Field(description="Jobs whose nextRun is in the future.")
     running: int = Field(
-        description="Runs in progress; those of clients without a worker name as far as they are old."
+        description="Runs in progress; those of clients without a worker name only if they are old."
     )
-    paused: int = Field(description="Queued, due or not, under a pause.")
-    blocked: int = Field(description="Due, and another job holds their lock.")
-    mocked: int = Field(description="Queued, and only a GetJob with getMockedJobs takes them.")
+    paused: int = Field(description="Queued jobs that are paused, due or not.")
+    blocked: int = Field(description="Due jobs whose lock is held by another job.")
+    mocked: int = Field(description="Queued jobs that only a GetJob with getMockedJobs takes.")
     failed: int
-    unseen: int = Field(description="Those of the failed ones that nobody has marked as seen.")
-    children: int = Field(description="In the state PAUSED: they wait for their family.")
-    untaken: int = Field(description="Ready jobs that no live worker takes.")
+    unseen: int = Field(description="Failed jobs that are not marked as seen.")
+    children: int = Field(description="Jobs in the state PAUSED, which wait for parent or children.")
+    untaken: int = Field(description="Ready jobs that match no live worker.")
     repeating: int
     pauses: int = Field(description="Patterns that are paused.")
     workers: int = Field(description="Live workers.")
     taking: int = Field(description="Live workers that are neither drained nor quiet.")
-    oldest_ready: str = Field(description="Since when the oldest ready job is due; empty where none is.")
-    more: list[str] = Field(description="The counts that ended at a limit: there are at least so many.")
-    counted_age: int = Field(description="Seconds since what is queued was counted; 0: just now.")
+    oldest_ready: str = Field(description="When the oldest ready job became due; empty if none is ready.")
+    more: list[str] = Field(
+        description="Names of counts that stopped at a limit: the real number may be higher."
+    )
+    counted_age: int = Field(description="Age in seconds of the counts of queued jobs; 0: just counted.")
     problems: list[Trouble]
     next: list[NextSchedule]
-    newest_event: int = Field(description="The seq of the newest event; 0 before the first.")
+    newest_event: int = Field(description="The seq of the newest event; 0 if there is none.")
 
 
 class Overview(Command[OverviewReply]):
-    """Tell how things stand: how many jobs are ready, wait or run, and what is wrong."""
+    """Show counts of ready, waiting and running jobs, and current problems."""
 
     scoping = Scoping()
     group = "server"
@@ -131,13 +133,13 @@ class QueueReply(Reply):
     blocked: int
     mocked: int
     failed: int
-    untaken: int = Field(description="Those of the ready ones that no live worker takes.")
-    oldest_ready: str = Field(description="Since when the oldest ready one is due; empty where none is.")
+    untaken: int = Field(description="Ready jobs that match no live worker.")
+    oldest_ready: str = Field(description="When the oldest ready job became due; empty if none is ready.")
     age: int = Field(description="Seconds since then.")
-    paused_by: str = Field(description="The pattern that pauses the name; empty where none does.")
+    paused_by: str = Field(description="The pattern that pauses the name; empty if it is not paused.")
     workers: int = Field(description="Live workers that take its jobs.")
-    more: bool = Field(description="Whether a count ended at a limit: there are at least so many.")
-    counted_age: int = Field(description="Seconds since what is queued was counted; 0: just now.")
+    more: bool = Field(description="Whether a count stopped at a limit: the real number may be higher.")
+    counted_age: int = Field(description="Age in seconds of the counts of queued jobs; 0: just counted.")
 
 
 class QueuesReply(Reply):
@@ -147,7 +149,7 @@ class QueuesReply(Reply):
 
 
 class ListQueues(Command[QueuesReply]):
-    """List the names of jobs with how many are ready, wait or run, and how many workers take them."""
+    """List job names with their numbers of ready, waiting and running jobs and of workers."""
 
     scoping = Scoping()
     group = "server"
@@ -181,34 +183,34 @@ class ListQueues(Command[QueuesReply]):
 
     name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
     after: Annotated[OneLine, Field(max_length=NAME_CHARS_MAX)] = Field(
-        default="", description="Only names behind this one: the last one of the page before."
+        default="", description="Only names after this one: the last of the previous page."
     )
-    limit: Limit = Field(default=100, description="How many at the most.")
+    limit: Limit = Field(default=100, description="How many at most.")
     sort: Literal["name", "jobs"] = Field(
         default="name",
-        description="`jobs`: those with the most due jobs first, of names of which something is queued,"
-        " runs or has failed. By name if the token sees some names only.",
+        description="`jobs`: names with the most due jobs first, among names with queued, running or failed"
+        " jobs. Always by name if the token is limited to some names.",
     )
 
 
 class PauseReply(Reply):
-    """A pattern that is paused."""
+    """A paused pattern."""
 
     pattern: str
     by: str
     reason: str
     since: str
-    until: str = Field(description="When it goes on by itself; empty: when somebody resumes it.")
+    until: str = Field(description="When the pause ends by itself; empty: when it is resumed.")
 
 
 class PausesReply(Reply):
-    """What is paused, by pattern."""
+    """Paused patterns."""
 
     pauses: list[PauseReply]
 
 
 class ListPauses(Command[PausesReply]):
-    """List what is paused, by whom and why."""
+    """List paused patterns, with author and reason."""
 
     scoping = Scoping()
     group = "schedules"
@@ -230,7 +232,7 @@ class ListPauses(Command[PausesReply]):
     refusals = [BUSY]
 
 
-# The commands on what failed: FAILED jobs, runs that failed, and which of them somebody has seen.
+# Failures: FAILED jobs, failed runs, and which of them are marked as seen.
 
 
 _Numbers = Annotated[
@@ -239,52 +241,54 @@ _Numbers = Annotated[
 
 
 class FailureReply(Reply):
-    """A job or a run that failed."""
+    """A failed job or run."""
 
-    id: int = Field(description="Of a job its jobID, of a run its runID.")
+    id: int = Field(description="The jobID of a job, the runID of a run.")
     name: str
-    at: str = Field(description="When the run ended; of a job when it was last taken.")
-    line: str = Field(description="What was wrong, in one line.")
-    error: str = Field(description="The error; of a long one its beginning and its end.")
-    worker: str = Field(description="Who ran it, of runs.")
-    started: str = Field(description="When it began, of runs.")
-    seen: str = Field(description="When somebody marked it as seen; empty where nobody did.")
+    at: str = Field(description="When the run ended; for a job, when it was last taken.")
+    line: str = Field(description="The error in one line.")
+    error: str = Field(description="The error; a long one is cut in the middle.")
+    worker: str = Field(description="The worker, for runs.")
+    started: str = Field(description="When the run began, for runs.")
+    seen: str = Field(description="When it was marked as seen; empty if it was not.")
     seen_by: str
 
 
 class FailureGroupReply(Reply):
-    """Failures of one cause: numbers, ids, quoted texts and paths in their errors may differ."""
+    """Failures with the same cause: numbers, ids, quoted texts and paths in their errors may differ."""
 
-    fingerprint: str = Field(description="What the errors of the group have in common, as a hash.")
-    state: str = Field(description="Of the newest: FAILED for jobs; of runs `fail`, `frozen` or `timeout`.")
-    name: str = Field(description="The name of the newest.")
-    names: int = Field(description="How many names have failed so.")
-    line: str = Field(
-        description="What was wrong with the newest: of a Python traceback the line of the exception, of what"
-        " a command printed the last line, else the first line; empty if nothing was told."
+    fingerprint: str = Field(description="Hash that the errors of the group share.")
+    state: str = Field(
+        description="State of the newest: FAILED for jobs; `fail`, `frozen` or `timeout` for runs."
     )
-    count: int = Field(description="How many there are, listed or not.")
-    unseen: int = Field(description="How many of them nobody has marked as seen.")
+    name: str = Field(description="Name of the newest.")
+    names: int = Field(description="Number of different names in the group.")
+    line: str = Field(
+        description="The newest error in one line: the exception line of a Python traceback, the last line"
+        " of a command's output, else the first line; empty if there is no error text."
+    )
+    count: int = Field(description="Number of failures in the group, listed or not.")
+    unseen: int = Field(description="Number of them that are not marked as seen.")
     first: str = Field(description="When the oldest one failed.")
     last: str = Field(description="When the newest one failed.")
     failures: list[FailureReply] = Field(description="The newest 20, or with `fingerprint` a page of 100.")
 
 
 class FailuresReply(Reply):
-    """A page of what failed, the groups with the newest failures first."""
+    """A page of failures, the groups with the newest failures first."""
 
-    jobs: list[FailureGroupReply] = Field(description="FAILED jobs, which wait for somebody.")
+    jobs: list[FailureGroupReply] = Field(description="FAILED jobs, which need attention.")
     runs: list[FailureGroupReply] = Field(
-        description="Failed runs, but for the one that made its job FAILED: the job stands for both."
+        description="Failed runs, except for those that made their job FAILED: they are listed as jobs."
     )
-    before: int | None = Field(description="Where the next page of jobs begins; null where there is none.")
-    runs_before: int | None = Field(description="The same of runs.")
+    before: int | None = Field(description="Where the next page of jobs begins; null if there is none.")
+    runs_before: int | None = Field(description="The same for runs.")
 
 
 class ListFailures(Command[FailuresReply]):
-    """List what failed, grouped by what was wrong: on each page first what nobody has seen.
+    """List failures grouped by cause, on each page the unseen ones first.
 
-    Counts are those of whole groups. `fingerprint` lists the failures of one group, page by page.
+    Counts cover whole groups. `fingerprint` lists the failures of one group, page by page.
     """
 
     scoping = Scoping()
@@ -332,9 +336,10 @@ class ListFailures(Command[FailuresReply]):
     )
     before: JobID = Field(
         default=0,
-        description="Only groups whose newest job has a lower jobID, of one group only such jobs; 0: all.",
+        description="Only groups whose newest job has a lower jobID, or within one group only such jobs; 0:"
+        " all.",
     )
-    runs_before: JobID = Field(default=0, description="The same of runs.")
+    runs_before: JobID = Field(default=0, description="The same for runs.")
 
 
 class MarkedReply(Reply):
@@ -345,9 +350,9 @@ class MarkedReply(Reply):
 
 
 class MarkSeen(Command[MarkedReply]):
-    """Mark failures as seen: the overview counts them no more. What fails anew is not seen.
+    """Mark failures as seen, so that the overview no longer counts them; new failures count again.
 
-    Jobs that are not FAILED, and runs that have not failed, are left out.
+    Jobs that are not FAILED, and runs that have not failed, are ignored.
     """
 
     scoping = Scoping(jobs=("job_ids",), runs=("run_ids",))
@@ -357,6 +362,6 @@ class MarkSeen(Command[MarkedReply]):
     example = Example({"jobIDs": [7, 9], "runIDs": [12]}, {"jobs": 2, "runs": 1})
 
     job_ids: _Numbers = Field(default=[], description="FAILED jobs.")
-    run_ids: _Numbers = Field(default=[], description="Runs that failed, were lost or took too long.")
-    seen: Boolean = Field(default=True, description="`false` takes it back.")
+    run_ids: _Numbers = Field(default=[], description="Runs that failed, were lost or timed out.")
+    seen: Boolean = Field(default=True, description="`false` removes the mark.")
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who has seen them.")

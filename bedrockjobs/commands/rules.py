@@ -1,7 +1,7 @@
-"""The commands about who is told of what happens: rules, and how the delivery of their messages stands.
+"""Commands for notification rules, and for the delivery of their messages.
 
-A rule goes through the events (see Events) and sends those that it is about to one place. The server does it,
-see ``bedrockjobs.commands.rules``.
+A rule selects events (see Events) and sends them to one address. The server itself claims messages and
+reports their delivery with commands of this module.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.schedules import DRY_RUN, SyncReply
 
 RULES_PER_SYNC_MAX = 100
-"""Rules of one source: as many as there may be at all."""
+"""Rules of one source: as many as may exist in total."""
 
 KINDS_MAX = 20
-"""Kinds of events that one rule is about: there are not many more."""
+"""Kinds of events in one rule: about as many as exist."""
 
 RULE_PATTERNS_MAX = 100
-"""Name patterns of one rule: each event is matched with all of them."""
+"""Name patterns of one rule: each event is matched against all of them."""
 
 OVER_DEFAULT, OLDER_S_DEFAULT = 1_000, 300
-"""Ready jobs that are no backlog yet; seconds that a ready job may wait: a free worker takes it at once."""
+"""Default thresholds: the number of ready jobs that is a backlog, and the seconds until a ready job is
+late."""
 
 TO_CHARS_MAX = 2_048
-"""Length of an address: as long as most programs let one be."""
+"""Length of an address: as long as most programs allow."""
 
 VARIABLE = r"\$\{BEDROCKJOBS_NOTIFY_[A-Z0-9_]{1,60}\}"
-"""How a variable of the server is named that holds a secret; its value is never stored or shown."""
+"""Reference to a server's environment variable with a secret, whose value is never stored or shown."""
 
 COMMAND = r"command:[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-"""How a rule names a program of the server's folder of them: no path leads out of it."""
+"""Reference to a program in the server's folder for them; the pattern excludes paths."""
 
 _ADDRESS = re.compile(rf"https?://[!-~]+|mailto:[^@\s,]+@[^@\s,]+(,[^@\s,]+@[^@\s,]+)*|{COMMAND}|{VARIABLE}")
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)(?: (\S{1,60}))?", re.ASCII)
@@ -77,7 +78,7 @@ def _names(value: Any) -> list[str]:
 
 
 def _to(value: Any) -> str:
-    """Return an address as it was given."""
+    """Validate an address; return it unchanged."""
     text = value.strip() if isinstance(value, str) else ""
     if _ADDRESS.fullmatch(text):
         return text
@@ -87,7 +88,7 @@ def _to(value: Any) -> str:
 
 
 def _quiet(value: Any) -> str:
-    """Return quiet hours as they were given, such as ``22:00-07:00 Europe/Berlin``; without a zone in UTC."""
+    """Validate quiet hours such as ``22:00-07:00 Europe/Berlin``, in UTC if they have no zone."""
     found = _QUIET.fullmatch(value) if isinstance(value, str) else None
     if value == "":
         return ""
@@ -124,38 +125,38 @@ RuleName = Annotated[str, Field(pattern="^[A-Za-z0-9._@/:-]{1,100}$", max_length
 
 
 class RuleReply(Reply):
-    """A rule, and how the delivery of its messages stands."""
+    """A rule, and the state of its deliveries."""
 
     name: str
-    source: str = Field(description="Whose it is, where it came from a file; empty: made by hand.")
+    source: str = Field(description="The source it was synced from; empty: created by hand.")
     on: list[str]
     names: list[str]
     tags: list[str] = []
     no_data: bool = False
     to: str
     secret: str
-    group_for: int = Field(description="Seconds between two messages; 0: each is sent at once.")
+    group_for: int = Field(description="Minimum seconds between two messages; 0: each is sent at once.")
     quiet: str
     by: str
     created: str
-    cursor: int = Field(description="All events up to this number are dealt with.")
-    up_to: int = Field(description="The last event of the message that is being sent; 0: none is.")
+    cursor: int = Field(description="Number of the last event that was processed.")
+    up_to: int = Field(description="The last event of the message in progress; 0: none.")
     sender: str
     sender_until: str
-    tries: int = Field(description="How often this message was tried without success.")
+    tries: int = Field(description="Number of failed attempts to send this message.")
     since: str
     next_try: str
     last_sent: str
     last_error: str
-    missed: str = Field(description="Who has not got the last message that arrived, and why.")
-    sent: int = Field(description="Messages that arrived.")
-    dropped: int = Field(description="Events that were not told as the rule was muted.")
-    lost: int = Field(description="Events that could not be told for a day.")
+    missed: str = Field(description="Recipients that did not get the last delivered message, and why.")
+    sent: int = Field(description="Messages delivered.")
+    dropped: int = Field(description="Events not sent because the rule was muted.")
+    lost: int = Field(description="Events given up after a day of failed attempts.")
     muted_until: str
-    over: int = Field(description="With backlog: more ready jobs than this.")
-    older: int = Field(description="With late and no worker: seconds that a ready job may wait.")
+    over: int = Field(description="For backlog: more ready jobs than this.")
+    older: int = Field(description="For late and no worker: seconds that a ready job may wait.")
     conditions: dict[str, dict[str, str]] = Field(
-        description="What is wrong for now: by kind and name, since when."
+        description="Current conditions: start and detail by kind and name."
     )
 
 
@@ -201,28 +202,28 @@ TOO_MANY = Refusal(429, "Too many rules", "There are 100 rules.")
 
 
 class RuleSpec(Parameters):
-    """What a rule says."""
+    """The contents of a rule."""
 
     refusals = [
-        Refusal(402, "Malformed on", "`on` names something that is no kind of event."),
-        Refusal(402, "Malformed names", "`names` are no patterns."),
-        Refusal(402, "Malformed to", "`to` is no address that messages go to."),
-        Refusal(402, "Malformed quiet", "`quiet` are no hours, or their zone is unknown."),
+        Refusal(402, "Malformed on", "`on` has an unknown kind of event."),
+        Refusal(402, "Malformed names", "`names` are not patterns."),
+        Refusal(402, "Malformed to", "`to` is not a valid address."),
+        Refusal(402, "Malformed quiet", "`quiet` is not a range of hours, or its time zone is unknown."),
     ]
 
     name: RuleName = Field(description="Name of the rule.")
     on: Annotated[list[str], Field(max_length=KINDS_MAX), BeforeValidator(_kinds), Shape(_kinds_shape)] = (
         Field(
             description="Kinds of events: failed, recovered, timeout, lost, worker left, ...; see Events. Or"
-            " what is wrong for a while: late, no worker, backlog, disk low."
+            " conditions that last: late, no worker, backlog, disk low."
         )
     )
     names: Annotated[
         list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(json_schemas.patterns)
-    ] = Field(default=[], description="GLOB patterns of the names that it is about; all if left out.")
+    ] = Field(default=[], description="GLOB patterns of the names that it covers; all if left out.")
     tags: Tags = Field(
         default=None,
-        description="Only events of jobs that have one of these tags; of what lasts, such as late, all.",
+        description="Only events of jobs with one of these tags; conditions such as late are not filtered.",
     )
     to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), Shape(_to_shape)] = Field(
         description="Where messages go: an address of http or https that they are posted to, mailto: and"
@@ -234,28 +235,25 @@ class RuleSpec(Parameters):
         description="${BEDROCKJOBS_NOTIFY_...}: the variable with the key that signs what is posted.",
     )
     no_data: Boolean = Field(
-        default=False, description="Its messages have no output, and of an error the first line alone."
+        default=False, description="Leave out output, and all but the first line of an error."
     )
     group_for: Duration = Field(
-        default=0, description="Time between two messages: what happens meanwhile is one message."
+        default=0, description="Minimum time between two messages: events in between are combined."
     )
     quiet: Annotated[str, Field(max_length=80), BeforeValidator(_quiet), Shape(_quiet_shape)] = Field(
         default="",
-        description="Hours in which nothing is sent, such as `22:00-07:00 Europe/Berlin`; all follows then.",
+        description="Hours without messages, such as `22:00-07:00 Europe/Berlin`; they are sent afterwards.",
     )
     over: Whole = Field(
-        default=OVER_DEFAULT,
-        ge=0,
-        le=QUEUED_LIMIT_MAX,
-        description="With backlog: more ready jobs than this.",
+        default=OVER_DEFAULT, ge=0, le=QUEUED_LIMIT_MAX, description="For backlog: more ready jobs than this."
     )
     older: Duration = Field(
-        default=OLDER_S_DEFAULT, description="With late and no worker: how long a ready job may wait."
+        default=OLDER_S_DEFAULT, description="For late and no worker: how long a ready job may wait."
     )
 
 
 class PutRule(RuleSpec, Command[Empty]):
-    """Tell somebody of what happens from now on; a rule of this name is replaced."""
+    """Send a message on matching events from now on; replaces a rule of the same name."""
 
     group = "messages"
     role = "admin"
@@ -270,7 +268,7 @@ class PutRule(RuleSpec, Command[Empty]):
     )
     refusals = [TOO_MANY]
 
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 def _rules(value: Any) -> list[dict[str, Any]]:
@@ -278,10 +276,10 @@ def _rules(value: Any) -> list[dict[str, Any]]:
 
 
 class RulesShape:
-    """Says that a rule of a file has no other parameters, and that no rule comes twice."""
+    """Adds to the schema that a rule of a file has no other parameters, and that no rule occurs twice."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of a request's value; as it is answered it is pydantic's own."""
+        """Return the schema of a request's value; for replies, pydantic's own."""
         found = handler(core)
         if handler.mode == "validation":
             spec = handler.resolve_ref_schema(found["items"])
@@ -293,7 +291,7 @@ class RulesShape:
 
 
 class SyncRules(Command[SyncReply]):
-    """Make a source's rules what they should be: adds, changes and removes in one commit."""
+    """Make a source's rules equal to these: add, change and remove rules in one commit."""
 
     group = "messages"
     role = "admin"
@@ -308,11 +306,13 @@ class SyncRules(Command[SyncReply]):
     refusals = [
         *RuleSpec.refusals,
         TOO_MANY,
-        Refusal(402, "Malformed rules", "A name comes twice."),
-        Refusal(405, "Name is taken", "A rule of this name is there that is not of this source."),
+        Refusal(402, "Malformed rules", "A name occurs twice."),
+        Refusal(405, "Name is taken", "A rule of this name exists that does not belong to this source."),
     ]
 
-    source: OneLine = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose rules these are.")
+    source: OneLine = Field(
+        min_length=1, max_length=NAME_CHARS_MAX, description="Source that owns these rules."
+    )
     rules: Annotated[
         list[RuleSpec],
         Field(max_length=RULES_PER_SYNC_MAX, description="Parameters of PutRule for each rule."),
@@ -321,16 +321,15 @@ class SyncRules(Command[SyncReply]):
     ]
     take_over: Boolean = Field(
         default=False,
-        description="Make rules of these names that another source has, or that were added by hand, this"
-        " source's.",
+        description="Take over rules of these names that belong to another source or were created by hand.",
     )
-    prune: Boolean = Field(default=True, description="Remove the source's rules that are not among these.")
+    prune: Boolean = Field(default=True, description="Remove rules of the source that are not listed.")
     dry_run: Boolean = Field(default=False, description=DRY_RUN)
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class ListRules(Command[RulesReply]):
-    """List the rules, and how the delivery of their messages stands."""
+    """List the rules and the state of their deliveries."""
 
     group = "messages"
     where = "reader"
@@ -339,12 +338,12 @@ class ListRules(Command[RulesReply]):
     example = Example({}, {"rules": [_RULE]})
     refusals = [BUSY]
 
-    after: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Only names behind this one.")
-    limit: Limit = Field(default=100, description="How many at the most.")
+    after: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Only names after this one.")
+    limit: Limit = Field(default=100, description="How many at most.")
 
 
 class RemoveRule(Command[Empty]):
-    """Forget a rule: what it has not sent is not sent."""
+    """Delete a rule; its unsent messages are dropped."""
 
     group = "messages"
     role = "admin"
@@ -352,11 +351,11 @@ class RemoveRule(Command[Empty]):
     refusals = [NO_RULE]
 
     name: RuleName = Field(description="Name of the rule.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class MuteRule(Command[Empty]):
-    """Let a rule send nothing until a moment: what happens until then is counted, and never told."""
+    """Mute a rule until a given time: its events are counted, but never sent."""
 
     group = "messages"
     role = "operate"
@@ -365,21 +364,22 @@ class MuteRule(Command[Empty]):
     refusals = [NO_RULE]
 
     name: RuleName = Field(description="Name of the rule.")
-    until: Timestamp | None = Field(default=None, description="When it sends again; left out: at once.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    until: Timestamp | None = Field(default=None, description="When it sends again; now if left out.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
-# What the server notes of the messages that it sends, and the look at what one would be.
+# Commands by which servers coordinate deliveries, and the preview of a message.
 #
-# ClaimMessage and ReportDelivery are how it notes what it does, so that each message is sent at least once.
+# A message is claimed with ClaimMessage before it is sent and recorded with ReportDelivery afterwards, so
+# that each is delivered at least once.
 
 
 CONDITIONS_MAX = 100
-"""Names of one kind for which a rule notes what is wrong; more are told when these are over."""
+"""Names of one kind that a rule tracks; further ones are reported when these are over."""
 
 
 def _conditions(value: Any) -> dict[str, dict[str, str]]:
-    """Return what is wrong by kind and name."""
+    """Parse conditions by kind and name."""
     try:
         found = jsontext.parse(value) if isinstance(value, str) else value
     except ValueError:
@@ -394,60 +394,67 @@ def _conditions(value: Any) -> dict[str, dict[str, str]]:
 
 
 class ClaimMessage(Command[Empty]):
-    """Begin to send the next message of a rule: no other server does so for a minute. Servers ask this."""
+    """Claim the next message of a rule for a minute, before sending it. For servers only."""
 
     group = "messages"
     role = "admin"
     example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812})
     refusals = [
         NO_RULE,
-        Refusal(405, "Message is claimed", "Another server sends it, or it was sent."),
-        Refusal(405, "Rule is muted", "It sends nothing for now."),
+        Refusal(405, "Message is claimed", "Another server is sending it, or it was sent."),
+        Refusal(405, "Rule is muted", "It currently sends nothing."),
     ]
 
     name: RuleName = Field(description="Name of the rule.")
-    sender: OneLine = Field(max_length=NAME_CHARS_MAX, description="The server that begins.")
+    sender: OneLine = Field(max_length=NAME_CHARS_MAX, description="The server that claims it.")
     up_to: Whole = Field(description="The last event of the message.")
     alone: Boolean = Field(
-        default=False, description="No other server is there: who claimed it before has ended."
+        default=False, description="There is no other server: an earlier claimant has ended."
     )
 
 
 class ReportDelivery(Command[Empty]):
-    """Note what became of a message that was claimed. Servers say this."""
+    """Record the result of sending a claimed message. For servers only."""
 
     group = "messages"
     role = "admin"
     example = Example({"name": "nightly", "sender": "cron-1", "upTo": 812, "events": 1})
     refusals = [
         NO_RULE,
-        Refusal(405, "Message is claimed", "Another server has claimed it meanwhile."),
-        Refusal(405, "Rule is not muted", "Somebody ended that since the server looked."),
+        Refusal(405, "Message is claimed", "Another server has claimed it in the meantime."),
+        Refusal(405, "Rule is not muted", "The rule was unmuted in the meantime."),
     ]
 
     name: RuleName = Field(description="Name of the rule.")
     sender: OneLine = Field(max_length=NAME_CHARS_MAX, description="The server that claimed it.")
     up_to: Whole = Field(description="The last event of the message.")
-    events: Whole = Field(description="How many events it tells of.")
-    error: Printed | None = Field(default=None, description="Why it was not sent; left out where it arrived.")
-    partly: Boolean = Field(default=False, description="It arrived, but for those that the error names.")
-    muted: Boolean = Field(default=False, description="It was not sent, as the rule is muted.")
+    events: Whole = Field(description="How many events it contains.")
+    error: Printed | None = Field(
+        default=None, description="Why it was not sent; left out if it was delivered."
+    )
+    partly: Boolean = Field(
+        default=False, description="It was delivered, except to the recipients named in the error."
+    )
+    muted: Boolean = Field(default=False, description="It was not sent because the rule is muted.")
 
 
 class ReportConditions(Command[Empty]):
-    """Note what is wrong for now of what a rule asks for; what began or is over is told. Servers say this."""
+    """Record the current conditions of a rule; messages are sent about changes. For servers only."""
 
     group = "messages"
     role = "admin"
     example = Example({"name": "nightly", "conditions": {"late": {"mail/a": "it has waited for 6 min"}}})
-    refusals = [NO_RULE, Refusal(402, "Malformed conditions", "They are no words by kind and name.")]
+    refusals = [
+        NO_RULE,
+        Refusal(402, "Malformed conditions", "The value is not an object of texts by kind and name."),
+    ]
 
     name: RuleName = Field(description="Name of the rule.")
     conditions: Annotated[
         dict[str, dict[str, str]],
         BeforeValidator(_conditions),
         Shape(lambda: {"type": "object", "maxProperties": 0}),
-    ] = Field(description="All that is wrong, by kind and name, in words.")
+    ] = Field(description="All current conditions, by kind and name, in words.")
 
 
 class MessageReply(Reply):
@@ -456,13 +463,13 @@ class MessageReply(Reply):
     to: str
     subject: str
     text: str
-    sent: bool = Field(description="Whether it was sent; it arrived then.")
+    sent: bool = Field(description="Whether it was sent and delivered.")
 
 
 class TestRule(Command[MessageReply]):
-    """Show what a rule would send of the newest event that it is about, and send it where asked to."""
+    """Show what a rule would send for the newest matching event, and send it if requested."""
 
-    __test__ = False  # for pytest, which takes it for a class of tests
+    __test__ = False  # keeps pytest from collecting it as a test class
     group = "messages"
     where = "presence"
     role = "admin"
@@ -470,7 +477,7 @@ class TestRule(Command[MessageReply]):
         {"name": "nightly"},
         {"to": "mailto:ops@example.com", "subject": "backup/nightly failed", "text": "...", "sent": False},
     )
-    refusals = [NO_RULE, Refusal(405, "Message was not sent", "The place it goes to did not take it.")]
+    refusals = [NO_RULE, Refusal(405, "Message was not sent", "The recipient did not accept it.")]
 
     name: RuleName = Field(description="Name of the rule.")
     send: Boolean = Field(default=False, description="Send it, marked as a test.")

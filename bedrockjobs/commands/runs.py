@@ -1,4 +1,4 @@
-"""The commands about runs: kept alive, listened to, looked at and ended. And the workers that do them."""
+"""Commands for runs (heartbeats, output, stopping, deletion) and for workers."""
 
 from __future__ import annotations
 
@@ -71,21 +71,21 @@ RUN = {
 
 
 class StopReply(Reply):
-    """A run that must stop: TERM and KILL are signals; LOST means that it is no longer the worker's run."""
+    """A run that must stop: TERM and KILL are signals; LOST means that it no longer belongs to the worker."""
 
     run_id: int
     signal: Literal["TERM", "KILL", "LOST"]
 
 
 class HeartbeatReply(Reply):
-    """What the worker has to do."""
+    """Instructions for the worker."""
 
     stop: list[StopReply]
-    quiet: bool = Field(default=False, description="Take no more jobs: the worker is drained.")
+    quiet: bool = Field(default=False, description="Take no more jobs: the worker is being drained.")
 
 
 class Heartbeat(Command[HeartbeatReply]):
-    """Keep runs alive; with `Connection: wait` it is answered when one must stop, or when it runs out."""
+    """Renew the leases of runs; with `Connection: wait` reply when one must stop, or at the timeout."""
 
     scoping = Scoping()
     group = "runs"
@@ -100,14 +100,14 @@ class Heartbeat(Command[HeartbeatReply]):
         JobIDs,
         Field(max_length=RUNS_PER_HEARTBEAT_MAX),
         Shape(lambda: json_schemas.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
-    ] = Field(default=[], description="Runs it is busy with.")
-    host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Machine it is on.")
-    pid: Whole = Field(default=0, description="Its process.")
-    version: OneLine = Field(default="", max_length=100, description="Its version.")
-    names: Patterns | None = Field(default=None, description="Name patterns it asks for.")
-    slots: Whole = Field(default=0, ge=0, description="Jobs it runs at once.")
-    quiet: Boolean = Field(default=False, description="It takes no more jobs for now.")
-    leaving: Boolean = Field(default=False, description="It ends: this is its last heartbeat.")
+    ] = Field(default=[], description="Runs in progress.")
+    host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Host of the worker.")
+    pid: Whole = Field(default=0, description="Process id of the worker.")
+    version: OneLine = Field(default="", max_length=100, description="Version of the worker.")
+    names: Patterns | None = Field(default=None, description="Name patterns that the worker asks for.")
+    slots: Whole = Field(default=0, ge=0, description="Jobs that it runs at the same time.")
+    quiet: Boolean = Field(default=False, description="It currently takes no more jobs.")
+    leaving: Boolean = Field(default=False, description="It is exiting: this is its last heartbeat.")
 
 
 def _lines(value: Any) -> Any:
@@ -141,13 +141,13 @@ def _lines_shape() -> dict[str, Any]:
 
 
 class AppendReply(Reply):
-    """The number of the last line that is kept."""
+    """The number of the last stored line."""
 
     seq: int
 
 
 class AppendOutput(Command[AppendReply]):
-    """Add lines of output to a run; lines that were sent before are ignored."""
+    """Append lines of output to a run; lines that were sent before are ignored."""
 
     scoping = Scoping(runs=("run_id",))
     group = "runs"
@@ -158,11 +158,11 @@ class AppendOutput(Command[AppendReply]):
         NO_RUN,
         Refusal(405, "Run is over", "The run has ended."),
         Refusal(
-            405, "Gap in output", "Lines before `seq` are missing; the detail says which number is expected."
+            405, "Gap in output", "Lines before `seq` are missing; the detail gives the expected number."
         ),
     ]
 
-    run_id: JobID = Field(description="Run that printed them; refused with 405 once it is over.")
+    run_id: JobID = Field(description="Run that printed them; refused with 405 after its end.")
     seq: Whole = Field(ge=1, description="Number of the first of the lines, counting from 1.")
     lines: Annotated[
         list[Any],
@@ -183,7 +183,7 @@ class OutputLine(Reply):
 
 
 class OutputReply(Reply):
-    """Lines, and whether there can be more."""
+    """Lines, and whether more may follow."""
 
     lines: list[OutputLine]
     status: str
@@ -191,7 +191,7 @@ class OutputReply(Reply):
 
 
 class ReadOutput(Command[OutputReply]):
-    """Read a run's output; with `Connection: wait` as soon as there is a line, or the run ended."""
+    """Read a run's output; with `Connection: wait` reply when there is a line or the run has ended."""
 
     scoping = Scoping()
     group = "runs"
@@ -210,7 +210,7 @@ class ReadOutput(Command[OutputReply]):
 
     run_id: JobID = Field(description="Run to read.")
     after: Whole = Field(default=0, ge=0, description="Only lines with a higher number.")
-    limit: Limit = Field(default=LIST_MAX, description="How many lines at the most.")
+    limit: Limit = Field(default=LIST_MAX, description="How many lines at most.")
 
 
 class RunReply(Reply):
@@ -222,7 +222,7 @@ class RunReply(Reply):
     attempt: int
     cause: str = Field(
         description="Why it was taken: `schedule` (a repeating job was due), `queue` (a job was queued),"
-        " `manual` (a person triggered it), `retry` or `lost` (the run before failed, or was lost)."
+        " `manual` (a person triggered it), `retry` or `lost` (the previous run failed, or was lost)."
     )
     scheduled_for: str
     started: str
@@ -241,13 +241,13 @@ class RunReply(Reply):
 
 
 class RunsReply(Reply):
-    """A page of runs, the newest first; ``before`` of the next page is the last runID."""
+    """A page of runs, newest first; ``before`` of the next page is the last runID."""
 
     runs: list[RunReply]
 
 
 class ListRuns(Command[RunsReply]):
-    """List runs, the newest first."""
+    """List runs, newest first."""
 
     scoping = Scoping()
     group = "runs"
@@ -261,15 +261,15 @@ class ListRuns(Command[RunsReply]):
     )
     job_id: JobID | None = Field(default=None, description="Only of this job.")
     status: AskedStatus | None = Field(
-        default=None, description="Only with this status; `failed` is each of fail, timeout and frozen."
+        default=None, description="Only with this status; `failed` includes fail, timeout and frozen."
     )
     worker: OneLine | None = Field(
         default=None, max_length=WORKER_CHARS_MAX, description="Only by this worker."
     )
     before: JobID | None = Field(
-        default=None, description="Only older ones: the last runID of the page before."
+        default=None, description="Only older ones: the last runID of the previous page."
     )
-    limit: Limit = Field(default=100, description="How many at the most.")
+    limit: Limit = Field(default=100, description="How many at most.")
 
 
 class QueryRun(Command[RunReply]):
@@ -285,7 +285,7 @@ class QueryRun(Command[RunReply]):
 
 
 class StopRun(Command[Empty]):
-    """What the commands that stop a run have in common."""
+    """Parameters of the commands that stop a run."""
 
     scoping = Scoping(jobs=("job_id",), runs=("run_id",), lookups=("name",))
     model_config = ConfigDict(json_schema_extra=json_schemas.one_of("runID", "jobID", "name"))
@@ -299,28 +299,28 @@ class StopRun(Command[Empty]):
         NO_RUN,
         NO_JOB,
         Refusal(
-            404, "No run in progress", "The job has no run that a worker opened, or no job has the `name`."
+            404, "No run in progress", "The job has no run opened by a worker, or no job has the `name`."
         ),
         Refusal(405, "Run is over", "The run given by `runID` has ended."),
     ]
 
     run_id: JobID | None = Field(default=None, description="Run to stop.")
-    job_id: JobID | None = Field(default=None, description="Or the job whose run is to stop.")
-    name: Name | None = Field(default=None, description="Or the name of the jobs whose runs are to stop.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
-    reason: Paragraphs = Field(default="", max_length=REASON_CHARS_MAX, description="Why.")
+    job_id: JobID | None = Field(default=None, description="Or the job whose run to stop.")
+    name: Name | None = Field(default=None, description="Or the name of the jobs whose runs to stop.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
+    reason: Paragraphs = Field(default="", max_length=REASON_CHARS_MAX, description="The reason.")
 
 
 class TerminateRun(StopRun):
-    """Let a run's worker send SIGTERM to the whole process group."""
+    """Stop a run: its worker sends SIGTERM to the whole process group."""
 
 
 class KillRun(StopRun):
-    """Let a run's worker send SIGKILL to the whole process group."""
+    """Kill a run: its worker sends SIGKILL to the whole process group."""
 
 
 class DeletedRun(Reply):
-    """A run that was deleted, or that would be."""
+    """A run that was deleted, or would be."""
 
     run_id: int
     job_id: int
@@ -330,22 +330,20 @@ class DeletedRun(Reply):
 
 
 class DeletedRunsReply(Reply):
-    """Which runs were deleted; with ``dryRun`` which would be."""
+    """The runs that were deleted, or with ``dryRun`` would be."""
 
     runs: list[DeletedRun]
-    running: int = Field(description="How many others match, but have not ended.")
+    running: int = Field(description="How many other matching runs have not ended.")
     events: int = Field(description="How many events lost their detail.")
-    before: int | None = Field(
-        description="`before` of the next request; null if all runs have been looked at."
-    )
+    before: int | None = Field(description="`before` of the next request; null if all runs were searched.")
 
 
 class DeleteRuns(Command[DeletedRunsReply]):
-    """Delete runs that have ended, with their data, results, errors and output: to remove a leaked secret.
+    """Delete ended runs with their data, results, errors and output, such as to remove a leaked secret.
 
-    At least one of `runIDs`, `name`, `text` and `endedBefore` chooses them; of several, all hold. Each
-    request looks at some of them, the newest first, and says with `before` where the next one goes on. The
-    detail of the events of these runs, and of those that hold the text, is removed.
+    At least one of `runIDs`, `name`, `text` and `endedBefore` selects them; several are combined with and.
+    Each request searches some runs, newest first; `before` in the reply is where the next one continues. The
+    detail of events of these runs, and of events that contain the text, is removed.
     """
 
     scoping = Scoping(runs=("run_ids",))
@@ -379,7 +377,7 @@ class DeleteRuns(Command[DeletedRunsReply]):
         JobIDs,
         Field(min_length=1, max_length=RUNS_DELETED_AT_ONCE_MAX),
         Shape(lambda: json_schemas.job_ids(1, RUNS_DELETED_AT_ONCE_MAX)),
-    ] = Field(default=[], description="Only these runs; those that do not exist are left out.")
+    ] = Field(default=[], description="Only these runs; nonexistent ones are ignored.")
     name: Pattern | None = Field(
         default=None, description="Only runs of jobs whose name matches this GLOB pattern."
     )
@@ -387,16 +385,14 @@ class DeleteRuns(Command[DeletedRunsReply]):
         default=None,
         min_length=1,
         max_length=DELETED_TEXT_CHARS_MAX,
-        description="Only runs with this text in what they were given, gave back or printed.",
+        description="Only runs with this text in their data, result, error or output.",
     )
-    ended_before: Timestamp | None = Field(
-        default=None, description="Only runs that ended before this moment."
-    )
+    ended_before: Timestamp | None = Field(default=None, description="Only runs that ended before this time.")
     before: JobID | None = Field(
-        default=None, description="Only runs with a lower runID: where the request before stopped."
+        default=None, description="Only runs with a lower runID: where the previous request stopped."
     )
-    dry_run: Boolean = Field(default=False, description="Only tell which runs would be deleted.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    dry_run: Boolean = Field(default=False, description="Only show which runs would be deleted.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
 class WorkerReply(Reply):
@@ -422,7 +418,7 @@ class WorkersReply(Reply):
 
 
 class ListWorkers(Command[WorkersReply]):
-    """List the workers that are alive, by name."""
+    """List the live workers, by name."""
 
     group = "runs"
     where = "presence"
@@ -451,13 +447,13 @@ class ListWorkers(Command[WorkersReply]):
 
     name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
     after: Annotated[OneLine, Field(max_length=WORKER_CHARS_MAX)] = Field(
-        default="", description="Only names behind this one: the last one of the page before."
+        default="", description="Only names after this one: the last of the previous page."
     )
-    limit: Limit = Field(default=LIST_MAX, description="How many at the most.")
+    limit: Limit = Field(default=LIST_MAX, description="How many at most.")
 
 
 class DrainWorker(Command[Empty]):
-    """Let a worker end its runs and take no more jobs; with `undo` it takes jobs again."""
+    """Drain a worker: it finishes its runs and takes no more jobs; with `undo` it takes jobs again."""
 
     group = "runs"
     role = "operate"
@@ -467,4 +463,4 @@ class DrainWorker(Command[Empty]):
 
     worker: OneLine = Field(min_length=1, max_length=WORKER_CHARS_MAX, description="Name of the worker.")
     undo: Boolean = Field(default=False, description="Let it take jobs again.")
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")

@@ -1,4 +1,4 @@
-"""The commands about schedules: checked, listed, looked back at, and synced from a file."""
+"""Commands for schedules: validate, list, tick history, and sync from a file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from bedrockjobs.commands.take import Pattern
 
 
 class ValidateReply(Reply):
-    """What a schedule means, or what is wrong with it."""
+    """The meaning of a schedule, or its errors."""
 
     valid: bool
     errors: list[str]
@@ -47,7 +47,7 @@ class ValidateReply(Reply):
 
 
 class ValidateSchedule(Command[ValidateReply]):
-    """Say what a schedule means: errors, warnings, plain words and the next five ticks."""
+    """Explain a schedule: errors, warnings, a description in words and the next five ticks."""
 
     scoping = Scoping()
     group = "schedules"
@@ -66,7 +66,7 @@ class ValidateSchedule(Command[ValidateReply]):
     repeat: str = Field(
         min_length=1,
         max_length=REPEAT_CHARS_MAX,
-        description="A repeat, or only the expression of a schedule: `0 9 * * 1-5`.",
+        description="A repeat, or the bare expression of a schedule: `0 9 * * 1-5`.",
     )
 
 
@@ -126,13 +126,13 @@ class ListSchedules(Command[SchedulesReply]):
         default=None, max_length=NAME_CHARS_MAX, description="Only those of this source."
     )
     after: JobID = Field(
-        default=0, description="Only jobs with a higher jobID: the last one of the page before."
+        default=0, description="Only jobs with a higher jobID: the last one of the previous page."
     )
-    limit: Limit = Field(default=100, description="How many at the most.")
+    limit: Limit = Field(default=100, description="How many at most.")
 
 
 class TickReply(Reply):
-    """Ticks with one outcome: ``tick`` is the first of them, ``until`` the last."""
+    """Consecutive ticks with the same outcome: ``tick`` is the first of them, ``until`` the last."""
 
     tick: str
     until: str
@@ -142,31 +142,30 @@ class TickReply(Reply):
     late: int
     run_id: int
     status: str | None = Field(
-        default=None, description="How the last of their runs ended, or `running`; left out if none is kept."
+        default=None,
+        description="How the last of their runs ended, or `running`; left out if it is not stored.",
     )
     failed: int | None = Field(
-        default=None,
-        description="How many of these ticks failed, by the runs that are kept; left out if none.",
+        default=None, description="How many of these ticks failed, by the stored runs; left out if none."
     )
 
 
 class TicksReply(Reply):
-    """A page of the history, the newest first, and since when the schedule fails."""
+    """A page of the tick history, newest first, and since when the schedule is failing."""
 
     ticks: list[TickReply]
     failing_since: str | None = Field(
         default=None,
-        description="If its last run failed: for when the first run was meant that failed since the last"
-        " success that is kept.",
+        description="If its last run failed: the planned time of the first failed run since the last stored"
+        " success.",
     )
     never_succeeded: bool | None = Field(
-        default=None,
-        description="True if it fails and no run of it ever ended well, as far as runs are kept.",
+        default=None, description="True if it is failing and no stored run ever succeeded."
     )
 
 
 class ListTicks(Command[TicksReply]):
-    """Show what became of each tick of a schedule, the newest first."""
+    """Show the outcome of each tick of a schedule, newest first."""
 
     scoping = Scoping()
     group = "schedules"
@@ -193,16 +192,16 @@ class ListTicks(Command[TicksReply]):
 
     job_id: JobID = Field(description="Schedule to show.")
     before: Timestamp | None = Field(
-        default=None, description="Only older ones: the last tick of the page before."
+        default=None, description="Only older ones: the last tick of the previous page."
     )
-    limit: Limit = Field(default=100, description="How many rows at the most.")
+    limit: Limit = Field(default=100, description="How many rows at most.")
 
 
 class SchedulesShape:
-    """Says that a schedule is a job that repeats by CRON, without what only other jobs have."""
+    """Describes a schedule as a job that repeats by CRON, without attributes of other jobs."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of a request's value; as it is answered it is pydantic's own."""
+        """Return the schema of a request's value; for replies, pydantic's own."""
         found = handler(core)
         if handler.mode == "validation":
             spec = handler.resolve_ref_schema(found["items"])
@@ -232,51 +231,50 @@ class SchedulesShape:
 
 
 class SyncProblem(Reply):
-    """Why one of the schedules, or rules, would be refused."""
+    """Why one of the schedules or rules would be refused."""
 
-    place: int = Field(description="Which of those given it is; the first one is 0.")
+    place: int = Field(description="Index in the request, from 0.")
     name: str
     reason: str
     detail: str
 
 
 class SyncWarning(Reply):
-    """What is doubtful about one of the schedules or rules, which is taken all the same."""
+    """A warning about one of the schedules or rules, which is accepted anyway."""
 
-    place: int = Field(description="Which of those given it is; the first one is 0.")
+    place: int = Field(description="Index in the request, from 0.")
     name: str
     detail: str
 
 
 class SyncReply(Reply):
-    """Names of the schedules, or rules, that were added, changed, removed, and left alone."""
+    """Names of the schedules or rules that were added, changed, removed, and unchanged."""
 
     added: list[str]
     changed: list[str]
     removed: list[str]
     unchanged: list[str]
     kept: list[str] | None = Field(
-        default=None,
-        description="Left alone, if there are any: a live worker declares them otherwise than this command.",
+        default=None, description="Left unchanged, if any: a live worker declares them differently."
     )
     undeclared: list[str] | None = Field(
         default=None,
-        description="With `worker`, if there are any: no live worker declares them, so they are removed"
-        f" {SCHEDULE_GRACE_S // 60} minutes after that was noticed.",
+        description=f"With `worker`, if any: no live worker declares them; they are removed"
+        f" {SCHEDULE_GRACE_S // 60} minutes after this was noticed.",
     )
     again: int | None = Field(
-        default=None, description="With `worker`: seconds after which it should declare its schedules again."
+        default=None, description="With `worker`: seconds until it should declare its schedules again."
     )
     problems: list[SyncProblem] | None = Field(
-        default=None, description="With `dryRun`, where there are any: what all would be refused for."
+        default=None, description="With `dryRun`, if any: reasons for which the request would be refused."
     )
     warnings: list[SyncWarning] | None = Field(
-        default=None, description="If there are any: schedules whose last tick has passed, for example."
+        default=None, description="If any: for example, schedules whose last tick is in the past."
     )
 
 
 SYNC_PROBLEMS_MAX = 100
-"""Problems that a dry run of a sync tells at once: more than anybody mends before trying again."""
+"""Problems reported by one dry run of a sync: more than people fix before trying again."""
 
 DRY_RUN = f"Only tell the difference, and up to {SYNC_PROBLEMS_MAX} problems at once."
 
@@ -287,7 +285,7 @@ def _wanted(value: Any) -> list[dict[str, Any]]:
 
 
 class SyncSchedules(Command[SyncReply]):
-    """Make a source's schedules what they should be: adds, changes and removes in one commit."""
+    """Make a source's schedules equal to these: add, change and remove schedules in one commit."""
 
     scoping = Scoping(names=("schedules.name",))
     group = "schedules"
@@ -301,21 +299,23 @@ class SyncSchedules(Command[SyncReply]):
         Refusal(
             402,
             "Malformed schedules",
-            "A name comes twice, or a schedule has an attribute that it cannot have.",
+            "A name occurs twice, or a schedule has an attribute that is not allowed.",
         ),
         BAD_REPEAT,
         BAD_PRIORITY,
         BAD_DATA,
         BAD_OPTION,
-        Refusal(402, "Malformed hosts", "`hosts` together with `lock`."),
-        Refusal(405, "Name is taken", "A job of this name is there that is not of this source."),
+        Refusal(402, "Malformed hosts", "`hosts` is given together with `lock`."),
+        Refusal(405, "Name is taken", "A job of this name exists that does not belong to this source."),
     ]
 
-    source: OneLine = Field(min_length=1, max_length=NAME_CHARS_MAX, description="Whose schedules these are.")
+    source: OneLine = Field(
+        min_length=1, max_length=NAME_CHARS_MAX, description="Source that owns these schedules."
+    )
     take_over: Boolean = Field(
         default=False,
-        description="Make schedules of these names that another source has, or that were added by hand, this"
-        " source's.",
+        description="Take over schedules of these names that belong to another source or were created by"
+        " hand.",
     )
     schedules: Annotated[
         list[JobSpec],
@@ -324,14 +324,12 @@ class SyncSchedules(Command[SyncReply]):
         BeforeValidator(_wanted),
         SchedulesShape(),
     ]
-    prune: Boolean = Field(
-        default=True, description="Remove the source's schedules that are not among these."
-    )
+    prune: Boolean = Field(default=True, description="Remove schedules of the source that are not listed.")
     dry_run: Boolean = Field(default=False, description=DRY_RUN)
-    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who wants it.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
     worker: OneLine = Field(
         default="",
         max_length=WORKER_CHARS_MAX,
-        description="Name of the live worker that declares them. Then what another one declares stays, and"
-        " what nobody declares any longer is removed later.",
+        description="Name of the live worker that declares them. Schedules declared by other workers then"
+        " stay, and undeclared ones are removed later.",
     )

@@ -1,4 +1,4 @@
-"""The commands about the server, and the read-only views of the table."""
+"""Commands about the server, and read-only access to the table of jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ping(Command[Empty]):
 
 
 class StatusReply(Reply):
-    """What the server says of itself."""
+    """The state of the server."""
 
     version: str
     state: str
@@ -41,7 +41,7 @@ class StatusReply(Reply):
 
 
 class Status(Command[StatusReply]):
-    """Tell what the server is and how it is."""
+    """Show the server's version, configuration and counters."""
 
     scoping = Scoping()
     group = "server"
@@ -84,7 +84,7 @@ class ServersReply(Reply):
 
 
 class ListServers(Command[ServersReply]):
-    """List the servers that are alive and share the database: one where it is a file."""
+    """List the live servers that share the database: a single one for SQLite."""
 
     group = "server"
     where = "at once"
@@ -129,21 +129,23 @@ class QueryReply(Reply):
 
 
 class Query(Command[QueryReply]):
-    """Run one SELECT, read-only, in a process of its own with limits of time, memory, rows and bytes."""
+    """Run one SELECT, read-only, in a separate process with limits on time, memory, rows and bytes."""
 
     group = "server"
     where = "reader"
     role = "admin"
     example = Example({"query": "select state, name from jobs limit 10;"}, [["QUEUED", "mail/welcome"]])
     refusals = [
-        Refusal(402, "Bad query", "SQLite cannot read the SQL."),
+        Refusal(402, "Bad query", "The SQL cannot be parsed."),
         Refusal(502, "Query Missing Semicolon", "The statement does not end in `;`."),
-        Refusal(502, "Query aborted", "It is no SELECT, or asks for what is not allowed or too much."),
+        Refusal(
+            502, "Query aborted", "It is not a SELECT, or uses something forbidden or too much of something."
+        ),
         Refusal(502, "Too many rows", "More rows than `query_rows_max`."),
         Refusal(502, "Answer too large", "More bytes than `query_bytes_max`."),
         Refusal(555, "Timeout", "It ran longer than `query_s`."),
         Refusal(429, "Too many queries", "More than `query_waiting_max` run or wait."),
-        Refusal(503, "No process for Query", "None can be started; the log tells why."),
+        Refusal(503, "No process for Query", "No process can be started; the log has the reason."),
     ]
 
     query: str = Field(min_length=1, max_length=QUERY_CHARS_MAX, description="One SELECT that ends in `;`.")
@@ -166,13 +168,13 @@ class ListJobs(Command[JobsReply]):
     name: Pattern | None = Field(default=None, description="Only jobs whose name matches this GLOB pattern.")
     state: State | None = Field(default=None, description="Only jobs in this state.")
     after: JobID = Field(
-        default=0, description="Only jobs with a higher jobID: the last one of the page before."
+        default=0, description="Only jobs with a higher jobID: the last one of the previous page."
     )
-    limit: Whole = Field(default=100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
+    limit: Whole = Field(default=100, ge=1, le=JOBS_PER_GET_MAX, description="How many at most.")
 
 
 class ListChildren(Command[JobsReply]):
-    """List the children of a job by jobID, page by page; none where there is no such job."""
+    """List the children of a job by jobID, page by page; empty if the job does not exist."""
 
     scoping = Scoping()
     where = "reader"
@@ -185,13 +187,13 @@ class ListChildren(Command[JobsReply]):
 
     job_id: JobID = Field(description="Parent of the jobs to list.")
     after: JobID = Field(
-        default=0, description="Only jobs with a higher jobID: the last one of the page before."
+        default=0, description="Only jobs with a higher jobID: the last one of the previous page."
     )
-    limit: Whole = Field(default=100, ge=1, le=JOBS_PER_GET_MAX, description="How many at the most.")
+    limit: Whole = Field(default=100, ge=1, le=JOBS_PER_GET_MAX, description="How many at most.")
 
 
 class CrashBedrockJob(Command[Empty]):
-    """Fail, instead of giving out, every job whose name matches one of these patterns."""
+    """Fail every job whose name matches one of these patterns instead of handing it out."""
 
     scoping = Scoping(patterns=("names",))
     group = "server"
@@ -204,11 +206,11 @@ class CrashBedrockJob(Command[Empty]):
 
 
 class ClearCrashedBedrockJobs(Command[Empty]):
-    """Forget the patterns of CrashBedrockJob."""
+    """Remove patterns from CrashBedrockJob's list."""
 
     scoping = Scoping(patterns=("names",))
     group = "server"
     role = "operate"
     repeatable = True
 
-    names: Patterns | None = Field(default=None, description="The patterns to forget; all if left out.")
+    names: Patterns | None = Field(default=None, description="The patterns to remove; all if left out.")

@@ -1,4 +1,4 @@
-"""The commands that hand out jobs, and the shape of a job in an answer."""
+"""Commands that hand out jobs, and the representation of a job in replies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bedrockjobs.commands.options import JobOptions, answered_type
 
 
 def _patterns(value: Any) -> Any:
-    """Read a JSON list, or a comma list, of patterns."""
+    """Parse a JSON list, or a comma list, of patterns."""
     found = listed(value, "a JSON array of name patterns")
     if not all(isinstance(item, str) and item for item in found):
         raise PydanticCustomError("expected", "a JSON array of name patterns")
@@ -63,12 +63,12 @@ def _names_length(value: Any) -> Any:
 
 
 def _count(value: int) -> int:
-    """Count anything below one as one, as the original does."""
+    """Treat anything below one as one, as the original does."""
     return max(value, 1)
 
 
 HowMany = Annotated[Whole, Field(le=JOBS_PER_GET_MAX), AfterValidator(_count)]
-"""How many jobs are asked for."""
+"""How many jobs are requested."""
 
 
 def _no_count(_: Any) -> None:
@@ -118,30 +118,29 @@ class TakeOptions(Parameters):
     """How a job is taken."""
 
     get_mocked_jobs: Boolean = Field(default=False, description="Take mocked jobs too.")
-    mock_request: Boolean = Field(default=False, description="Another spelling of getMockedJobs.")
+    mock_request: Boolean = Field(default=False, description="Alternative spelling of getMockedJobs.")
     worker: OneLine | None = Field(
         default=None,
         min_length=1,
         max_length=WORKER_CHARS_MAX,
-        description="Name of the worker; opens a run.",
+        description="Name of the worker; with it a run is opened.",
     )
     heartbeat: Boolean = Field(
         default=False,
-        description="The worker sends Heartbeats: its run is lost when it is silent for the lease.",
+        description="The worker sends Heartbeats: its run is lost if it is silent longer than the lease.",
     )
     accepts: Accepts = Field(
-        default=(), description="Jobs with a command of their own to take too: cmd, argv, url."
+        default=(), description="Kinds of commands of jobs' own that the worker runs: cmd, argv, url."
     )
     run_token: Boolean = Field(
-        default=False,
-        description="Answer a token of the run with each job, for its command; with `worker` only.",
+        default=False, description="Return a run token with each job, for its command; only with `worker`."
     )
-    host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Machine the worker is on.")
-    pid: Whole = Field(default=0, description="Its process.")
+    host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Host of the worker.")
+    pid: Whole = Field(default=0, description="Process id of the worker.")
 
     @property
     def wants_mocked(self) -> bool:
-        """Tell whether mocked jobs are asked for as well."""
+        """Return whether mocked jobs are requested as well."""
         return self.get_mocked_jobs or self.mock_request
 
 
@@ -152,21 +151,21 @@ class TakeSpec(TakeOptions):
     refusals = [NO_JOB_FOUND, NO_NAME, BAD_PRIORITY]
 
     name: NamePattern | None = Field(
-        default=None, description="One GLOB pattern (`Foo*`, case counts), or a comma list of exact names."
+        default=None, description="One GLOB pattern (`Foo*`, case-sensitive), or a comma list of exact names."
     )
     names: Patterns | None = Field(default=None, description="Several GLOB patterns, instead of name.")
     job_priority: Priority | None = Field(default=None, description="Only jobs of this priority.")
 
     @property
     def names_asked(self) -> int:
-        """Return how many names and patterns of jobs it asks for."""
+        """Return how many names and patterns of jobs it requests."""
         if self.names:
             return len(self.names)
         return self.name.count(",") + 1 if self.name else 0
 
 
 class JobFacts(Reply):
-    """What an answer says of a job beside its options."""
+    """The attributes of a job in a reply, without its options."""
 
     created: str
     data: dict[str, Any]
@@ -197,7 +196,7 @@ class JobFacts(Reply):
 if TYPE_CHECKING:
 
     class OptionFacts(JobOptions, Reply):
-        """A job's options in an answer: each as JobOptions has it."""
+        """The options of a job in a reply, each as in JobOptions."""
 
         url: dict[str, Any] | None = None  # type: ignore[assignment]
 
@@ -211,7 +210,7 @@ else:
 
 
 class JobReply(OptionFacts, JobFacts):
-    """A job: in GetJob's answer as it was before it was taken, in the others as it is."""
+    """A job: in replies of GetJob as it was before it was taken, in others as it is."""
 
 
 class ChildReply(Reply):
@@ -222,10 +221,10 @@ class ChildReply(Reply):
 
 
 class FailedChildReply(ChildReply):
-    """A child that has failed; it stays, and can be revived."""
+    """A failed child; it is kept, and can be revived."""
 
     error: str
-    """What went wrong; empty where nothing was said."""
+    """The error; empty if none was given."""
 
 
 JobReply.model_rebuild()
@@ -263,12 +262,12 @@ class GetJob(TakeSpec, Command[JobReply]):
     refusals = [Refusal(402, "Cannot use numResults with GetJob; try GetJobs", "`numResults` is given.")]
 
     num_results: Annotated[None, BeforeValidator(_no_count)] = Field(
-        default=None, description="Refused here; GetJobs takes it."
+        default=None, description="Refused here; use GetJobs."
     )
 
 
 class GetJobs(TakeSpec, Command[JobsReply]):
-    """Take what is there, 1 to numResults jobs; waiting ends with the first."""
+    """Take 1 to numResults due jobs; a waiting request returns with the first."""
 
     scoping = Scoping()
     role = "work"
@@ -277,11 +276,11 @@ class GetJobs(TakeSpec, Command[JobsReply]):
     asked_again = True
     example = Example({"name": "mail/*", "numResults": 10}, {"jobs": [JOB]})
 
-    num_results: HowMany = Field(description="How many at the most; below 1 counts as 1.")
+    num_results: HowMany = Field(description="How many at most; below 1 counts as 1.")
 
 
 class QueryJob(Command[JobReply]):
-    """Show a job, with its state; one that is kept after its end (`keep`) with `finished` and `result`."""
+    """Show a job with its state; one that is kept after its end (`keep`) with `finished` and `result`."""
 
     scoping = Scoping(jobs=("job_id",))
     reads = True
