@@ -74,7 +74,7 @@ class _Connection(asyncio.Protocol):
             raise ConnectionLost(self._command, self.address, why) from None
         finally:
             self._limit = None
-            self._answer.cancel()  # nobody waits for it if the call was cancelled
+            self._answer.cancel()  # the call may have been cancelled
 
     def hurry(self) -> None:
         """Wait at most another ``HURRY_S`` for the answer."""
@@ -98,7 +98,7 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection."""
         if self._transport is not None:
-            with suppress(RuntimeError):  # its event loop is closed
+            with suppress(RuntimeError):  # the event loop may be closed
                 self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -57,14 +57,14 @@ from bedrockjobs.commands import (
     RunsReply,
 )
 
-# Decides whether, where and when a command is retried. No I/O, no clock.
+# Retries: whether, where and when a command is sent again.
 #
-# A command is retried if nothing can have been done: no connection was made, or the server said that
-# nothing was committed (500, 503, 555). If the answer was lost, only idempotent commands are retried. The
-# number of attempts is limited.
+# A command is retried if nothing can have been done: no connection was made, or the server said that nothing
+# was committed (500, 503, 555). If the answer was lost, only idempotent commands are retried. The number of
+# attempts is limited.
 #
-# A server that fails is left for the next one in the list, whether or not the command is retried. After a
-# while the first one is probed.
+# A failing server is left for the next one in the list, whether or not the command is retried. After a while
+# the first one is probed.
 
 
 TRIES_MAX = 6
@@ -74,18 +74,18 @@ BACKOFF_FIRST_S = 0.1
 """The first pause; each further one is twice as long."""
 
 BACKOFF_MAX_S = 5.0
-"""Maximum pause, so that a recovered server is noticed within it."""
+"""Maximum pause, so that a recovered server is reached within it."""
 
 RETURN_S = 30.0
-"""Interval of probes of the first server: load returns soon, and a failing server gets one probe per client
-in that time."""
+"""Interval of probes of the first server: load returns soon, and a failing server gets only one probe per
+client and interval."""
 
 LOOK_S = 1.0
-"""Time limit of a probe, for which one call waits."""
+"""Time limit of a probe, which delays one call."""
 
 NOT_DONE = (ServerFault, Unavailable, TimedOut)
 """Errors after which the same request may be sent again, since nothing was committed. (429 is retryable too,
-but a limit lasts longer than our attempts.)"""
+but limits last longer than our attempts.)"""
 
 
 def backoff_s(failures: int) -> float:
@@ -140,7 +140,7 @@ class Route:
             return self.addresses[0]
 
     def come_back(self) -> None:
-        """Return to the first address, which answers again."""
+        """Return to the first address, which responds again."""
         with self._lock:
             self._at = 0
 
@@ -201,17 +201,17 @@ class Tries:
         return ServerUnreachable("; ".join(map(str, self._unreachable.values())))
 
 
-# Waits for the end of a job, without I/O: yields commands and receives their replies.
+# Waiting for the end of a job: yields commands and receives their replies.
 #
-# A job that ended successfully is deleted but its run stays, so both are queried. While a run is in
-# progress the server reports its end at once; before that, the job is polled at most once a second.
+# A job that ended successfully is deleted but its run stays, so both are queried. While a run is in progress
+# the server reports its end at once; before that, the job is polled at most once a second.
 
 
 LOOK_S_MAX = 1.0
 """Max polling interval for a job that has not been taken."""
 
 LOOKS_FOR_RUN_MAX = 4
-"""Queries for the run of a deleted job; a server may read from a standby that lags a moment."""
+"""Queries for the run of a deleted job; a server may read from a slightly stale standby."""
 
 WARN_AFTER_S = 5.0
 """Waiting time after which a warning is issued if no live worker takes the job."""
@@ -302,7 +302,7 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
     """
     runs, _ = yield ListRuns(job_id=own.job_id, limit=1)
     run = runs.runs[0] if isinstance(runs, RunsReply) and runs.runs else None
-    if run is None or (run.run_id, run.status) != (own.run_id, "running"):  # it is a run of another server
+    if run is None or (run.run_id, run.status) != (own.run_id, "running"):  # ids of another server
         return
     mine, _ = yield QueryJob(job_id=own.job_id)
     if not isinstance(mine, JobReply):
@@ -329,7 +329,7 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
 
 
 def _warn(told: ExplainReply) -> None:
-    """Warn that nobody takes a job."""
+    """Warn that no live worker takes a job."""
     for waits in told.waits_for:
         if waits.reason in ("no worker", "own command"):
             words = f"job {told.job_id} ({told.name}) is waited for, but no live worker takes it"
@@ -370,10 +370,9 @@ def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
     return run
 
 
-# The idle connections of one client, blocking or not.
+# The idle connections of one client.
 #
-# A forked process makes its own connections: on a shared one, either process might read the other's
-# answers.
+# A forked process makes its own connections: on a shared one, either process might read the other's answers.
 
 
 IDLE_MAX = 32
@@ -476,7 +475,7 @@ class Exchange(NamedTuple):
     command: Command[Any]
     request: bytes
     limit_s: float | None = None
-    """None: as long as the command may take."""
+    """None: the time that the command may take."""
 
 
 Steps = Generator[Connect | Exchange | float, Any, V]

@@ -1,4 +1,4 @@
-"""Encodes requests and decodes answers, without I/O, and defines the errors in between.
+"""Encoding of requests and decoding of answers, without I/O, and the errors of an exchange.
 
 A request is ``Verb``, ``Content-Length``, a blank line and the parameters as a JSON object. An answer is
 ``200 OK``, header lines, a blank line and ``Content-Length`` bytes.
@@ -18,7 +18,7 @@ from bedrockjobs.commands import Command, Query, Reply
 from bedrockjobs.tls.contexts import why
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
-"""Max size of an answer: twice the server's own limit of unread data, so that the latter counts."""
+"""Max size of an answer: twice the server's own limit of unread data, so that the latter applies first."""
 
 HEAD_BYTES_MAX = 65_536
 """Max size of an answer's head; a server sends a few hundred bytes."""

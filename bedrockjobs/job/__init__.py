@@ -1,1 +1,1 @@
-"""What a job is: its row, its states and what moves it between them, and which takes it is open to. Pure."""
+"""Jobs: their rows, life cycle, eligibility for takes, and limits. Pure functions without I/O."""

@@ -1,8 +1,8 @@
-"""Which live workers declare which schedules of a source, and since when nobody declares the others.
+"""Versions of a source's schedules that live workers declare, and since when others are undeclared.
 
-Workers of several versions of one module run side by side during a rolling restart. Each set of schedules
-that a worker declares is a version. A newer version outranks an older one for as long as one of its workers
-lives, however often a worker of the older one restarts. Knows no jobs and no SQL.
+During a rolling restart, workers of several versions of one module run side by side. Each set of schedules
+that a worker declares is a version. A newer version outranks an older one while one of its workers is alive,
+however often workers of the older one restart.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import NamedTuple
 from bedrockjobs.base.config import DECLARERS_KEPT_MAX, VERSIONS_KEPT_MAX
 
 UNKNOWN = ""
-"""Digest of the version for schedules that no known one declares, such as those of an older release."""
+"""Digest of the version for schedules that no known version declares, such as those of an older release."""
 
 
 class Version(NamedTuple):
-    """A set of schedules that workers declare, or did."""
+    """A set of schedules that workers declare or declared."""
 
     digest: str
     names: frozenset[str]
     workers: tuple[str, ...] = ()
     """Some of the live workers that declare it: one is enough to keep it alive."""
     gone: str = ""
-    """When it was noticed that no live worker declares it; empty while one does."""
+    """When it was first seen without live workers; empty if it has some."""
 
 
 class Declarations:
-    """The versions of one source, in the order in which they were first declared."""
+    """The versions of one source, in the order of their first declaration."""
 
     def __init__(self, text: str | None) -> None:
-        """Read what ``text`` returned before; None if nobody declared anything yet."""
+        """Parse stored declarations; None if there are none yet."""
         self._versions = [
             Version(digest, frozenset(names), tuple(workers), gone)
             for digest, names, workers, gone in json.loads(text or "[]")
@@ -41,7 +41,7 @@ class Declarations:
 
     @property
     def text(self) -> str:
-        """Return all of it as JSON."""
+        """Return the declarations as JSON, to be stored."""
         return json.dumps(
             [[it.digest, sorted(it.names), list(it.workers), it.gone] for it in self._versions],
             ensure_ascii=False,
@@ -49,14 +49,14 @@ class Declarations:
         )
 
     def look(self, is_live: Callable[[str], bool], now: str) -> None:
-        """Forget workers that are gone, and note which versions lost their last one."""
+        """Drop workers that are gone, and record which versions lost their last one."""
         for place, version in enumerate(self._versions):
             workers = tuple(filter(is_live, version.workers))
             gone = "" if workers else version.gone or now
             self._versions[place] = version._replace(workers=workers, gone=gone)
 
     def declare(self, worker: str, digest: str, names: Iterable[str]) -> None:
-        """Note that a live worker declares these schedules, and no others."""
+        """Record that a live worker declares exactly these schedules."""
         for place, version in enumerate(self._versions):
             others = tuple(name for name in version.workers if name != worker)
             self._versions[place] = version._replace(workers=others)
@@ -66,12 +66,12 @@ class Declarations:
             return
         place = known.index(digest)
         version = self._versions[place]
-        # The new one goes first: if all the others are gone, it keeps the version alive.
+        # The new worker goes first: if all others are gone, it keeps the version alive.
         workers = (worker, *version.workers)[:DECLARERS_KEPT_MAX]
         self._versions[place] = Version(digest, frozenset(names), workers)
 
     def adopt(self, names: Iterable[str], now: str) -> frozenset[str]:
-        """Note schedules that no version declares as gone since now; return them."""
+        """Record existing schedules that no version declares as undeclared since now; return them."""
         strangers = frozenset(names).difference(*(version.names for version in self._versions))
         if strangers:
             known = [version for version in self._versions if version.digest != UNKNOWN]
@@ -79,25 +79,26 @@ class Declarations:
         return strangers
 
     def declared(self, newer_than: str | None = None) -> frozenset[str]:
-        """Return the names that live workers declare, or only those of versions newer than a digest."""
+        """Return the names that live workers declare, optionally only in versions newer than a digest."""
         first = 0
         if newer_than is not None:
             first = 1 + next(at for at, it in enumerate(self._versions) if it.digest == newer_than)
         return frozenset[str]().union(*(it.names for it in self._versions[first:] if it.workers))
 
     def undeclared_since(self, name: str) -> str:
-        """Return when it was noticed that no live worker declares a schedule any more."""
+        """Return when a schedule was first seen without a live worker that declares it."""
         return max((it.gone for it in self._versions if name in it.names), default="")
 
     def just_gone(self) -> frozenset[str]:
-        """Return the names of the versions that have lost their last worker since these were read."""
+        """Return the names of versions that lost their last worker since they were loaded."""
         gone = (it for it in self._versions if it.gone and it.digest not in self._before)
         return frozenset[str]().union(*(it.names for it in gone))
 
     def forget(self, existing: Iterable[str]) -> None:
-        """Forget schedules that do not exist any longer, and the oldest versions that are gone.
+        """Drop schedules that no longer exist, and the oldest versions without workers.
 
-        A version that is gone keeps its place for a while: if it comes back, it is not a new one.
+        Other versions without workers keep their place for a while: if one comes back, it does not count as
+        new.
         """
         there = frozenset(existing)
         kept = [it._replace(names=it.names & there) if it.gone else it for it in self._versions]

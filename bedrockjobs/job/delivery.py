@@ -1,7 +1,7 @@
-"""How the delivery of a rule's messages stands, in the column ``state``: one JSON object, typed here.
+"""The state of a rule's message deliveries, stored in the column ``state`` as a JSON object.
 
-A rule goes through the events in order; those up to its ``cursor`` are dealt with. A message is claimed
-before it is sent, so that a server that takes over sends the same events again, and says so. No SQL.
+A rule processes the events in order; its ``cursor`` is the last one processed. A message is claimed before it
+is sent, so that another server that takes over sends the same events again.
 """
 
 from __future__ import annotations
@@ -13,61 +13,62 @@ from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.job.rows import RuleRow
 
 CLAIM_S = 60
-"""Time that a server has for sending what it claimed, twice what a try takes; then another may."""
+"""Time that a server has to send a message it claimed, twice the length of an attempt; then another may."""
 
 FIRST_PAUSE_S = 10
-"""Time after a try that failed; doubled each time."""
+"""Delay after a failed attempt; doubled each time."""
 
 LONGEST_PAUSE_S = 900
-"""The longest of these times: who comes back within an hour is told soon."""
+"""Maximum retry delay, so that a recovered endpoint is notified within an hour."""
 
 GIVE_UP_S = 86_400
-"""Time for which a message is tried. Then it is lost, which is counted and an event; the next one is sent."""
+"""Time for which a message is retried. Then it is lost, which is counted and recorded as an event, and the
+next one is sent."""
 
 ERROR_CHARS_KEPT = 500
-"""Length of the error of a try that is kept: the beginning says what is wrong."""
+"""Length of the stored error of an attempt: its beginning has the cause."""
 
 
 class Delivery(NamedTuple):
-    """How far a rule's messages have come; timestamps are as in the tables, empty: never."""
+    """Progress of a rule's messages. Timestamps are as in the tables, empty: never."""
 
     up_to: int = 0
-    """The last event of the message that is being sent; 0, or before the cursor: none is."""
+    """The last event of the message in progress; none if 0 or before the cursor."""
     sender: str = ""
     """The server that sends it."""
     sender_until: str = ""
     """When another server may take it over."""
     tries: int = 0
-    """How often it was tried without success."""
+    """Number of failed attempts."""
     since: str = ""
-    """When it was tried first."""
+    """When it was first attempted."""
     next_try: str = ""
     last_sent: str = ""
     last_error: str = ""
     missed: str = ""
-    """Who has not got the last message that arrived, and why."""
+    """Recipients that did not get the last delivered message, and why."""
     sent: int = 0
-    """Messages that arrived."""
+    """Messages delivered."""
     dropped: int = 0
-    """Events that were not told as the rule was muted."""
+    """Events not sent because the rule was muted."""
     lost: int = 0
-    """Events that could not be told within the time for it."""
+    """Events given up after the maximum time."""
     muted_until: str = ""
     conditions: dict[str, dict[str, str]] = {}
-    """What is wrong for now of what it asks for: by kind and name, since when."""
+    """Current conditions that the rule watches: start and detail by kind and name."""
 
     def claimed(self, sender: str, up_to: int, now: str) -> Delivery:
-        """Return it where a server begins to send."""
+        """Return the state after a server claimed the message."""
         until = after_seconds(now, CLAIM_S)
         return self._replace(up_to=up_to, sender=sender, sender_until=until, since=self.since or now)
 
     def arrived(self, now: str, missed: str = "") -> Delivery:
-        """Return it where a message was sent; ``missed`` says who has not got it, and why."""
+        """Return the state after delivery; ``missed`` names recipients that did not get it, and why."""
         missed = missed[:ERROR_CHARS_KEPT]
         return self._over()._replace(last_sent=now, last_error="", missed=missed, sent=self.sent + 1)
 
     def failed(self, error: str, now: str) -> Delivery:
-        """Return it where a try failed; it is tried again after a pause."""
+        """Return the state after a failed attempt, with the time of the next one."""
         pause = min(FIRST_PAUSE_S * 2.0 ** min(self.tries, 20), LONGEST_PAUSE_S)
         return self._replace(
             tries=self.tries + 1,
@@ -78,27 +79,27 @@ class Delivery(NamedTuple):
         )
 
     def given_up(self, events: int) -> Delivery:
-        """Return it where a message was tried for too long."""
+        """Return the state after a message was given up."""
         return self._over()._replace(lost=self.lost + events)
 
     def passed_over(self, events: int) -> Delivery:
-        """Return it where events were not told, as the rule was muted."""
+        """Return the state after events were skipped because the rule was muted."""
         return self._over()._replace(dropped=self.dropped + events)
 
     def renewed(self) -> Delivery:
-        """Return it where the rule is about something else: nothing of it is being sent, or is wrong."""
+        """Return the state for a changed rule: no message in progress, no conditions."""
         return self._over()._replace(last_error="", missed="", conditions={})
 
     def _over(self) -> Delivery:
         return self._replace(up_to=0, sender="", sender_until="", tries=0, since="", next_try="")
 
     def is_too_old(self, now: str) -> bool:
-        """Tell whether its message was tried for long enough."""
+        """Return whether its message has been retried for the maximum time."""
         return bool(self.since) and after_seconds(self.since, GIVE_UP_S) <= now
 
 
 def noted_for(rule: str) -> str:
-    """Return the ``by`` of events that are about a rule's own limits."""
+    """Return the ``by`` of events about the thresholds of a rule."""
     return f"rule {rule}"
 
 
@@ -122,7 +123,7 @@ NEW = Delivery()
 
 
 def delivery_of(row: RuleRow) -> Delivery:
-    """Read how a rule's delivery stands; what nobody here wrote counts as not there."""
+    """Parse a rule's delivery state; ignore values of the wrong type."""
     try:
         parts = jsontext.members(row.state)
         found = {field: jsontext.parse(parts[key]) for field, key in _RULE_KEYS.items() if key in parts}
@@ -138,7 +139,7 @@ def _fits(field: str, value: object) -> bool:
 
 
 def source_of(row: RuleRow) -> str:
-    """Return whose rule it is, where it came from a file; empty: it was made by hand."""
+    """Return the source of a rule; empty if it was created by hand."""
     try:
         return str(jsontext.parse(jsontext.members(row.rule).get("source", '""')))
     except ValueError:
@@ -146,7 +147,7 @@ def source_of(row: RuleRow) -> str:
 
 
 def with_delivery(row: RuleRow, delivery: Delivery, cursor: int | None = None) -> RuleRow:
-    """Return a rule whose delivery stands otherwise."""
+    """Return a rule with another delivery state."""
     changed = {
         _RULE_KEYS[field]: value
         for field, value in delivery._asdict().items()

@@ -1,17 +1,17 @@
-"""What stands between a queued job and its run, defined once. Pure: no rows are read, no clock, no SQL.
+"""Whether a queued job is ready, and which workers are eligible for it. Pure functions.
 
-A queued job is in one of five standings, and the first that fits counts:
+The readiness of a queued job is the first of these that applies:
 
 - ``mocked``: only a GetJob with ``getMockedJobs`` takes it.
-- ``paused``: a pause covers its name, and nobody asked for this run.
-- ``later``: its nextRun is to come. So is a schedule on all hosts: no worker takes it, the server makes jobs
-  of it at its time.
+- ``paused``: a pause covers its name, and it was not triggered.
+- ``later``: its nextRun is in the future. Schedules on all hosts always count as later: no worker takes them,
+  the server creates jobs from them.
 - ``blocked``: a running job holds its lock.
 - ``ready``: a worker that asks for it gets it, now or after the jobs before it.
 
-Whether there is such a worker is another question: ``Takers`` answers it. A RUNQUEUED job runs until its
-nextRun and is then queued like any other. The overview, the metrics, ``top``, ``doctor`` and ExplainJob all
-ask here.
+``EligibleWorkers`` answers separately whether such a worker exists. A RUNQUEUED job runs until its nextRun,
+and is then queued like any other. The overview, the metrics, ``top``, ``doctor`` and ExplainJob all use this
+module.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from bedrockjobs.job.rows import (
 Readiness = Literal["ready", "later", "paused", "blocked", "mocked"]
 
 WORKERS_NAMED_MAX = 3
-"""Workers that a sentence names; the others it counts."""
+"""Workers named in a sentence; further ones are counted."""
 
 
 class Pauses:
-    """The pauses that hold at one moment; each name is matched once."""
+    """A snapshot of the pauses; each name is matched once."""
 
     def __init__(self, rows: Iterable[PauseRow]) -> None:
-        """Hold these, in the order in which they are asked."""
+        """Take the pauses in the order of matching."""
         self.rows = tuple(rows)
         self._known: dict[str, PauseRow | None] = {}
 
     def of(self, name: str, lane: str) -> PauseRow | None:
-        """Return the first that keeps a job from being taken; none keeps one that somebody asked for."""
+        """Return the first pause that applies to a job; none applies to a triggered one."""
         if not self.rows or parse_lane(lane).now:
             return None
         if name not in self._known:
@@ -59,13 +59,13 @@ class Pauses:
 
 
 def lock_holder(lane: str, holders: Mapping[str, int]) -> int | None:
-    """Return the running job that holds the lock of a lane; ``holders`` are jobs by lock."""
+    """Return the running job that holds the lock of a lane; ``holders`` maps locks to jobs."""
     lock = parse_lane(lane).lock
     return holders.get(lock) if lock else None
 
 
 def standing(name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, int]) -> Readiness:
-    """Return where a queued job stands."""
+    """Return the readiness of a queued job."""
     if lane == MOCK_LANE:
         return "mocked"
     if pauses.of(name, lane) is not None:
@@ -76,22 +76,22 @@ def standing(name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mappin
 
 
 class Requirements(NamedTuple):
-    """What a job asks of its worker beside its name."""
+    """What a job requires of its worker, apart from the name."""
 
     own: str = ""
-    """``cmd``, ``argv`` or ``url``: the command that it brings along, which the worker must accept."""
+    """The job's own command, ``cmd``, ``argv`` or ``url``, which the worker must accept; empty: none."""
     worker: str = ""
-    """The only worker that may take it."""
+    """The only worker that may take it; empty: any."""
 
 
 def need_of(lane: str) -> Requirements:
-    """Return what the jobs of a lane ask of their worker; of schedules on all hosts no lane tells it."""
+    """Return the worker requirements of the jobs in a lane; unknown for schedules on all hosts."""
     parts = parse_lane(lane)
     return Requirements(parts.own, parts.worker)
 
 
 class Drain(NamedTuple):
-    """A worker that somebody lets take no more jobs."""
+    """A drained worker: it takes no more jobs."""
 
     worker: str
     by: str
@@ -99,44 +99,44 @@ class Drain(NamedTuple):
 
 
 class WorkerCapabilities(Protocol):
-    """What counts of a live worker."""
+    """The attributes of a live worker that decide which jobs it takes."""
 
     quiet: bool
 
     @property
     def name(self) -> str:
-        """Return who it is."""
+        """Return the worker's name."""
         ...
 
     @property
     def names(self) -> Sequence[str]:
-        """Return the patterns of the names it asks for."""
+        """Return the name patterns that it asks for."""
         ...
 
     @property
     def accepts(self) -> Sequence[str]:
-        """Return which own commands of jobs it runs."""
+        """Return the kinds of jobs' own commands that it runs."""
         ...
 
 
 class AskedNames:
-    """Who asks for which names, so that those who ask for one are found without looking at the others.
+    """An index from names to the workers that ask for them.
 
-    Patterns are filed by the plain text at their beginning and at their end, so that a name is matched with
-    few of them. Those with the same ends as many others are filed by other parts of their text.
+    Patterns are indexed by the plain text at their beginning and end, so that a name is matched against few
+    of them. Patterns whose ends are shared by many others are indexed by other parts of their text.
     """
 
     def __init__(self) -> None:
-        """Begin without anybody."""
+        """Start empty."""
         self._names_of: dict[str, tuple[str, ...]] = {}
         self._plain: dict[str, dict[str, None]] = {}
         self._globs: dict[str, dict[str, None]] = {}
         self._files: dict[tuple[int, int], dict[tuple[str, str], dict[str, None]]] = {}
         self._crowded: PatternSet[str] = PatternSet()
-        """Patterns whose ends are those of many others."""
+        """Patterns whose ends are shared by many others."""
 
     def put(self, who: str, names: Sequence[str]) -> None:
-        """Note all the names and patterns that somebody asks for, in place of those noted before."""
+        """Set the names and patterns that a worker asks for, replacing its previous ones."""
         before, now = self._names_of.get(who, ()), tuple(names)
         if before == now:
             return
@@ -147,7 +147,7 @@ class AskedNames:
         self._names_of[who] = now
 
     def remove(self, who: str) -> None:
-        """Forget somebody."""
+        """Remove a worker."""
         for pattern in self._names_of.pop(who, ()):
             self._discard(who, pattern)
 
@@ -163,7 +163,7 @@ class AskedNames:
         return (*found, *self._crowded.matching(name)) if self._crowded else tuple(found)
 
     def askers(self, pattern: str) -> Mapping[str, None]:
-        """Return who asks for a pattern, or for a name that is none."""
+        """Return the workers that ask for exactly this name or pattern."""
         return (self._plain if is_plain(pattern) else self._globs).get(pattern, {})
 
     def _add(self, who: str, pattern: str) -> None:
@@ -201,15 +201,15 @@ class AskedNames:
 
 
 def _ends_of(pattern: str) -> tuple[tuple[int, int], tuple[str, str]]:
-    """Return the plain text at both ends of a pattern that is not plain, behind their lengths."""
+    """Return the lengths and the texts of the fixed beginning and end of a pattern."""
     before, after = literal_prefix(pattern), pattern[max(map(pattern.rfind, "*?[]")) + 1 :]
     return (len(before), len(after)), (before, after)
 
 
 class EligibleWorkers:
-    """Which live workers take the jobs of a name: those that ask for it, accept it, and are not held back.
+    """Which live workers are eligible for the jobs of a name: they ask for it, accept it and are not drained.
 
-    The workers may change while it is used: those that are gone by then are left out.
+    Workers may leave during use; they are then left out of the results.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class EligibleWorkers:
         drains: Mapping[str, Drain],
         asked: AskedNames | None = None,
     ) -> None:
-        """Look at these workers; ``drains`` are the drained ones, ``asked`` what all of them ask for."""
+        """Take the workers, the drained ones, and optionally the index of the names they ask for."""
         found = workers if isinstance(workers, Mapping) else {worker.name: worker for worker in workers}
         self._workers: Mapping[str, WorkerCapabilities] = found
         self._drains = drains
@@ -230,20 +230,20 @@ class EligibleWorkers:
         self._known: dict[tuple[tuple[str, ...], Requirements], frozenset[str]] = {}
 
     def __contains__(self, worker: str) -> bool:
-        """Tell whether a worker is there."""
+        """Return whether a worker is alive."""
         return worker in self._workers
 
     def __len__(self) -> int:
-        """Return how many workers are there."""
+        """Return the number of live workers."""
         return len(self._workers)
 
     @property
     def taking(self) -> int:
-        """Return how many of them are neither drained nor quiet."""
+        """Return how many are neither drained nor quiet."""
         return sum(not self.held_back(worker) for worker in self._workers.values())
 
     def of(self, name: str, need: Requirements) -> frozenset[str]:
-        """Return the names of the workers that take such jobs."""
+        """Return the names of the eligible workers."""
         patterns = self._asked.patterns_of(name)
         found = self._known.get((patterns, need))
         if found is None:
@@ -253,16 +253,16 @@ class EligibleWorkers:
         return found
 
     def any_of(self, name: str, need: Requirements) -> bool:
-        """Tell whether any worker takes such jobs; asks no further than the first one that does."""
+        """Return whether any worker is eligible; stops at the first one."""
         patterns = self._asked.patterns_of(name)
         return any(not self._why_not(worker, need) for worker in self._asking(patterns, need))
 
     def asked_for(self, name: str, need: Requirements) -> bool:
-        """Tell whether a worker that is not held back asks for such jobs, even if it does not accept them."""
+        """Return whether an active worker asks for such jobs, even if it does not accept them."""
         return any(not self.held_back(worker) for worker in self._asking(self._asked.patterns_of(name), need))
 
     def why_nobody(self, name: str, need: Requirements) -> str:
-        """Return in plain words why nobody takes such jobs."""
+        """Explain in plain words why no worker is eligible."""
         if not self._workers:
             return "no worker is there"
         asking = {worker.name: worker for worker in self._asking(self._asked.patterns_of(name), need)}
@@ -282,7 +282,7 @@ class EligibleWorkers:
         return "; ".join(said)
 
     def _asking(self, patterns: tuple[str, ...], need: Requirements) -> Iterator[WorkerCapabilities]:
-        """Yield the workers with one of these patterns that may take such jobs, some of them repeatedly."""
+        """Yield the workers that ask for one of the patterns and may take the job; may repeat workers."""
         for pattern in patterns:
             askers = self._asked.askers(pattern)
             for name in askers if not need.worker else (need.worker,) if need.worker in askers else ():
@@ -291,31 +291,31 @@ class EligibleWorkers:
                     yield worker
 
     def held_back(self, worker: WorkerCapabilities) -> str:
-        """Return what keeps a worker from taking any job, who did it and since when; or nothing."""
+        """Return why a worker takes no jobs at all, by whom and since when; empty if it does."""
         drain = self._drains.get(worker.name)
         if drain is not None:
             return f"is drained since {drain.since}" + (f", by {drain.by}" if drain.by else "")
         return "is quiet" if worker.quiet else ""
 
     def _why_not(self, worker: WorkerCapabilities, need: Requirements) -> str:
-        """Return why a worker that asks does not take such jobs; empty where it does."""
+        """Return why a worker that asks is not eligible; empty if it is."""
         held_back = self.held_back(worker)
         if not held_back and need.own and need.own not in worker.accepts:
             return f"does not accept jobs with {need.own}"
         return held_back
 
 
-# Where a queued job stands: its lane, and when it expires. Both follow from its options and its memory.
+# Placement of a queued job: its lane and its expiry, derived from its options and memory.
 
 
 PING_GRACE_S_DEFAULT = 300
-"""Seconds that a ping from outside may be late: what a nightly line of a crontab usually takes."""
+"""Default time that a ping may be late: the usual duration of a nightly crontab job."""
 
 
 def placed(job: Job, now: str = "") -> Job:
-    """Return a job that is or will be queued, with the lane and the time its options ask for.
+    """Return a queued job with the lane and the expiry that its options require.
 
-    It may wait from its nextRun on, or from ``now`` where that is later.
+    The time to expiry counts from its nextRun, or from ``now`` if that is later.
     """
     plain = job.options_json == "{}" and job.memory_json == "{}"
     if plain and not job.expires and job.lane in (OPEN_LANE, MOCK_LANE):
@@ -329,7 +329,7 @@ def placed(job: Job, now: str = "") -> Job:
 
 
 def placed_if_waiting(before: Job, changed: Job) -> Job:
-    """Return a job that somebody changed: one that waits in its new place, one at work until its old time."""
+    """Return a changed job, placed again: a waiting one completely, one in progress with its old expiry."""
     there = placed(changed)
     waits = changed.state in ("QUEUED", "PAUSED")
     return there if waits else changed._replace(lane=there.lane, expires=before.expires)
@@ -342,13 +342,13 @@ def lane_of(job: Job) -> str:
         return EVERY_LANE
     if options.expect:
         return PING_LANE
-    # Another try no longer passes a pause; a job bound to its worker has no trigger, only the cause.
+    # A retry does not bypass pauses. A job bound to its worker has no trigger, only the cause.
     now = not memory.cause if memory.trigger is not None else memory.cause == "manual"
     lock = job.name if options.lock is True else options.lock or ""
     return str(Lane(now, options.own_command, lock, memory.bound_to))
 
 
 def ping_grace_s(job: Job) -> int:
-    """Return the seconds that a ping may be late, or that what began with a ping may take."""
+    """Return the seconds that a ping may be late, and that work announced by a start ping may take."""
     grace = job.options.ping_grace
     return PING_GRACE_S_DEFAULT if grace is None else grace

@@ -1,8 +1,8 @@
-"""The states of a job and what moves it from one to another. Pure: no rows are read, no clock, no SQL.
+"""The life cycle of a job: its states and the transitions between them. Pure functions.
 
-``ARROWS`` is the life cycle. Nothing else sets a state: ``move`` picks the arrow by what happened and by what
-is true of the job, and refuses what the table does not have. The diagram in the documentation is drawn from
-it, and the random histories of the tests check it against every change of state in the database.
+``ARROWS`` is the complete life cycle, and nothing else sets a state: ``move`` selects the arrow by event and
+facts, and refuses what the table does not contain. The diagram in the documentation is generated from it, and
+the randomized tests check every change of state in the database against it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ GONE = "(deleted)"
 """The state before a job is created and after its row is deleted."""
 
 WORKING = frozenset({"RUNNING", "RUNQUEUED"})
-"""Somebody has the job in hand; RUNQUEUED is given out again unless it ends before its retryAfter."""
+"""A worker has the job; RUNQUEUED is handed out again unless it ends before its retryAfter."""
 
 KEPT: State = "FINISHED"
-"""What a job is shown as that ended well, is gone, and is kept as a run."""
+"""The displayed state of a successful job whose row is deleted and which is kept as a run."""
 
 PENDING = frozenset({"QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"})
-"""A child in one of these keeps its parent waiting."""
+"""Children in these states keep their parent waiting."""
 
 ENDED = frozenset({"FINISHED", "CANCELLED"})
-"""Children in these are reported to the parent and deleted at its next Finish or Retry."""
+"""Children in these states are reported to the parent and deleted at its next Finish or Retry."""
 
 Transition = Literal[
     "create",
@@ -65,11 +65,11 @@ Fact = Literal[
     "has parent",
     "leaves only its run",
 ]
-"""What may be true of a job when something happens, and decides where it goes."""
+"""Conditions of a job that decide which arrow an event follows."""
 
 
 class Arrow(NamedTuple):
-    """Where a job goes; the first arrow whose ``when`` is true is taken, one without ``when`` always."""
+    """A transition; of several for one event, the first whose ``when`` holds is followed."""
 
     to: str
     when: Fact | None = None
@@ -87,13 +87,13 @@ _STOPS = (Arrow("QUEUED", "runs again"), Arrow("CANCELLED", "has parent"), Arrow
 _QUEUED, _GONE, _CANCELLED = (Arrow("QUEUED"),), (Arrow(GONE),), (Arrow("CANCELLED"),)
 
 ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
-    # A child of a parent at work waits until the parent pauses.
+    # A child of a running parent waits until the parent pauses.
     "create": {GONE: (Arrow("PAUSED", "parent works"), Arrow("QUEUED"))},
     "take": {
         "QUEUED": (Arrow("RUNQUEUED", "has retryAfter"), Arrow("RUNNING")),
         "RUNQUEUED": (Arrow("RUNQUEUED"),),
     },
-    # Its answer reached nobody, or its worker handed it back.
+    # The reply was not delivered, or its worker returned the job.
     "return": {"RUNNING": _QUEUED, "RUNQUEUED": (Arrow("RUNQUEUED", "was lost"), Arrow("QUEUED"))},
     "finish": {"RUNNING": _FINISHES, "RUNQUEUED": _FINISHES},
     # A mocked job can be finished in any state.
@@ -102,41 +102,41 @@ ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
     # A mocked job can be retried in any state.
     "retry mocked": dict.fromkeys(("QUEUED", "PAUSED", "FINISHED", "CANCELLED"), _QUEUED),
     "revive": {"FAILED": _QUEUED},
-    # Its repeat could not be evaluated, and has been changed.
+    # Its repeat, which could not be evaluated, has been changed.
     "mend": {"FAILED": _QUEUED},
-    # It runs again where retries are left, or where it is a schedule.
+    # It runs again if retries are left or if it is a schedule.
     "fail": {"RUNNING": _FAILS, "RUNQUEUED": _FAILS},
-    # Its worker was silent, or its run was over its time.
+    # Its worker was silent, or its run exceeded its time.
     "lose": {"RUNNING": _FAILS, "RUNQUEUED": _FAILS},
-    # It was to be taken, but was lost too often or its name is on the crash list.
+    # At its take it turned out to be lost too often, or on the crash list.
     "crash": {"QUEUED": _CRASHES, "RUNQUEUED": _CRASHES},
-    # Its repeat cannot be evaluated any more, or its data was damaged in the file.
+    # Its repeat can no longer be evaluated, or its data was damaged in the file.
     "break": dict.fromkeys(("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"), (Arrow("FAILED"),)),
     # It was not taken in time.
     "expire": {"QUEUED": _GONE},
     "cancel": {"QUEUED": _CANCELLED, "RUNQUEUED": _CANCELLED, "FAILED": _CANCELLED},
-    # Its run has ended after it was cancelled.
+    # Its run ended after it was cancelled.
     "stop": {"RUNNING": _STOPS, "RUNQUEUED": _STOPS},
     "delete": dict.fromkeys(("QUEUED", "RUNQUEUED", "FINISHED", "FAILED", "CANCELLED"), _GONE),
-    # Its source defines it no more.
+    # Its source no longer defines it.
     "remove": dict.fromkeys(("QUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED"), _GONE),
     "requeue": dict.fromkeys(STATES, _QUEUED),
     "parent pauses": {"PAUSED": _QUEUED},
     "parent ends": {"QUEUED": _CANCELLED, "PAUSED": _CANCELLED},
     "children end": {"PAUSED": _QUEUED},
-    # The last of its children has ended, one has failed, and its onChildFailure is fail.
+    # All its children have ended, one has failed, and its onChildFailure is fail.
     "child failed": {"PAUSED": _FAILS},
-    # Its parent has been told of its end.
+    # Its end has been reported to its parent.
     "report": {"FINISHED": _GONE, "CANCELLED": _GONE},
 }
 
 
 class NotAnArrow(RuntimeError):
-    """The life cycle has no such change of state: a fault of the server, never of a request."""
+    """The life cycle has no such transition: a fault of the server, never of a request."""
 
 
 def allows(event: Transition, state: str) -> bool:
-    """Tell whether a job in ``state`` may go through ``event``."""
+    """Return whether an event is allowed in a state."""
     return state in ARROWS[event]
 
 
@@ -149,9 +149,9 @@ def target(event: Transition, state: str, *facts: Fact) -> str:
 
 
 def move(job: Job, event: Transition, *facts: Fact, **changes: Any) -> Job:
-    """Return a job after an event, with other ``changes`` to its row; its present run is over.
+    """Return a job after an event, with other ``changes`` to its row; its current run is over.
 
-    Its state is ``GONE`` where its row is to be deleted. Raises NotAnArrow.
+    Its state is ``GONE`` if its row is to be deleted. Raises NotAnArrow.
     """
     return job._replace(state=target(event, job.state, *facts), run_id=0, **changes)
 
@@ -161,24 +161,25 @@ def waits_to_start(job: Job) -> bool:
     return job.state == "QUEUED" or (job.state == "PAUSED" and job.parent_job_id != 0)
 
 
-# --- Quick ways ------------------------------------------------------------------------------------------
-# Most jobs are plain. These do for them what the arrows say, in the least time; a test compares the rows.
+# Fast paths for plain jobs.
+#
+# They follow the same arrows with less work; a test compares the resulting rows.
 
 QUICK_CREATE: tuple[Transition, str, str] = ("create", GONE, "QUEUED")
-"""``Unit.insert`` of a job of which nothing special was asked binds fewer columns."""
+"""``Unit.insert`` of a plain job binds fewer columns."""
 
 QUICK_TAKE: tuple[Transition, str, str] = ("take", "QUEUED", "RUNNING")
-"""``Unit.claim`` writes lastRun, attempt and runID alone; its statement says RUNNING. A job for which
-somebody waits goes through both of these at once, and is stored as it is then (``handlers/create.py``)."""
+"""``Unit.claim`` writes only lastRun, attempt and runID; its statement contains RUNNING. A job handed
+directly to a waiter takes both of these steps at once and is inserted as RUNNING (``handlers/create.py``)."""
 
 QUICK_FINISH: tuple[Transition, str, str] = ("finish", "RUNNING", GONE)
-"""``Unit.delete_plain`` deletes the row in one statement, which looks for RUNNING itself."""
+"""``Unit.delete_plain`` deletes the row in one statement, which checks for RUNNING itself."""
 
 
 def after_take(job: Job, now: str, run_id: int) -> Job:
-    """Return a job as its take leaves it, before anything that its retryAfter or its options ask for.
+    """Return a job after a take, before the effects of its retryAfter and options.
 
-    Written out, as ``_replace`` takes as long as a statement and every take comes through here.
+    All fields are listed, since ``_replace`` takes as long as an SQL statement and every take calls this.
     """
     state = target("take", job.state, "has retryAfter") if job.retry_after else "RUNNING"
     return Job(
@@ -203,7 +204,7 @@ def after_take(job: Job, now: str, run_id: int) -> Job:
 
 
 def arrows() -> set[tuple[Transition, str, str]]:
-    """Return every arrow: what happens, from which state, to which."""
+    """Return every arrow as event, state before and state after."""
     return {
         (event, before, arrow.to)
         for event, moves in ARROWS.items()
@@ -217,7 +218,7 @@ def diagram() -> str:
     lines = ["stateDiagram-v2"]
     for event, moves in ARROWS.items():
         if event in ("requeue", "finish mocked", "retry mocked"):
-            continue  # from every state: an arrow each would hide the rest
+            continue  # they start from every state: an arrow each would hide the rest
         for before, found in moves.items():
             for arrow in found:
                 start, end = ("[*]" if state == GONE else state for state in (before, arrow.to))

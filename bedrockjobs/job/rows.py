@@ -1,4 +1,4 @@
-"""The rows of the tables. No SQL here."""
+"""The rows of the tables as typed values: jobs with their lane, memory and options, runs and others."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands.options import JobOptions
 
-# Lanes: which takes a queued job is open to. A lane is text in the column ``lane``; no SQL here.
+# Lanes: partitions of queued jobs by the conditions for taking them, as text in the column ``lane``.
 #
-# ``''`` is open to all, ``mock`` to who asks for mocked jobs. The others are put together of words: ``now``
-# (somebody triggered it: a pause does not hold it), one of ``cmd``, ``argv``, ``url`` (the job brings its
-# own command, which the take must accept), and ``lock NAME`` (nobody else with this lock may be running) or
-# ``for WORKER`` (nobody else may take it). ``every`` is the lane of schedules that run on all hosts: nobody
-# takes them, the server makes jobs of them. ``ping`` is that of schedules whose work is done elsewhere:
-# nobody takes them, a ping ends their ticks.
+# ``''`` is open to every take, ``mock`` to those that ask for mocked jobs. Others consist of words: ``now``
+# (triggered: pauses do not apply), one of ``cmd``, ``argv``, ``url`` (the job has its own command, which the
+# take must accept), and ``lock NAME`` (no other job with this lock may be running) or ``for WORKER`` (no
+# other worker may take it). ``every`` is the lane of schedules on all hosts: no take gets them, the server
+# creates jobs from them. ``ping`` is that of schedules whose work is done elsewhere: no take gets them, pings
+# end their ticks.
 
 
 OPEN_LANE = ""
@@ -33,22 +33,22 @@ MOCK_LANE = "mock"
 """Mocked jobs, which only ``getMockedJobs`` takes."""
 
 OWN_COMMANDS = ("cmd", "argv", "url")
-"""The options that are a job's own command."""
+"""The options that define a job's own command."""
 
 EVERY_LANE = "every"
 """Schedules that run on all hosts."""
 
 PING_LANE = "ping"
-"""Schedules that run nowhere here: each tick waits for a ping."""
+"""Schedules whose work is done elsewhere: each tick waits for a ping."""
 
 UNTAKEN = (EVERY_LANE, PING_LANE)
-"""Lanes that no take is open to."""
+"""Lanes that no take gets."""
 
 _WORDS = re.compile(r"(now)? ?(cmd|argv|url)? ?(?:lock (.+)|for (.+))?", re.DOTALL)
 
 
 class Lane(NamedTuple):
-    """A lane taken apart."""
+    """A parsed lane."""
 
     now: bool
     own: str
@@ -64,7 +64,7 @@ class Lane(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse_lane(text: str) -> Lane:
-    """Take a lane apart; the open lane has nothing in it."""
+    """Parse a lane; the open lane has no parts."""
     found = _WORDS.fullmatch(text)
     if found is None:
         return Lane(False, "", "")
@@ -73,34 +73,34 @@ def parse_lane(text: str) -> Lane:
 
 @lru_cache(maxsize=4096)
 def found_in(lane: str) -> str:
-    """Return the lane in which jobs of a lane are looked for: all locks share one."""
+    """Return the lane under which jobs are indexed: all locks share one."""
     parts = parse_lane(lane)
     return f"{parts._replace(lock='')} lock".strip() if parts.lock else lane
 
 
 def is_narrow(lane: str) -> bool:
-    """Tell whether a lane is one of very many with few jobs each, of which nothing is remembered."""
+    """Return whether a lane is one of very many with few jobs each, which are not cached."""
     parts = parse_lane(lane)
     return bool(parts.lock or parts.worker)
 
 
 def workers_of(lanes: Iterable[str]) -> frozenset[str]:
-    """Return the workers for which jobs in some lanes are, and for nobody else."""
+    """Return the workers to which the jobs of some lanes are bound."""
     return frozenset(parse_lane(lane).worker for lane in lanes) - {""}
 
 
-# What the server notes about a job, in the column ``memory``: one JSON object, typed here key by key.
+# The server's notes about a job: a JSON object in the column ``memory``, typed here key by key.
 #
-# Users give ``options`` and never see or set what stands here, but for the last error and exit code, which
-# answers show. A key is written only where it differs from its default, so most jobs have ``{}``.
+# Users cannot set them, and see only the last error and exit code, which replies show. A key is written only
+# if it differs from its default, so that most jobs have ``{}``.
 
 
 RETRY_AFTER_KEYS = ("retryAfterCount", "originalNextRun")
-"""What a take writes into the data of a job with retryAfter."""
+"""Members that a take writes into the data of a job with retryAfter."""
 
 
 class BeforeTake(NamedTuple):
-    """How a take found the job, where the row itself no longer tells; a returned job goes back to it."""
+    """Fields of a job before its take that the row no longer has; a returned job gets them back."""
 
     next_run: str
     last_run: str
@@ -109,62 +109,63 @@ class BeforeTake(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The notes about one job; the names in JSON are in ``_KEYS``."""
+    """The notes about one job; their JSON names are in ``_KEYS``."""
 
     error: str | None = None
-    """What its last end that failed said."""
+    """The error of its last failure."""
     exit_code: int | None = None
-    """The exit status that its last end gave."""
+    """The exit status of its last run."""
     failures: int = 0
-    """Failed tries since its last success, its last tick or its revival; ``retries`` limits them."""
+    """Failed attempts since its last success, tick or revival; limited by ``retries``."""
     losses: int = 0
-    """Runs that were lost since then; ``LOST_RUNS_MAX`` limits them."""
+    """Lost runs since then; limited by ``LOST_RUNS_MAX``."""
     unfit: int = 0
-    """How often workers gave it back since then as their code does not suit it, up to ``UNFIT_MAX``."""
+    """Times since then that workers returned it because of an unsuitable code version, up to
+    ``UNFIT_MAX``."""
     cause: str = ""
-    """Why its next or present run is not an ordinary one: retry, lost, manual, or schedule (the rest of a
-    run that waited for its children)."""
+    """Why its next or current run is not an ordinary one: retry, lost, manual, or schedule (the rest of a run
+    that waited for its children)."""
     overtime: int = 0
-    """How often its run was told to stop for being over its time: 1 after TERM, 2 after KILL."""
+    """How often its run was told to stop for exceeding its time: 1 after TERM, 2 after KILL."""
     before: BeforeTake | None = None
-    """How its take found it; kept while it runs, where the row does not tell."""
+    """Its fields before the take; kept while it runs, if the row does not have them."""
     tick: str = ""
-    """The tick that a schedule's nextRun or run stands for, where that is not nextRun itself."""
+    """The tick to which a schedule's nextRun or run belongs, if that differs from nextRun."""
     trigger: str | None = None
-    """Set while it waits for or does a run that somebody asked for: its own nextRun, which comes afterwards;
-    empty where it has none."""
+    """Set while a triggered run waits or is in progress: the job's regular nextRun, which follows afterwards;
+    empty if it has none."""
     pending: bool = False
-    """Whether somebody asked for a run to follow the present one."""
+    """Whether another run was triggered to follow the current one."""
     bound_to: str = ""
-    """The worker that alone may take it: it was made by a tick of a schedule on all hosts."""
+    """The only worker that may take it: the job comes from a tick of a schedule on all hosts."""
     removed: bool = False
     """Whether its source removed it while it ran: it is deleted at its end."""
     defined: str = ""
-    """The data that its source defined it with, as JSON text; its own data may have changed since."""
+    """The data with which its source defined it, as JSON text; its current data may differ."""
     broken: bool = False
-    """Whether it is FAILED because its repeat cannot be evaluated, not because a run failed."""
+    """Whether it is FAILED because its repeat cannot be evaluated, instead of by a failed run."""
     cancelled: bool = False
-    """Whether somebody cancelled it while it ran: its run is told to stop, and nothing tries it again."""
+    """Whether it was cancelled while it ran: its run is stopped, and it is not retried."""
     failed: bool = False
-    """Whether it failed for good the last time: its next end that is none is a recovery."""
+    """True if its last run failed permanently; the next success then counts as a recovery."""
     offset: int | None = None
-    """Seconds east of UTC that a schedule's zone had at its tick by the rules of when that was planned; none
-    in UTC, and if somebody set its nextRun."""
+    """UTC offset of a schedule's zone at its tick, in seconds, by the rules when it was planned; None in UTC,
+    and if its nextRun was set by hand."""
     formers: tuple[tuple[str, str], ...] = ()
-    """Earlier repeats of a schedule, oldest first, each with the timestamp up to which its ticks count.
-    They are kept while the schedule still waits or runs for a tick of that time."""
+    """Earlier repeats of a schedule, oldest first, each with the timestamp up to which its ticks count. They
+    are kept while the schedule still waits or runs for one of these ticks."""
 
     @property
     def asked_for(self) -> bool:
-        """Tell whether a run that somebody asked for is over, or one is to follow."""
+        """Return whether it has a triggered run, in progress or to follow."""
         return self.trigger is not None or self.pending
 
     def after_end(self) -> Memory:
-        """Return what is still worth knowing when a run is over for good."""
+        """Return the notes to keep after the job's final end of a run."""
         return self._replace(failures=0, losses=0, unfit=0, cause="", overtime=0, cancelled=False)
 
     def after_run(self, *, error: str | None = None, exit_code: int | None = None) -> Memory:
-        """Return the notes when a run ends: how it was before its take is forgotten, its end is noted."""
+        """Return the notes after a run, with its error and exit status and without those about its take."""
         return self._replace(before=None, overtime=0, cancelled=False, error=error, exit_code=exit_code)
 
 
@@ -192,13 +193,13 @@ _KEYS = {
     "unfit": "unfit",
 }
 MEMORY_KEYS = frozenset(_KEYS.values())
-"""All keys, as they are spelled in the column."""
+"""All keys as they are spelled in the column."""
 
 _FIELDS = {key: field for field, key in _KEYS.items()}
 
 
 def encode_memory(memory: Memory) -> str:
-    """Return the notes as the column holds them."""
+    """Return the notes as stored in the column."""
     if memory == NO_MEMORY:
         return "{}"
     parts: dict[str, str] = {}
@@ -215,7 +216,7 @@ def encode_memory(memory: Memory) -> str:
 
 @lru_cache(maxsize=DECODED_ROWS_MAX)
 def decode_memory(text: str) -> Memory:
-    """Read the column; what is not the server's own, as a person may write, counts as not there."""
+    """Parse the column; values that the server did not write are ignored."""
     found: dict[str, object] = {}
     try:
         parts = jsontext.members(text)
@@ -262,20 +263,20 @@ def _before(text: str) -> BeforeTake:
     return BeforeTake(str(jsontext.parse(parts["nextRun"])), str(jsontext.parse(parts["lastRun"])), keys)
 
 
-# What a user gave with a job, in the column ``options``: a JSON object, typed as ``JobOptions`` has it.
+# The options given by users: a JSON object in the column ``options``, typed as in ``JobOptions``.
 #
-# The text is kept and sent as it came; the typed form is what the server itself looks at.
+# The text is stored and sent as it was received; the server itself uses the typed form.
 
 
 class Options(JobOptions):
     """The options of a stored job."""
 
     source: str = ""
-    """Whose definition made it (SyncSchedules), empty where nobody's did."""
+    """The source that defined it (SyncSchedules); empty if there is none."""
 
     @property
     def own_command(self) -> str:
-        """Return which option is the job's own command: cmd, argv or url; empty without any."""
+        """Return which option is the job's own command: cmd, argv or url; empty if it has none."""
         return next((name for name in OWN_COMMANDS if getattr(self, name) is not None), "")
 
 
@@ -284,7 +285,7 @@ NO_OPTIONS = Options()
 
 @lru_cache(maxsize=DECODED_ROWS_MAX)
 def decode_options(text: str) -> Options:
-    """Read the column; members that no option can be, as a person may write by hand, count as left out."""
+    """Parse the column; members that are not valid options, such as manual edits, are ignored."""
     try:
         given = {name: jsontext.parse(part) for name, part in jsontext.members(text).items()}
     except (ValueError, IndexError, AttributeError):
@@ -330,12 +331,12 @@ class Job(NamedTuple):
 
     @property
     def options(self) -> Options:
-        """Return what a user gave with the job."""
+        """Return the user's options of the job."""
         return NO_OPTIONS if self.options_json == "{}" else decode_options(self.options_json)
 
     @property
     def memory(self) -> Memory:
-        """Return what the server notes about the job."""
+        """Return the server's notes about the job."""
         return NO_MEMORY if self.memory_json == "{}" else decode_memory(self.memory_json)
 
     def remembering(self, notes: Memory) -> Job:
@@ -348,17 +349,17 @@ class Job(NamedTuple):
 
     @property
     def mocked(self) -> bool:
-        """Tell whether the job is a mocked one."""
+        """Return whether the job is mocked."""
         return self.lane == MOCK_LANE
 
     @property
     def queued(self) -> bool:
-        """Tell whether a GetJob may find it, now or when it is due."""
+        """Return whether a GetJob may find it, now or when it is due."""
         return self.state == "QUEUED" or self.state == "RUNQUEUED"
 
 
 class DamagedJob(Job):
-    """A job whose data is not what was stored; it holds what was found, marked as that: ``damagedData``."""
+    """A job whose stored data is damaged; ``data`` has the damaged text as ``damagedData``."""
 
     __slots__ = ()
 
@@ -368,32 +369,32 @@ _WIDTH, _DATA = len(Job._fields), Job._fields.index("data")
 
 _REST = Job._fields.index("priority") + 1
 _PLAIN = Job("", 0, "", "", "")[_REST:]
-"""What follows the priority in the row of a job of which nothing special was asked."""
+"""The fields after the priority in the row of a plain job."""
 
 
 def is_plain(job: Job) -> bool:
-    """Tell whether a job was never taken, and nothing special was asked of it."""
+    """Return whether a job was never taken and has no special attributes."""
     return job[_REST:] == _PLAIN and not (job.last_run or job.repeat)
 
 
 def checksum_of(data: str) -> int:
-    """Return the checksum that is stored beside a job's data."""
+    """Return the checksum that is stored with a job's data."""
     return crc32(data.encode())
 
 
 def job_from(row: tuple[Any, ...]) -> Job:
-    """Return a stored row, its checksum behind it, as a job; a DamagedJob where the two do not agree.
+    """Return a job from a stored row that ends in its checksum; a DamagedJob if the checksum is wrong.
 
     A row without a checksum was written by hand.
     """
     check = row[_WIDTH]
     if check is None or crc32(row[_DATA].encode()) == check:
-        return tuple.__new__(Job, row[:_WIDTH])  # as Job._make does; each take comes through here
+        return tuple.__new__(Job, row[:_WIDTH])  # as Job._make does, but faster; every take calls it
     return damaged(row)
 
 
 def damaged(row: tuple[Any, ...]) -> DamagedJob:
-    """Return a stored row of which it is known that it is damaged."""
+    """Return the job of a row that is known to be damaged."""
     return DamagedJob._make(row[:_WIDTH])._replace(data=f'{{"damagedData":{quoted(row[_DATA])}}}')
 
 
@@ -408,13 +409,14 @@ class RunRow(NamedTuple):
     scheduled_for: str
     started: str
     lease: int
-    """Seconds it may be without a heartbeat; 0: as long as it likes."""
+    """Seconds without a heartbeat after which it is lost; 0: never."""
     ended: str
     worker: str
     host: str
     pid: int
     stop: str
-    """TERM or KILL, with `` timeout`` behind it where no person asked for it; empty while it may go on."""
+    """TERM or KILL, followed by `` timeout`` if not requested by a person; empty if it is not being
+    stopped."""
     status: str
     exit_code: int | None
     error: str
@@ -422,22 +424,22 @@ class RunRow(NamedTuple):
     progress: str
     output: str
     kept: str = ""
-    """Until when it stays whatever else is kept; empty: it is one of the last of its name."""
+    """Until when it is kept regardless of the history limits; empty: it counts towards them."""
     created: str = ""
-    """When its job was made, of a run with ``kept``."""
+    """When its job was created, for a run with ``kept``."""
 
 
 class RunGiven(NamedTuple):
-    """What a run was given, by which it can be done again."""
+    """The input of a run, for running it again."""
 
     data: str = ""
-    """The job's data, as the run had it; empty where that is not known."""
+    """The job's data as the run received it; empty if unknown."""
     options_json: str = "{}"
     priority: int = PRIORITY_DEFAULT
 
 
 class RunHead(NamedTuple):
-    """What tells a run from others, without what it was given and printed."""
+    """The identity and status of a run, without its input and output."""
 
     run_id: int
     job_id: int
@@ -448,7 +450,7 @@ class RunHead(NamedTuple):
 
 
 class TickRow(NamedTuple):
-    """Neighbouring ticks of a schedule with one outcome."""
+    """Consecutive ticks of a schedule with the same outcome."""
 
     job_id: int
     tick: str
@@ -465,16 +467,15 @@ class JobOfKey(NamedTuple):
 
     job_id: int
     name: str
-    """As it was then; empty for a unique key, and if a server before version 6 of the schema wrote it."""
+    """Its name at that time; empty for a unique key, and in rows written before version 6 of the schema."""
     holds: str = ""
     """How long a unique key is held: until its job is ``finished`` or ``started``, or until a timestamp.
 
-    Empty for an idempotency key.
-    """
+    Empty for an idempotency key."""
 
 
 class PauseRow(NamedTuple):
-    """A name pattern that is paused."""
+    """A paused name pattern."""
 
     pattern: str
     by: str
@@ -484,7 +485,7 @@ class PauseRow(NamedTuple):
 
 
 class RuleRow(NamedTuple):
-    """Who is told of what; ``job.rules`` reads what is in it."""
+    """A notification rule; its contents are parsed elsewhere."""
 
     name: str
     rule: str
@@ -495,11 +496,11 @@ class RuleRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """Something that people follow, without its number and its time."""
+    """An event, without its number and time."""
 
     kind: str
     name: str = ""
-    """A job's, a worker's or a pattern."""
+    """The name of a job or worker, or a pattern."""
     job_id: int = 0
     run_id: int = 0
     by: str = ""
@@ -507,7 +508,7 @@ class EventRow(NamedTuple):
 
 
 class TokenRow(NamedTuple):
-    """A token, field by field as in ``schema.sql``; of the secret only its SHA-256 is kept."""
+    """A token, field by field as in ``schema.sql``; only the SHA-256 of the secret is stored."""
 
     name: str
     digest: str
@@ -521,11 +522,11 @@ class TokenRow(NamedTuple):
     last_used: str
     revoked: str
     addresses: str
-    """A JSON array of those it was used from, the newest last."""
+    """A JSON array of the addresses that used it, the newest last."""
 
 
 class LoginRow(NamedTuple):
-    """A session of the pages; of its secret only the SHA-256 is kept."""
+    """A session of the pages; only the SHA-256 of its secret is stored."""
 
     digest: str
     token: str
@@ -534,7 +535,7 @@ class LoginRow(NamedTuple):
 
 
 class AuditRow(NamedTuple):
-    """Something that an operator changed, without its number."""
+    """A change by an operator, without its number."""
 
     at: str
     by: str
@@ -545,12 +546,12 @@ class AuditRow(NamedTuple):
     detail: str
     """The parameters of the command, a JSON object."""
     before: str
-    """A schedule as it was, a JSON object; empty where there was none."""
+    """The schedule before the change, a JSON object; empty if there was none."""
     after: str
 
 
 def is_mock_data(data: str) -> bool:
-    """Tell whether data carries a mocked job's mark: a member ``mockRequest``, not null and not false."""
+    """Return whether data has a mocked job's mark: a member ``mockRequest`` other than null or false."""
     if '"mockRequest"' not in data:
         return False
     return jsontext.members(data).get("mockRequest", "null") not in ("null", "false")
@@ -562,7 +563,7 @@ def mark_mocked(data: str) -> str:
 
 
 def keep_mark(data: str, row: Job) -> str:
-    """Return new data for a job with the job's own mark, whatever the new data says."""
+    """Return new data for a job, marked as mocked exactly if the job is."""
     if row.mocked:
         return mark_mocked(data)
     if '"mockRequest"' in data and "mockRequest" in jsontext.members(data):

@@ -1,4 +1,4 @@
-"""Which jobs somebody asks for: by names, and by what else a GetJob says. No SQL here."""
+"""The names and conditions of a GetJob."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bedrockjobs.job.rows import UNTAKEN, Job, parse_lane
 
 
 class Names:
-    """Which names a GetJob asks for: all, one, a list of exact ones, or GLOB patterns.
+    """The names that a GetJob asks for: all, one, a list of exact ones, or GLOB patterns.
 
-    ``exact`` holds the names of a list, ``patterns`` the patterns otherwise. ``names_from`` returns the same
-    instance for the same names as long as anybody uses it, so that instances serve as keys.
+    ``exact`` has the names of a list, ``patterns`` the patterns otherwise. ``names_from`` returns the same
+    instance for the same names while it is in use, so that instances can be keys.
     """
 
     def __init__(self, exact: frozenset[str], patterns: tuple[str, ...]) -> None:
-        """Hold a list of exact names, or GLOB patterns."""
+        """Take exact names, or GLOB patterns."""
         self.exact = exact
         self.patterns = patterns
         self.everything = "*" in patterns
@@ -31,11 +31,11 @@ class Names:
         """The other patterns."""
 
     def match(self, name: str) -> bool:
-        """Tell whether a name is asked for."""
+        """Return whether a name is requested."""
         return name in self.exact if self.exact else any(glob(name, pattern) for pattern in self.patterns)
 
     def may_match(self, pattern: str) -> bool:
-        """Tell whether names that match a pattern may be asked for; True where that is hard to say."""
+        """Return whether names that match a pattern may be requested; True if it is unclear."""
         if self.exact:
             return any(glob(name, pattern) for name in self.exact)
         begin = literal_prefix(pattern)
@@ -43,7 +43,7 @@ class Names:
         return any(begin.startswith(other) or other.startswith(begin) for other in begins)
 
     def prefix(self) -> str:
-        """Return what all names asked for begin with, as far as the patterns tell."""
+        """Return the common beginning of all requested names, as far as it is known."""
         if self.exact or len(self.patterns) > 1:
             return ""
         return literal_prefix(self.patterns[0])
@@ -51,7 +51,7 @@ class Names:
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)
 def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
-    """Return what GetJob's ``name`` or ``names`` ask for, None where they ask for nothing.
+    """Return the names requested by GetJob's ``name`` or ``names``; None if they request none.
 
     ``name`` is one GLOB pattern, or a comma list of exact names; ``names`` are GLOB patterns.
     """
@@ -73,7 +73,7 @@ _in_use: WeakValueDictionary[tuple[frozenset[str], tuple[str, ...]], Names] = We
 
 
 def _shared(exact: frozenset[str], patterns: tuple[str, ...]) -> Names:
-    """Return the instance that is in use for some names, or a new one."""
+    """Return the instance in use for some names, or a new one."""
     found = _in_use.get((exact, patterns))
     if found is None:
         found = _in_use[exact, patterns] = Names(exact, patterns)
@@ -81,11 +81,11 @@ def _shared(exact: frozenset[str], patterns: tuple[str, ...]) -> Names:
 
 
 def names_within(names: Names, scope: Scope) -> Names:
-    """Return which of the names that are asked for are seen; raises TooManyPatterns."""
+    """Return the requested names within a scope; raises TooManyPatterns."""
     seen = tuple(sorted(filter(scope.sees, names.exact))) if names.exact else scope.within(names.patterns)
     if len(seen) == len(names.exact) if names.exact else seen == names.patterns:
-        return names  # all of them, as nearly always
-    if names.exact and not all(map(is_plain, seen)):  # a list says that they are no patterns
+        return names  # the usual case: all are in the scope
+    if names.exact and not all(map(is_plain, seen)):  # list syntax marks them as exact names
         found = names_from(f"{','.join(seen)},", None)
     else:
         found = names_from(None, seen or (NOBODYS_NAME,))
@@ -95,41 +95,41 @@ def names_within(names: Names, scope: Scope) -> Names:
 
 @dataclass(slots=True)
 class TakeRequest:
-    """Which jobs somebody asks for, and how the answer is to look."""
+    """What a GetJob asks for, and the form of its reply."""
 
     names: Names
     mocked: bool = False
-    """Whether mocked jobs are let in as well."""
+    """Whether mocked jobs are included."""
     priority: int | None = None
-    """The only class that is asked for; None: any."""
+    """The only priority requested; None: any."""
     worker: str | None = None
-    """Who asks; jobs bound to it, which nobody else may take, are let in as well."""
+    """The worker's name; jobs bound to it are included."""
     limit: int = 1
     shape: str = "job"
-    """``job``: the job itself; ``jobs``: a list; behind an end ``then``: the job, or null, under ``job``, or
-    ``then jobs``: a list, behind the ``results``."""
+    """Form of the reply. ``job``: the job itself; ``jobs``: a list; with the end of a run ``then``: the job,
+    or null, as ``job``, or ``then jobs``: a list after the ``results``."""
     accepts: tuple[str, ...] = ()
-    """Kinds of commands that a job may bring along."""
+    """Kinds of jobs' own commands that it accepts."""
     leased: bool = False
     """Whether the worker sends heartbeats."""
     tokens: bool = False
-    """Whether each run is to come with a token for its command."""
+    """Whether each run comes with a run token for its command."""
     host: str = ""
     pid: int = 0
     by: str = ""
-    """The name of the token that asks; empty without one."""
+    """The name of the client's token; empty without one."""
     scope: Scope | None = None
-    """The names whose data the answer may show beside that of the job; None: all."""
+    """The names whose data the reply may show in addition to the job itself; None: all."""
     results: str = ""
-    """What became of the runs that were ended together, as JSON with its key."""
+    """Results of runs that were ended together, as JSON with its key."""
 
     @property
     def after_end(self) -> bool:
-        """Tell whether it came with the end of a run, which is answered in any case."""
+        """Return whether it came with the end of a run, which is answered in any case."""
         return self.shape.startswith("then")
 
     def of_caller(self, names: Names, scope: Scope | None, by: str) -> TakeRequest:
-        """Return the same request of somebody who sees some names; ``replace`` takes seven times as long."""
+        """Return the same request narrowed to a principal's names; ``replace`` takes seven times as long."""
         return TakeRequest(
             names,
             self.mocked,
@@ -148,7 +148,7 @@ class TakeRequest:
         )
 
     def fits(self, job: Job) -> bool:
-        """Tell whether a queued job is one of those asked for."""
+        """Return whether a queued job is one of those requested."""
         return (
             (self.priority is None or self.priority == job.priority)
             and (self.mocked or not job.mocked)
@@ -163,5 +163,5 @@ class TakeRequest:
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)
 def anonymous(names: Names, priority: int | None, limit: int, shape: str, *, mocked: bool) -> TakeRequest:
-    """Return the request of a client that names no worker; kept, since most ask for the same again."""
+    """Return the request of a client without a worker name; cached, since most repeat the same one."""
     return TakeRequest(names, mocked, priority, None, limit, shape)

@@ -1,1 +1,1 @@
-"""When a job runs next."""
+"""Repeats and cron schedules: when a job runs next."""

@@ -1,8 +1,7 @@
-"""Repeat expressions: Bedrock's, a base with SQLite datetime modifiers, and ours, ``CRON`` with a schedule.
+"""Repeat expressions: Bedrock's, a base with SQLite datetime modifiers, and our own ``CRON`` schedules.
 
-The grammar is Bedrock's and is checked here; what a modifier means is left to SQLite, asked on a private
-in-memory connection, so that ``+1 MONTH`` is the same on every engine. This is the one module outside the
-store that speaks SQL. It knows nothing of jobs.
+Bedrock's grammar is checked here. Modifiers are evaluated by SQLite on a private in-memory connection, so
+that ``+1 MONTH`` means the same on both engines. This is the only module outside the store that uses SQL.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ REANCHOR_MAX = timedelta(hours=4)
 """Interval below which ``compatibility: current`` skips missed windows, as the current original does."""
 
 NEVER = "9999-12-31 23:59:59"
-"""The next run of a schedule ``@never``, which somebody has to start by hand."""
+"""The next run of a schedule ``@never``, which only runs if it is triggered."""
 
 START_OF_HOUR = "START OF HOUR"
-"""Bedrock's own modifier; SQLite has none."""
+"""Bedrock's own modifier, which SQLite does not have."""
 
 _OFFSET = re.compile(r"([+-]) ?(\d{1,8} SECONDS?|\d{1,3} (?:MINUTE|HOUR|DAY|MONTH|YEAR)S?)")
 _ANCHOR = re.compile(r"START OF (?:DAY|MONTH|YEAR)|WEEKDAY [0-6]")
@@ -47,23 +46,23 @@ _sqlite = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=N
 
 
 class Repeat(NamedTuple):
-    """A repeat expression, read."""
+    """A parsed repeat expression."""
 
     base: Base
     modifiers: tuple[str, ...]
 
 
 def complaint(error: ValueError) -> str:
-    """Return the sentence of an error that a repeat was refused with; one of CRON names its field itself."""
+    """Return the message of a refused repeat; errors of CRON already name the field."""
     words = str(error)
     return f"repeat: {words}" if ": expected" in words else f"repeat: expected {words}"
 
 
 @lru_cache(maxsize=4096)
 def parse_repeat(text: str, compatibility: Compatibility = "document") -> Repeat:
-    """Read a repeat expression such as ``FINISHED, +1 DAY, START OF DAY`` or ``HOURLY``.
+    """Parse a repeat expression such as ``FINISHED, +1 DAY, START OF DAY`` or ``HOURLY``.
 
-    Raises ValueError that says what was expected. Source: the seed document's Repeat Syntax.
+    Raises ValueError that says what was expected. The syntax is that of Bedrock's Jobs document.
     """
     upper = text.strip().upper()
     base, _, rest = _CANNED[compatibility].get(upper, upper).partition(",")
@@ -74,7 +73,7 @@ def parse_repeat(text: str, compatibility: Compatibility = "document") -> Repeat
 
 
 def _meant(text: str) -> str:
-    """Return what was expected in place of a text that is no repeat; a schedule lacks only its CRON."""
+    """Return what was expected instead of a text that is not a repeat; suggest CRON for a bare schedule."""
     forms = "HOURLY, DAILY, WEEKLY, CRON and its fields, or SCHEDULED, STARTED or FINISHED with modifiers"
     interval, meant = cron.instead_of_every(text)
     if meant:
@@ -88,7 +87,7 @@ def _meant(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def parse_retry_after(text: str) -> tuple[str, ...]:
-    """Read the modifiers of a retryAfter such as ``+5 MINUTES``; raises ValueError as ``parse_repeat``."""
+    """Parse the modifiers of a retryAfter such as ``+5 MINUTES``; raises ValueError as ``parse_repeat``."""
     return _modifiers(text, start_of_hour=False)
 
 
@@ -109,16 +108,16 @@ def _modifiers(text: str, *, start_of_hour: bool) -> tuple[str, ...]:
 
 
 def is_cron(text: str) -> bool:
-    """Tell whether a repeat is a cron schedule: ``CRON TZ=Europe/Berlin 0 9 * * 1-5``."""
+    """Return whether a repeat is a cron schedule: ``CRON TZ=Europe/Berlin 0 9 * * 1-5``."""
     return text.lstrip(cron.AROUND)[:5].upper() in ("CRON ", "CRON\t")
 
 
 def next_run(
     text: str, *, scheduled: str, started: str, finished: str, compatibility: Compatibility = "document"
 ) -> str | None:
-    """Return the timestamp of the next run, or None where there is none (a date outside the years 0 to 9999).
+    """Return the timestamp of the next run; None if it is outside the years 0 to 9999.
 
-    The three moments are timestamps; ``started`` may be empty. Raises ValueError for a malformed expression.
+    ``started`` may be empty. Raises ValueError for a malformed expression.
     """
     if is_cron(text):
         return _next_tick(text, finished)
@@ -137,21 +136,21 @@ def count_ticks(text: str, after: str, until: str) -> int:
 
 
 def never_again(text: str) -> cron.BadSchedule:
-    """Return what is wrong with a schedule whose last tick has passed."""
+    """Return the error for a schedule whose last tick has passed."""
     _, expression = cron.split_zone(text)
     expected = "a tick that is still to come; its last one has passed, so it never fires"
     return cron.BadSchedule("expression", expression, expected)
 
 
 def has_ticks(text: str) -> bool:
-    """Tell whether a schedule fires by itself, as all do but ``@never``; raises ValueError."""
+    """Return whether a schedule has ticks, as all do except ``@never``; raises ValueError."""
     return bool(cron.parse(cron.split_zone(text)[1]).years)
 
 
 def same_ticks(one: str, other: str) -> bool:
-    """Tell whether two schedules fire at the same moments, however they are spelled.
+    """Return whether two schedules have the same ticks, in whatever spelling.
 
-    False if either cannot be read.
+    False if either cannot be parsed.
     """
     if one == other:
         return True
@@ -162,7 +161,7 @@ def same_ticks(one: str, other: str) -> bool:
 
 
 def offset_at(text: str, tick: str) -> int | None:
-    """Return the seconds east of UTC that a schedule's zone has at a tick, None in UTC; raises ValueError."""
+    """Return the UTC offset of a schedule's zone at a tick in seconds; None in UTC. Raises ValueError."""
     zone = _zone_of(text)
     if zone is UTC or tick >= NEVER:
         return None
@@ -171,7 +170,7 @@ def offset_at(text: str, tick: str) -> int | None:
 
 
 def same_wall_time(text: str, tick: str, offset: int) -> str:
-    """Return when a schedule's zone shows the time that it showed at a tick with another offset."""
+    """Return the time at which the zone's wall clock shows what it showed at a tick with another offset."""
     wall = (moment_of(tick) + timedelta(seconds=offset)).replace(tzinfo=_zone_of(text))
     return timestamp(wall.astimezone(UTC))
 
@@ -198,7 +197,7 @@ def _next_tick(text: str, after: str) -> str | None:
 
 
 def _reanchored(base: str, found: str, now: str, modifiers: tuple[str, ...]) -> str:
-    """Return the first moment from ``now`` on in phase with a short interval; a long one catches up."""
+    """Return the first time from ``now`` on in phase with a short interval; long ones catch up instead."""
     step = moment_of(found) - moment_of(base[:19])
     if not timedelta(0) < step < REANCHOR_MAX or not all(m[0] in "+-" for m in modifiers):
         return found
@@ -207,7 +206,7 @@ def _reanchored(base: str, found: str, now: str, modifiers: tuple[str, ...]) -> 
 
 
 def later(moment: str, modifiers: tuple[str, ...]) -> str | None:
-    """Return a timestamp moved by modifiers, its milliseconds kept; None where there is no such date."""
+    """Return a timestamp moved by modifiers, keeping milliseconds; None if the date is out of range."""
     marks = ",?" * len(modifiers)
     row = _sqlite.execute(f"SELECT strftime('%Y-%m-%d %H:%M:%f', ?{marks})", (moment, *modifiers)).fetchone()
     found: str | None = row[0]
@@ -226,4 +225,4 @@ def _evaluate(moment: str, modifiers: tuple[str, ...]) -> str | None:
         pending = []
         if modifier == START_OF_HOUR and at:
             at = at[:14] + "00:00"
-    return at if at and at[0] != "-" and at[:4] != "0000" else None  # SQLite knows earlier years
+    return at if at and at[0] != "-" and at[:4] != "0000" else None  # SQLite allows earlier years

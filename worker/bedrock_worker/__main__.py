@@ -1,4 +1,4 @@
-"""Lets ``python -m bedrock_worker`` do what ``bedrock-worker`` does."""
+"""Entry point of ``python -m bedrock_worker``."""
 
 from __future__ import annotations
 

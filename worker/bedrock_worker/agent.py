@@ -66,13 +66,13 @@ class Agent:
     def __init__(
         self, options: Options, selector: ProgramSelector | None = None, *, alone: bool = False
     ) -> None:
-        """Configure the worker; nothing is connected yet. Raises ValueError for bad rules or a bad module.
+        """Configure the worker without connecting. Raises ValueError for bad rules or a bad module.
 
         ``alone``: all children of this process belong to the worker.
         """
         self._options = options
         self._selector = ProgramSelector(options) if selector is None else selector
-        # One try each: the loops here go on for as long as the server is away, and say so once.
+        # A single attempt each: the loops here retry while the server is down, and log that once.
         self._client = options.client()
         self._server = ServerStatus(lambda: self._client.server)
         kept = Outbox(options.spool, options.worker, options.servers)
@@ -84,7 +84,7 @@ class Agent:
             options,
             names=lambda: self._selector.names,
             on_quiet=self._set_drained,
-            on_left=self._changed.set,  # a question that waits at the silent server is cut short
+            on_left=self._changed.set,  # cuts short a request that waits at the silent server
         )
         self._puller = Puller(
             self._client, self._server, options, names=lambda: self._selector.names, changed=self._changed
@@ -263,7 +263,8 @@ class Agent:
             if self._quiet or self._drained or free <= 0:
                 await self._pause(self._throttle.next_s() if self._throttle is not None else None)
                 continue
-            idle = not self._tasks  # before the question: a run that ends meanwhile may make a job ready
+            # read before the request: a run that ends in the meantime may make a job ready
+            idle = not self._tasks
             self._pulling = free
             jobs = await self._puller.pull(free)
             self._pulling = 0
@@ -321,7 +322,7 @@ class Agent:
 
     async def _see_through(self, job: TakenJob, taken_at: float) -> TakenJob | None:
         """Run and report one job; return the job that came with the answer."""
-        if self._signals:  # it came with the answer that ended the last wait
+        if self._signals:  # the job came with the reply that ended the last wait
             await self._reporter.deliver(hand_back(job))
             return None
         output = LiveOutput(self._client, self._server, job)

@@ -103,7 +103,7 @@ class Arguments:
         found = dict(data)
         for name, parameter in self._signature.parameters.items():
             if name not in found and parameter.default is not inspect.Parameter.empty:
-                with suppress(WrongArguments):  # a default that its own annotation refuses
+                with suppress(WrongArguments):  # the default does not match its own annotation
                     found[name] = _json_of(parameter.default, self._kind(parameter.annotation), name)
         if names is not None:
             found = {name: found[name] for name in names if name in found}
@@ -204,7 +204,7 @@ def _json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
         raise WrongArguments(f"{name}: expected {_name_of(kind)}, got {value!r:.100}")
     try:
         json.dumps(value, allow_nan=False)
-        if not lossy:  # the work of a function that returns a tuple is done
+        if not lossy:  # the function has done its work, so its tuple is accepted
             _refuse_what_changes(value, name)
     except WrongArguments:
         raise
@@ -244,7 +244,7 @@ def _value_of(value: Any, kind: Any, name: str) -> Any:
 
 def _adapter(kind: Any) -> Any:
     """Return pydantic's adapter of a type; raises WrongArguments for an unknown type."""
-    from pydantic import TypeAdapter  # here, as it takes most of the time that a small run needs
+    from pydantic import TypeAdapter  # imported here, since it would take most of the time of a small run
     from pydantic.errors import PydanticUserError
 
     try:

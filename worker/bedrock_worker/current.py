@@ -90,7 +90,7 @@ class CurrentRun:
 
         A module that configures logging itself decides where they go.
         """
-        import logging  # here, as most runs do not need it
+        import logging  # imported here, since most runs do not need it
 
         found = logging.getLogger(LOGGER)
         if not found.hasHandlers():
@@ -121,7 +121,7 @@ def tell_progress_to(handle: int) -> None:
     try:
         os.set_inheritable(handle, False)
         _progress = handle, os.fstat(handle).st_ino
-    except OSError:  # it was closed
+    except OSError:  # the pipe is closed
         _progress = None
 
 
@@ -131,7 +131,8 @@ def _tell(line: str) -> bool:
         return False
     handle, number = _progress
     try:
-        if os.fstat(handle).st_ino != number:  # the function closed it, and has another file there
+        # the function closed the pipe, and its handle is another file now
+        if os.fstat(handle).st_ino != number:
             return False
         os.write(handle, line.encode(errors="replace"))
     except OSError:

@@ -62,7 +62,7 @@ class Options(RunOptions, total=False):
     """The job's name, if the function's pattern matches several."""
     first_run: datetime | str
     unique: bool | Literal["args"] | tuple[str, ...] | list[str]
-    """Create at most one job at a time with the same arguments: True or ``"args"``, or the names of some."""
+    """At most one job with the same arguments at a time: True or ``"args"`` for all, or the names of some."""
     unique_key: str
     """Instead of ``unique``: at most one job of the name holds this key."""
     unique_for: Literal["finished", "started"] | int | str
@@ -73,7 +73,7 @@ class Options(RunOptions, total=False):
 
 
 UNIQUE = ("unique_key", "unique_for", "on_conflict")
-"""Options that keep a second job from being created; a schedule has none of them, as its name is unique."""
+"""Options that prevent a second job; schedules have none of them, since their names are unique."""
 
 
 class _Declared(Generic[P, R]):
@@ -202,7 +202,7 @@ class _Declared(Generic[P, R]):
         return {"keep": RESULT_KEPT_S, **self._made_with(data), **self._unique_with(data)}
 
     def _unique_with(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of CreateJob that keep a second job from being created."""
+        """Return the arguments of CreateJob that prevent a second job."""
         from bedrockjobs.base.config import KEY_CHARS_MAX
 
         options, unique = self._options, self._options.get("unique")
@@ -309,7 +309,7 @@ class AsyncHandle(Generic[R]):
     def __init__(
         self, job_id: int, arguments: Arguments, client: Client | AsyncClient | None, *, created: bool = False
     ) -> None:
-        """Belong to a job of a function."""
+        """Create the asyncio handle of a function's job."""
         self.job_id = job_id
         self.created = created
         """Whether this call created the job; False if another job held the unique key."""

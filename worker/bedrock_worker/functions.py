@@ -44,7 +44,7 @@ Delay = float | timedelta | str
 
 
 class Retry(Exception):
-    """Raise it to retry a run, including the run of a scheduled tick.
+    """Raise this to retry a run, including the run of a scheduled tick.
 
     It uses up one of the job's ``retries``, 3 by default. When none is left, the job fails. To postpone a job
     without using a retry, raise ``Snooze``.
@@ -60,7 +60,7 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raise it to postpone a job, any number of times; it is not a failure and uses no attempt."""
+    """Raise this to postpone a job, any number of times; it is not a failure and uses no attempt."""
 
     def __init__(self, delay: Delay, message: str = "") -> None:
         """Run again after ``delay``; raises ValueError for an invalid delay."""
@@ -69,7 +69,7 @@ class Snooze(Exception):
 
 
 class Fail(Exception):
-    """Raise it if a retry would not help: the job fails permanently with this message."""
+    """Raise this if a retry would not help: the job fails permanently with this message."""
 
 
 def _whole_seconds(delay: object) -> int:

@@ -20,8 +20,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2
 
 def begin(form: str = "text") -> None:
     """Start logging to stderr, as lines of text or as ``json``."""
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # no line shows them
-    logging._srcfile = None  # no line shows the location in the code
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # unused by the formats
+    logging._srcfile = None  # unused by the formats
     handler = _Lines()
     handler.setFormatter(JSONLines() if form == "json" else TextLines())
     LOG.addHandler(handler)
@@ -81,9 +81,9 @@ def event(level: int, what: str, **keys: object) -> None:
     if LOG.isEnabledFor(level):
         parts = [f"{key}={_value(value)}" for key, value in keys.items() if value is not None]
         text = " ".join([what, *parts])
-        # Without arguments the text is not interpolated; the location in the code is not shown.
+        # Without arguments the text is not interpolated; code locations are not shown.
         record = logging.LogRecord(LOG.name, level, "", 0, text, None, None)
-        record.__dict__.update(what=what, keys=keys)  # used by the JSON format only
+        record.__dict__.update(what=what, keys=keys)  # only used by the JSON format
         LOG.handle(record)
 
 

@@ -37,7 +37,7 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
 def _version() -> str:
     try:
         return version("bedrockjobs")
-    except PackageNotFoundError:  # run from its folder, without having been installed
+    except PackageNotFoundError:  # started from its folder without an installation
         return ""
 
 
@@ -124,7 +124,7 @@ class Options:
             found["accepts"] = tuple(self.accepts)
         if self.mocked:
             found["get_mocked_jobs"] = True
-        if self.client().known:  # a server that requires tokens requires them of commands too
+        if self.client().known:  # if the server requires tokens, commands need them too
             found["run_token"] = True
         return found
 

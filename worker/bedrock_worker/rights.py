@@ -14,8 +14,8 @@ from bedrock_worker.run import kernel
 def settle(user: str | None, *, as_root: bool, daemons: bool) -> None:
     """Switch to a user if given; raises ValueError if that leaves root without ``as_root``.
 
-    From then on no process of the same user can read our environment and memory. Orphans of commands become
-    our children, unless they may live on.
+    Afterwards other processes of the same user cannot read our environment and memory. Orphans of commands
+    become our children, unless they may outlive the run.
     """
     if user is not None:
         _become(user)
@@ -27,7 +27,7 @@ def settle(user: str | None, *, as_root: bool, daemons: bool) -> None:
 
 
 def _become(name: str) -> None:
-    """Take over the ids, the groups and the home of a user."""
+    """Assume the ids, the groups and the home of a user."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:

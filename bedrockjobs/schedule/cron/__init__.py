@@ -1,10 +1,10 @@
-"""When a cron schedule fires next: one dialect of expressions, and Cronken's ``cron_args``.
+"""Cron schedules: expressions, Cronken's ``cron_args``, their ticks and their description.
 
-The package stands alone: it knows no jobs, no clock and no store, and imports nothing of the server.
+The package is independent of the rest of the server, of jobs, clock and store.
 
-It is our own and not cronsim with something around it: the dialect is wider (years, ``15W``, ``@never``,
-mappings whose day fields are ANDed), three rules differ (``*/2`` restricts a day field, ``1/2`` ends with
-Saturday, seconds do not change what happens when a clock is put back), and cronsim gives up after 50 years.
+It is our own instead of a wrapper of cronsim: the dialect is larger (years, ``15W``, ``@never``, mappings
+whose day fields are ANDed), three rules differ (``*/2`` restricts a day field, ``1/2`` ends with Saturday,
+seconds do not change what happens when a clock is put back), and cronsim gives up after 50 years.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ __all__ = [
 ]
 
 PARSED_MAX = 16_384
-"""Schedules kept read (about 1 kB each): more than one server is built for, so that none is read twice."""
+"""Parsed schedules in the cache (about 1 kB each): more than one server is built for, so that each is parsed
+once."""
 
 _PREFIX = re.compile(r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:(?:CRON_)?TZ=([^ \t]*)[ \t]*)?", re.IGNORECASE)
 
 
 def next_tick(expression: str | Mapping[str, str], after: datetime, zone: str = "UTC") -> datetime | None:
-    """Return the first moment strictly after ``after`` at which the expression fires, None if none is left.
+    """Return the first time strictly after ``after`` at which the expression fires; None if there is none.
 
-    ``after`` must be aware; the answer is in UTC, so that answers compare as moments even where a zone's
-    clock is put back. A mapping is Cronken's ``cron_args``; its ``timezone`` goes before ``zone``.
-    Raises BadSchedule for an expression or a zone that cannot be read.
+    ``after`` must be aware. The result is in UTC, so that results compare correctly even if a zone's clock is
+    put back. A mapping is Cronken's ``cron_args``, whose ``timezone`` takes precedence over ``zone``. Raises
+    BadSchedule for an invalid expression or zone.
     """
     if after.tzinfo is None:
         raise ValueError("after: expected a datetime with a time zone")
@@ -55,16 +56,16 @@ def next_tick(expression: str | Mapping[str, str], after: datetime, zone: str = 
 def count_ticks(
     expression: str | Mapping[str, str], after: datetime, until: datetime, zone: str = "UTC"
 ) -> int:
-    """Return how often the expression fires after ``after`` and not after ``until``, both aware.
+    """Return how often the expression fires after ``after`` and up to ``until``, both aware.
 
-    It takes about as long for a year of seconds as for a year of days. Raises BadSchedule.
+    A year of seconds takes about as long as a year of days. Raises BadSchedule.
     """
     schedule = parse(expression)
     return count_moments(schedule, after, until, find_zone(schedule.zone or zone)) if schedule.years else 0
 
 
 def parse(expression: str | Mapping[str, str]) -> Schedule:
-    """Read an expression, or ``cron_args`` as a mapping or the JSON text of one.
+    """Parse an expression, or ``cron_args`` as a mapping or its JSON text.
 
     Raises BadSchedule, also for one that can never fire.
     """
@@ -74,14 +75,14 @@ def parse(expression: str | Mapping[str, str]) -> Schedule:
 
 
 def describe(expression: str | Mapping[str, str]) -> str:
-    """Say in plain words when the expression fires: ``at 09:00, on Monday to Friday``."""
+    """Describe in plain words when the expression fires: ``at 09:00, on Monday to Friday``."""
     return words_for(parse(expression))
 
 
 def split_zone(text: str) -> tuple[str, str]:
     """Split ``CRON TZ=Europe/Berlin 0 9 * * 1-5`` into its zone and its expression.
 
-    ``CRON`` may be missing, and the zone is then ``UTC``. Raises BadSchedule for a zone that does not exist.
+    ``CRON`` is optional, the default zone is ``UTC``. Raises BadSchedule for an unknown zone.
     """
     text = text.strip(AROUND)
     prefix = _PREFIX.match(text)
@@ -99,7 +100,7 @@ def _parse_text(text: str) -> Schedule:
 
 
 def _parse_json(text: str) -> Schedule:
-    """Read ``cron_args`` written as a JSON object, for what no expression says."""
+    """Parse ``cron_args`` given as a JSON object, for schedules that no expression can state."""
     try:
         arguments = json.loads(text)
     except RecursionError:

@@ -1,8 +1,8 @@
-"""Reading Cronken's ``cron_args``: the keyword arguments of APScheduler 3's cron trigger.
+"""Parsing of Cronken's ``cron_args``: the keyword arguments of APScheduler 3's cron trigger.
 
-They differ from an expression in three ways: 0 is Monday, all day fields must hold together, and a field
-that is not given is ``*`` above the smallest one given and its first value below. A change of the clock
-follows this package's one rule. ``jitter`` is checked and otherwise left to whoever starts the run.
+They differ from an expression in three ways: 0 is Monday, all day fields must match together, and a field
+that is not given is ``*`` if it is larger than the smallest given one, else its first value. Clock changes
+follow this package's rule. ``jitter`` is validated only; the caller applies it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIELDS = {
     "minute": Field("minute", 0, 59),
     "second": Field("second", 0, 59),
 }
-"""In the trigger's order, the largest unit first."""
+"""In the order of the trigger, largest unit first."""
 
 _BELOW = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
 _OTHERS = ("cronstring", "timezone", "start_date", "end_date", "jitter")
@@ -50,7 +50,7 @@ _DATE = re.compile(
 
 
 def texts_of(arguments: Mapping[str, object]) -> dict[str, str]:
-    """Return the arguments that are given, as text; numbers are as good as text, None is not given."""
+    """Return the given arguments as text; numbers are converted, None counts as not given."""
     found = {}
     for key, value in arguments.items():
         if key not in _FIELDS and key not in _OTHERS:
@@ -66,7 +66,7 @@ def texts_of(arguments: Mapping[str, object]) -> dict[str, str]:
 
 
 def parse_cron_args(arguments: Mapping[str, str]) -> Schedule:
-    """Read what ``texts_of`` returned; raises BadSchedule naming the argument, its value and its range."""
+    """Parse the result of ``texts_of``; raises BadSchedule with the argument, its value and its range."""
     given = [name for name in _FIELDS if name in arguments]
     zone = arguments.get("timezone", "")
     if zone:

@@ -1,6 +1,7 @@
-"""A schedule in plain English, for people who check that they wrote what they meant.
+"""Describing a schedule in plain English, so that people can check what they wrote.
 
-The words come from the sets of values and not from the text, so that they say what will really happen.
+The description is derived from the sets of values instead of the text, so that it says what will really
+happen.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bedrockjobs.schedule.cron.expression import MONTH_NAMES, WEEKDAY_NAMES
 from bedrockjobs.schedule.cron.plan import EVERY_YEAR, LAST, YEAR_MIN, DayField, DayRule, Schedule
 
 CLOCK_TIMES_MAX = 6
-"""Times of day that are listed one by one; more are told by minutes and hours."""
+"""Times of day that are listed individually; more are described by minutes and hours."""
 
 _PLACES = {1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 5: "5th", LAST: "last"}
 _WEEKDAYS = [name.capitalize() for name in (*WEEKDAY_NAMES[1:], WEEKDAY_NAMES[0])]
@@ -20,7 +21,7 @@ _MONTHS = ["", *(name.capitalize() for name in MONTH_NAMES)]
 
 
 def words_for(schedule: Schedule) -> str:
-    """Say when the schedule fires; the zone is left to the caller."""
+    """Describe when the schedule fires, without its zone."""
     if not schedule.years:
         return "never by itself, only when triggered"
     parts = [_time(_values(schedule.seconds), _values(schedule.minutes), _values(schedule.hours))]
@@ -60,7 +61,7 @@ def _time(seconds: list[int], minutes: list[int], hours: list[int]) -> str:
 
 
 def _regular_time(seconds: list[int], minutes: list[int], hours: list[int]) -> str:
-    """Return ``every 5 minutes`` and the like where the whole clock goes by one step."""
+    """Return ``every 5 minutes`` and the like if the whole clock has one step; else an empty text."""
     steps = (_step(seconds, 60), _step(minutes, 60), _step(hours, 24))
     if steps[1:] == (1, 1) and steps[0]:
         return _every(steps[0], "second")
@@ -72,7 +73,7 @@ def _regular_time(seconds: list[int], minutes: list[int], hours: list[int]) -> s
 
 
 def _step(values: list[int], count: int) -> int:
-    """Return the step that leads through the whole field without a shorter one at its end, or 0."""
+    """Return the step that divides the whole field evenly, or 0."""
     step = values[1] - values[0] if len(values) > 1 else 0
     return step if step and count % step == 0 and values == list(range(0, count, step)) else 0
 
@@ -106,7 +107,7 @@ def _day_field(field: DayField) -> str:
 
 
 def _listed(values: list[int], names: Sequence[str] = ()) -> str:
-    """Return ``1, 5 and 9 to 17``: runs of three and more are told by their ends."""
+    """Return ``1, 5 and 9 to 17``: runs of three and more are shortened to their ends."""
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][-1] == value - 1:

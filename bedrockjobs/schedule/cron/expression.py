@@ -1,6 +1,6 @@
-"""Reading an expression of five to seven fields, a macro, an interval or a weekday.
+"""Parsing of cron expressions: five to seven fields, a macro, an interval or a weekday.
 
-Here is decided what fields mean together; ``cron_args`` reads Cronken's mappings, which mean other things.
+This module defines the meaning of the fields together; ``cron_args`` parses Cronken's mappings, which differ.
 """
 
 from __future__ import annotations
@@ -11,23 +11,21 @@ from typing import NamedTuple
 
 from bedrockjobs.schedule.cron.plan import LAST, YEAR_MAX, YEAR_MIN, DayField, DayRule, Schedule
 
-# What is wrong with a schedule, in words that name the field, the value and what was expected.
-#
-# It knows no grammar; the readers of the two dialects fill it in.
+# Errors that name the field, the value and what was expected, for both dialects.
 
 
 AROUND = " \t\r\n"
-"""What may stand before and behind a schedule without being part of it: also the end of a line of a file."""
+"""Characters around a schedule that are not part of it, including line ends of a file."""
 
 VALUE_SHOWN_MAX = 100
-"""Characters of a bad value that a message repeats; more would bury the sentence."""
+"""Characters of an invalid value that a message repeats."""
 
 
 class BadSchedule(ValueError):
-    """A schedule cannot be read, or can never fire."""
+    """A schedule cannot be parsed, or can never fire."""
 
     def __init__(self, field: str, value: str, expected: str, range: str = "") -> None:
-        """Refuse ``value`` of ``field``; ``range`` is like ``0-59``, empty where a field has none."""
+        """Refuse ``value`` of ``field``; ``range`` is like ``0-59``, empty if the field has none."""
         self.field = field
         self.value = value
         self.expected = expected
@@ -37,13 +35,11 @@ class BadSchedule(ValueError):
         super().__init__(f"{field} {shown!r}: expected {expected}{within}")
 
     def __reduce__(self) -> tuple[type[BadSchedule], tuple[str, str, str, str]]:
-        """Pickle by the four arguments; the default would pass the message alone."""
+        """Pickle by the four arguments; the default would pass only the message."""
         return type(self), (self.field, self.value, self.expected, self.range)
 
 
-# The grammar of one crontab field: ``*``, values, names, ranges, steps and lists of them.
-#
-# It knows what a field may hold, not how many fields there are nor what they mean together.
+# The grammar of a single field: ``*``, values, names, ranges, steps and lists of them.
 
 
 MONTH_NAMES = [
@@ -58,18 +54,18 @@ def _numbered(names: list[str], start: int) -> dict[str, int]:
 
 
 class Field(NamedTuple):
-    """A field's name and the values it takes."""
+    """A field's name and the values it accepts."""
 
     name: str
     low: int
     high: int
     names: dict[str, int] = {}
     forms: str = ""
-    """What it takes beside numbers, for messages."""
+    """What it accepts in addition to numbers, for messages."""
 
     @property
     def range(self) -> str:
-        """Return the field's range in words: ``0-59``."""
+        """Return the field's range as text: ``0-59``."""
         return f"{self.low}-{self.high}"
 
     def bad(self, value: str, expected: str) -> BadSchedule:
@@ -77,7 +73,7 @@ class Field(NamedTuple):
         return BadSchedule(self.name, value, expected, self.range)
 
     def number(self, text: str, term: str) -> int:
-        """Read one number or name; ``term`` is what the message shows."""
+        """Parse one number or name; ``term`` is shown in the error."""
         if (named := self.names.get(text.lower())) is not None:
             return named
         if text == "?":
@@ -104,15 +100,15 @@ ALL = (SECOND, MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY, YEAR)
 """In the order of an expression of seven fields."""
 
 STEP_MAX = 999_999_999
-"""The longest step that is read: far beyond every field, and quick to convert."""
+"""The largest step that is parsed: far beyond every field, and quick to convert."""
 
 _SUNDAY_AGAIN = 7
 _OPEN = "?"
-"""What leaves a day field open beside ``*``, in the manner of Quartz and gorhill."""
+"""Leaves a day field open like ``*``, as in Quartz and gorhill."""
 
 
 def values_of(field: Field, text: str) -> int:
-    """Return the set of values that ``text`` means in a field without special forms."""
+    """Return the set of values of a field without special forms."""
     found = 0
     for term in _terms(field, text):
         for value in _spread(field, term):
@@ -121,12 +117,12 @@ def values_of(field: Field, text: str) -> int:
 
 
 def years_of(text: str) -> int:
-    """Return the years, bit 0 being the first that a schedule may name."""
+    """Return the years, where bit 0 is the first year that a schedule may name."""
     return values_of(YEAR, text) >> YEAR_MIN
 
 
 def month_days_of(text: str) -> DayField:
-    """Read a day-of-month field, with ``L``, ``LW`` and ``15W``."""
+    """Parse a day-of-month field, with ``L``, ``LW`` and ``15W``."""
     days, nearest, last, last_workday = 0, set(), False, False
     terms = _day_terms(MONTH_DAY, text)
     for term in terms:
@@ -144,7 +140,7 @@ def month_days_of(text: str) -> DayField:
 
 
 def week_days_of(text: str) -> DayField:
-    """Read a day-of-week field (0 and 7 are Sunday), with ``5L`` and ``5#2``."""
+    """Parse a day-of-week field (0 and 7 are Sunday), with ``5L`` and ``5#2``."""
     weekdays, places = 0, set()
     terms = _day_terms(WEEK_DAY, text)
     for term in terms:
@@ -164,7 +160,7 @@ def week_days_of(text: str) -> DayField:
 
 
 def members_of(field: Field, term: str) -> frozenset[int]:
-    """Return the values of a term without special forms, Sunday being 0; raises BadSchedule."""
+    """Return the values of a term without special forms, with Sunday as 0; raises BadSchedule."""
     values = 0
     for value in _spread(field, term):
         values |= 1 << (value % _SUNDAY_AGAIN if field is WEEK_DAY else value)
@@ -187,10 +183,10 @@ def _day_terms(field: Field, text: str) -> list[str]:
 
 
 def _spread(field: Field, term: str) -> range:
-    """Return the values of ``*``, ``x``, ``x-y``, each perhaps with ``/step``."""
+    """Return the values of ``*``, ``x`` or ``x-y``, each optionally with ``/step``."""
     body, slash, step_text = term.partition("/")
     step = _step(field, step_text, term) if slash else 1
-    # In `*` and `x/y` a week ends with Saturday, so that Sunday is not counted at both of its ends.
+    # In `*` and `x/y` a week ends with Saturday, so that Sunday is not counted twice.
     end = field.high - 1 if field is WEEK_DAY else field.high
     if body == "*":
         return range(field.low, end + 1, step)
@@ -209,14 +205,14 @@ def _spread(field: Field, term: str) -> range:
 
 
 def _step(field: Field, text: str, term: str) -> int:
-    """Read a step; one beyond the end of its range leaves the first value, as in most other crons."""
+    """Parse a step; one beyond the end of its range leaves the first value, as in most other crons."""
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= STEP_MAX:
         raise field.bad(term, f"a step in 1-{STEP_MAX}")
     return int(text)
 
 
 EXPRESSION_MAX = 2000
-"""Characters of an expression: room for a list in every field, and a bound on what reading one can cost."""
+"""Characters of an expression: room for a list in every field, and a bound on the cost of parsing."""
 
 FORMS = "5 to 7 fields, an interval such as 5m, a weekday such as Mon, or a macro such as @daily"
 
@@ -236,7 +232,7 @@ MACROS = {
 _INTERVAL = re.compile(r"([0-9]+)([smh])", re.IGNORECASE)
 _INTERVALS = {"s": (SECOND, "*/{} * * * * *"), "m": (MINUTE, "0 */{} * * * *"), "h": (HOUR, "0 0 */{} * * *")}
 _EVERY = ("every", "@every")
-"""What other systems put before an interval, and we do without."""
+"""Words that other systems put before an interval, and that are not needed here."""
 _PERIODS = {
     "second": "1s",
     "minute": "@minutely",
@@ -253,12 +249,12 @@ _DURATION = re.compile(rf"(?:[0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?{_UNIT} ?)+")
 _PARTS = re.compile(rf"([0-9.]+) ?({_UNIT})")
 _YEAR = re.compile(r"(?<![0-9/])[0-9]{4}")
 _NO_SEPARATOR = re.compile(r"[^\S \t]")
-"""Blanks of other kinds: ends of lines, no-break and ideographic spaces, what other programs paste."""
+"""Other blanks that may be pasted: line ends, no-break and ideographic spaces."""
 _NO_DAYS = DayRule(DayField(), DayField(), either=False)
 
 
 def parse_expression(text: str) -> Schedule:
-    """Read an expression; raises BadSchedule that names the field, the value and what was expected."""
+    """Parse an expression; raises BadSchedule with the field, the value and what was expected."""
     check_length(text)
     words = fields_of(text)
     if words and words[0].lower() in _EVERY:
@@ -280,13 +276,13 @@ def parse_expression(text: str) -> Schedule:
 
 
 def check_length(text: str) -> None:
-    """Raise BadSchedule for an expression that is too long to be read."""
+    """Raise BadSchedule for an expression that is too long."""
     if len(text) > EXPRESSION_MAX:
         raise BadSchedule("expression", text, f"at most {EXPRESSION_MAX} characters")
 
 
 def fields_of(text: str) -> list[str]:
-    """Return the fields of an expression; only blanks and tabs stand between them. Raises BadSchedule."""
+    """Split an expression at blanks and tabs; raises BadSchedule for other separators."""
     inner = text.strip(AROUND)
     if other := _NO_SEPARATOR.search(inner):
         raise BadSchedule("expression", inner, f"blanks or tabs between fields, not U+{ord(other[0]):04X}")
@@ -294,10 +290,11 @@ def fields_of(text: str) -> list[str]:
 
 
 def instead_of_every(text: str) -> tuple[str, str]:
-    """Split ``every 5 minutes`` or ``@every 1h30m`` into its interval and what means that here.
+    """Split ``every 5 minutes`` or ``@every 1h30m`` into its interval and the equivalent here.
 
-    The latter is an expression such as ``5m``, or a repeat such as ``FINISHED, +90 MINUTES`` if no expression
-    has such an interval; empty if it cannot be told. Both are empty for a text that begins with another word.
+    The equivalent is an expression such as ``5m``, or a repeat such as ``FINISHED, +90 MINUTES`` if no
+    expression has such an interval; empty if there is none. Both are empty for a text that begins with
+    another word.
     """
     word, _, interval = " ".join(text.split()).partition(" ")
     if word.lower() not in _EVERY:
@@ -320,7 +317,7 @@ def instead_of_every(text: str) -> tuple[str, str]:
         return interval, "@daily"
     for unit, name in (("h", "HOURS"), ("m", "MINUTES")):
         count, rest = divmod(whole, _SECONDS[unit])
-        if not rest and count < 1_000:  # a repeat has three digits of them
+        if not rest and count < 1_000:  # a repeat allows three digits
             return interval, f"FINISHED, +{count} {name}"
     return interval, f"FINISHED, +{whole} SECONDS"
 
@@ -335,7 +332,7 @@ def _every(text: str, interval: str, meant: str) -> BadSchedule:
 
 
 def _written_out(word: str) -> str:
-    """Return the fields that a macro, an interval or a weekday stands for."""
+    """Return the fields that a macro, an interval or a weekday abbreviates."""
     if word.startswith("@"):
         if (macro := MACROS.get(word.lower())) is None:
             raise BadSchedule("expression", word, f"one of {', '.join([*MACROS, NEVER])}")

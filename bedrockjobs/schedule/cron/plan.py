@@ -1,7 +1,7 @@
-"""A schedule after reading: sets of values, and the search for the next wall-clock time that fits them.
+"""A parsed schedule: sets of values, and the search for the next wall-clock time that matches.
 
-Every set is an integer with one bit per value, so that "the next hour from 9 on" is a shift and not a loop.
-It knows neither the dialects nor zones: times here are naive, what a clock on the wall shows.
+Each set is an integer with one bit per value, so that "the next hour from 9 on" is a shift instead of a loop.
+Times are naive wall-clock times.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from calendar import monthrange
 from dataclasses import dataclass
 from datetime import date, datetime
 
-# Which days of a month a schedule means, as one integer whose bit d stands for day d.
+# The days of a month that a schedule selects, as one integer in which bit d is day d.
 #
-# Weekdays are counted from 0 = Monday, as ``date.weekday`` does. It knows no grammar and no time of day.
+# Weekdays are counted from 0 = Monday, as in ``date.weekday``.
 
 
 EVERY_DAY = 0xFFFFFFFE
 """Bits 1 to 31."""
 
 LAST = 0
-"""In place of a number from 1 to 5: the last such weekday of the month."""
+"""Replaces a number from 1 to 5: the last such weekday of the month."""
 
 _SATURDAY, _SUNDAY = 5, 6
 _SEVENTHS = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28
@@ -31,23 +31,23 @@ _WEEKDAYS = tuple(
     )
     for first in range(7)
 )
-"""Days by the weekday of the 1st, then by a set of weekdays; they run past the 31st."""
+"""Days by the weekday of the 1st, then by a set of weekdays; they extend past the 31st."""
 
 
 @dataclass(frozen=True, slots=True)
 class DayField:
-    """One field that chooses days: by number, by weekday, or by their place in the month."""
+    """One field that selects days: by number, by weekday, or by position in the month."""
 
     days: int = 0
     weekdays: int = 0
     places: frozenset[tuple[int, int]] = frozenset()
     """(weekday, n): its nth in the month, or its ``LAST``."""
     nearest: frozenset[int] = frozenset()
-    """Days in whose place the nearest working day (Monday to Friday) of the same month counts."""
+    """Days that are replaced by the nearest working day (Monday to Friday) of the same month."""
     last: bool = False
     last_workday: bool = False
     every: bool = False
-    """Whether the field was left open with ``*``; ``1-31`` means the same days and is a restriction."""
+    """Whether the field was left open with ``*``; ``1-31`` selects the same days but is a restriction."""
 
     def of_month(self, first: int, length: int) -> int:
         """Return the days of a month that begins on weekday ``first`` and has ``length`` days."""
@@ -67,7 +67,7 @@ class DayField:
 
 
 def _nearest_workday(first: int, length: int, day: int) -> int:
-    """Return the working day nearest to ``day`` that does not leave the month."""
+    """Return the working day nearest to ``day`` within the same month."""
     weekday = (first + day - 1) % 7
     if weekday == _SATURDAY:
         return day - 1 if day > 1 else 3
@@ -78,12 +78,12 @@ def _nearest_workday(first: int, length: int, day: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DayRule:
-    """Day of month and day of week together."""
+    """The combination of day of month and day of week."""
 
     month_day: DayField
     week_day: DayField
     either: bool
-    """Whether one of the two is enough (crontab's rule when both are restricted) or both must hold."""
+    """Whether one of the two is enough (crontab's rule if both are restricted) or both must match."""
     weeks: int = 0
     """ISO weeks allowed, bit by number; 0 for any."""
 
@@ -101,14 +101,14 @@ class DayRule:
 
 
 YEAR_MIN, YEAR_MAX = 1970, 2199
-"""Years that a schedule may name; the end bounds every search."""
+"""Years that a schedule may name; the last one bounds every search."""
 
 EVERY_YEAR = (1 << YEAR_MAX - YEAR_MIN + 1) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What an expression means."""
+    """The meaning of an expression."""
 
     seconds: int
     minutes: int
@@ -116,17 +116,17 @@ class Schedule:
     days: DayRule
     months: int
     years: int
-    """Bit 0 is ``YEAR_MIN``; no bit at all means that it never fires by itself (``@never``)."""
+    """Bit 0 is ``YEAR_MIN``; without any bit it never fires by itself (``@never``)."""
     wild: bool
-    """Whether minute or hour hold a ``*``: such schedules follow real time over a change of the clock."""
+    """Whether minute or hour contain a ``*``: such schedules follow real time across clock changes."""
     zone: str = ""
-    """The zone a mapping brings along; it goes before the caller's."""
+    """The zone given in a mapping; it takes precedence over the caller's."""
     start: datetime | None = None
     end: datetime | None = None
-    """First and last moment allowed, both inclusive; naive ones are wall-clock times of the zone."""
+    """First and last time allowed, both inclusive; naive ones are wall-clock times of the zone."""
 
     def first_from(self, at: datetime) -> datetime | None:
-        """Return the first wall-clock time that fits, from ``at`` (naive, whole seconds) on."""
+        """Return the first matching wall-clock time from ``at`` on (naive, whole seconds)."""
         day = self._day_from(at.year, at.month, at.day)
         if day is None:
             return None
@@ -138,7 +138,7 @@ class Schedule:
         return datetime(*day, first(self.hours), first(self.minutes), first(self.seconds))
 
     def count(self, low: datetime, high: datetime) -> int:
-        """Return how many wall-clock times fit from ``low`` to ``high``, naive and both included."""
+        """Return how many wall-clock times match from ``low`` to ``high``, naive and both inclusive."""
         if low > high:
             return 0
         found = self._days_between(low, high) * self._times_until(24, 0, 0)
@@ -152,7 +152,7 @@ class Schedule:
         return self._day_from(at.year, at.month, at.day) == (at.year, at.month, at.day)
 
     def _days_between(self, low: datetime, high: datetime) -> int:
-        """Return how many days fit from that of ``low`` to that of ``high``, both included."""
+        """Return how many days match from that of ``low`` to that of ``high``, both inclusive."""
         found = 0
         for number in range(low.year * 12 + low.month - 1, high.year * 12 + high.month):
             year, month = number // 12, number % 12 + 1
@@ -167,7 +167,7 @@ class Schedule:
         return found
 
     def _times_until(self, hour: int, minute: int, second: int) -> int:
-        """Return how many times of a day that fits are before this one."""
+        """Return how many matching times of a day are before this one."""
         minutes, seconds = self.minutes.bit_count(), self.seconds.bit_count()
         found = _below(self.hours, hour) * minutes * seconds
         if self.hours >> hour & 1:
@@ -206,6 +206,6 @@ def _below(values: int, end: int) -> int:
 
 
 def first(values: int, start: int = 0) -> int:
-    """Return the smallest value of the set that is not below ``start``, or -1."""
+    """Return the smallest value of the set that is at least ``start``, or -1."""
     rest = values >> start
     return start + (rest & -rest).bit_length() - 1 if rest else -1

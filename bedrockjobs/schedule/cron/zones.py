@@ -1,8 +1,8 @@
-"""From wall-clock times to moments: zones, and what happens when a zone's clock is changed.
+"""Time zones: from wall-clock times to UTC, and the rule for clock changes.
 
-The rule is that of Debian's cron. A schedule with fixed minutes and hours fires for a time that a forward
-change skips at the first moment after it, and once only in a stretch that a backward change repeats. One
-with ``*`` in minute or hour follows real time: nothing for what is skipped, twice for what is repeated.
+The rule is that of Debian's cron. A schedule with fixed minutes and hours fires right after a forward change
+for a time that the change skips, and only once in a stretch that a backward change repeats. A schedule with
+``*`` in minute or hour follows real time: it skips what is skipped, and repeats what is repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bedrockjobs.schedule.cron.expression import BadSchedule
 from bedrockjobs.schedule.cron.plan import YEAR_MAX, YEAR_MIN, Schedule
 
 ZONE_CHARS_MAX = 100
-"""Characters of a zone's name: three times the longest there is. The search for one goes folder by folder."""
+"""Characters of a zone's name: three times the longest one. Looking one up searches several folders."""
 
 _SECOND = timedelta(seconds=1)
 _INSTANT = timedelta(microseconds=1)
@@ -25,7 +25,7 @@ _EARLIEST = datetime(YEAR_MIN - 1, 12, 30, tzinfo=UTC)
 
 @lru_cache(maxsize=1024)
 def find_zone(name: str) -> tzinfo:
-    """Return the zone of this IANA name; raises BadSchedule for one that does not exist."""
+    """Return the zone of an IANA name; raises BadSchedule if it does not exist."""
     if len(name) > ZONE_CHARS_MAX:
         raise BadSchedule("zone", name, f"at most {ZONE_CHARS_MAX} characters")
     if name.upper() in ("UTC", "ETC/UTC", "Z"):
@@ -37,13 +37,13 @@ def find_zone(name: str) -> tzinfo:
 
 
 def forget_zones() -> None:
-    """Forget all zones, so that their rules are read again: an update of the system may have changed them."""
+    """Clear the cached zones, since an update of the system may have changed their rules."""
     find_zone.cache_clear()
     ZoneInfo.clear_cache()
 
 
 def next_moment(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime | None:
-    """Return the first moment strictly after ``after`` (aware) at which the schedule fires, in UTC."""
+    """Return the first time strictly after ``after`` (aware) at which the schedule fires, in UTC."""
     if schedule.start is not None:
         after = max(after, _moment(schedule.start, zone) - _INSTANT)
     if after.year > YEAR_MAX + 1:
@@ -55,10 +55,10 @@ def next_moment(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime |
 
 
 def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tzinfo) -> int:
-    """Return how often the schedule fires after ``after`` and not after ``until`` (both aware).
+    """Return how often the schedule fires after ``after`` and up to ``until`` (both aware).
 
-    Stretches without a change of the clock are counted by their wall-clock times, all at once; the hours
-    around a change moment by moment.
+    Stretches without a clock change are counted at once by wall-clock times; the hours around a change are
+    counted tick by tick.
     """
     if schedule.start is not None:
         after = max(after, _moment(schedule.start, zone) - _INSTANT)
@@ -87,10 +87,10 @@ def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tz
 
 
 _STRETCH = timedelta(days=5)
-"""Time that is looked through at once for a change of the clock: two changes are further apart."""
+"""Time searched at once for a clock change: two changes are further apart."""
 
 _AROUND_CHANGE = timedelta(hours=3)
-"""More than any clock is put forward or back."""
+"""More than any clock change."""
 
 
 def _wall(moment: datetime, zone: tzinfo) -> datetime:
@@ -98,7 +98,7 @@ def _wall(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def _first_change(low: datetime, high: datetime, zone: tzinfo) -> datetime:
-    """Return a moment near which the clock changes; the offsets of ``low`` and ``high`` differ."""
+    """Return a time near which the clock changes; the offsets of ``low`` and ``high`` differ."""
     offset = low.astimezone(zone).utcoffset()
     while high - low > _SECOND:
         middle = low + (high - low) / 2
@@ -141,7 +141,7 @@ def _search(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime | Non
 
 
 class _Change(NamedTuple):
-    """One change of a zone's clock."""
+    """One clock change of a zone."""
 
     moment: datetime
     before: timedelta
@@ -149,7 +149,7 @@ class _Change(NamedTuple):
     lower: datetime
     """First wall-clock time that is skipped or repeated."""
     upper: datetime
-    """First wall-clock time that no longer is."""
+    """First wall-clock time after these."""
 
 
 def _utc(wall: datetime, offset: timedelta) -> datetime:
@@ -157,7 +157,7 @@ def _utc(wall: datetime, offset: timedelta) -> datetime:
 
 
 def _offsets(wall: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
-    """Return a wall-clock time's offset before and behind the change it belongs to, the same if to none."""
+    """Return a wall-clock time's offsets before and after its clock change; equal if there is none."""
     before = zone.utcoffset(wall)
     behind = zone.utcoffset(wall.replace(fold=1))
     assert before is not None
@@ -172,7 +172,7 @@ def _repeated_at(moment: datetime, zone: tzinfo) -> _Change | None:
 
 
 def _change_at(wall: datetime, before: timedelta, behind: timedelta, zone: tzinfo) -> _Change:
-    """Find the change that skips or repeats this wall-clock time; it has no moment of its own in tzinfo."""
+    """Find the clock change that skips or repeats a wall-clock time, which tzinfo does not provide."""
     narrow, wide = sorted((before, behind))
     early = _utc(wall.replace(microsecond=0), wide)
     low, high = 0, (wide - narrow) // _SECOND

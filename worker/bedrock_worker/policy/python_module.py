@@ -36,7 +36,7 @@ from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.schedule import cron
 
-# Imports a module into the worker and reverts its side effects on the process.
+# Importing a module into the worker, and reverting its side effects on the process.
 #
 # A module may replace stdout, set an alarm or handle signals; each run repeats that in its own process.
 # Threads, hard limits and changes in memory cannot be reverted.
@@ -66,7 +66,7 @@ def _streams() -> Iterator[None]:
         yield
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # of whatever kind it is by now
+            with suppress(Exception):  # its type may have changed
                 stream.flush()
         sys.stdout, sys.stderr, sys.excepthook = ours
 
@@ -80,7 +80,7 @@ def _another(handle: int) -> TextIO:
 def _handles() -> Iterator[None]:
     ours = []
     for at in range(3):
-        with suppress(OSError):  # it was closed when we began
+        with suppress(OSError):  # the handle was closed from the start
             ours.append((at, os.dup(at)))
     try:
         yield
@@ -107,7 +107,7 @@ def _environment() -> Iterator[None]:
         os.umask(umask)
         for kind, limit in limits:
             if resource.getrlimit(kind) != limit:
-                with suppress(ValueError, OSError):  # a hard limit stays
+                with suppress(ValueError, OSError):  # a hard limit cannot be raised again
                     resource.setrlimit(kind, limit)
 
 
@@ -281,7 +281,7 @@ def _function(declared: Declared, folder: str) -> Function:
         raise ValueError(f"unknown option {min(unknown)}, @job takes {known}")
     if unique := options.pop("unique", False):
         arguments.unique_names(unique)
-    JobSpec(**{"name": "name", **options})  # raises for a value that is none
+    JobSpec(**{"name": "name", **options})  # raises for an invalid value
     return Function(
         declared.module, name, declared.pattern, folder, _seconds(declared.options.get("timeout"))
     )

@@ -174,7 +174,7 @@ class Rules:
     """The rules of a file, in order."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        """Hold them."""
+        """Take the rules in order."""
         self.rules = tuple(rules)
 
     @property
@@ -229,7 +229,7 @@ def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
         signal.signal(signal.SIGVTALRM, before)
 
 
-# Reads a rules file (TOML), and rejects unsafe rules with file, rule and reason.
+# Reading a rules file (TOML): unsafe rules are rejected with file, rule and reason.
 
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -307,7 +307,7 @@ def read_rules(path: Path) -> Rules:
     return Rules(rules)
 
 
-# --- the allowed contents ----------------------------------------------------------------------------
+# Validation of the contents.
 
 
 def _expected(words: str) -> PydanticCustomError:
@@ -447,7 +447,7 @@ def _rule(given: Any, earlier: set[str]) -> Rule:
     return rule
 
 
-# --- unsafe rules ------------------------------------------------------------------------------------
+# Detection of unsafe rules.
 
 
 def _check_argv(argv: tuple[str, ...], fields: Mapping[str, object]) -> None:

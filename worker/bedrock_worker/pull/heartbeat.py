@@ -158,7 +158,7 @@ class Heartbeats:
         try:
             async with asyncio.timeout((wait_s if wait else 0.0) + ANSWER_S):
                 reply = await self._client.call(command, hurry=self._again)
-        except UnknownCommand:  # an older server without leases
+        except UnknownCommand:  # older servers have no leases
             if self._known:
                 event(logging.WARNING, "no leases", reason="the server knows no Heartbeat")
             self._known = False

@@ -23,7 +23,7 @@ from bedrockjobs.client import AsyncClient, backoff_s
 from bedrockjobs.commands import Command, Reply
 from bedrockjobs.commands.jobs import RunEnd
 
-# Fetches the next job of a slot with the report of the previous one (``thenGet``).
+# ``thenGet``: fetching the next job of a slot with the report of the previous one.
 #
 # It saves the slot a request, and the server a commit.
 
@@ -73,7 +73,7 @@ class ThenGet:
             self.job = job_after(body)
 
     def unanswered(self) -> None:
-        """Expect no job: the report was refused or its answer was lost."""
+        """Record that no job will come: the report was refused or its reply was lost."""
         self.asking = False
 
 
@@ -89,7 +89,7 @@ def pattern_of(names: tuple[str, ...]) -> str | None:
     return listed if plain and len(names) <= PATTERNS_MAX and len(listed) <= PATTERN_CHARS_MAX else None
 
 
-# Tracks whether the server answers, and retries commands until it does.
+# Server availability: tracks whether the server responds, and retries commands until it does.
 
 
 R = TypeVar("R", bound=Reply)
@@ -147,7 +147,7 @@ async def send_until_answered(client: AsyncClient, server: ServerStatus, command
 
 
 def is_fault(error: Exception) -> bool:
-    """Return whether the server answers but fails at this command, possibly for ever."""
+    """Return whether the server responds but fails at this command, possibly permanently."""
     return isinstance(error, (ServerFault, TimedOut))
 
 
@@ -207,7 +207,7 @@ class Puller:
                 await self._changed.wait()
 
 
-# Detects whether a file was replaced since the worker started (``--version-watch``), by polling.
+# ``--version-watch``: polls for a file that was replaced since the worker started.
 
 
 FileState = tuple[int, int, int]
@@ -260,7 +260,7 @@ def digest_of(path: Path) -> bytes | None:
         return None
 
 
-# Reduces the number of slots while the machine is busy (``--max-load``), by polling.
+# ``--max-load``: polls the load, and reduces the number of slots while the machine is busy.
 
 
 GROW_S = 5.0

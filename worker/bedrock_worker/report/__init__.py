@@ -1,1 +1,1 @@
-"""What the server is told of a run: its output, its progress and its end."""
+"""Reporting: the output, the progress and the end of a run."""

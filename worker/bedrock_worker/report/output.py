@@ -25,7 +25,7 @@ from bedrockjobs.base.errors import CommandError, NotFound, UnknownCommand, Wron
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import AppendOutput, UpdateJob
 
-# Splits a command's output into lines of bounded length. No I/O.
+# Splitting output into lines of bounded length. No I/O.
 
 
 LINE_BYTES_MAX = 4_096
@@ -97,7 +97,7 @@ BATCH_BYTES_MAX = 512 * 1024
 """Size of one batch, which stays in memory until the server has it."""
 
 PROGRESS_PAUSE_S = 1.0
-"""Time between two progress updates: nobody reads faster, and each is a commit."""
+"""Interval of progress updates: people read no faster, and each is a commit."""
 
 PERCENT_MAX = 100
 
@@ -309,7 +309,7 @@ class LiveOutput:
         self._more.set()
         self._ending.set()
         if tasks := [task for task in (self._line_task, self._progress_task) if task is not None]:
-            await asyncio.wait(tasks)  # whatever their outcome, the report follows
+            await asyncio.wait(tasks)  # the report follows whatever their outcome
 
     def abandon(self) -> None:
         """Stop sending and discard what is left."""
@@ -374,7 +374,7 @@ class LiveOutput:
                 expected = _expected_seq(error)
                 if expected is None:
                     raise
-                # The server lost lines that it had confirmed. The others can still be appended.
+                # The server lost lines that it had acknowledged. Later ones can still be appended.
                 event(logging.WARNING, "output lost by the server", run=self._job.run_id, error=error)
                 self._next_seq = expected
                 seq = await self._append(lines)
@@ -394,7 +394,7 @@ class LiveOutput:
         """Send no more lines: the run is over, or the server does not support or accept more output."""
         self._wants_lines = False
         if isinstance(answer, UnknownCommand):
-            level = logging.DEBUG  # an older server
+            level = logging.DEBUG  # older servers do not know the command
         else:
             level = logging.INFO if isinstance(answer, (NotFound, WrongState)) else logging.ERROR
         event(level, "output not sent", run=self._job.run_id, answer=answer)

@@ -1,7 +1,7 @@
-"""Delivers reports to the server; a result is not lost as long as there is a disk.
+"""Delivery of reports to the server; a result is not lost while the disk is intact.
 
 While the server is unreachable, a report is retried indefinitely. If the server fails at it, it is retried a
-few times, then rarely, and finally given up; it stays in its file (``kept``).
+few times, then rarely, and finally given up; its file stays in the outbox.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from bedrockjobs.base.errors import (
 from bedrockjobs.client import AsyncClient, ConnectionLost, UnreadableAnswer, backoff_s
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, QueryRun, RetryJob
 
-# Undelivered reports as files, which outlive the worker; the next worker delivers them.
+# The outbox: undelivered reports as files, which outlive the worker and are delivered by the next one.
 #
 # A file is created when the first attempt fails, and removed once the server has accepted or refused the
 # report.
@@ -66,7 +66,7 @@ class Kept:
     worker: str
     """The name of the worker that performed the run."""
     servers: tuple[str, ...]
-    """The servers that may receive it; any one of them will do."""
+    """The servers that may receive it; one of them is enough."""
     report: Report
 
 
@@ -144,10 +144,10 @@ class Outbox:
 
     @property
     def _files(self) -> set[Path]:
-        """Return the existing files; listed once, since hardly any report is ever saved."""
+        """Return the existing files; listed once, since few reports are ever saved."""
         if self._there is None:
             self._there = set()
-            with suppress(OSError):  # there is no folder yet, or it is not ours to read
+            with suppress(OSError):  # the folder does not exist yet, or is not readable
                 if self._folder is not None:
                     self._there.update(self._folder.glob(f"{self._prefix}-*.json"))
         return self._there
@@ -176,11 +176,11 @@ def _read(path: Path) -> Kept:
     raise ValueError("expected a report as JSON")
 
 
-# Sends the ends of runs to the server, batched while an earlier request is in flight.
+# The completion batcher: sends the ends of runs, batched while an earlier request is in flight.
 #
 # An end is sent at once if no request is in flight; otherwise it joins the next FinishJobs. An end that is
-# refused in a batch is sent again by itself for its full error. Lost answers are not retried here but by
-# the reporter.
+# refused in a batch is sent again by itself for its full error. Lost replies are not retried here but by the
+# reporter.
 
 
 TOGETHER_MAX = 100
@@ -249,7 +249,7 @@ class CompletionBatcher:
                     elif batch:
                         await self._send_together(batch)
                 except Exception as error:
-                    for end in batch:  # a copy each, since raising extends the traceback
+                    for end in batch:  # a copy each, since raising an exception extends its traceback
                         _answer(end, copy(error) if isinstance(error, BedrockjobsError) else error)
         finally:
             self._sending = None
@@ -287,11 +287,11 @@ class CompletionBatcher:
             try:
                 for then, job in zip(asking, jobs_after(answer.body) if asking else (), strict=False):
                     then.job = job
-            except ValueError as error:  # the ends are done
+            except ValueError as error:  # the ends were accepted
                 for end in batch:
                     if end.then in asking:
                         _answer(end, ValueError(str(error)))
-        except CommandError as error:  # of one end or of the whole request
+        except CommandError as error:  # the error is about one end, or about the whole request
             self._together = self._together and not isinstance(error, UnknownCommand)
             taken = set()
         finally:
@@ -440,11 +440,11 @@ class Reporter:
             try:
                 await self._exchange(report, then)
             except (NotFound, WrongState) as error:
-                # Either an earlier try had arrived, or the run is no longer ours: nothing is left to say.
+                # Either an earlier attempt arrived, or the run is no longer ours: nothing is left to report.
                 level = logging.INFO if perhaps_done else logging.WARNING
                 _log(level, "run already over", report, answer=error)
             except (ConnectionError, CommandError) as error:
-                if is_final(error) and not isinstance(error, Forbidden):  # with another token it may be taken
+                if is_final(error) and not isinstance(error, Forbidden):  # another token may be accepted
                     self._server.up()
                     return error
                 perhaps_done = perhaps_done or isinstance(error, ConnectionLost)
@@ -471,7 +471,7 @@ class Reporter:
         """Send a report once, and receive the next job."""
         try:
             await self._ends.send(report, then)
-        except ValueError as error:  # the report is done; the job goes to another when its lease is over
+        except ValueError as error:  # the report is done; the job's lease expires, and another worker gets it
             _log(logging.ERROR, "no job can be read", report, error=error)
 
 
@@ -482,7 +482,7 @@ def failure_instead(report: Report, refusal: CommandError) -> FailJob:
     report of a failure is sent again without its result.
     """
     verb, detail = type(report).__name__, refusal.detail
-    if detail.startswith("data:"):  # the author of the command knows its result, not our parameters
+    if detail.startswith("data:"):  # the command's author knows its result, but not our parameters
         words = f"result{detail.removeprefix('data')} ({verb} was refused: {refusal.status_line})"
     else:
         words = f"{verb} was refused: {refusal}"

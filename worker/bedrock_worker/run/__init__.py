@@ -1,1 +1,1 @@
-"""What happens to one job on this machine: its process, its lease, its time, its watchdog."""
+"""Running one job on this machine: its process, lease, time limits and watchdog."""

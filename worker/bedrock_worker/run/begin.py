@@ -19,11 +19,10 @@ from typing import Any, NoReturn
 from bedrock_worker.run import kernel
 from bedrock_worker.run.kernel import ControlGroup
 
-# Starts a program like ``vfork``: the child borrows our memory until exec, so nothing is copied.
+# Starting a program like ``vfork``: the child borrows our memory until exec, so nothing is copied.
 #
-# No Python may run in such a child, since it would change our memory. The child therefore only makes
-# prepared calls of the C library: each is a context (``makecontext``) linked to the next one. Imports only
-# the standard library and ``kernel``.
+# No Python may run in such a child, since it would change our memory. The child only makes prepared calls of
+# the C library: each is a context (``makecontext``) linked to the next one.
 
 
 MACHINES = ("x86_64", "aarch64")
@@ -44,7 +43,7 @@ CLONE_VM, CLONE_VFORK = 0x100, 0x4000
 """Flags of ``clone(2)``: share the memory, and suspend the parent until exec or exit."""
 
 FAILED = 127
-"""Exit status of a child that could not execute the program; nobody reads it."""
+"""Exit status of a child that could not execute the program; it is never read."""
 
 OURS = 3
 """Handles from here on are ours; those below are the program's."""
@@ -95,7 +94,7 @@ class VFork:
         begin = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._places = [begin + each * at for at in range(CALLS_MAX)]
         self._contexts = [_Context.from_address(at) for at in self._places]
-        self._stack = begin + each * (CALLS_MAX + 1)  # it grows downwards
+        self._stack = begin + each * (CALLS_MAX + 1)  # the stack grows downwards
         for at, context in zip(self._places, self._contexts, strict=True):
             look(at)
             context.stack, context.stack_bytes = at + CONTEXT_BYTES, STACK_BYTES
@@ -126,7 +125,7 @@ class VFork:
         files = [ctypes.create_string_buffer(os.fsencode(path)) for path in paths]
         zero, exec_with = ctypes.addressof(self._zero), (ctypes.addressof(argv), ctypes.addressof(env))
         calls: list[Call] = [
-            *([] if group is None else [("write", group, zero, 1)]),  # "0" means the writer
+            *([] if group is None else [("write", group, zero, 1)]),  # "0" means the writing process
             ("setsid",),
             ("signal", signal.SIGPIPE, 0),  # SIG_DFL
             ("prctl", kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
@@ -177,7 +176,7 @@ def _texts(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
 
 
 CANNOT_KILL, FAULT = 128 + int(signal.SIGKILL), 70
-"""Exit statuses that nobody reads: the guard is dead; an internal error (EX_SOFTWARE)."""
+"""Exit statuses that are never read: the guard is dead; an internal error (EX_SOFTWARE)."""
 
 DEFAULT_AGAIN = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that the watchdog or Python ignores, and that a command expects at their defaults."""
@@ -198,8 +197,8 @@ def paths_of(program: str, env: Mapping[str, str]) -> list[str]:
         return [program]
     folders = env.get("PATH", os.defpath).split(os.pathsep)
     paths = [f"{folder}/{program}" if folder else program for folder in folders]
-    # To try one that is not there costs more than to look here. What is relative means the folder of the
-    # command, and we stand elsewhere.
+    # Trying a nonexistent path costs more than a check here. Relative paths are relative to the command's
+    # folder, which is not our current folder.
     there = [path for path in paths if not path.startswith("/") or os.access(path, os.F_OK)]
     return there or paths
 
@@ -220,11 +219,11 @@ def become(
     try:
         os.setsid()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != guard:  # it died before we asked
+        if os.getppid() != guard:  # the parent died before PDEATHSIG was set
             os._exit(CANNOT_KILL)
         for at, handle in enumerate(stdio):
             os.dup2(handle, at)
-            os.set_inheritable(at, True)  # also if it already had that number
+            os.set_inheritable(at, True)  # also if the number is already the right one
         if group is not None:
             with suppress(OSError):
                 group.join()
@@ -247,7 +246,7 @@ def become(
 
 
 def _exec(paths: Sequence[str], argv: list[str], env: Mapping[str, str]) -> None:
-    """Try one path after the other; raise the most telling error if none can be executed."""
+    """Try the paths in order; raise the most telling error if none can be executed."""
     why: OSError | None = None
     for path in paths:
         try:

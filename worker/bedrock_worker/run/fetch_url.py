@@ -49,19 +49,19 @@ EXPECTED, NOT_EXPECTED = 0, 1
 
 
 NAT64 = ip_network("64:ff9b::/96")
-"""IPv6 addresses that embed an IPv4 address in their last 32 bits."""
+"""IPv6 networks that embed an IPv4 address in the last 32 bits."""
 
 
 REFUSED = tuple(
     map(
         ip_network,
         (
-            "168.63.129.16/32",  # Azure's metadata
-            "192.0.0.0/24",  # assignments of protocols; Oracle's metadata among them
-            "100.100.100.200/32",  # Alibaba's metadata
-            "fec0::/10",  # sites' own
-            "::/96",  # addresses of version 4 in an old form
-            "64:ff9b:1::/48",  # networks' own NAT64
+            "168.63.129.16/32",  # Azure's metadata service
+            "192.0.0.0/24",  # IETF protocol assignments, including Oracle's metadata service
+            "100.100.100.200/32",  # Alibaba's metadata service
+            "fec0::/10",  # site-local addresses
+            "::/96",  # IPv4-compatible addresses (obsolete)
+            "64:ff9b:1::/48",  # local-use NAT64
         ),
     )
 )
@@ -103,7 +103,7 @@ async def perform(fetch: Fetch, *, private: bool = False) -> int:
             return FAIL_FOR_GOOD
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return NOT_EXPECTED
-    except ValueError as error:  # a header with a line end, an address that is none
+    except ValueError as error:  # a header with a line end, or an invalid address
         print(f"the request cannot be made: {error}", file=sys.stderr)
         return FAIL_FOR_GOOD
     if text:
@@ -116,11 +116,10 @@ async def perform(fetch: Fetch, *, private: bool = False) -> int:
 
 
 class Door:
-    """Creates the socket of every connection, whatever name or redirect leads to it, if the address is
-    allowed."""
+    """Creates the sockets of all connections, including redirects, if the address is allowed."""
 
     def __init__(self, *, private: bool) -> None:
-        """Allow public addresses only, or all."""
+        """Allow only public addresses, or all with ``private``."""
         self._private = private
         self.refused = ""
         """The last refused address, unless one was allowed since."""
@@ -141,7 +140,7 @@ def is_public(host: str) -> bool:
     if any(found in network for network in REFUSED) and getattr(found, "ipv4_mapped", None) is None:
         return False
     if isinstance(found, IPv6Address):
-        inside = [found.ipv4_mapped, found.sixtofour]  # Teredo's addresses are not public themselves
+        inside = [found.ipv4_mapped, found.sixtofour]  # Teredo addresses are not public themselves
         if found in NAT64:
             inside.append(IPv4Address(int(found) & 0xFFFFFFFF))
         if not all(is_public(str(one)) for one in inside if one is not None):
@@ -156,8 +155,8 @@ def is_own(address: AddrInfoType) -> bool:
     family, _, _, _, where = address
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(where)  # nothing is sent
-        except OSError:  # no route; the connection itself reports it
+            probe.connect(where)  # sends nothing
+        except OSError:  # no route; connecting reports the error
             return False
         own = ip_address(str(probe.getsockname()[0]).partition("%")[0])
     return own.is_loopback or own == ip_address(str(where[0]).partition("%")[0])

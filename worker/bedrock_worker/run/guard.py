@@ -73,7 +73,7 @@ class Guard:
         if not self._daemons:
             kernel.adopt()
             self._make_group()
-        with suppress(OSError):  # not on every machine
+        with suppress(OSError):  # not available on every machine
             self._vfork = VFork()
         self._orphans, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
@@ -89,12 +89,12 @@ class Guard:
             self._serve(request, handles)
         self._functions.end()
         self._end_rest()
-        with suppress(OSError):  # the command may have stopped our watchdog, whose worker may be dead
+        with suppress(OSError):  # the command may have stopped our watchdog while its worker is dead
             os.kill(os.getppid(), signal.SIGCONT)
         if self._group is not None:
             self._group.remove()
-        if self._folder and self._clear_folder():  # the worker's to remove, and ours if it dies
-            import shutil  # here, as it would make each guard larger, and each fork slower
+        if self._folder and self._clear_folder():  # the worker removes it, or we do if the worker dies
+            import shutil  # imported here: otherwise each guard is larger, and each fork slower
 
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -140,7 +140,7 @@ class Guard:
             try:
                 return self._vfork.start(given, stdio, group, paths)
             finally:
-                os.chdir("/")  # we keep no folder in use
+                os.chdir("/")  # the guard does not stay in the folder, so that it can be removed
         except OSError:
             return 0
 
@@ -229,7 +229,7 @@ class Guard:
             self._pid = 0
         self._serving = False
         if self._started and self._tell_at == NEVER and "ended" not in found:
-            found = {"ended": -signal.SIGKILL}  # its start was reported, so it must have an end
+            found = {"ended": -signal.SIGKILL}  # since its start was reported, its end must be too
         if "ended" in found:
             if self._tell_at != NEVER:
                 found |= self._started
@@ -237,7 +237,7 @@ class Guard:
         self._started, self._tell_at = {}, NEVER
         if process is None:
             self._tell({**found, "files": bool(self._folder) and self._clear_folder()})
-        else:  # its further runs are the worker's to give, in the same folder
+        else:  # the worker gives it further runs directly, in the same folder
             self._tell(found, process.way)
             process.way.close()
             self._signalled = False
@@ -253,7 +253,7 @@ class Guard:
             poll.register(handle, select.POLLIN)
         ready = {handle for handle, _ in poll.poll()}
         if ready.intersection(self._alarm):
-            with suppress(BlockingIOError):  # the timer was armed again
+            with suppress(BlockingIOError):  # the timer was armed again in the meantime
                 os.read(self._alarm[0], READ_BYTES)
                 self._kill()
         if process.end in ready:
@@ -262,11 +262,11 @@ class Guard:
             self._hear()
 
     def _end_process(self) -> None:
-        """Kill the process that the worker gave runs, with all it left, and report it."""
+        """Kill the process to which the worker gave runs, with all that it left, and report its end."""
         process = self._functions.process
         assert process is not None
-        self._until = NEVER  # it was that of its first run
-        self._pid = 0  # signals that arrive meanwhile are for the next run
+        self._until = NEVER  # the status belongs to its first run
+        self._pid = 0  # signals that arrive now are for the next run
         found = {"gone": process.pid, "ended": self._functions.retire()}
         found |= {"signalled": self._signalled, "left": self._end_rest()}
         self._signalled = False
@@ -287,7 +287,8 @@ class Guard:
         self.end_group(pid)
         _, status = os.waitpid(pid, 0)
         with suppress(BlockingIOError):
-            os.read(self._orphans, READ_BYTES)  # its own SIGCHLD is in there too, and would wake the next run
+            # it contains the SIGCHLD of this run, which would wake the next one
+            os.read(self._orphans, READ_BYTES)
         return {"ended": os.waitstatus_to_exitcode(status)}
 
     def _make_folder(self, folder: str, data: bytes) -> int:
@@ -319,7 +320,7 @@ class Guard:
         return False
 
     def _end_rest(self) -> int:
-        """Kill what the run left; return how many processes remain."""
+        """Kill leftover processes of the run; return how many remain."""
         if self._daemons:
             return 0
         if self._group is not None and self._functions.process is None:
@@ -330,7 +331,7 @@ class Guard:
         return kernel.end_children({template})
 
     def _hear(self) -> None:
-        """Process one message of the worker; an empty one means that it is gone."""
+        """Process one message of the worker; an empty one means that the worker is gone."""
         word, value, handles = kernel.receive(self._control, HANDLES)
         if not word:
             self._let_go = True
@@ -346,7 +347,7 @@ class Guard:
             if self._functions.process is not None and int(value) == self._functions.process.pid:
                 self._end_process()
         elif not self._serving and self._next is None and self._functions.process is None:
-            return  # it came too late: its target has ended
+            return  # too late: its target has ended
         elif word == b"until":
             self._until = float(value)
             if self._serving or self._next is not None:
@@ -355,7 +356,7 @@ class Guard:
             self._signal(int(value))
         else:
             self._late = int(value)
-            if self._late == signal.SIGKILL:  # it must not wait for a process that may never be there
+            if self._late == signal.SIGKILL:  # it must not wait for a process that may never start
                 self._signalled = True
                 self._kill()
 

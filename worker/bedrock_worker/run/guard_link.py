@@ -62,13 +62,13 @@ class GuardLink:
         each. They are followed by the text of the job, and by its stdout and stderr. Raises OSError if the
         guard is dead.
         """
-        self.drop_process()  # the guard ends it
+        self.drop_process()  # the guard terminates it
         kernel.send(self._way, b"run", b"\n".join((head, template, data.encode())), output)
         self.hear = hear
 
     def tell(self, word: bytes) -> None:
         """Send a message about the current command."""
-        with suppress(OSError):  # the guard is dead, and so is the command
+        with suppress(OSError):  # the guard is dead, and so is its command
             self._way.send(word)
 
     def look(self, stops: Stops) -> None:
@@ -92,7 +92,7 @@ class GuardLink:
         try:
             way = socket.socket(fileno=self._handed.pop())
             process = PooledProcess(way, pid, kind=kind, folder=folder, data=data, runs=runs)
-        except (IndexError, OSError):  # we have as many handles as we may
+        except (IndexError, OSError):  # the handle limit is reached
             self.tell(b"retire %d" % pid)
             return
         with suppress(OSError):  # the guard is dead, and so is the process
@@ -126,7 +126,7 @@ class GuardLink:
             word, self._handed, _, _ = socket.recv_fds(self._way, READ_BYTES, HANDLES)
         except BlockingIOError:
             return
-        except ConnectionResetError:  # so the kernel says that something is unread
+        except ConnectionResetError:  # so that the kernel reports unread data again
             word, self.unread = b"", True
         except OSError:
             word = b""
@@ -144,7 +144,7 @@ class GuardLink:
 
     def _heard(self, found: dict[str, Any]) -> None:
         if found.keys() == {"guard"}:
-            with suppress(OSError):  # it is dead, or we have as many handles as we may
+            with suppress(OSError):  # it is dead, or the handle limit is reached
                 self._process = os.pidfd_open(found["guard"])
                 self.pid = found["guard"]
             return

@@ -33,10 +33,10 @@ from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.client import RUN_TOKEN_VARIABLE
 from bedrockjobs.commands import FailJob, RetryJob
 
-# How long a run is certainly ours: counted from the sending of the last acknowledged heartbeat.
+# The lease: how long a run is certainly ours, counted from sending the last acknowledged heartbeat.
 #
-# The command gets TERM and then KILL before the lease expires, so that the server never gives a job away
-# that still runs here.
+# The command gets TERM and then KILL before the lease expires, so that the server never gives away a job that
+# still runs here.
 
 
 TERM_BEFORE_S = 10.0
@@ -168,7 +168,7 @@ class JobRun:
                 self._child.close()
         assert self._child is not None
         self._log_end(ended, report)
-        # The machine may have slept past the lease: then the guard killed the command silently.
+        # The machine may have slept past the lease: then the guard killed the command without a report.
         asleep = ended.status == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._kill_at
         if self._lost or asleep:
             return None
@@ -206,7 +206,7 @@ class JobRun:
     def stop(self, number: signal.Signals) -> None:
         """Signal the command's group on the server's request, once per signal."""
         if number == signal.SIGTERM and asyncio.get_running_loop().time() > self._term_at - NEAR_S:
-            return  # it gets it for its time, and is reported so
+            return  # it is stopped and reported because of its own timeout
         if number not in self._stops and self._signal(number):
             self._stops.add(number)
             event(logging.WARNING, "stop", job=self.job.job_id, run=self.job.run_id, signal=number.name)
@@ -265,7 +265,7 @@ class JobRun:
         term_s, kill_s = self._limits(program)
         try:
             return await self._ended(program, term_s, kill_s)
-        except NeverBegan:  # its process was killed while it had nothing to do
+        except NeverBegan:  # its process was killed while idle
             assert self._child is not None
             if self._lost or self._unwanted:
                 raise

@@ -64,7 +64,7 @@ PAUSE_S, PAUSE_MAX_S = 0.001, 0.1
 """Pauses between two rounds of killing: the first, doubled up to the last."""
 
 NEVER = float("inf")
-"""Monotonic time of something that never happens."""
+"""A monotonic time that is never reached."""
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 prctl = ctypes.PyDLL(None).prctl  # looked up before any fork; PyDLL does not release the GIL
@@ -115,10 +115,10 @@ def only_child(pid: int) -> bool:
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
             found = [int(child) for child in file.read().split()]
-    except OSError:  # not in every kernel
+    except OSError:  # not available in every kernel
         reap(0)
         found = _children()
-    # The list may be incomplete if another child ended meanwhile; that one must then be reaped.
+    # The list may be incomplete if another child ended in the meantime, which must then be reaped.
     return found == [pid] and os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
@@ -243,16 +243,14 @@ def own_control_group() -> str | None:
     return found if good else None
 
 
-# A timerfd that one process arms and another one polls, so that arming it wakes nobody.
-#
-# Imports only the standard library and ``kernel``. Linux only.
+# A timerfd that one process arms and another polls, so that arming it causes no wakeup.
 
 
 CLOCK_MONOTONIC, TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME = 1, 0o4000, 0o2000000, 1
 """Constants of ``timerfd_create(2)``."""
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # does not release the GIL: both calls are short
-_Spec = ctypes.c_long * 4  # interval and first moment, each in seconds and nanoseconds
+_Spec = ctypes.c_long * 4  # interval and first expiry, each in seconds and nanoseconds
 
 
 class Alarm:

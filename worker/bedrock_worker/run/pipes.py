@@ -1,6 +1,7 @@
-"""Redacts secrets in output and results, in plain text, JSON and base64.
+"""Pipes of a command: redaction of secrets, and reading lines of output.
 
-A secret that a command reverses, splits over lines or encrypts is not found.
+Secrets are found in plain text, JSON and base64. A secret that a command reverses, splits over lines or
+encrypts is not found.
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ class Mask:
     def __call__(self, text: str) -> str:
         """Return a text with every secret replaced.
 
-        A truncated line (``line_splitter.CUT``) may end within a secret, whose beginning is then replaced as
-        well.
+        A truncated line (``output.CUT``) may end within a secret, whose beginning is then replaced as well.
         """
         if self._pattern is None:
             return text
@@ -77,7 +77,7 @@ def _base64_inside(secret: bytes, offset: int) -> str:
     return encoded[first : (offset + len(secret)) * 8 // 6]
 
 
-# Reads the output of commands from their pipes and passes it on line by line.
+# Reading the output of commands from their pipes, line by line.
 
 
 READ_BYTES = 8_192
@@ -121,7 +121,7 @@ class Pump:
         return self._pipe
 
     def end_line(self) -> None:
-        """Complete the last line: the next one belongs to another run."""
+        """Complete the last line, since the next one belongs to another run."""
         for line in self._lines.end():
             self.listener(self._name, line)
 

@@ -79,7 +79,7 @@ class PooledProcess:
         if self.alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
-            self.alarm.set(NEVER)  # its guard has it too, and would end another process
+            self.alarm.set(NEVER)  # its guard holds the socket too, and would end another process
             self.alarm.close()
 
     def read_rest(self) -> None:
@@ -110,7 +110,7 @@ class PooledProcess:
             word = self._way.recv(WORD_BYTES)
         except BlockingIOError:
             return False
-        except ConnectionResetError:  # so the kernel says that something is unread
+        except ConnectionResetError:  # so that the kernel reports unread data again
             word, self.unread = b"", True
         except OSError:
             word = b""
@@ -152,7 +152,7 @@ class PooledRun:
         self._process.begin(head, data, until, self._hear)
         for pump in guard.pumps:
             pump.listener = listener
-            pump.begin()  # a first run that was short left it unread until its end
+            pump.begin()  # a short first run may have left it unread until its end
         guard.hear = self._hear_guard
 
     async def started(self) -> int:
@@ -224,7 +224,7 @@ class PooledRun:
         if found is not None:
             self._process.read_rest()
         if self._ended.done():
-            self.folder_left = True  # nothing else removes it any more
+            self.folder_left = True  # nothing else would remove it
             return
         if found is None:
             self.folder_left = self.signalled = True

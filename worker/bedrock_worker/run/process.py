@@ -121,7 +121,7 @@ class ChildProcess:
             self._guard = watchdog.take()
             try:
                 self._give(line_of(head), template, data, listener)
-            except BrokenPipeError:  # it was killed while it had nothing to do
+            except BrokenPipeError:  # it was killed while idle
                 watchdog.over(self._guard, killed=True)
             except BaseException:
                 watchdog.over(self._guard, killed=False)
@@ -254,14 +254,14 @@ class ChildProcess:
 
     def _start_late(self) -> None:
         if not self._started.done():
-            self._guard.kill()  # it takes nothing else either
+            self._guard.kill()  # it accepts no more runs either
             self._started.set_result({"late": True})
 
     def _hear(self, found: dict[str, Any] | None) -> None:
         """Handle a message of the guard; if the guard was killed, the kernel has killed the command too."""
         if found is None:
             self._folder_left = True
-            if not self._started.done():  # it may have started, unless the guard never received it
+            if not self._started.done():  # it may have started, unless the guard never received the request
                 never = {"error": errno.EAGAIN, "in": ""}
                 self._started.set_result(never if self._guard.unread else {"started": 0})
             if not self._ended.done():
@@ -322,16 +322,16 @@ def pooled_run(
     head = line_of({"function": warm.function, "cwd": where, "own": warm.own})
     try:
         return PooledRun(guard, watchdog, head, data, until=until, listener=listener)
-    except OSError:  # it was killed while it had nothing to do
+    except OSError:  # it was killed while idle
         guard.drop_process()
         watchdog.give_back(guard)
         return None
 
 
 def line_of(value: Mapping[str, object]) -> bytes:
-    """Return a line of JSON; lone surrogates, which stand for undecodable bytes, are escaped."""
+    """Return a line of JSON; lone surrogates, which represent undecodable bytes, are escaped."""
     try:
-        return msgspec.json.encode(value)  # a fraction of the time that `dumps` takes
+        return msgspec.json.encode(value)  # a fraction of the time of `dumps`
     except UnicodeEncodeError:
         return json.dumps(value).encode()
 
@@ -353,6 +353,6 @@ def _shown(program: str) -> str:
 
 
 def _why_not(program: str, cwd: Path | None, error: OSError) -> str:
-    """Describe why a program does not start; otherwise its folder and its file give the same error."""
+    """Describe why a program does not start; a missing folder and a missing file give the same error."""
     where = f" in {cwd}" if cwd is not None and str(error.filename) == str(cwd) else ""
     return f"cannot start {_shown(program)}{where}: {error.strerror or error}"

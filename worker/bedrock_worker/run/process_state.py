@@ -95,7 +95,7 @@ class ProcessState:
                 select.select([], [], [], THREAD_PAUSE_S)
                 found = self._of_kernel()
             return found == self._kernel and self._of_python() == self._python and self._streams_are_whole()
-        except Exception:  # a run closed our handles, or put something else in the place of a function
+        except Exception:  # a run closed our handles, or replaced a function
             return False
 
     def _only_threads(self, found: tuple[Any, ...]) -> bool:
@@ -137,7 +137,8 @@ class ProcessState:
             return self._status
         lines = status.split(b"\n")
         found = self._lines(lines), int(lines[self._caught_at].split()[1], 16) & ~LIBRARY_SIGNALS
-        if not self._parts[0] or found == self._status:  # for example an additional line that is not compared
+        # for example, an additional line that is not compared
+        if not self._parts[0] or found == self._status:
             self._parts, self._status = parts, found
         return found
 
@@ -180,13 +181,13 @@ def flushed() -> bool:
         try:
             if is_closed(stream):
                 continue
-        except ValueError:  # its handle belongs to something else by now
+        except ValueError:  # its handle belongs to another file by now
             pass
         try:
             stream.flush()
         except Exception:
             if stream in streams[:2]:
                 good = False
-                with suppress(Exception):  # it may be stderr itself
+                with suppress(Exception):  # the stream may be stderr itself
                     traceback.print_exc()
     return good

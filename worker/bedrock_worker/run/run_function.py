@@ -227,7 +227,7 @@ def _awaited(returned: Any) -> Any:
     """Return a returned value, or the result of a returned coroutine."""
     if not inspect.iscoroutine(returned):
         return returned
-    import asyncio  # here, as it takes most of the time that this process needs to start
+    import asyncio  # imported here, since it would take most of the start time of this process
 
     return asyncio.run(returned)
 

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         os.dup2(nothing, at)
     run_function.prepare(module)
     _renew_stdin(os.devnull)  # prepared once instead of in each fork
-    gc.freeze()  # its processes share the memory of existing objects
+    gc.freeze()  # forked processes share the memory of existing objects
     way.send(b'{"ready": true}')
     return _serve(way, imported)
 
@@ -83,7 +83,8 @@ class _Imported:
         self.timers = [(kind, signal.setitimer(kind, 0.0)) for kind in ITIMERS]
         self.temporary = _temporary_folder()
         self._on_child = signal.getsignal(signal.SIGCHLD)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else the module, or the kernel, might reap for us
+        # otherwise the module, or the kernel, might reap for us
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def begin_process(self) -> None:
         """Apply the process-specific changes of the import to a forked process."""
@@ -123,10 +124,10 @@ def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
             way.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
             continue
         ended, group, first, head = value.split(b"\n", 3)
-        # Done before the fork, since each page that the process touches is copied.
+        # Done before the fork, since the child copies each page that it touches.
         given = json.loads(head.decode())
         environment = _Environment(given["env"], imported)
-        if not prepared:  # and so that each variable is there and has only to be changed
+        if not prepared:  # and the variables exist, so that the child only changes them
             environment.set(given["own"])
             prepared = True
         try:
@@ -140,7 +141,7 @@ def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
                 _be_process(mine, ours, os.fsdecode(group), first, given, environment, imported, handles[1:])
         for handle in handles:
             os.close(handle)
-        if ended != b"0":  # the previous one, which the guard has finished with
+        if ended != b"0":  # the previous one, which the guard no longer needs
             os.waitpid(int(ended), 0)
 
 
@@ -157,7 +158,7 @@ def _be_process(
     """Run as a process for runs, the first of which came with the request."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != template:  # it died before we asked
+    if os.getppid() != template:  # the parent died before PDEATHSIG was set
         os._exit(run_function.RAISED)
     if group:
         with suppress(OSError):
@@ -167,7 +168,7 @@ def _be_process(
     for at, handle in enumerate(output, 1):
         os.dup2(handle, at)
         os.close(handle)
-        os.set_blocking(at, True)  # an earlier process may have changed it: they share it
+        os.set_blocking(at, True)  # shared with an earlier process, which may have changed it
     current.tell_progress_to(progress)
     imported.begin_process()
     if word == b"again":
@@ -214,7 +215,7 @@ def _renew(folder: str, name: str, data: bytes) -> os.stat_result:
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         handle = os.open(path, flags, 0o600)
-    except OSError:  # the run before removed the folder, or put something else in the place of the file
+    except OSError:  # the previous run removed the folder, or replaced the file
         os.makedirs(folder, 0o700, exist_ok=True)  # noqa: PTH103
         with suppress(FileNotFoundError):
             os.unlink(path)  # noqa: PTH108
@@ -239,7 +240,7 @@ def _run(
     file: os.stat_result | None,
 ) -> tuple[int, str | None]:
     """Perform one run in its folder; return its status and its result."""
-    if "tempfile" in sys.modules:  # it remembers the folder of another run
+    if "tempfile" in sys.modules:  # it has cached the folder of another run
         sys.modules["tempfile"].__dict__["tempdir"] = imported.temporary
     os.chdir(given["cwd"] if imported.folder is None else imported.folder)
     _renew_stdin(environment.data_file, file)
@@ -314,13 +315,13 @@ class _Environment:
 
     def set(self, own: Mapping[str, str]) -> None:
         """Set the environment of a run; most of it equals that of the previous run."""
-        there = os.environ.__dict__["_data"]  # as bytes: to go through its texts takes several times as long
+        there = os.environ.__dict__["_data"]  # in bytes: converting its texts takes several times as long
         how = _ENCODING  # as fsencode does, in half the time
         given = {**self._base, **{name.encode(*how): value.encode(*how) for name, value in own.items()}}
         given |= self._imported.set
         for name in self._imported.unset:
             given.pop(name, None)
-        _clearenv()  # a run may have set some behind Python's back
+        _clearenv()  # a run may have set variables without Python's knowledge
         there.clear()
         there.update(given)
         for name, value in given.items():
@@ -341,7 +342,7 @@ def _exit(status: int, result: str | None, way: socket.socket) -> NoReturn:
     The status is sent to the guard, so that it need not wait for the template to reap this process.
     """
     if "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()  # waits for threads, as multiprocessing does it
+        sys.modules["threading"]._shutdown()  # waits for threads, as multiprocessing does
     atexit._run_exitfuncs()
     if not flushed():
         status = status or run_function.NOT_FLUSHED

@@ -1,7 +1,7 @@
-"""The processes for Python functions below a guard: a template that imported the module, and its forks.
+"""Processes for Python functions below a guard: a template that imported the module, and its forks.
 
 A reusable process is handed over to the worker, which gives it further runs directly; the guard waits for its
-exit. ``template`` is what a template runs. Imports only the standard library.
+exit. ``template`` is the program of a template. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ END_KEYS = ("done", "exit", "files")
 
 
 class GuardOfFunctions(Protocol):
-    """What this module needs of a guard."""
+    """The guard's functions that this module needs."""
 
     def start(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
         """Start a program; return its ``pid``, or why it failed."""
@@ -62,7 +62,7 @@ class Peer:
         return not select.select([self.end], [], [], 0)[0]
 
     def tell(self, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> bool:
-        """Send a message; return whether the process is there to receive it."""
+        """Send a message; return whether the process is alive to receive it."""
         try:
             kernel.send(self.way, word, text, handles)
         except OSError:
@@ -109,7 +109,7 @@ def read_end(word: bytes) -> dict[str, Any]:
         found = json.loads(head.decode())  # str, since json would detect the encoding of bytes
         if isinstance(found, dict) and len(found.keys() & {"done", "exit"}) == 1:
             end = {key: found[key] for key in END_KEYS if isinstance(found.get(key), int)}
-            return {**end, "result": result.decode()} if result else end  # which stands behind the line
+            return {**end, "result": result.decode()} if result else end  # which follows the line
     return {}
 
 
@@ -117,7 +117,7 @@ class Functions:
     """The template of one slot and the process forked by it."""
 
     def __init__(self, guard: GuardOfFunctions) -> None:
-        """Start nothing yet."""
+        """Start without a template."""
         self._guard = guard
         self._kind = b""
         self._template: Peer | None = None
@@ -144,7 +144,7 @@ class Functions:
 
     @property
     def process(self) -> Peer | None:
-        """Return the process that the worker gives runs to, if there is one."""
+        """Return the process to which the worker gives runs, if there is one."""
         return self._process
 
     def run(self, head: bytes, runs_max: int, kind: bytes, output: Sequence[int]) -> dict[str, object]:
@@ -162,7 +162,7 @@ class Functions:
         return self._reaped({})
 
     def kill(self) -> None:
-        """Kill template and process; those who wait for them see them end."""
+        """Kill template and process; waiters notice their end."""
         for peer in (self._process, self._template):
             if peer is not None and peer.alive:
                 self._guard.end_group(peer.pid)
@@ -185,7 +185,7 @@ class Functions:
         if word == b"again":
             ready = self._guard.obey(process.way.fileno(), process.end)
             found = process.heard_end() if process.way.fileno() in ready else {}
-            if found is None:  # the function itself wrote there: nothing it says can be believed
+            if found is None:  # the function itself wrote to the socket: its messages cannot be trusted
                 self._guard.end_group(process.pid)
                 found = {}
             elif "done" in found:
@@ -228,7 +228,7 @@ class Functions:
             return why
         assert self._template is not None
         template, ended = self._template, b"%d" % self._unreaped
-        self._guard.watch(0, -1)  # signals of the worker are for the process now
+        self._guard.watch(0, -1)  # from now on, signals of the worker are for the process
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             wish = b"\n".join((ended, os.fsencode(self._guard.group_path), word, head))

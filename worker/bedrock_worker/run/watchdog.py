@@ -82,7 +82,7 @@ class Watchdog:
         self._stops.forget(pid)
         self._poll.unregister(handle)
         os.close(handle)
-        status = FAULT  # unless it says so, it was killed before its work was done
+        status = FAULT  # without this status it was killed before its work was done
         with suppress(ChildProcessError):
             _, status = os.waitpid(pid, 0)
         if self._adopts and status:
@@ -94,7 +94,7 @@ class Watchdog:
                 group.remove()
         folder = self._folders.pop(pid)
         if alone and status and (path := folder[:].partition(b"\0")[0]):
-            import shutil  # here, as it would make each guard larger, and each fork slower
+            import shutil  # imported here: otherwise each guard is larger, and each fork slower
 
             shutil.rmtree(path, ignore_errors=True)
         folder.close()
@@ -129,7 +129,7 @@ class Watchdog:
 
     def _guard(self, control: int, folder: mmap.mmap) -> NoReturn:
         """Run as a guard, in the forked process."""
-        status = FAULT  # so that what it leaves is killed
+        status = FAULT  # so that its leftovers are killed
         try:
             self._worker.close()
             for guard in self._guards:

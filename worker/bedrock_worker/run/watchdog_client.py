@@ -148,7 +148,8 @@ class WatchdogClient:
         def ask() -> None:
             if running():
                 guard.ask()
-                busy = bool(pid) and kernel.state_of(pid) in kernel.DEAD  # killing what the run left
+                # it was killing leftovers of the run
+                busy = bool(pid) and kernel.state_of(pid) in kernel.DEAD
                 loop.call_later(ANSWERS_S + (kernel.END_S if busy else 0.0), look)
 
         def look() -> None:
@@ -199,7 +200,7 @@ class WatchdogClient:
         orphans = killed and self._adopts
         if orphans:
             _until_over(guard.pid)
-        with suppress(ChildProcessError):  # our child only if its watchdog is dead
+        with suppress(ChildProcessError):  # it is our child only if its watchdog is dead
             os.waitpid(guard.pid, os.WNOHANG)
         if orphans:
             self._left = True
@@ -272,7 +273,7 @@ class WatchdogClient:
         again = self._short_lived <= REPLACED_MAX
         event(logging.WARNING, "watchdog was ended", again="at once" if again else "with the next command")
         if again:
-            with suppress(OSError):  # the next command tries again, and says why not
+            with suppress(OSError):  # the next command tries again, and reports the error
                 self._start()
 
     def _leave(self, process: subprocess.Popen[bytes]) -> None:
@@ -282,11 +283,11 @@ class WatchdogClient:
         self._way.close()
         self._way = self._process = None
         self._stops.forget(process.pid)
-        process.send_signal(signal.SIGCONT)  # it may be stopped
+        process.send_signal(signal.SIGCONT)  # the watchdog may be stopped
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             self._left = self._left or self._adopts
-        self._end_what_is_left()  # it may have been killed with a guard, and have been its heir until now
+        self._end_what_is_left()  # it may have been killed after it inherited a guard's orphans
