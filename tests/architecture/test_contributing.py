@@ -32,6 +32,7 @@ def test_diffs_of_contributing_are_in_the_code() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     assert len(_DIFF.findall(text)) == 3
     assert len(hunks(text)) >= 6
+    assert all(lines.strip() for _, lines in hunks(text))
     assert not stale(text), "copy the lines again"
 
 
