@@ -47,8 +47,8 @@ LENGTHS_INDEXED_MAX = 32
 once for each pair, so at most 1,024 times, in 0.1 ms."""
 
 NAMES_AT_ONCE = 8
-"""Names and patterns of a GetJobs that keeps its turn. Indexing more takes longer than any other command, so
-a GetJobs with more runs after the commands that arrived with it."""
+"""Names and patterns up to which a GetJobs keeps its place among other commands. Indexing more takes longer
+than any other command, so a GetJobs with more runs after the commands that arrived with it."""
 
 NAMES_PER_COMMIT_MAX = 500
 """Names and patterns of such GetJobs in one transaction: 20 ms, during which all others wait."""

@@ -219,7 +219,7 @@ _ASKED = ("Fail", "Retry")
 def parts_of_error(error: str) -> tuple[str, str, str]:
     """Return message, type and traceback of the exception in an error text; empty for missing parts.
 
-    Bedrock's worker writes the message first; output of other programs may contain only the traceback.
+    ``bedrock-worker`` writes the message first; output of other programs may contain only the traceback.
     """
     begin = _TRACEBACK.search(error)
     if begin is None:

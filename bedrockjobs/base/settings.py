@@ -135,8 +135,8 @@ class Settings(BaseSettings):
         "",
         max_length=100,
         pattern=r"^[A-Za-z0-9-]*$",
-        description="Header in which a trusted proxy sends the name of the logged-in user, such as"
-        " X-Forwarded-User; from other clients it is ignored.",
+        description="Header in which a trusted proxy names its user, such as X-Forwarded-User; it is ignored"
+        " from other clients.",
     )
     proxy_role: str = Field(
         "read",
@@ -205,7 +205,7 @@ class Settings(BaseSettings):
         "",
         max_length=2_000,
         pattern=r"^(https?://.+)?$",
-        description="URL that the server calls (GET) each minute while it accepts commands and no queue is"
+        description="URL that the server calls (GET) each minute while it accepts commands and is not"
         " held, so that an external monitor notices when the server is down; none if empty. It is never"
         " displayed.",
     )
@@ -345,7 +345,7 @@ class Settings(BaseSettings):
         0.0,
         ge=0,
         le=DURATION_S_MAX,
-        description="Time that a job which succeeded, and does not repeat, is kept as a run with its data"
+        description="Time for which a successful job that does not repeat is kept as a run with its data"
         " and result, even if no worker gave its name; 0: as keepSuccess says. A job's own `keep` takes"
         " precedence.",
     )

@@ -401,7 +401,7 @@ Key = Annotated[
     str, Field(min_length=1, max_length=KEY_CHARS_MAX), BeforeValidator(one_line), Shape(json_schemas.key)
 ]
 OneLine = Annotated[str, Field(pattern=LINE)]
-"""A text like a name: of a worker, a host, a source, a person."""
+"""A single line of text, such as the name of a worker, a host, a source or a person."""
 Paragraphs = Annotated[str, Field(pattern=PARAGRAPHS)]
 """A reason or a note."""
 Printed = Annotated[str, BeforeValidator(_readable)]

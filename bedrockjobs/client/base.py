@@ -302,7 +302,7 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
     """
     runs, _ = yield ListRuns(job_id=own.job_id, limit=1)
     run = runs.runs[0] if isinstance(runs, RunsReply) and runs.runs else None
-    if run is None or (run.run_id, run.status) != (own.run_id, "running"):  # ids of another server
+    if run is None or (run.run_id, run.status) != (own.run_id, "running"):  # a run of another server
         return
     mine, _ = yield QueryJob(job_id=own.job_id)
     if not isinstance(mine, JobReply):

@@ -436,4 +436,4 @@ BAD_OPTION = Refusal(
 )
 BAD_LIST = Refusal(401, "Invalid JSON", "`jobs` is not a JSON array of objects, or it is empty.")
 BUSY = Refusal(429, "Too many queries", "Too many reads are waiting.")
-SLOW = Refusal(555, "Timeout", "The filters matched too little within `query_s`.")
+SLOW = Refusal(555, "Timeout", "The filters found too few rows within `query_s`.")

@@ -276,7 +276,7 @@ class SyncReply(Reply):
 SYNC_PROBLEMS_MAX = 100
 """Problems reported by one dry run of a sync: more than people fix before trying again."""
 
-DRY_RUN = f"Only tell the difference, and up to {SYNC_PROBLEMS_MAX} problems at once."
+DRY_RUN = f"Only report the difference, and up to {SYNC_PROBLEMS_MAX} problems at once."
 
 
 def _wanted(value: Any) -> list[dict[str, Any]]:

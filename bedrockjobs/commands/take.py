@@ -130,7 +130,7 @@ class TakeOptions(Parameters):
         description="The worker sends Heartbeats: its run is lost if it is silent longer than the lease.",
     )
     accepts: Accepts = Field(
-        default=(), description="Kinds of commands of jobs' own that the worker runs: cmd, argv, url."
+        default=(), description="Kinds of job commands that the worker runs: cmd, argv, url."
     )
     run_token: Boolean = Field(
         default=False, description="Return a run token with each job, for its command; only with `worker`."

@@ -155,7 +155,7 @@ def _be_process(
     imported: _Imported,
     handles: Sequence[int],
 ) -> NoReturn:
-    """Run as a process for runs, the first of which came with the request."""
+    """Serve runs in a forked process; the first one came with the request."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != template:  # the parent died before PDEATHSIG was set
