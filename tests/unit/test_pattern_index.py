@@ -227,7 +227,8 @@ def test_the_store_finds_what_a_plain_search_finds(
         if slice_:  # else nearly all is found within one unit
             patch.setattr(ready_queue, "SEARCHED_AT_ONCE", slice_ + 1)
             patch.setattr(pattern_index, "SEARCHED_AT_ONCE", slice_ + 1)
-            patch.setattr(pattern_index, "SEARCHED_UNIT_MAX", slice_)
+            # A take looks into two lanes, which is two steps if each has a job.
+            patch.setattr(pattern_index, "SEARCHED_UNIT_MAX", slice_ + 1)
             patch.setattr(pattern_index, "STEPS_FREE", 0)
             patch.setattr(pattern_index, "EARLY_MAX", 2)
             patch.setattr(ready_queue, "GLANCE_ROWS", 1)
