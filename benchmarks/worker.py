@@ -60,12 +60,14 @@ class Way:
     slots: int = SLOTS
 
 
-POOLED = ("--module", "benchmarked", "--start-method", "fork", "--max-jobs-per-process", "1000")
+DEFAULT = ("--module", "benchmarked")
+POOLED = (*DEFAULT, "--max-jobs-per-process", "1000")
 
 WAYS = (
     Way("`bedrock-worker -- true`", ("--name", "Foo", "--", "true"), 2_000),
-    Way("function, a new interpreter each", ("--module", "benchmarked"), 200),
-    Way("function, a fork each", ("--module", "benchmarked", "--start-method", "fork"), 2_000),
+    Way("function, the default (100 jobs a process)", DEFAULT, 10_000),
+    Way("function, a new interpreter each", (*DEFAULT, "--isolation", "spawn"), 200),
+    Way("function, a fork each", (*DEFAULT, "--isolation", "fork"), 2_000),
     Way("function, 1,000 jobs a process", POOLED, 10_000),
     # So many that each slot's process is replaced once: it is no rate of the first processes alone.
     Way(f"function, 1,000 jobs a process, {MANY_SLOTS} slots", POOLED, 30_000, MANY_SLOTS),
@@ -155,7 +157,7 @@ def main() -> None:
         loops.append(bare(round(1_000 * share)))
         for way in WAYS:
             for which, checkout in (("here", None), ("beside", given.beside)):
-                if which == "beside" and (checkout is None or "--start-method" in way.arguments):
+                if which == "beside" and (checkout is None or "--isolation" in way.arguments):
                     continue
                 outcome = measure(directory, way, round(way.jobs * share), checkout)
                 found.setdefault((way.title, which), []).append(outcome)
@@ -173,7 +175,7 @@ def main() -> None:
                 f"{statistics.median(each.server_ms for each in outcomes):.2f}",
             ]
         )
-    command, _, forked, pooled, many = (rates[way.title, "here"] for way in WAYS)
+    command, _, _, forked, pooled, many = (rates[way.title, "here"] for way in WAYS)
     text = "\n".join(
         [
             f"{moment}; {SLOTS} slots where a row does not say others, medians of {rounds} rounds that take"

@@ -22,7 +22,7 @@ def worker(player: Player, folder: Path, module: str) -> Iterator[None]:
     command = [sys.executable, "-m", "bedrock_worker", "--module", module, "--concurrency", "2"]
     with (folder / "worker.log").open("w") as log:
         process = subprocess.Popen(
-            [*command, "--start-method", "fork"],
+            [*command, "--isolation", "fork"],
             cwd=folder,
             env=player.environment,
             stdout=log,

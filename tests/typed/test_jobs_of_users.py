@@ -50,7 +50,6 @@ def worker(server: ServerUnderTest) -> Agent:
         module="tests.typed.users_jobs",
         burst=True,
         concurrency=2,
-        start_method="fork",
         process_jobs_max=10,
     )
     return Agent(options)

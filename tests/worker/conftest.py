@@ -22,7 +22,7 @@ from tests.worker.fake_server import DEADLINE_S, FakeServer
 @pytest.fixture(autouse=True)
 def _log_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep a program that is called inside a test from setting up the log of all others."""
-    monkeypatch.setattr("bedrock_worker.log.begin", lambda: None)
+    monkeypatch.setattr("bedrock_worker.log.begin", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -170,7 +170,10 @@ def test_modules_inside_a_package_count(write: Callable[[str], str], tmp_path: P
         ('@job("x")\ndef f(*a): pass\n', ".f: expected parameters that can be given by name, a cannot"),
         ('@job("x")\ndef f(a, /, b): pass\n', ".f: expected parameters that can be given by name, a cannot"),
         ('@job("")\ndef f(a): pass\n', f".f: expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters"),
-        ('@job("x", retires=3)\ndef f(a): pass\n', ".f: unknown option retires, @job takes timeout, backoff"),
+        (
+            '@job("x", retires=3)\ndef f(a): pass\n',
+            ".f: unknown option retires, @job takes isolation, timeout, backoff",
+        ),
         ('@job("x", retries=-1)\ndef f(a): pass\n', ".f: retries: expected at least 0"),
         ('@job("x", unique=("b",))\ndef f(a): pass\n', ".f: unique: the function has no parameter b"),
         ('@job("x", unique="a")\ndef f(a): pass\n', ".f: unique: expected True, "),

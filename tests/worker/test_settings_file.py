@@ -70,7 +70,7 @@ timeout = 5
 grace = "soon"
 burst = "yes"
 env = "A=1"
-start_method = "thread"
+isolation = "thread"
 max_load = "much"
 """
     file = written(tmp_path, text)
@@ -83,7 +83,7 @@ max_load = "much"
         (5, "grace: expected a duration like 90s"),
         (6, "burst: expected true or false"),
         (7, "env: expected a list of texts"),
-        (8, "start_method: 'thread' is not one of"),
+        (8, "isolation: 'thread' is not one of"),
         (9, "max_load: expected a number"),
     ):
         assert f"{file}:{line}: {words}" in result.stderr

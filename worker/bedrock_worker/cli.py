@@ -16,7 +16,10 @@ from bedrock_worker.agent import Agent
 from bedrock_worker.options import (
     FORK,
     GRACE_S,
+    ISOLATIONS,
+    PROCESS_JOBS,
     PROCESS_JOBS_MAX,
+    REUSE,
     SPAWN,
     Options,
     check_command,
@@ -198,21 +201,19 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
     "--module", metavar="MODULE", help="Python module whose @job and @cron functions run, like app.jobs."
 )
 @_option(
-    "--start-method",
-    type=click.Choice([SPAWN, FORK]),
-    default=SPAWN,
-    show_default=True,
-    help="How a function of --module gets its process: a new Python that imports the module (spawn), or a"
-    " fork of one that has imported it (fork).",
+    "--isolation",
+    type=click.Choice(ISOLATIONS),
+    help="What runs a function of --module: a process that has imported the module and serves many runs"
+    " (reuse, the default), a fork of such a process for each run (fork), or a new Python that imports the"
+    " module for each run (spawn; the default with --allow-daemons).",
 )
+@_option("--start-method", type=click.Choice([SPAWN, FORK]), hidden=True)
 @_option(
     "--max-jobs-per-process",
     "process_jobs_max",
     type=WholeNumber(1, PROCESS_JOBS_MAX),
-    default=1,
-    show_default=True,
     metavar="NUMBER",
-    help="With --start-method fork: how many jobs a process runs before it is replaced.",
+    help=f"Jobs that a process runs with --isolation reuse before it is replaced; default: {PROCESS_JOBS}.",
 )
 @_option(
     "--no-sync",
@@ -297,6 +298,7 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
         settle(user, as_root=as_root, daemons=given["daemons"])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    given |= _isolation(given)
     options = Options(**{**given, "spool": given["spool"] or default_spool()})
     _check(options)
     try:
@@ -317,6 +319,26 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
         raise SystemExit(running.run(_work(options, selector)))
 
 
+def _isolation(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the isolation of functions and the runs of a process; raises UsageError.
+
+    ``--start-method`` is the earlier spelling: with ``fork``, ``--max-jobs-per-process`` decided on reuse.
+    """
+    isolation, earlier, jobs = given["isolation"], given.pop("start_method"), given["process_jobs_max"]
+    if given["module"] is None and (isolation or earlier == FORK or jobs):
+        flag = "--isolation" if isolation else "--start-method" if earlier else "--max-jobs-per-process"
+        raise click.UsageError(f"{flag} is for --module.")
+    if isolation is None and earlier == FORK:
+        isolation = REUSE if jobs and jobs > 1 else FORK
+    elif isolation is None:
+        isolation = earlier or (SPAWN if given["daemons"] else REUSE)
+    if given["daemons"] and isolation != SPAWN:
+        raise click.UsageError(f"--isolation {isolation}: expected spawn with --allow-daemons.")
+    if jobs and jobs > 1 and isolation != REUSE:
+        raise click.UsageError(f"--max-jobs-per-process: expected --isolation reuse, got {isolation}.")
+    return {"isolation": isolation, "process_jobs_max": jobs or (PROCESS_JOBS if isolation == REUSE else 1)}
+
+
 def _check(options: Options) -> None:
     """Raise UsageError if there are no names, no programs, or COMMAND cannot be run."""
     declared = options.rules_file is not None or options.module is not None
@@ -326,14 +348,8 @@ def _check(options: Options) -> None:
         raise click.UsageError(
             "Missing argument '-- COMMAND', or --rules, --module, --allow-cmd, --allow-shell or --allow-url."
         )
-    if options.start_method == FORK and options.module is None:
-        raise click.UsageError("--start-method fork is for --module.")
     if options.no_sync and options.module is None:
         raise click.UsageError("--no-sync is for --module.")
-    if options.start_method == FORK and options.daemons:
-        raise click.UsageError("--start-method fork: expected none with --allow-daemons.")
-    if options.process_jobs_max > 1 and options.start_method != FORK:
-        raise click.UsageError("--max-jobs-per-process: expected 1, or --start-method fork with it.")
     try:
         check_command(options)
     except ValueError as error:

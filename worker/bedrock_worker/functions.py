@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil, isfinite
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from bedrock_worker.current import CurrentRun, Job, current_run
 from bedrock_worker.enqueuing import AsyncJobFunction, JobFunction, Options, RunOptions, job_function
@@ -120,17 +120,24 @@ class JobDecorator(Protocol):
         """Return the function with methods to run it as a job."""
 
 
-def job(pattern: str, *, timeout: float | str | None = None, **options: Unpack[Options]) -> JobDecorator:
+def job(
+    pattern: str,
+    *,
+    timeout: float | str | None = None,
+    isolation: Literal["spawn"] | None = None,
+    **options: Unpack[Options],
+) -> JobDecorator:
     """Declare the function that runs the jobs whose names match a GLOB pattern.
 
     It receives the job's data as its arguments, and returns the job's result. If its single parameter is a
     ``Job``, it receives the job, and a dict that it returns becomes the job's data. ``timeout`` limits one
-    run (``"5m"`` or seconds). ``options`` are those of CreateJob, for jobs created with ``enqueue``.
+    run (``"5m"`` or seconds). ``isolation="spawn"`` gives each run a new interpreter. ``options`` are those
+    of CreateJob, for jobs created with ``enqueue``.
     """
     _expect_text(pattern, '@job needs its name pattern, as in @job("report/*")')
 
     def declare(function: Callable[..., Any], /) -> Any:
-        _note(function, pattern, None, "UTC", {"timeout": timeout, **options})
+        _note(function, pattern, None, "UTC", {"timeout": timeout, "isolation": isolation, **options})
         return job_function(function, pattern, options)
 
     return declare

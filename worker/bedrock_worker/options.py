@@ -24,11 +24,14 @@ PULL_WAIT_MS = 60_000
 GRACE_S = 25.0
 """Grace period of running commands; with the steps after it, below the usual 30 s of supervisors."""
 
-SPAWN, FORK = "spawn", "fork"
-"""Start methods of a Python function's process, named as in ``multiprocessing``."""
+REUSE, FORK, SPAWN = ISOLATIONS = ("reuse", "fork", "spawn")
+"""What runs a Python function: a process for many runs, a fork for each run, a new Python for each run."""
+
+PROCESS_JOBS = 100
+"""Runs of one process with ``REUSE``: the import and the fork hardly count, and small leaks end soon."""
 
 PROCESS_JOBS_MAX = 1_000_000
-"""Max jobs of one process, so that small leaks end with it."""
+"""Limit of this option, so that small leaks end at some time."""
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
 """Variables of the worker's environment that a command inherits. TMPDIR is the job's folder."""
@@ -90,10 +93,10 @@ class Options:
     rules_file: Path | None = None
     module: str | None = None
     """Python module whose functions run jobs."""
-    start_method: str = SPAWN
-    """``SPAWN`` starts an interpreter for each function, ``FORK`` forks a process that has imported it."""
-    process_jobs_max: int = 1
-    """How many functions a forked process runs before it is replaced."""
+    isolation: str = REUSE
+    """How runs of functions are separated: ``REUSE``, ``FORK`` or ``SPAWN``."""
+    process_jobs_max: int = PROCESS_JOBS
+    """Runs of a process with ``REUSE`` before it is replaced."""
     load_max: float | None = None
     """Load per CPU above which fewer jobs are taken."""
     version_watch: Path | None = None

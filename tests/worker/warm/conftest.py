@@ -31,9 +31,9 @@ def f(job):
 """
 
 WAYS = {
-    "spawn": {"start_method": "spawn"},
-    "fork": {"start_method": "fork"},
-    "reused": {"start_method": "fork", "process_jobs_max": 100},
+    "spawn": {"isolation": "spawn"},
+    "fork": {"isolation": "fork", "process_jobs_max": 1},
+    "reused": {"isolation": "reuse"},
 }
 
 _made = 0

@@ -60,7 +60,7 @@ def forking(working, tmp_path, monkeypatch):
 
     @asynccontextmanager
     async def start(**more):
-        async with working(module="forked_functions", start_method="fork", **more) as worker:
+        async with working(module="forked_functions", isolation="fork", process_jobs_max=1, **more) as worker:
             yield worker
 
     yield start

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bedrock_worker.cli import main
-from bedrock_worker.options import PROCESS_JOBS_MAX
+from bedrock_worker.options import PROCESS_JOBS, PROCESS_JOBS_MAX
 from click.testing import CliRunner
 
 from tests.worker.conftest import children, ended, until
@@ -25,7 +25,7 @@ async def test_what_a_process_keeps(ran, way, runs):
 
 
 async def test_a_process_is_replaced_after_so_many_jobs(ran):
-    found = await ran({"start_method": "fork", "process_jobs_max": 2}, *['({"runs": runs})'] * 5)
+    found = await ran({"isolation": "reuse", "process_jobs_max": 2}, *['({"runs": runs})'] * 5)
     assert [given["data"]["runs"] for _, given in found] == [1, 2, 1, 2, 1]
     assert imports() == 1
 
@@ -115,14 +115,15 @@ async def test_each_slot_has_its_own(server, working, write):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--name", "a", "--start-method", "fork", "true"], "--start-method fork is for --module"),
+        (["--name", "a", "--isolation", "fork", "true"], "--isolation is for --module"),
+        (["--name", "a", "--start-method", "fork", "true"], "--start-method is for --module"),
+        (["--module", "m", "--isolation", "reuse", "--allow-daemons"], "expected spawn with --allow-daemons"),
         (
-            ["--module", "m", "--start-method", "fork", "--allow-daemons"],
-            "expected none with --allow-daemons",
+            ["--module", "m", "--isolation", "spawn", "--max-jobs-per-process", "2"],
+            "expected --isolation reuse",
         ),
-        (["--module", "m", "--max-jobs-per-process", "2"], "expected 1, or --start-method fork"),
         (["--module", "m", "--max-jobs-per-process", "0"], "0 is not in the range 1<=x<=1000000"),
-        (["--module", "m", "--start-method", "thread"], "'thread' is not one of 'spawn', 'fork'"),
+        (["--module", "m", "--isolation", "thread"], "'thread' is not one of 'reuse', 'fork', 'spawn'"),
     ],
 )
 def test_what_is_refused(argv, words):
@@ -169,3 +170,35 @@ async def test_a_template_imports_no_threading_of_its_own(ran, write):
     """What it does after a fork costs as much as the fork."""
     found = await ran(WAYS["reused"], "pass", "pass", module=write(LIGHT))
     assert [given["data"] for _, given in found] == [{"threading": False}] * 2
+
+
+async def test_a_function_may_have_a_new_interpreter_for_each_run(ran, write):
+    show = '({"runs": runs, "pid": os.getpid()})'
+    found = await ran(WAYS["reused"], *[show] * 3, module=write(isolation="spawn"))
+    assert [given["data"]["runs"] for _, given in found] == [1, 1, 1]
+    assert len({given["data"]["pid"] for _, given in found}) == 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "isolation", "runs"),
+    [
+        ([], "reuse", PROCESS_JOBS),
+        (["--max-jobs-per-process", "7"], "reuse", 7),
+        (["--allow-daemons"], "spawn", 1),
+        (["--isolation", "fork"], "fork", 1),
+        (["--start-method", "fork"], "fork", 1),
+        (["--start-method", "fork", "--max-jobs-per-process", "7"], "reuse", 7),
+        (["--start-method", "spawn"], "spawn", 1),
+    ],
+)
+def test_what_isolates_functions(argv, isolation, runs, write, monkeypatch):
+    found = []
+
+    async def work(options, selector):
+        found.append((options.isolation, options.process_jobs_max))
+        return 0
+
+    monkeypatch.setattr("bedrock_worker.cli._work", work)
+    result = CliRunner().invoke(main, ["--as-root", "--module", write(), *argv])
+    assert result.exit_code == 0, result.output
+    assert found == [(isolation, runs)]

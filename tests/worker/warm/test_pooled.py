@@ -133,7 +133,7 @@ async def test_whoever_is_killed_takes_a_later_run_along(server, working, write,
 
 async def test_a_worker_that_stands_still_beyond_its_lease_has_its_later_run_killed(server, write, tmp_path):
     name = write()
-    argv = ["--module", name, "--start-method", "fork", "--max-jobs-per-process", "9"]
+    argv = ["--module", name, "--max-jobs-per-process", "9"]
     async with program(server, *argv) as worker:
         await server.add(data=json.dumps({"do": "pass"}))
         await server.report()

@@ -182,9 +182,7 @@ async def at_work(server, write, way):
     await server.add(
         data=json.dumps({"do": f"{LEAVE}; open('pid', 'w').write(str(os.getpid())); time.sleep(1000)"})
     )
-    argv = ["--module", name, "--name", "Foo*", "--start-method", way["start_method"]]
-    if "process_jobs_max" in way:
-        argv += ["--max-jobs-per-process", str(way["process_jobs_max"])]
+    argv = ["--module", name, "--name", "Foo*", "--isolation", way["isolation"]]
     async with program(server, *argv) as worker:
         await until(lambda: Path("pid").exists() and Path("pid").read_text())
         left = [int(Path(file).read_text()) for file in ("left0", "left1", "pid")]
@@ -224,8 +222,8 @@ async def test_a_thread_that_is_no_daemon_is_waited_for(ran, way):
 
 
 async def test_exit_functions_run(ran, server, way):
-    if way.get("process_jobs_max"):
-        way = {"start_method": "fork", "process_jobs_max": 1}
+    if way["isolation"] == "reuse":
+        way = {"isolation": "fork", "process_jobs_max": 1}
     await ran(way, "__import__('atexit').register(print, 'bye')")
     assert server.output[101] == [("out", "bye")]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bedrock_worker.options import FORK, Options
+from bedrock_worker.options import SPAWN, Options
 from bedrock_worker.policy.python_module import Function, PythonModule, load
 from bedrock_worker.policy.rules import NO_RULE, Refused, ResourceLimits, Rule, Rules, read_rules
 from bedrock_worker.pull.job import TakenJob
@@ -126,7 +126,7 @@ class ProgramSelector:
                 env=module.environment,
                 cwd=self._options.cwd,
                 timeout_s=function.timeout_s,
-                function=function if self._options.start_method == FORK else None,
+                function=None if SPAWN in (function.isolation, self._options.isolation) else function,
                 tells_progress=True,
             )
         return found

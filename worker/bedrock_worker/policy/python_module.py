@@ -27,6 +27,7 @@ from bedrock_worker import functions
 from bedrock_worker.arguments import Arguments
 from bedrock_worker.enqueuing import Options
 from bedrock_worker.functions import Declared, declared_in, look_in
+from bedrock_worker.options import SPAWN
 from bedrockjobs.base import clock
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
 from bedrockjobs.base.errors import CommandError
@@ -130,6 +131,9 @@ def _signals() -> Iterator[None]:
 RUN_TIMEOUT_S, GRACE_S = 300, 60
 """Default time limit and grace period of a ``@cron`` function."""
 
+OWN_OPTIONS = ("isolation", "timeout")
+"""Options of ``@job`` that concern its run in the worker, not the jobs it creates."""
+
 CRON_OPTIONS = (JobOptions.model_fields.keys() - {"cmd", "argv", "url"}) | {"job_priority"}
 """Options of ``@cron``."""
 
@@ -151,6 +155,8 @@ class Function:
     timeout_s: float | None = None
     declared_by: str = ""
     """The worker's module, which imports the module of the function."""
+    isolation: str = ""
+    """``spawn`` if each run needs a new interpreter, whatever the worker does with other functions."""
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
@@ -275,16 +281,18 @@ def _function(declared: Declared, folder: str) -> Function:
         arguments.check_kinds()
     if not 1 <= len(declared.pattern) <= PATTERN_CHARS_MAX:
         raise ValueError(f"expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters")
-    options = {name: value for name, value in declared.options.items() if name != "timeout"}
+    options = {name: value for name, value in declared.options.items() if name not in OWN_OPTIONS}
     if unknown := options.keys() - Options.__annotations__.keys():
-        known = ", ".join(["timeout", *sorted(Options.__annotations__)])
+        known = ", ".join([*OWN_OPTIONS, *sorted(Options.__annotations__)])
         raise ValueError(f"unknown option {min(unknown)}, @job takes {known}")
     if unique := options.pop("unique", False):
         arguments.unique_names(unique)
     JobSpec(**{"name": "name", **options})  # raises for an invalid value
-    return Function(
-        declared.module, name, declared.pattern, folder, _seconds(declared.options.get("timeout"))
-    )
+    isolation = declared.options.get("isolation")
+    if isolation not in (None, SPAWN):
+        raise ValueError(f"isolation: expected {SPAWN!r} or nothing, got {isolation!r}")
+    timeout_s = _seconds(declared.options.get("timeout"))
+    return Function(declared.module, name, declared.pattern, folder, timeout_s, isolation=isolation or "")
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:
