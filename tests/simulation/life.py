@@ -55,7 +55,7 @@ class Life(Mortal):
         # Short logs: they begin anew while the server runs, and what they hold is copied.
         self.engine._execute(f"PRAGMA wal_autocheckpoint = {dice.choice((4, 30, 200))}")
         notifier, workers, stats = Notifier(), WorkerRegistry(clock, clock), Stats()
-        with patch.object(engine_dispatcher, "Commits", lambda *_, **__: _Commits(self._loop, dice)):
+        with patch.object(engine_dispatcher, "CommitExecutor", lambda *_, **__: _Commits(self._loop, dice)):
             dispatcher = Dispatcher(
                 self.engine,
                 clock,
