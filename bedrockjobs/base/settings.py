@@ -262,7 +262,7 @@ class Settings(BaseSettings):
     connections_per_address_max: int = Field(
         1_000, ge=1, description="Open connections per address other than loopback; for IPv6, per /64."
     )
-    connections_per_address_s_max: int = Field(
+    new_connections_per_address_max: int = Field(
         500,
         ge=1,
         description="New connections per second and address other than loopback, or per /64 of IPv6; bursts"
@@ -434,7 +434,7 @@ class Settings(BaseSettings):
 READ_AGAIN = frozenset(
     {
         *("public_url", "smtp", "mail_from", "notify_commands", "heartbeat_url"),
-        *("connections_max", "connections_per_address_max", "connections_per_address_s_max", "pending_max"),
+        *("connections_max", "connections_per_address_max", "new_connections_per_address_max", "pending_max"),
         *("batch_max", "patterns_waiting_max"),
         *("first_byte_s", "handshake_s", "head_s", "body_s", "write_s", "drain_s"),
         *("keep_finished", "keep_keys_s", "keep_audit_s", "output_bytes"),

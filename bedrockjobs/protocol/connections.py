@@ -208,7 +208,7 @@ class Connections:
         settings, now, place = self.settings, self.clock.monotonic(), net_of(address)
         most = settings.connections_per_address_max
         left, since = self._arrivals.pop(place, (float(most), now))
-        left = min(most, left + (now - since) * settings.connections_per_address_s_max)
+        left = min(most, left + (now - since) * settings.new_connections_per_address_max)
         if len(self._arrivals) >= ARRIVALS_REMEMBERED_MAX:
             del self._arrivals[next(iter(self._arrivals))]
         self._arrivals[place] = max(left - 1, 0.0), now

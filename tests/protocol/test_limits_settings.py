@@ -59,7 +59,7 @@ async def test_connections_per_address(live: Live) -> None:
 
 
 async def test_new_connections_per_address_and_second(live: Live) -> None:
-    settings = Settings(connections_per_address_max=2, connections_per_address_s_max=10)
+    settings = Settings(connections_per_address_max=2, new_connections_per_address_max=10)
     clock = ManualClock(SystemClock().now())
     connections = Connections(live.server.service, clock, settings)
     for address, other in (("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8:0:1::1")):
@@ -87,7 +87,7 @@ async def _tried(port: int, source: str) -> bytes:
 
 
 async def test_who_connects_too_often_is_reset_and_keeps_nobody_else_waiting(serve: Serve) -> None:
-    live = await serve(connections_per_address_max=3, connections_per_address_s_max=1)
+    live = await serve(connections_per_address_max=3, new_connections_per_address_max=1)
     found = [await _tried(live.port, "127.0.0.2") for _ in range(20)]
     assert found[:3] == [b"200 OK\r\n"] * 3
     assert found.count(b"") >= 10
