@@ -118,11 +118,11 @@ async def test_a_server_that_stops_waits_for_no_database(proxy: Proxy) -> None:
 
 STOPPED = """
 import sys
-from bedrockjobs.store.base import Plan
+from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.session import Terms
-terms = Terms(unit_s=float(sys.argv[3]))
-PostgreSQLEngine(sys.argv[1], name=sys.argv[2], terms=terms).begin([Plan(jobs=(1,))])
+from bedrockjobs.store.postgresql.session import SessionRequirements
+terms = SessionRequirements(unit_s=float(sys.argv[3]))
+PostgreSQLEngine(sys.argv[1], name=sys.argv[2], terms=terms).begin([AccessPlan(jobs=(1,))])
 print("open", flush=True)
 sys.stdin.read()
 """
