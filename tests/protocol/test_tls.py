@@ -266,10 +266,11 @@ async def output_of(program: str, *arguments: str, given: bytes = b"") -> bytes:
     process = await asyncio.create_subprocess_exec(
         program,
         *arguments,
-        stdin=asyncio.subprocess.PIPE,
+        # A program that reads nothing may end before a pipe could be written.
+        stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, errors = await asyncio.wait_for(process.communicate(given), DEADLINE_S)
+    out, errors = await asyncio.wait_for(process.communicate(given or None), DEADLINE_S)
     assert out, errors
     return out
