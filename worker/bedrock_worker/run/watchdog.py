@@ -43,6 +43,8 @@ class Watchdog:
         self._stops = kernel.Stops()
         self._folders: dict[int, mmap.mmap] = {}
         """Shared memory with the folder of each guard's run, by process id."""
+        self._left: list[bytes] = []
+        """Folders of killed guards, which the worker removes unless it dies first."""
         self._poll = select.poll()
 
     def run(self) -> None:
@@ -66,6 +68,7 @@ class Watchdog:
                 elif not self._serve():
                     there = False
                     self._poll.unregister(self._worker)
+                    self._remove_left()
 
     def _end_stops(self) -> None:
         """Resume stopped guards: nothing else enforces the time limits of their runs."""
@@ -93,12 +96,20 @@ class Watchdog:
             if group is not None:
                 group.remove()
         folder = self._folders.pop(pid)
-        if alone and status and (path := folder[:].partition(b"\0")[0]):
-            import shutil  # imported here: otherwise each guard is larger, and each fork slower
-
-            shutil.rmtree(path, ignore_errors=True)
+        if status and (path := folder[:].partition(b"\0")[0]):
+            self._left = [*filter(os.path.lexists, self._left), path]
+            if alone:
+                self._remove_left()
         folder.close()
         kernel.reap(0)
+
+    def _remove_left(self) -> None:
+        """Remove the folders that the dead worker did not remove."""
+        import shutil  # imported here: otherwise each guard is larger, and each fork slower
+
+        for path in self._left:
+            shutil.rmtree(path, ignore_errors=True)
+        self._left = []
 
     def _serve(self) -> bool:
         """Fork a guard; return whether the worker is still connected."""
