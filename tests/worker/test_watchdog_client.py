@@ -47,9 +47,6 @@ WAYS = {
 COMMAND = "\n".join([*WAYS.values(), *(f'until [ -s "$D/{name}" ]; do sleep 0.01; done' for name in WAYS)])
 """A command that takes them all, and ends when all are taken."""
 
-BUSY_S = 5.0
-"""What a busy machine may take longer."""
-
 
 @pytest.fixture(params=["as we are", "nobody"])
 def user(request):
@@ -102,7 +99,7 @@ async def test_nobody_outlives_the_worker_for_two_seconds(server, folder, user):
     async with escaping(server, folder, user) as (worker, pids):
         assert list(folder.glob("bedrock-job-*"))
         worker.kill()
-        async with asyncio.timeout(2.0 + BUSY_S):
+        async with asyncio.timeout(2.0):
             await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
 
 
@@ -114,7 +111,7 @@ async def test_nobody_outlives_the_worker_whose_watchdog_was_killed_before(serve
         await until(lambda: len(children(worker.pid)) == 2)  # another one, and the guard of what runs
         assert not gone(*pids)
         worker.kill()
-        async with asyncio.timeout(2.0 + BUSY_S):
+        async with asyncio.timeout(2.0):
             await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
 
 
@@ -153,7 +150,7 @@ async def test_nobody_outlives_the_lease_of_a_worker_that_stands_still(server, f
     more, lease = ["--max-jobs", "1"], 4
     async with escaping(server, folder, user, job={"lease": lease}, more=more) as (worker, pids):
         worker.send_signal(signal.SIGSTOP)
-        async with asyncio.timeout(lease + 2.0 + BUSY_S):
+        async with asyncio.timeout(lease + 2.0):
             await until(lambda: gone(*pids))
         worker.send_signal(signal.SIGCONT)
         await logged(worker, "ended job=1 run=101 how=SIGKILL")
@@ -204,7 +201,7 @@ async def test_nobody_outlives_the_worker_although_a_guard_was_stopped(server, f
     then = f"read -r _ _ _ W _ < /proc/$PPID/stat; {STOPS[stop]}\nsleep 1000"
     async with escaping(server, folder, [], then=then) as (worker, pids):
         worker.kill()
-        async with asyncio.timeout(5.0 + BUSY_S):
+        async with asyncio.timeout(5.0):
             await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
 
 
