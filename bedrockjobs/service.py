@@ -252,7 +252,7 @@ class Service:
                 if not submission.gone:
                     raise
                 if not self._may_go_on(submission.caller):
-                    raise Unauthenticated(detail="the token counts no more") from None
+                    raise Unauthenticated(detail="the token is no longer valid") from None
                 alone = command.model_copy(update={"connection": None})
                 outcome = await self._answer(alone, submission.caller)
         except CommandError as error:
@@ -392,7 +392,7 @@ class Waits:
         self._submission = None
         if self._service.access.still(self._caller):
             return self._deliver(outcome)
-        self._deliver(Unauthenticated(detail="the token counts no more"))
+        self._deliver(Unauthenticated(detail="the token is no longer valid"))
         return False
 
 

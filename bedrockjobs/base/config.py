@@ -311,7 +311,7 @@ OUTPUT_LINE_CHARS_MAX = 4_096
 """Length of one line of output; the rest is cut."""
 
 OUTPUT_BYTES_DEFAULT = 10 * 1024 * 1024
-"""Output kept of one run, half of it from its beginning and half from its end: people read no more."""
+"""Output kept of one run, half of it from its beginning and half from its end; few read more."""
 
 OUTPUT_KEPT_S = 86_400
 """Time output is kept after its run ended."""

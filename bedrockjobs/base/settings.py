@@ -253,7 +253,7 @@ class Settings(BaseSettings):
     notify_commands: str = Field(
         "",
         description="Folder with programs that rules may name (`to: command:NAME`); none if empty. The"
-        " server runs them as its own user, so nobody else should be able to write there.",
+        " server runs them as its own user, so no other user may write there.",
     )
 
     connections_max: int = Field(

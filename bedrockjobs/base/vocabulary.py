@@ -43,7 +43,7 @@ EVENT_KINDS = frozenset(
     {
         *("failed", "retried", "recovered", "timeout", "lost", "expired", "missed", "damaged"),
         *("handed back", "triggered", "stop", "deleted", "runs deleted"),
-        *("synced", "undeclared", "planned anew"),
+        *("synced", "undeclared", "replanned"),
         *("paused", "resumed", "held", "released", "drained", "undrained"),
         *("limited", "limit set", "limit removed", "retention set", "retention removed"),
         *("worker joined", "worker left", "server started", "server joined", "server left"),

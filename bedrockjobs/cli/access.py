@@ -75,7 +75,7 @@ def rotate(session: Session, /, database: str | None, schema: str, **_: Any) -> 
 def revoke(session: Session, /, name: str, database: str | None, schema: str) -> None:
     """Make a token invalid; waiting requests of its bearers end at once."""
     _done(session, RevokeToken, database, schema)
-    write_one({"name": name}, session.form, f"Token {name} counts no more.", identity="name")
+    write_one({"name": name}, session.form, f"Token {name} is revoked.", identity="name")
 
 
 listing(

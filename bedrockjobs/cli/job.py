@@ -75,7 +75,7 @@ ENDED_BADLY = "FAILED"
 """The state of the jobs that `job retry` chooses unless a state is given."""
 
 WORKING = ("RUNNING", "RUNQUEUED")
-"""States of jobs that somebody has taken."""
+"""States of a job that a worker has taken."""
 
 NO_PARENT = "without a parent"
 """Words of the server's 404 if a job to cancel is no child."""
@@ -89,7 +89,7 @@ AFTER_ALL = 2**53 - 1
 REASONS = {
     "state": "It is not queued",
     "children": "Its parent or its children come first",
-    "paused": "Somebody paused it",
+    "paused": "It is paused",
     "held": "The queue was restored",
     "nextRun": "It is not due yet",
     "no tick": "Its schedule has no further tick",
@@ -123,7 +123,7 @@ def job() -> None:
     *("name", "data", "first_run", "repeat", "retry_after", "job_priority", "unique"),
     typed("overwrite", "--no-overwrite", help="With --unique: leave an existing job unchanged."),
     typed("parent_job_id", "--parent", metavar="ID|NAME", shell_complete=job_names),
-    typed("mock_request", "--mock", help="A job for tests: only who asks for mocked jobs gets it."),
+    typed("mock_request", "--mock", help="A job for tests: only workers that ask for mocked jobs get it."),
     *("unique_key", "unique_for", "on_conflict", "idempotency_key"),
 )
 @job_options
@@ -180,7 +180,7 @@ def get(session: Session, /, wait: float | None, count: int | None, **_: Any) ->
 
 
 def _return(session: Session, taken: list[Record]) -> None:
-    """Queue jobs again that were not written, so that nobody knows of them."""
+    """Requeue jobs whose output could not be written."""
     for record in taken:
         run = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
         try:

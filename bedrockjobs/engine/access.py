@@ -348,7 +348,11 @@ class Access:
             self.write(partial(acts.note_wrong, count=untold, address=address), _nobody_waits)
         if count > WRONG_A_SECOND_MAX:
             return TooManyWrong(detail=f"expected at most {WRONG_A_SECOND_MAX} a second")
-        why = "it is none, or counts no more" if whole else "it is not whole: were all characters copied?"
+        why = (
+            "it does not exist, or is no longer valid"
+            if whole
+            else "it is not whole: were all characters copied?"
+        )
         return Unauthenticated(detail=f"token: {why}")
 
 

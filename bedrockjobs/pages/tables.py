@@ -185,7 +185,7 @@ EVENT_KINDS = (
     "undrained",
     "synced",
     "undeclared",
-    "planned anew",
+    "replanned",
     "worker joined",
     "worker left",
     "server started",

@@ -102,7 +102,7 @@ def test_a_schedule_by_its_name(bedrockjobs: Program) -> None:
     assert bedrockjobs("schedule", "pause").returncode == 2
     assert bedrockjobs("schedule", "pause", "live/cron", "--reason", "disks", "--until", "2h").returncode == 0
     assert asked(bedrockjobs, "schedule", "list", "live/cron")[0]["paused"]
-    assert "Somebody paused it" in bedrockjobs("job", "explain", str(added["jobID"])).stdout
+    assert "It is paused" in bedrockjobs("job", "explain", str(added["jobID"])).stdout
     assert bedrockjobs("schedule", "resume", "live/none").returncode == 3
     assert bedrockjobs("schedule", "resume", "live/cron").stdout == "Resumed live/cron.\n"
     assert bedrockjobs("schedule", "delete", "live/cron").returncode == 0

@@ -45,10 +45,10 @@ async def test_a_planned_tick_follows_new_rules_after_a_restart(site: Site, rule
     rules(2)
     await site.restart()
     assert await site.due(1) == "2026-11-21 22:00:00"
-    (event,) = await site.events("planned anew")
+    (event,) = await site.events("replanned")
     assert event["detail"].startswith("from 2026-11-21 21:00:00 to 2026-11-21 22:00:00: ")
     await site.restart()
-    assert len(await site.events("planned anew")) == 1
+    assert len(await site.events("replanned")) == 1
 
 
 async def test_a_planned_tick_follows_new_rules_within_a_day(site: Site, rules: Rules) -> None:

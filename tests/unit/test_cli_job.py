@@ -257,7 +257,7 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
         (
             {"state": "QUEUED"},
             {"waitsFor": [{"reason": "paused", "detail": "by ann"}, {"reason": "no worker", "detail": ""}]},
-            "Somebody paused it: by ann",
+            "It is paused: by ann",
             ["priority  500"],
         ),
         ({"state": "QUEUED"}, {"waitsFor": []}, "", ["priority  500"]),
@@ -454,7 +454,7 @@ def test_every_option_of_a_job_is_a_flag() -> None:
             ],
             [
                 "What stands in its way, the most decisive first:",
-                "  1. Somebody paused it: * is paused since 2026-11-21 19:09:58 UTC"
+                "  1. It is paused: * is paused since 2026-11-21 19:09:58 UTC"
                 " until 2026-11-22 00:00:00 UTC: move",
                 "  2. It is not due yet: it is due at 2026-11-23 01:02:03 UTC",
             ],

@@ -81,7 +81,7 @@ def plan_by_new_rules(context: Context, job: Job) -> None:
         )
     context.unit.save(planned)
     detail = f"from {before} to {tick}: the rules of its time zone have changed"
-    context.note("planned anew", name=job.name, job_id=job.job_id, detail=detail)
+    context.note("replanned", name=job.name, job_id=job.job_id, detail=detail)
 
 
 def has_due_run(context: Context, job: Job) -> bool:
