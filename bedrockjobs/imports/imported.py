@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.describe import ranges
 from bedrockjobs.schedule.cron.expression import WEEKDAY_NAMES, Field, members_of
 from bedrockjobs.schedule.cron.plan import (
     EVERY_DAY,
@@ -272,11 +273,11 @@ def _both(month_day: DayField, week_day: DayField) -> DayField:
 def _day_fields(field: DayField) -> tuple[str, str]:
     if _open(field):
         return "*", "*"
-    days = _terms(_members(field.days, 31))
+    days = ranges(_members(field.days, 31))
     days += [f"{day}W" for day in sorted(field.nearest)]
     days += ["L"] if field.last else []
     days += ["LW"] if field.last_workday else []
-    weekdays = _terms(_members(field.weekdays, 6), _NAMES)
+    weekdays = ranges(_members(field.weekdays, 6), _NAMES)
     weekdays += [
         f"{(weekday + 1) % 7}L" if n == LAST else f"{(weekday + 1) % 7}#{n}"
         for weekday, n in sorted(field.places)
@@ -297,26 +298,11 @@ def _set(values: int, low: int, high: int, star: str = "*") -> str:
         return f"{star}/{step}"
     if step > 1 and len(found) > 2 and found == list(range(found[0], found[-1] + 1, step)):
         return f"{found[0]}-{found[-1]}/{step}"
-    return ",".join(_terms(found))
+    return ",".join(ranges(found))
 
 
 def _members(values: int, high: int) -> list[int]:
     return [value for value in range(high + 1) if values >> value & 1]
-
-
-def _terms(values: list[int], names: list[str] | None = None) -> list[str]:
-    """Return values as a list of terms, with ranges for consecutive ones."""
-    runs: list[list[int]] = []
-    for value in values:
-        if runs and runs[-1][-1] == value - 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    found = []
-    for run in runs:
-        shown = [names[value] if names else str(value) for value in run]
-        found += shown if len(run) < 3 else [f"{shown[0]}-{shown[-1]}"]
-    return found
 
 
 # Imported definitions, and when they fire in the other system and here.

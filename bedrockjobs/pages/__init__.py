@@ -12,6 +12,7 @@ from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.pages import forms, job, jobs, live, login, overview, runs, schedules, tables, upcoming
 from bedrockjobs.pages.site import Site
+from bedrockjobs.protocol.http_answers import is_browser
 from bedrockjobs.service import VERSION, Service
 
 PATH_CHARS_SHOWN = 200
@@ -36,13 +37,9 @@ def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
     ]
 
 
-def _is_browser(request: web.Request) -> bool:
-    return "text/html" in request.headers.get("Accept", "").lower()
-
-
 async def _unknown(_: Site, request: web.Request) -> web.StreamResponse:
     """Answer 404: as a page for browsers, in plain form for others."""
-    if not _is_browser(request):
+    if not is_browser(request):
         raise web.HTTPNotFound
     raise NotFound("No such page", f"There is no page {request.path[:PATH_CHARS_SHOWN]}")
 
@@ -54,7 +51,7 @@ async def _to_pages(_: web.Request) -> web.Response:
 
 async def _about(request: web.Request) -> web.Response:
     """Answer ``GET /``: redirect browsers to the pages, describe the service to others."""
-    if _is_browser(request):
+    if is_browser(request):
         return await _to_pages(request)
     lines = (
         f"bedrockjobs {VERSION}",

@@ -43,7 +43,14 @@ from bedrockjobs.protocol.authentication import (
     caller_of,
 )
 from bedrockjobs.protocol.connections import MemoryBudget, full
-from bedrockjobs.protocol.http_answers import Documents, compress, next_page, problem, text_response
+from bedrockjobs.protocol.http_answers import (
+    Documents,
+    compress,
+    is_browser,
+    next_page,
+    problem,
+    text_response,
+)
 from bedrockjobs.protocol.http_connection import (
     AiohttpProtocol,
     HandedOver,
@@ -243,7 +250,7 @@ class HTTPFront:
     def _to_login(self, request: web.Request) -> web.Response | None:
         """Return a redirect to the login if a browser asks for a page, otherwise None."""
         path = self._below_root(request.path)
-        if not (path.startswith("/ui/") and request.method == "GET" and _is_browser(request)):
+        if not (path.startswith("/ui/") and request.method == "GET" and is_browser(request)):
             return None
         wanted = urlencode({"to": request.rel_url.raw_path_qs.removeprefix(self._root_path)})
         location = f"{self._root_path}{LOGIN_PATH}?{wanted}"
@@ -436,10 +443,6 @@ async def _keep_to_session(request: web.Request, response: web.StreamResponse) -
     if SESSION_COOKIE in request.headers.get("Cookie", ""):
         response.headers.setdefault("Cache-Control", "no-store")
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
-
-
-def _is_browser(request: web.Request) -> bool:
-    return "text/html" in request.headers.get("Accept", "").lower()
 
 
 def _handed_over(request: web.Request) -> HandedOver | None:

@@ -19,6 +19,12 @@ from bedrockjobs.commands import COMMANDS, Command, complete
 from bedrockjobs.protocol.openapi import DocsPage, describe, strict
 from bedrockjobs.service import VERSION
 
+
+def is_browser(request: web.Request) -> bool:
+    """Return whether a client asks for HTML."""
+    return "text/html" in request.headers.get("Accept", "").lower()
+
+
 # Compression with gzip, for clients that accept it. Compressed requests are not supported.
 
 

@@ -106,19 +106,24 @@ def _day_field(field: DayField) -> str:
     return "on " + _joined(chosen)
 
 
-def _listed(values: list[int], names: Sequence[str] = ()) -> str:
-    """Return ``1, 5 and 9 to 17``: runs of three and more are shortened to their ends."""
+def ranges(values: Iterable[int], names: Sequence[str] = (), to: str = "-") -> list[str]:
+    """Return ascending values as text; three or more consecutive ones become a range such as ``9-17``."""
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][-1] == value - 1:
             runs[-1].append(value)
         else:
             runs.append([value])
-    told = []
+    found = []
     for run in runs:
         shown = [names[value] if names else str(value) for value in run]
-        told += shown if len(run) < 3 else [f"{shown[0]} to {shown[-1]}"]
-    return _joined(told)
+        found += shown if len(run) < 3 else [f"{shown[0]}{to}{shown[-1]}"]
+    return found
+
+
+def _listed(values: list[int], names: Sequence[str] = ()) -> str:
+    """Return ``1, 5 and 9 to 17``."""
+    return _joined(ranges(values, names, " to "))
 
 
 def _joined(parts: Iterable[str]) -> str:
