@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 _WILD_PART = re.compile(r"[*?]|\[\^?\]?[^\]]*(?:\]|$)", re.DOTALL)
 """A wildcard or a set; an unclosed set reaches to the end of the pattern."""
+_SPECIAL = re.compile(r"[*?\[]")
 _NOTHING = "x^"
 """A regular expression that matches nothing, in Python and in PostgreSQL."""
 
@@ -50,6 +51,11 @@ def literal_prefix(pattern: str) -> str:
     for special in "*?[":
         pattern = pattern.partition(special)[0]
     return pattern
+
+
+def literal(name: str) -> str:
+    """Return the pattern that matches only this name."""
+    return _SPECIAL.sub(lambda found: f"[{found[0]}]", name)
 
 
 @lru_cache(maxsize=PATTERNS_COMPILED_MAX)

@@ -15,8 +15,8 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOBS_PER_GET_MAX
 from bedrockjobs.cli.groups import STATES_ALSO, FieldOption, WordChoice
 from bedrockjobs.cli.lookup import job_names
-from bedrockjobs.cli.output import Record, number_of, printable, text_of, write_many, write_one
-from bedrockjobs.cli.session import NOT_FOUND, OK, REFUSED, Failure, Refusal, Session, confirm
+from bedrockjobs.cli.output import Record, hidden_in, number_of, printable, text_of, write_many, write_one
+from bedrockjobs.cli.session import FORBIDDEN, NOT_FOUND, OK, REFUSED, Failure, Refusal, Session, confirm
 from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
@@ -138,6 +138,8 @@ def _fits(job: Record, choice: Choice, since: str) -> bool:
         return False
     if choice.text is None:
         return True
+    if hidden := hidden_in(job):
+        raise Failure(f"--text: what would be searched is not shown to this token: {hidden[0]}", FORBIDDEN)
     words = choice.text.casefold()
     return any(words in text_of(job, key).casefold() for key in ("name", "data", "error"))
 

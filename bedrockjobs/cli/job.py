@@ -96,6 +96,7 @@ REASONS = {
     "mocked": "Workers do not take it",
     "limit": "As many run as may at once",
     "lock": "Another job with its lock is running",
+    "name": "Its name is no request for it",
     "own command": "No live worker accepts the command it brings",
     "no worker": "No live worker takes it",
     "ahead": "Other jobs go first",

@@ -17,13 +17,12 @@ from click.shell_completion import CompletionItem
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.glob import literal
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import session as session_module
 from bedrockjobs.cli.output import Record, text_of
 from bedrockjobs.cli.session import NOT_FOUND, REFUSED, UNAVAILABLE, Failure, Session, built, records_in
 from bedrockjobs.commands import Command, ListJobs, ListRuns, ListSchedules, ListWorkers
-
-_GLOB = re.compile(r"[*?\[]")
 
 
 def paged(
@@ -61,11 +60,6 @@ def paged(
         asked[paging.cursor] = records[-1][paging.key]
     click.echo(f"There may be more: --{paging.cursor} {found[-1][paging.key]}", err=True)
     return found
-
-
-def literal(name: str) -> str:
-    """Return the GLOB pattern that matches this name alone."""
-    return _GLOB.sub(lambda found: f"[{found.group()}]", name)
 
 
 NAMESAKES_SHOWN = 5

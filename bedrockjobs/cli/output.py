@@ -328,6 +328,24 @@ def cell(value: Any) -> str:
     return printable(value) if isinstance(value, str) and not isinstance(value, RawJSON) else as_json(value)
 
 
+NOT_SHOWN = "not shown to this token"
+"""Shown instead of a value that the server withholds."""
+
+
+def hidden_in(record: Record) -> list[str]:
+    """Return the keys that the server left out of a record, as the token may not see data."""
+    return list(jsontext.parse(record["hidden"])) if "hidden" in record else []
+
+
+def with_hidden(record: Record) -> Record:
+    """Return a record for people: what the server left out has the value ``NOT_SHOWN``."""
+    hidden = hidden_in(record)
+    if not hidden:
+        return record
+    shown = {key: value for key, value in record.items() if key != "hidden"}
+    return {**shown, **dict.fromkeys(hidden, NOT_SHOWN)}
+
+
 def text_of(record: Record, key: str) -> str:
     """Return a value of a record as text; empty if it is missing or null."""
     value = record.get(key)
@@ -392,7 +410,7 @@ def write_one(record: Record, form: Form, sentence: str = "", *, identity: str =
     if form == "table" and sentence:
         click.echo(printable(sentence))
     elif form == "table":
-        _write_facts([row for key, value in record.items() for row in _rows_of(key, value)])
+        _write_facts([row for key, value in with_hidden(record).items() for row in _rows_of(key, value)])
     elif form == "json":
         click.echo(_indented(record))
     else:
@@ -456,6 +474,7 @@ def write_many(
         if not records and none:
             click.echo(none, err=True)
             return
+        records = list(map(with_hidden, records))
         _write_table(records, list(columns or records[0]), stored=stored, complete=complete)
     elif none:
         click.echo(none, err=True)

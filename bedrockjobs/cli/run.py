@@ -129,11 +129,11 @@ def show(session: Session, /, **_: Any) -> None:
     if session.form != "table":
         write_one(record, session.form, identity="runID")
         return
-    tail = jsontext.parse(record.get("output", "[]"))
+    tail = jsontext.parse(record.pop("output", "[]"))  # left out if hidden
     row = run_row(record)
     row = {**record, "took": row["took"], "error": _unrepeated(text_of(record, "error"), tail)}
     empty = ("", '""', "null", "[]")
-    write_one({key: value for key, value in row.items() if value not in empty and key != "output"}, "table")
+    write_one({key: value for key, value in row.items() if value not in empty}, "table")
     if tail:
         write_title("Last lines of output")
         for line in tail:

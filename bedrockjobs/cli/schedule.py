@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.glob import literal
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.bulk import delete_each
 from bedrockjobs.cli.groups import Group, SectionedCommand
 from bedrockjobs.cli.job import sentence
-from bedrockjobs.cli.lookup import literal, schedule_names
+from bedrockjobs.cli.lookup import schedule_names
 from bedrockjobs.cli.output import (
     Record,
     as_json,
@@ -24,6 +25,7 @@ from bedrockjobs.cli.output import (
     one_line,
     printable,
     text_of,
+    with_hidden,
     write_many,
     write_one,
     write_title,
@@ -390,6 +392,7 @@ def _facts(schedule: Record, job: Record, failing: Record) -> Record:
         "error": text_of(job, "error"),
     }
     shown: dict[str, object] = {key: value for key, value in facts.items() if value}
+    job = with_hidden(job)
     shown |= {key: option_text(key, job[key]) for key in job if key in OPTIONS}
     shown |= {"priority": job.get("priority"), "data": job.get("data")}
     return shown

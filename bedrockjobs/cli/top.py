@@ -23,6 +23,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.vocabulary import ANY_FAILURE
 from bedrockjobs.base.wire import RawJSON, called
 from bedrockjobs.cli.output import (
+    NOT_SHOWN,
     Grid,
     Record,
     away_text,
@@ -30,6 +31,7 @@ from bedrockjobs.cli.output import (
     drawn,
     fits_terminal,
     fitted,
+    hidden_in,
     local_text,
     one_line,
     printable,
@@ -288,6 +290,8 @@ def progress_text(run: Record) -> str:
     """Return the progress of a run: a bar if it has ``percent``, and its ``message``."""
     stop = text_of(run, "stop")
     ending = f"stopping ({stop})" if stop else ""
+    if "progress" in hidden_in(run):
+        return " ".join(part for part in (NOT_SHOWN, ending) if part)
     progress = jsontext.parse(run.get("progress") or "null")
     if not isinstance(progress, dict):
         return ending

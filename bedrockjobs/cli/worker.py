@@ -13,9 +13,10 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
+from bedrockjobs.base.glob import literal
 from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.groups import Group
-from bedrockjobs.cli.lookup import literal, worker_names
+from bedrockjobs.cli.lookup import worker_names
 from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one
 from bedrockjobs.cli.session import REFUSED, TIMED_OUT, Failure, Session, server_options
 from bedrockjobs.cli.values import Duration

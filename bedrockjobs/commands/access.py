@@ -143,7 +143,9 @@ class CreateToken(Command[NewTokenReply]):
         default=[], description="GLOB patterns of the names that it sees; all if left out. Not for admin."
     )
     no_data: Boolean = Field(
-        default=False, description="Hide data, results and output of jobs; only for read and produce."
+        default=False,
+        description="Hide data, results and output of jobs; only for read and produce. Replies leave these"
+        " members out and list them in `hidden`; of an error they have the kind.",
     )
     expires: Timestamp | None = Field(default=None, description="When it expires; never if left out.")
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")

@@ -235,7 +235,8 @@ class RuleSpec(Parameters):
         description="${BEDROCKJOBS_NOTIFY_...}: the variable with the key that signs what is posted.",
     )
     no_data: Boolean = Field(
-        default=False, description="Leave out output, and all but the first line of an error."
+        default=False,
+        description="Leave out output, and of an error all but its kind, such as `exit status 1`.",
     )
     group_for: Duration = Field(
         default=0, description="Minimum time between two messages: events in between are combined."

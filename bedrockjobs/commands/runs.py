@@ -45,7 +45,7 @@ from bedrockjobs.commands.base import (
     Reply,
     Scoping,
 )
-from bedrockjobs.commands.take import Pattern, Patterns
+from bedrockjobs.commands.take import HIDDEN, Pattern, Patterns
 
 Limit = Annotated[Whole, Field(ge=1, le=LIST_MAX)]
 
@@ -235,9 +235,10 @@ class RunReply(Reply):
     error: str
     result: dict[str, Any] | None = None
     progress: Any = None
-    output: list[str]
+    output: list[str] = []
     stop: str
     data: dict[str, Any] | None = None
+    hidden: list[str] | None = Field(default=None, description=HIDDEN)
 
 
 class RunsReply(Reply):

@@ -9,7 +9,7 @@ from pydantic import Field
 from bedrockjobs.base.config import JOBS_PER_GET_MAX, QUERY_CHARS_MAX
 from bedrockjobs.base.wire import JobID, Whole
 from bedrockjobs.commands.base import BUSY, SLOW, Command, Empty, Example, Paging, Refusal, Reply, Scoping
-from bedrockjobs.commands.take import JOB, JobsReply, Pattern, Patterns
+from bedrockjobs.commands.take import JOB, Pattern, Patterns, ShownJobsReply
 
 State = Literal["QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED"]
 
@@ -154,7 +154,7 @@ class Query(Command[QueryReply]):
     )
 
 
-class ListJobs(Command[JobsReply]):
+class ListJobs(Command[ShownJobsReply]):
     """List jobs by jobID, page by page."""
 
     scoping = Scoping()
@@ -173,7 +173,7 @@ class ListJobs(Command[JobsReply]):
     limit: Whole = Field(default=100, ge=1, le=JOBS_PER_GET_MAX, description="How many at most.")
 
 
-class ListChildren(Command[JobsReply]):
+class ListChildren(Command[ShownJobsReply]):
     """List the children of a job by jobID, page by page; empty if the job does not exist."""
 
     scoping = Scoping()

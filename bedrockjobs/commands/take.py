@@ -17,6 +17,7 @@ from bedrockjobs.base.config import (
     PATTERNS_MAX,
     WORKER_CHARS_MAX,
 )
+from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import is_plain
 from bedrockjobs.base.json_schemas import Shape
 from bedrockjobs.base.wire import LINE, Boolean, JobID, OneLine, Priority, Whole, listed, one_line, refused
@@ -210,7 +211,27 @@ else:
 
 
 class JobReply(OptionFacts, JobFacts):
-    """A job: in replies of GetJob as it was before it was taken, in others as it is."""
+    """A job as it was before it was taken."""
+
+
+class NotShown(dict[str, Any]):
+    """Data that the token may not see: it is empty, and looking a key up raises Forbidden."""
+
+    def __missing__(self, key: str) -> Any:
+        raise Forbidden(detail="data: not shown to this token")
+
+    def __repr__(self) -> str:
+        return "<not shown to this token>"
+
+
+HIDDEN = "Members that are left out, as this token may not see data."
+
+
+class ShownJobReply(JobReply):
+    """A job as it is."""
+
+    data: dict[str, Any] = Field(default_factory=NotShown)
+    hidden: list[str] | None = Field(default=None, description=HIDDEN)
 
 
 class ChildReply(Reply):
@@ -234,6 +255,12 @@ class JobsReply(Reply):
     """The jobs that were taken."""
 
     jobs: list[JobReply]
+
+
+class ShownJobsReply(JobsReply):
+    """A page of jobs."""
+
+    jobs: list[ShownJobReply]  # type: ignore[assignment]
 
 
 JOB = {
@@ -279,7 +306,7 @@ class GetJobs(TakeSpec, Command[JobsReply]):
     num_results: HowMany = Field(description="How many at most; below 1 counts as 1.")
 
 
-class QueryJob(Command[JobReply]):
+class QueryJob(Command[ShownJobReply]):
     """Show a job with its state; one that is kept after its end (`keep`) with `finished` and `result`."""
 
     scoping = Scoping(jobs=("job_id",))

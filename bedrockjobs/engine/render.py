@@ -47,23 +47,30 @@ def shown_options(row: Job) -> dict[str, str]:
     return {} if row.options_json == "{}" else jsontext.members(row.options_json)
 
 
-_DATA = {
-    "data": "{}",
-    "parentData": None,
-    "finishedChildJobs": None,
-    "cancelledChildJobs": None,
-    "url": None,
-    "result": None,
-    "progress": None,
-    "output": "[]",
-}
-"""Members of a job or run that count as data, with their replacement; None: left out."""
+_DATA = (
+    "data",
+    "parentData",
+    "finishedChildJobs",
+    "cancelledChildJobs",
+    "failedChildJobs",
+    "url",
+    "result",
+    "progress",
+    "output",
+)
+"""Members of a job or run that count as data."""
 
 
 def without_data(text: str) -> str:
-    """Return a job or run (JSON text) as shown to a token that may not see data."""
+    """Return a job or run (JSON text) as shown to a token that may not see data.
+
+    Members that count as data are left out and listed in ``hidden``, so that they do not look empty.
+    """
     found = jsontext.members(text)
-    shown = {key: value for key, value in _DATA.items() if key in found}
+    hidden = [key for key in _DATA if key in found]
+    shown: dict[str, str | None] = dict.fromkeys(hidden)
+    if hidden:
+        shown["hidden"] = jsontext.dump(hidden)
     if found.get("error", "null") != "null":
         shown["error"] = quoted(error_kind(jsontext.parse(found["error"])))
     return jsontext.with_members(text, shown)
@@ -73,8 +80,16 @@ NOT_SHOWN = "not shown"
 """Replaces an error whose kind cannot be separated from output of the command."""
 
 _HOW_IT_ENDED = re.compile(
-    r"(timed out after [0-9.]+ s \()?(exit status [0-9]+|SIG[A-Z0-9]+|signal [0-9]+)\)?"
+    r"(timed out after [0-9.]+ s \()?([Ee]xit status [0-9]+|SIG[A-Z0-9]+|signal [0-9]+)\)?"
 )
+_BY_SERVER = re.compile(
+    r"Run lost: worker .* was silent for \d+ s$|Run over its time: \d+ s$"
+    r"|Run did not end after its job was cancelled$|Its job was cancelled(?: before anybody had it)?$"
+    r"|The job was (?:cancelled|deleted|requeued)$|Lost too often$|Given out again after retryAfter$"
+    r"|Failed instead of handed out again$"
+    r"|No worker could run it in \d+ tries(?=: )|Child job \d+ \(.*?\) failed(?=: )"
+)
+"""Errors written by the server; the last two end with an error that a worker reported, which is cut off."""
 _EXCEPTION = re.compile(
     r"((?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Za-z0-9_]*(?:Error|Exception|Exit|Interrupt))(?::|$)"
 )
@@ -87,6 +102,8 @@ def error_kind(error: str) -> str:
         return ""
     if _HOW_IT_ENDED.fullmatch(lines[0]):
         return lines[0]
+    if by_server := _BY_SERVER.match(lines[0]):
+        return by_server[0]
     found = next(filter(None, map(_EXCEPTION.match, (line_of(error), lines[-1], lines[0]))), None)
     return found[1][:ERROR_KIND_CHARS_MAX] if found else NOT_SHOWN
 
@@ -102,20 +119,27 @@ def job_as_unseen(row: Job) -> Job:
     return shown if error is None else shown.noting(error=error_kind(error))
 
 
+_PRINTED = frozenset({"failed", "timeout", "handed back"})
+"""Kinds of events whose detail is an error as its worker reported it."""
+
 _KIND, _DETAIL = 2, 7
 """Positions of kind and detail in an event row of EventReply."""
 
 
 def event_as_unseen(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return an event row of EventReply without text printed by the command."""
-    if row[_KIND] not in ("failed", "timeout"):
-        return row
-    return (*row[:_DETAIL], error_kind(row[_DETAIL]), *row[_DETAIL + 1 :])
+    return (*row[:_DETAIL], printed_detail(row[_KIND], row[_DETAIL]), *row[_DETAIL + 1 :])
+
+
+def printed_detail(kind: str, detail: str) -> str:
+    """Return the detail of an event without text printed by the command."""
+    return error_kind(detail) if kind in _PRINTED else detail
 
 
 def job_without_data(row: Job) -> Job:
     """Return a job without data, as shown to a token that may not see data."""
-    return row._replace(data="{}", options_json=without_data(row.options_json))
+    options = jsontext.with_members(row.options_json, {"url": None})
+    return row._replace(data="{}", options_json=options)
 
 
 def entity_tag(text: str) -> str:

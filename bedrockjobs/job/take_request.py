@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
-from bedrockjobs.base.config import NAMES_KEPT_MAX
-from bedrockjobs.base.glob import glob, is_plain, is_prefix, literal_prefix
+from bedrockjobs.base.config import GLOB_CHARS_MAX, NAMES_KEPT_MAX
+from bedrockjobs.base.glob import glob, is_plain, is_prefix, literal, literal_prefix
+from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.principal import NOBODYS_NAME, Scope
 from bedrockjobs.job.rows import UNTAKEN, Job, parse_lane
 
@@ -68,6 +70,35 @@ def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
         return _shared(frozenset(patterns), ())
     return _shared(frozenset(), patterns)
 
+
+def how_to_ask(name: str) -> tuple[str, str] | None:
+    """Return what GetJob with a job's name asks for instead, and how to ask for the job.
+
+    None if the name asks for the job, as almost every name does.
+    """
+    asked = names_from(name, None)
+    if asked is not None and asked.match(name):
+        return None
+    if asked is None:
+        wrong = "nothing"
+    elif asked.exact:
+        listed = sorted(asked.exact)
+        more = f" and {len(listed) - LISTED_MAX} more" if len(listed) > LISTED_MAX else ""
+        wrong = f"{'the names' if len(listed) > 1 else 'the name'} {' and '.join(listed[:LISTED_MAX])}{more}"
+    else:
+        wrong = "names that match it as a pattern, and it does not match itself"
+    pattern = literal(name)
+    if len(pattern) > GLOB_CHARS_MAX:
+        pattern = _SPECIAL.sub("?", name)
+    if "," not in pattern:
+        return wrong, pattern
+    return wrong, f"{pattern.replace(',', '?')}, or in a list: names: {dump([pattern])}"
+
+
+LISTED_MAX = 3
+"""Names quoted of a comma list."""
+
+_SPECIAL = re.compile(r"[*?\[]")
 
 _in_use: WeakValueDictionary[tuple[frozenset[str], tuple[str, ...]], Names] = WeakValueDictionary()
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.engine.render import printed_detail
 
 EVENTS_SHOWN = 20
 """Events that a message describes; the others are only counted."""
@@ -50,8 +50,8 @@ class NotifiedEvent(NamedTuple):
 
 
 def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> NotifiedEvent:
-    """Return an event without output, which workers append after the first line of an error."""
-    detail = line_of(event["detail"])
+    """Return an event without text printed by the command: neither output, nor more than an error's kind."""
+    detail = printed_detail(event["kind"], event["detail"])
     return NotifiedEvent({**event, "detail": detail}, None if run is None else {**run, "output": []})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -13,7 +13,7 @@ from bedrockjobs.base.clock import days_text, duration_text
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import called, moment_of, wire_name
-from bedrockjobs.commands.options import Duration, JobOptions
+from bedrockjobs.commands.options import OPTIONS, Duration, JobOptions
 from bedrockjobs.job.quarantine import HOLD_PATTERN
 
 SHAPES = {
@@ -143,6 +143,15 @@ def option_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     return duration_text(value) if name in DURATIONS and isinstance(value, int) else dump(value)
+
+
+NOT_SHOWN = "not shown to this token"
+"""Shown instead of data that the token may not see."""
+
+
+def hidden_options(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a job that are data, if the token may not see them."""
+    return {name: NOT_SHOWN for name in job.get("hidden") or () if name in OPTIONS}
 
 
 def counted(count: tuple[int, bool]) -> str:

@@ -18,8 +18,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.wire import called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
-from bedrockjobs.engine.render import render_with_state
-from bedrockjobs.pages.formatting import option_text
+from bedrockjobs.pages.formatting import hidden_options, option_text
 from bedrockjobs.pages.jobs import family
 from bedrockjobs.pages.runs import tail
 from bedrockjobs.pages.site import Pages, Site
@@ -80,7 +79,8 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         waits=waits if members else [],
         options={
             key: option_text(key, value) for key, value in shown.items() if key in OPTIONS or key == "source"
-        },
+        }
+        | hidden_options(shown),
         runs=runs,
         log=log,
         log_after=log_after,
@@ -101,7 +101,7 @@ PAGES: Pages = (("/ui/jobs/{jobID:[0-9]{1,18}}", job),)
 async def _members(site: Site, job_id: int) -> dict[str, str] | None:
     """Return the members of a job as JSON texts; None if it does not exist."""
     found = await site.views.job(job_id)
-    return None if found is None else jsontext.members(render_with_state(found))
+    return None if found is None else jsontext.members(found)
 
 
 async def _children(site: Site, job_id: int, after: int) -> Children:

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from bedrockjobs.base.errors import BadArguments
+from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.commands import overview as overview_command
 from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.site import HEADERS, Pages, Site
-from bedrockjobs.pages.ticks import exactly
 from bedrockjobs.views.problems import short
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
@@ -45,7 +45,7 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
 NEEDED = {"ui/workers": "ListWorkers", "ui/kept": "ListRetention"}
 """Commands that a page needs; it is not linked if the caller may not send them."""
 
-_OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": exactly, "own command": exactly, "paused": str}
+_OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": literal, "own command": literal, "paused": str}
 """Kinds of problems about a name or pattern, which link to the queues page."""
 
 NOTICES = frozenset({"paused", "drained", "blocked"})

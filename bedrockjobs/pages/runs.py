@@ -19,6 +19,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import members
 from bedrockjobs.base.vocabulary import ANY_FAILURE, FAILED_STATUSES, STATUSES, statuses_of
 from bedrockjobs.commands import ListRuns, QueryRun, ReadOutput
+from bedrockjobs.pages.formatting import hidden_options
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
 
 # The page of one run: outcome and output, with search, follow and download.
@@ -88,7 +89,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         command=_command(options),
         run=found,
         result=members(text)["result"] if found.get("result") is not None else "",
-        data=members(text)["data"] if found["data"] is not None else "",
+        data=members(text)["data"] if found.get("data") is not None else "",
         progress=progress_of(found.get("progress")),
         log=log,
         after=after,
@@ -102,6 +103,8 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
 def _command(options: str) -> str:
     """Return the program, shell command or URL of a run, if its job specifies one."""
     found = json.loads(options)
+    if hidden := hidden_options(found):
+        return hidden["url"]
     argv = found.get("argv")
     return shlex.join(argv) if argv else str(found.get("cmd") or found.get("url") or "")
 

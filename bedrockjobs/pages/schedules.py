@@ -10,12 +10,13 @@ from aiohttp import web
 from bedrockjobs.base.config import TICK_ROWS_MAX
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.glob import literal
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages import ticks as days
-from bedrockjobs.pages.formatting import option_text, span
+from bedrockjobs.pages.formatting import hidden_options, option_text, span
 from bedrockjobs.pages.site import Pages, Site
-from bedrockjobs.pages.ticks import cells, end_of, exactly, next_ticks, timestamps, why_paused, zone_of
+from bedrockjobs.pages.ticks import cells, end_of, next_ticks, timestamps, why_paused, zone_of
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.views.schedules import RUNS_LOOKED_AT
 
@@ -58,6 +59,7 @@ _TOLD_ELSEWHERE = frozenset(
         "attempt",
         "runID",
         "expires",
+        "hidden",
     }
 )
 
@@ -107,7 +109,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         coming=coming,
         notes=[*meaning["errors"], *meaning["warnings"]],
         pauses=await why_paused(site, [row]),
-        exactly=exactly,
+        exactly=literal,
         ledger=[(tick, *end_of(tick)) for tick in ticks[:LEDGER_ROWS]],
         failing_since=history.get("failingSince", ""),
         never_succeeded=history.get("neverSucceeded", False),
@@ -127,7 +129,8 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
             name: option_text(name, value)
             for name, value in sorted(job.items())
             if name not in _TOLD_ELSEWHERE
-        },
+        }
+        | hidden_options(job),
     )
 
 
@@ -140,7 +143,7 @@ async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Da
 
 async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
     """Return the row of ListSchedules for a job; raises NotFound if it is no schedule."""
-    wanted = ListSchedules(name=exactly(job["name"]), after=max(job["jobID"] - 1, 0), limit=1)
+    wanted = ListSchedules(name=literal(job["name"]), after=max(job["jobID"] - 1, 0), limit=1)
     rows = (await site.ask(wanted))["schedules"]
     if not rows or rows[0]["jobID"] != job["jobID"]:
         raise NotFound(
@@ -192,7 +195,7 @@ async def _failing(site: Site) -> tuple[list[Failing], bool]:
     names = await site.views.find.schedules_that_failed(FAILING_SHOWN + 1)
     found = []
     for name in names[:FAILING_SHOWN]:
-        runs = (await site.ask(ListRuns.read({"name": exactly(name), "limit": 1})))["runs"]
+        runs = (await site.ask(ListRuns.read({"name": literal(name), "limit": 1})))["runs"]
         found += [Failing(run, line_of(run["error"])) for run in runs]
     return found, len(names) > FAILING_SHOWN
 
@@ -212,7 +215,7 @@ async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
         rows=shown,
         cells={row["jobID"]: await cells(site, row["jobID"]) for row in shown},
         pauses=await why_paused(site, shown),
-        exactly=exactly,
+        exactly=literal,
         filters={name: given.get(name, "") for name in _FILTERS},
         following=shown[-1]["jobID"] if len(rows) > ROWS else None,
     )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
+from bedrockjobs.base.glob import literal
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.commands import (
     Events,
@@ -19,7 +20,6 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.commands.overview import FailureGroupReply
 from bedrockjobs.pages.site import Pages, Site, cursor, rows_asked
-from bedrockjobs.pages.ticks import exactly
 from bedrockjobs.views.failures import Failed, failed_alike
 from bedrockjobs.views.problems import why_idle
 
@@ -44,7 +44,7 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     under = given["under"] if given["under"].endswith("/") and not asked.name else ""
     folder, limit = site.views.folder, rows_asked(request, QUEUE_ROWS)
     if asked.name or under:
-        pattern = asked.name or ListQueues.read({"name": f"{exactly(under)}*"}).name or ""
+        pattern = asked.name or ListQueues.read({"name": f"{literal(under)}*"}).name or ""
         folds = await folder.some(pattern, under, limit)
     else:
         folds = await folder.all(limit)
@@ -57,7 +57,7 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
         more=folds.more,
         age=folds.age,
         patterns={
-            fold.label: f"{exactly(fold.label)}*" if fold.folded else exactly(fold.label)
+            fold.label: f"{literal(fold.label)}*" if fold.folded else literal(fold.label)
             for fold in folds.rows
         },
         filters={"name": asked.name or "", "under": under},

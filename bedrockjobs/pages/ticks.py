@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ TICKS_SHOWN = 30
 
 LATE_S = 10
 """Delay from which a tick is shown as late; less is ordinary latency."""
-
-_GLOB = re.compile(r"[*?\[]")
 
 
 class Cell(NamedTuple):
@@ -101,11 +98,6 @@ async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, s
             told = [wait["detail"] for wait in waits if wait["reason"] in ("paused", "held")]
             found[row["paused"]] = told[0] if told else f"{row['paused']} is paused"
     return found
-
-
-def exactly(name: str) -> str:
-    """Return the GLOB pattern that matches only this name."""
-    return _GLOB.sub(lambda found: f"[{found[0]}]", name)
 
 
 def zone_of(repeat: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import CRONKEN_EVENT_CHARS_MAX, DURATION_S_MAX, LIST_MAX, PAUSES_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany
-from bedrockjobs.base.glob import glob
+from bedrockjobs.base.glob import glob, literal
 from bedrockjobs.base.json_schemas import Schema, digits, ref
 from bedrockjobs.commands import (
     Command,
@@ -198,7 +198,7 @@ class Events:
 
     async def _pause(self, args: Any) -> dict[str, Any]:
         name = _name(args)
-        await self._do(PauseJobs(name=EVERY_NAME if name == ALL else _escaped(name), by=_BY))
+        await self._do(PauseJobs(name=EVERY_NAME if name == ALL else literal(name), by=_BY))
         return {}
 
     async def _resume(self, args: Any) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Events:
         if EVERY_NAME in await self._pauses():
             await self._pause_others(name)
             await self._resume_pattern(EVERY_NAME)
-        await self._resume_pattern(_escaped(name))
+        await self._resume_pattern(literal(name))
         held = [pattern for pattern in await self._pauses() if glob(name, pattern)]
         return {"still_paused_by": held} if held else {}
 
@@ -226,7 +226,7 @@ class Events:
     async def _pause_others(self, name: str) -> None:
         """Pause every name except one, so that the pause of all can be removed; raises TooMany."""
         names = await self._names()
-        others = {_escaped(other) for other in names if other != name}
+        others = {literal(other) for other in names if other != name}
         free = PAUSES_MAX - len(await self._pauses())
         if len(others) > free or len(names) > PAUSES_MAX:
             expected = f"args: expected at most {PAUSES_MAX} paused names; resume all of them instead"
@@ -263,13 +263,13 @@ class Events:
             raise BadArguments("Malformed args", f"args.job_def: {error}") from None
         if found.refused:
             raise BadArguments("Malformed args", f"args.job_def: {found.refused}")
-        jobs = await self._do(ListJobs(name=_escaped(name), limit=1))
+        jobs = await self._do(ListJobs(name=literal(name), limit=1))
         for job in jsontext.parse(jobs.body)["jobs"]:
             source = f", which belongs to the source {job['source']}" if job.get("source") else ""
             warning = f"there is a job {name} already{source}: it was left as it is"
             return {"jobID": job["jobID"], "repeat": job["repeat"], "warnings": [warning]}
         if found.paused:
-            await self._do(PauseJobs(name=_escaped(name), by=_BY))
+            await self._do(PauseJobs(name=literal(name), by=_BY))
         answer = await self._do(CreateJob.read(_parameters(found)))
         return {**jsontext.parse(answer.body), "repeat": found.repeat, "warnings": list(found.warnings)}
 
@@ -282,7 +282,7 @@ class Events:
                 await self._do(UpdateJob(job_id=schedule["jobID"], should_clear_repeat=True))
             else:
                 await self._do(DeleteJob(job_id=schedule["jobID"]))
-        await self._resume_pattern(_escaped(args))  # the pause must not apply to a later job of the same name
+        await self._resume_pattern(literal(args))  # the pause must not apply to a later job of the same name
         return {}
 
     async def _reload(self, _: Any) -> dict[str, Any]:
@@ -327,7 +327,7 @@ class Events:
 
     async def _schedules(self, name: str) -> list[dict[str, Any]]:
         """Return the schedules with this name."""
-        answer = await self._do(ListSchedules(name=_escaped(name), limit=LIST_MAX))
+        answer = await self._do(ListSchedules(name=literal(name), limit=LIST_MAX))
         found: list[dict[str, Any]] = jsontext.parse(answer.body)["schedules"]
         return found
 
@@ -351,11 +351,6 @@ def _name(value: Any, place: str = "args") -> str:
     if not isinstance(value, str) or not value:
         raise BadArguments("Malformed args", f"{place}: expected a job name")
     return value
-
-
-def _escaped(name: str) -> str:
-    """Return the GLOB pattern that matches exactly this name."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 
 def _run_id(args: Any) -> int:

@@ -43,7 +43,7 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.engine.events import EVENTS, Notifier, Topic, output_topic
 from bedrockjobs.engine.handlers.context import HANDLERS, Answer, handles
-from bedrockjobs.engine.render import event_as_unseen, job_as_unseen, render_with_state, without_data
+from bedrockjobs.engine.render import event_as_unseen, render_with_state, without_data
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.observe.stats import Stats
@@ -154,6 +154,8 @@ class Views:
         self.explainer = Explainer(reader, self.queues, scope)
         self.states = States(reader, scope, data=data)
         self.families = Families(reader, scope, data=data)
+        self._children = Families(reader, scope)
+        """Children with their data, to be rendered by ``_shown``."""
 
     @property
     def ended(self) -> bool:
@@ -231,13 +233,15 @@ class Views:
         rows = (await self.rows("name_of_job", {"jobID": job_id})).rows
         return bool(rows) and sees(self._scope, rows[0][0])
 
-    async def job(self, job_id: int) -> Job | None:
-        """Return a job, or None if there is none within the scope."""
+    async def job(self, job_id: int) -> str | None:
+        """Return a job as JSON text, or None if there is none within the scope."""
+        found = await self._job(job_id)
+        return None if found is None else self._shown(render_with_state(found))
+
+    async def _job(self, job_id: int) -> Job | None:
         rows = (await self.rows("job", {"jobID": job_id})).rows
         found = job_from(rows[0]) if rows else None
-        if found is None or not sees(self._scope, found.name):
-            return None
-        return found if self._data else job_as_unseen(found)
+        return found if found is not None and sees(self._scope, found.name) else None
 
     async def end_of_output(self, run_id: int) -> tuple[int, int]:
         """Return the number of a run's last output line, and the size of its output in bytes."""
@@ -351,7 +355,7 @@ class Views:
         return Answer(self._shown(render.run(rows[0])))
 
     def _shown(self, text: str) -> str:
-        """Return a run as JSON text, without data if the token sees none."""
+        """Return a job or run as JSON text, without data if the token sees none."""
         return text if self._data else without_data(text)
 
     @handles(ListRuns)
@@ -421,7 +425,7 @@ class Views:
         standing = standing_of(tries.rows)
         more = f',"failingSince":{quoted(standing.failing_since)}' if standing.failing_since else ""
         if not standing.has_succeeded and len(tries.rows) < RUNS_LOOKED_AT:
-            job = await self.job(command.job_id)
+            job = await self._job(command.job_id)
             more += ',"neverSucceeded":true' if job and job.options.keep_success != 0 else ""
         return Answer(f'{{"ticks":[{ticks}]{more}}}')
 
@@ -439,7 +443,7 @@ class Views:
         for row in map(job_from, page.rows):
             if size >= ANSWER_BYTES_MAX:
                 break
-            bodies.append(render_with_state(row if self._data else job_as_unseen(row)))
+            bodies.append(self._shown(render_with_state(row)))
             size += len(bodies[-1])
         return Answer(f'{{"jobs":[{",".join(bodies)}]}}')
 
@@ -447,8 +451,9 @@ class Views:
     async def _list_children(self, command: ListChildren) -> Answer:
         if self._scope is not None and not await self.job_is_there(command.job_id):
             return Answer('{"jobs":[]}')
-        page = await self.families.children(command.job_id, command.after, command.limit, full=True)
-        return Answer(f'{{"jobs":[{",".join(map(render_with_state, page.jobs))}]}}')
+        page = await self._children.children(command.job_id, command.after, command.limit, full=True)
+        jobs = ",".join(self._shown(render_with_state(child)) for child in page.jobs)
+        return Answer(f'{{"jobs":[{jobs}]}}')
 
     @handles(ExplainJob)
     async def _explain_job(self, command: ExplainJob) -> Answer:

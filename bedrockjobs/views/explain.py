@@ -13,6 +13,7 @@ from bedrockjobs.job.eligibility import EligibleWorkers, Requirements, lock_hold
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, job_from, parse_lane
+from bedrockjobs.job.take_request import how_to_ask
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_words
@@ -138,6 +139,9 @@ def _workers(name: str, need: Requirements, takers: EligibleWorkers) -> Reasons:
         return []
     asked_for = takers.asked_for(name, need)
     found: Reasons = []
+    if not asked_for and (asking := how_to_ask(name)) is not None:
+        wrong, right = asking
+        found.append(("name", f"a GetJob for {name} asks for {wrong}; ask for {right}"))
     if need.own and not asked_for:
         found.append(("own command", f"no worker that asks for it accepts jobs with {need.own}"))
     return [*found, ("own command" if asked_for else "no worker", takers.why_nobody(name, need))]

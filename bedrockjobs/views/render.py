@@ -33,8 +33,8 @@ def _stored(value: Any) -> str:
 
 
 def keys_of(reply: type[Reply]) -> tuple[str, ...]:
-    """Return the keys of a reply, in the order of the columns of ``views.sql``."""
-    return tuple(wire_name(field) for field in reply.model_fields)
+    """Return the keys of a reply, in the order of the columns of ``views.sql``; ``hidden`` has no column."""
+    return tuple(wire_name(field) for field in reply.model_fields if field != "hidden")
 
 
 def _shape(reply: type[Reply], stored: Iterable[str] = ()) -> tuple[tuple[str, Write], ...]:

@@ -26,11 +26,16 @@ const take: Schemas["GetJob"] = { name: "mail/*", connection: "wait", timeout: 6
 const finish: paths["/FinishJob"]["post"]["requestBody"] =
   { content: { "application/json": { jobID: 1, data: { x: 2 } } } };
 function to(job: Schemas["JobReply"]): unknown { return job.data["to"]; }
+function shown(job: Schemas["ShownJobReply"]): unknown {
+  return job.data ? job.data["to"] : job.hidden;
+}
+// @ts-expect-error it may be hidden
+function never(job: Schemas["ShownJobReply"]): unknown { return job.data["to"]; }
 // @ts-expect-error a number is a number
 const wrong: Schemas["FinishJob"] = { jobID: "1" };
 // @ts-expect-error no such parameter
 const misspelled: Schemas["CreateJob"] = { name: "a", retires: 3 };
-export { create, take, finish, to, wrong, misspelled };
+export { create, take, finish, to, shown, never, wrong, misspelled };
 """
 
 
@@ -92,6 +97,14 @@ def test_each_request_has_one_type_for_each_value() -> None:
         "$ref": "#/components/schemas/NamePatterns",
     }
     assert PARTS["NamePatterns"]["type"] == "array"
+
+
+def test_what_may_be_hidden_need_not_be_there() -> None:
+    """A job that is taken has its data; one that is shown may list it in ``hidden`` instead."""
+    assert "data" in PARTS["JobReply"]["required"]
+    for name, members in (("ShownJobReply", {"data", "result"}), ("RunReply", {"data", "result", "output"})):
+        assert members.isdisjoint(PARTS[name]["required"])
+        assert PARTS[name]["properties"]["hidden"]["description"]
 
 
 def test_an_object_that_takes_anything_says_so() -> None:

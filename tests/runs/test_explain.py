@@ -33,6 +33,41 @@ async def test_a_due_job_for_which_there_is_a_worker_waits_for_nothing(site: Sit
     }
 
 
+ASKED = {
+    "a,b": "the names a and b; ask for a?b",
+    "b[1": "it does not match itself; ask for b[[]1",
+    "c[x]": "it does not match itself; ask for c[[]x]",
+    ",": "asks for nothing; ask for ?",
+    "[" * 255: f"it does not match itself; ask for {'?' * 255}",
+}
+"""Names that ask for something else, and what is said of them."""
+
+
+@pytest.mark.parametrize("name", ASKED)
+async def test_a_name_that_does_not_ask_for_itself(site: Site, name: str) -> None:
+    """The worker asks for the name as it stands, gets nothing, and is told how to ask."""
+    await site.beat(names=[name.replace(",", "+")], slots=2)
+    job = await site.create(name)
+    assert (await site.ask("GetJob", name=name)).code in (402, 404)
+    assert (await why(site, job))[:2] == ["name", "no worker"]
+    said = await detail(site, job, "name")
+    assert ASKED[name] in said
+    advice = said.rpartition("ask for ")[2].partition(", or in a list")[0]
+    assert (await site.ok("GetJob", name=advice))["jobID"] == job
+
+
+@pytest.mark.parametrize("name", ["a", "a*", "a?", "a]", "é b", "x^y", "a-b"])
+async def test_other_names_ask_for_themselves(site: Site, name: str) -> None:
+    job = await site.create(name)
+    assert (await why(site, job)) == ["no worker"]
+    assert (await site.ok("GetJob", name=name))["jobID"] == job
+
+
+async def test_who_asks_by_another_pattern_needs_no_advice(site: Site) -> None:
+    await site.beat(names=["a*"], slots=2)
+    assert await why(site, await site.create("a,b")) == []
+
+
 async def test_an_unknown_job(site: Site) -> None:
     assert await site.refused("ExplainJob", jobID=7) == (404, "No job with this jobID")
 

@@ -147,8 +147,8 @@ async def test_a_narrow_token_sees_only_its_names_and_no_data_where_it_may_not(k
     admin = await admin_of(keeping)
     mail = await admin.token_for("mail", "read", "mail/*", noData=True)
     found = await mail.ok("QueryJob", jobID=first)
-    assert (found["state"], found["data"]) == ("FINISHED", {})
-    assert "result" not in found
+    assert (found["state"], found["hidden"]) == ("FINISHED", ["data", "result"])
+    assert found.keys().isdisjoint({"data", "result"})
     hidden, nobody = [await mail.http("QueryJob", jobID=number) for number in (other, 999)]
     assert (hidden.code, nobody.code) == (404, 404)
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from bedrock_worker import job
 
-from bedrockjobs import pages
+from bedrockjobs import AsyncClient, NoResult, pages
+from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.principal import roles_held
-from bedrockjobs.commands import ALL, Command
+from bedrockjobs.commands import ALL, Command, ListChildren, QueryJob, QueryRun, ReadOutput
 from bedrockjobs.engine.authorization import ANYBODYS
 from bedrockjobs.server import Server
 from tests.conftest import Live
 from tests.protocol.talk import Reply
-from tests.runs.bearer import admin_of
+from tests.runs.bearer import Bearer, admin_of
 from tests.runs.two_kinds import ROLES, SECRET, Place
 
 NOT_NARROWED = {
@@ -358,7 +361,7 @@ async def test_no_data_means_none_on_pages(place: Place, names: str) -> None:
             assert reply.code == 403, path
     assert said[f"/ui/runs/{run}"] == 3, "progress, data and result, output"
     assert said[f"/ui/jobs/{place.theirs['running']}"] == 2, "data, output"
-    assert said[f"/ui/jobs/{fetched}"] == 1
+    assert said[f"/ui/jobs/{fetched}"] == 2, "data, url"
     assert said[f"/ui/jobs/new?like={fetched}"] == said["/ui/"] == said["/ui/runs"] == 1
     assert said["/ui/jobs?state=RUNNING"] == (2 if names else 4), "for each that runs"
     for path in ("/ui/jobs?text=GIV", "/ui/jobs/matching?text=GIV", "/ui/runs?text=PRINTED"):
@@ -381,6 +384,101 @@ async def test_no_data_means_none(place: Place) -> None:
     assert (await asker.get(f"/runs/{place.theirs['run']}/output")).code == 403
 
 
+HIDDEN = {
+    "data",
+    "parentData",
+    "finishedChildJobs",
+    "cancelledChildJobs",
+    "failedChildJobs",
+    "url",
+    "result",
+    "progress",
+    "output",
+}
+"""What a token does not see that sees no data."""
+
+ERROR_TEXTS = {"error", "line", "detail"}
+"""Members that may hold what a command printed: they are cut to the kind of the error."""
+
+
+def check_hidden(whole: Any, blind: Any, place: str) -> int:
+    """Compare what two tokens see; return how many objects say that something in them is hidden."""
+    if isinstance(whole, list):
+        assert len(whole) == len(blind), place
+        pairs = zip(whole, blind, strict=True)
+        return sum(check_hidden(one, other, f"{place}[{at}]") for at, (one, other) in enumerate(pairs))
+    if not isinstance(whole, dict):
+        assert type(whole) is type(blind), place
+        return 0
+    hidden = blind.get("hidden", [])
+    assert set(hidden) == whole.keys() & HIDDEN, f"{place}: all of it is named, and nothing else"
+    assert blind.keys() - {"hidden"} == whole.keys() - set(hidden), f"{place}: it does not look empty"
+    there = [key for key in whole if key not in hidden and key not in ERROR_TEXTS]
+    return bool(hidden) + sum(check_hidden(whole[key], blind[key], f"{place}.{key}") for key in there)
+
+
+@pytest.mark.parametrize("names", ["", "theirs/*,mine/*"])
+async def test_what_is_hidden_does_not_look_empty(place: Place, names: str) -> None:
+    """Every command that reads, each way it is answered, against a token that sees data."""
+    root = place.root
+    fetched = await root.ok("CreateJob", name="theirs/fetch", url={"url": "http://localhost/"}, keep="7d")
+    done = (await root.ok("CreateJob", name="theirs/done", data={"a": 1}, keep="7d"))["jobID"]
+    taken = await root.ok("GetJob", name="theirs/done", worker="w")
+    await root.ok("FinishJob", jobID=done, runID=taken["runID"], data={"b": 1})
+    readers = [await root.token_for(f"t{blind}", "read", names, noData=blind) for blind in (False, True)]
+    given = [(kind, body) for kind in ALL if kind.role == "read" for body in bodies(kind, place.theirs, "*")]
+    given += [(QueryJob, {"jobID": number}) for number in (fetched["jobID"], done)]
+    given += [(QueryRun, {"runID": taken["runID"]}), (ListChildren, {"jobID": place.theirs["parent"]})]
+    told: set[str] = set()
+    for kind, body in given:
+        if kind is ReadOutput or kind.__name__ in FREE | NOT_NARROWED:
+            continue
+        for way in ("http", "raw", "get"):
+            whole, blind = [await asked_by(reader, way, kind, body) for reader in readers]
+            assert whole.code == blind.code, (kind, body, way)
+            if whole.code == 200 and check_hidden(whole.json, blind.json, f"{kind.__name__} {way}"):
+                told.add(kind.__name__)
+                kind.reply.model_validate_json(blind.body)
+    assert told == {"QueryJob", "ListJobs", "ListChildren", "QueryRun", "ListRuns"}
+
+
+async def asked_by(reader: Bearer, way: str, kind: type[Command[Any]], body: dict[str, Any]) -> Reply:
+    """Ask one way."""
+    if way == "get":
+        return await reader.get(f"/{kind.__name__}?{urlencode(body)}")
+    return await (reader.http if way == "http" else reader.raw)(kind.__name__, **body)
+
+
+async def test_python_programs_cannot_take_hidden_for_empty(place: Place) -> None:
+    root, name = place.root, f"theirs/{SECRET}/queued"
+    blind = await root.token_for("blind", "read", noData=True)
+    client = AsyncClient(f"127.0.0.1:{root.live.port}", token=blind.token)
+    async with client:
+        found = await client.call(QueryJob(job_id=place.theirs["queued"]))
+        assert (found.name, found.hidden) == (name, ["data"])
+        assert repr(found.data) == "<not shown to this token>"
+        with pytest.raises(Forbidden, match="not shown"):
+            found.data["word"]
+        run = await client.call(QueryRun(run_id=place.theirs["run"]))
+        assert run.hidden == ["data", "result", "progress", "output"]
+        squared = (await root.ok("CreateJob", name="square"))["jobID"]
+        taken = await root.ok("GetJob", name="square", worker="w")
+        await root.ok("FinishJob", jobID=squared, runID=taken["runID"], data={"result": 9})
+        handle = square.using(client=client).ahandle(squared)
+        with pytest.raises(NoResult, match="not shown to this token"):
+            await handle.wait(0)
+    whole = await root.token_for("whole", "read")
+    async with AsyncClient(f"127.0.0.1:{root.live.port}", token=whole.token) as client:
+        assert await square.using(client=client).ahandle(squared).wait(0) == 9
+        assert (await client.call(QueryJob(job_id=place.theirs["queued"]))).data["word"] == SECRET
+
+
+@job("square")
+async def square(number: int) -> int:
+    """Square a number."""
+    return number * number
+
+
 PRINTED = "hunter2"
 ERRORS = {
     f"exit status 3\n{PRINTED}": "exit status 3",
@@ -388,6 +486,9 @@ ERRORS = {
     f"Traceback (most recent call last):\n{PRINTED}\nshop.NoStockError: {PRINTED}": "shop.NoStockError",
     f"{PRINTED}": "not shown",
     f"exit status 3 {PRINTED}": "not shown",
+    f"Run over its time: 5 s\n{PRINTED}": "Run over its time: 5 s",
+    f"No worker could run it in 4 tries: {PRINTED}": "No worker could run it in 4 tries",
+    f"Child job 7 (a/b) failed: {PRINTED}": "Child job 7 (a/b) failed",
 }
 """What jobs failed with, and what a token sees of it that sees no data."""
 
@@ -408,6 +509,9 @@ async def test_an_error_is_cut_to_its_kind_for_whoever_sees_no_data(live: Live, 
                 ("QueryRun", {"runID": job["runID"]}),
             ):
                 assert (await asked(command, **given)).json["error"] == ERRORS[error], command
+    await root.ok("CreateJob", name="a")
+    job = await root.ok("GetJob", name="a", worker="w")
+    await root.ok("RetryJob", jobID=job["jobID"], runID=job["runID"], unfit=f"no parameter {PRINTED}")
     looks = [
         *(("ListJobs", {}), ("ListRuns", {}), ("ListFailures", {})),
         *(("Events", {}), ("ExplainJob", {"jobID": 1}), ("Overview", {}), ("ListQueues", {})),

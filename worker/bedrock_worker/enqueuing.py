@@ -353,6 +353,8 @@ def _result(run: RunReply, arguments: Arguments) -> Any:
     """Return the function's result from a successful run; raises NoResult."""
     from bedrockjobs.base.errors import NoResult
 
+    if run.hidden and "result" in run.hidden:
+        raise NoResult(f"job {run.job_id}: it ended well; its result is not shown to this token (noData)")
     if arguments.takes_job:
         return run.result
     try:
