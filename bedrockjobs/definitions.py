@@ -72,7 +72,7 @@ class Faults:
             raise BadDefinitions(*texts)
 
 
-class Entry(NamedTuple):
+class DefinitionEntry(NamedTuple):
     """One entry of a file, with methods to report its problems."""
 
     faults: Faults
@@ -213,18 +213,20 @@ RULE_KEYS = {
 """The keys of a rule: each spelling, mapped to its parameter."""
 
 
-def rules_of(given: Any, places: list[Position], faults: Faults) -> tuple[list[dict[str, Any]], list[Entry]]:
+def rules_of(
+    given: Any, places: list[Position], faults: Faults
+) -> tuple[list[dict[str, Any]], list[DefinitionEntry]]:
     """Return the rules of a file and their entries; problems are added to ``faults``."""
     if not isinstance(given, list):
         faults.add("notify: expected a list of rules")
         return [], []
     told = len(places) == len(given)
     found: list[dict[str, Any]] = []
-    entries: list[Entry] = []
+    entries: list[DefinitionEntry] = []
     seen: dict[str, int] = {}
     for number, rule in enumerate(given, 1):
         label = rule.get("name") if isinstance(rule, dict) else None
-        entry = Entry(
+        entry = DefinitionEntry(
             faults,
             f"rule {label if isinstance(label, str) and label else number}",
             places[number - 1] if told else None,
@@ -242,7 +244,7 @@ def rules_of(given: Any, places: list[Position], faults: Faults) -> tuple[list[d
     return found, entries
 
 
-def _rule_of(given: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+def _rule_of(given: Mapping[str, Any], entry: DefinitionEntry) -> dict[str, Any]:
     wire: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for key, value in given.items():
@@ -304,7 +306,7 @@ class Definition:
     """Parameters of CreateJob, by wire name."""
     paused: bool = False
     """Whether to create it paused; an existing schedule is not changed by this."""
-    entry: Entry | None = field(default=None, compare=False, repr=False)
+    entry: DefinitionEntry | None = field(default=None, compare=False, repr=False)
     """Its entry in the file, for errors reported by the server."""
 
 
@@ -319,7 +321,7 @@ class Definitions:
     """Whether to remove schedules and rules of this source that are not in the file."""
     rules: list[dict[str, Any]] | None = None
     """Parameters of PutRule for each rule; None if the file has no ``notify``."""
-    rule_entries: list[Entry] = field(default_factory=list, compare=False, repr=False)
+    rule_entries: list[DefinitionEntry] = field(default_factory=list, compare=False, repr=False)
     """The entry of each rule."""
 
 
@@ -355,7 +357,7 @@ def read(text: str, form: Format, file: str) -> Definitions:
     prune = document.get("prune", True)
     if not isinstance(prune, bool):
         faults.add("prune: expected true or false")
-    rules, rule_entries = None, list[Entry]()
+    rules, rule_entries = None, list[DefinitionEntry]()
     if NOTIFY in document:
         rules, rule_entries = rules_of(document[NOTIFY], places[NOTIFY], faults)
     given = document.get(SCHEDULES, [] if NOTIFY in document else None)
@@ -408,7 +410,9 @@ def _schedules_of(schedules: Any, places: list[Position], faults: Faults) -> lis
     for number, (name, given) in enumerate(pairs, 1):
         place = places[number - 1] if told else None
         label = given.get("name") if isinstance(given, dict) and name is None else name
-        entry = Entry(faults, f"schedule {label if isinstance(label, str) and label else number}", place)
+        entry = DefinitionEntry(
+            faults, f"schedule {label if isinstance(label, str) and label else number}", place
+        )
         definition = _named(entry, name, given)
         if isinstance(label, str) and label in first:
             before = first[label]
@@ -420,7 +424,7 @@ def _schedules_of(schedules: Any, places: list[Position], faults: Faults) -> lis
     return found
 
 
-def _named(entry: Entry, name: str | None, given: Any) -> Definition | None:
+def _named(entry: DefinitionEntry, name: str | None, given: Any) -> Definition | None:
     """Return one schedule from a list, or from a table under ``name``."""
     if not isinstance(given, dict):
         entry.wrong("expected its keys and values")
@@ -433,13 +437,13 @@ def _named(entry: Entry, name: str | None, given: Any) -> Definition | None:
 def definition_of(given: Mapping[str, Any], where: str) -> Definition:
     """Return one definition; ``where`` prefixes each message. Raises BadDefinitions with all problems."""
     faults = Faults("")
-    definition = _definition(Entry(faults, where), given)
+    definition = _definition(DefinitionEntry(faults, where), given)
     faults.check()
     assert definition is not None
     return definition
 
 
-def _definition(entry: Entry, given: Mapping[str, Any]) -> Definition | None:
+def _definition(entry: DefinitionEntry, given: Mapping[str, Any]) -> Definition | None:
     """Return one definition, or None if it is invalid; problems are added to the entry."""
     fields: dict[str, Any] = {}
     spelled: dict[str, str] = {}
@@ -469,7 +473,7 @@ def _definition(entry: Entry, given: Mapping[str, Any]) -> Definition | None:
     return Definition(spec.name, wire, paused, entry)
 
 
-def _repeat(fields: dict[str, Any], entry: Entry) -> str:
+def _repeat(fields: dict[str, Any], entry: DefinitionEntry) -> str:
     """Remove ``schedule``, ``zone`` and ``repeat`` from the fields and return the validated repeat.
 
     If they are invalid, report that and return ``NEVER``, so that further problems are found too.

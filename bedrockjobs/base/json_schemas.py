@@ -35,7 +35,7 @@ NAMED = "x-name"
 _WHOLE = "x-whole"
 
 
-class Shape:
+class SchemaType:
     """Describes how a request may spell a value; a named schema is shared by reference."""
 
     def __init__(self, make: Callable[[], Schema], name: str = "") -> None:

@@ -38,7 +38,7 @@ class SettingsFileError(ValueError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One value of the table and its location: ``file:line``, or only the file."""
 
     value: Any
@@ -46,10 +46,10 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class TOMLTable:
     """The entries of one table by key, and the problems outside it, a sentence each."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TableEntry]
     problems: tuple[str, ...]
 
 
@@ -65,7 +65,7 @@ def usual_file() -> Path | None:
     return next((place for place in places if os.path.lexists(place)), None)
 
 
-def read_table(path: Path, table: str) -> Table:
+def read_table(path: Path, table: str) -> TOMLTable:
     """Return a table of the file, empty if the file does not have it; raises SettingsFileError."""
     text = _text_of(path)
     try:
@@ -88,8 +88,8 @@ def read_table(path: Path, table: str) -> Table:
     ]
     inside = document.get(table)
     values = inside if isinstance(inside, dict) else {}
-    entries = {key: Entry(value, at(table, key)) for key, value in values.items()}
-    return Table(entries, tuple(problems))
+    entries = {key: TableEntry(value, at(table, key)) for key, value in values.items()}
+    return TOMLTable(entries, tuple(problems))
 
 
 def _text_of(path: Path) -> str:

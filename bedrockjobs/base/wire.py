@@ -31,7 +31,7 @@ from bedrockjobs.base.config import (
     WHOLE_MAX,
 )
 from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError, InvalidCommand
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 
 # Wording: what people read for some words of the wire and of pydantic, the same everywhere.
 
@@ -395,10 +395,13 @@ Name = Annotated[
     str,
     Field(min_length=1, max_length=NAME_CHARS_MAX),
     BeforeValidator(one_line),
-    Shape(json_schemas.name, "Name"),
+    SchemaType(json_schemas.name, "Name"),
 ]
 Key = Annotated[
-    str, Field(min_length=1, max_length=KEY_CHARS_MAX), BeforeValidator(one_line), Shape(json_schemas.key)
+    str,
+    Field(min_length=1, max_length=KEY_CHARS_MAX),
+    BeforeValidator(one_line),
+    SchemaType(json_schemas.key),
 ]
 OneLine = Annotated[str, Field(pattern=LINE)]
 """A single line of text, such as the name of a worker, a host, a source or a person."""
@@ -408,18 +411,18 @@ Printed = Annotated[str, BeforeValidator(_readable)]
 """Output of a program, whose invalid characters are replaced: they must not fail the run."""
 Script = Annotated[str, Field(pattern=SCRIPT)]
 """A command."""
-JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), Shape(json_schemas.job_id)]
+JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), SchemaType(json_schemas.job_id)]
 JobIDs = Annotated[
     list[int], BeforeValidator(_job_ids), WithJsonSchema({"type": "array", "items": {"type": "integer"}})
 ]
 Whole = Annotated[int, BeforeValidator(_whole), json_schemas.WholeShape()]
-Boolean = Annotated[bool, BeforeValidator(_boolean), Shape(json_schemas.boolean)]
-OnlyTrue = Annotated[bool, BeforeValidator(_only_true), Shape(json_schemas.only_true)]
+Boolean = Annotated[bool, BeforeValidator(_boolean), SchemaType(json_schemas.boolean)]
+OnlyTrue = Annotated[bool, BeforeValidator(_only_true), SchemaType(json_schemas.only_true)]
 Priority = Annotated[
     int,
     BeforeValidator(_priority),
     WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}),
-    Shape(lambda: json_schemas.choice(sorted(PRIORITIES))),
+    SchemaType(lambda: json_schemas.choice(sorted(PRIORITIES))),
 ]
 # static type of what callers may pass; validation turns it into a timestamp, see ``stamped``
 if TYPE_CHECKING:
@@ -429,16 +432,18 @@ else:
         str,
         BeforeValidator(_timestamp),
         WithJsonSchema(_STAMP_SCHEMA),
-        Shape(json_schemas.timestamp, "Timestamp"),
+        SchemaType(json_schemas.timestamp, "Timestamp"),
     ]
-Repeat = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(json_schemas.repeat, "Repeat")]
-RetryAfter = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), Shape(json_schemas.retry_after, "RetryAfter")]
+Repeat = Annotated[str, Field(max_length=REPEAT_CHARS_MAX), SchemaType(json_schemas.repeat, "Repeat")]
+RetryAfter = Annotated[
+    str, Field(max_length=REPEAT_CHARS_MAX), SchemaType(json_schemas.retry_after, "RetryAfter")
+]
 JSONObject = Annotated[
     Any,
     Spliced(),
     BeforeValidator(_json_object),
     WithJsonSchema(_OBJECT_SCHEMA),
-    Shape(json_schemas.json_object),
+    SchemaType(json_schemas.json_object),
 ]
 """A JSON object: input may be a mapping or its text, output is always its text."""
 

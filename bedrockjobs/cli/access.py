@@ -13,7 +13,7 @@ from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli.database import database_errors, file_named, is_url, schema_option
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
-from bedrockjobs.cli.session import Refusal, Session, built, records_in, server_options
+from bedrockjobs.cli.session import CommandRefused, Session, built, records_in, server_options
 from bedrockjobs.cli.values import Given, current_user, since_option, since_timestamp
 from bedrockjobs.cli.verbs import asked, given, limit_option, listing, takes, typed
 from bedrockjobs.commands import Command, CreateToken, ListAudit, ListTokens, RevokeToken, RotateToken
@@ -104,7 +104,7 @@ def _done(session: Session, kind: type[Command[Any]], database: str | None, sche
             else:
                 answer = do_on_file(file_named(database), command)
     except CommandError as error:
-        raise Refusal(error) from None
+        raise CommandRefused(error) from None
     return raw_record(answer.body or "{}")
 
 

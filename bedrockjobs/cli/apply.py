@@ -24,8 +24,8 @@ from bedrockjobs.definitions import (
     FORMATS,
     BadDefinitions,
     Definition,
+    DefinitionEntry,
     Definitions,
-    Entry,
     Format,
     format_of,
     read,
@@ -119,7 +119,7 @@ class Wanted:
     by: str = ""
     take_over: bool = False
     """Whether to take schedules and rules of the same names from other sources."""
-    rule_entries: list[Entry] = field(default_factory=list)
+    rule_entries: list[DefinitionEntry] = field(default_factory=list)
     """The place of each rule in its file; empty if unknown."""
 
     def schedules_command(self, *, dry_run: bool) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class SyncPlan:
         ]
 
 
-def _problem_text(problem: Record, entries: Sequence[Entry | None], what: str) -> str:
+def _problem_text(problem: Record, entries: Sequence[DefinitionEntry | None], what: str) -> str:
     """Return a problem that the server reports, with the line of its key."""
     place, detail = int(problem["place"]), text_of(problem, "detail").replace("; takeOver ", "; --take-over ")
     entry = entries[place] if place < len(entries) else None
@@ -208,7 +208,7 @@ RULES_ASKED = 1_000
 """Maximum number of rules to compare: a server has fewer."""
 
 
-class Refused(click.ClickException):
+class ChangesRefused(click.ClickException):
     """The server would refuse the changes; lists all problems, a line each."""
 
     exit_code = REFUSED
@@ -348,7 +348,7 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
     plans = [_planned(session, wanted) for wanted in sources]
     problems = [problem for plan in plans for problem in plan.problems()]
     if problems:
-        raise Refused(_all_of(problems))
+        raise ChangesRefused(_all_of(problems))
     for plan in plans:
         for warning in plan.warnings():
             click.echo(f"Warning: {printable(warning)}", err=True)

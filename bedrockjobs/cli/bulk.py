@@ -16,7 +16,16 @@ from bedrockjobs.base.config import JOBS_PER_GET_MAX
 from bedrockjobs.cli.groups import STATES_ALSO, FieldOption, WordChoice
 from bedrockjobs.cli.lookup import job_names
 from bedrockjobs.cli.output import Record, hidden_in, number_of, printable, text_of, write_many, write_one
-from bedrockjobs.cli.session import FORBIDDEN, NOT_FOUND, OK, REFUSED, Failure, Refusal, Session, confirm
+from bedrockjobs.cli.session import (
+    FORBIDDEN,
+    NOT_FOUND,
+    OK,
+    REFUSED,
+    CommandRefused,
+    Failure,
+    Session,
+    confirm,
+)
 from bedrockjobs.cli.values import Given, since_option, since_timestamp
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
@@ -199,7 +208,7 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
 
 def _is_refusal(failure: Failure) -> bool:
     """Return whether a failure concerns one job only, so that the next one can be tried."""
-    return isinstance(failure, Refusal) or failure.exit_code in (NOT_FOUND, REFUSED)
+    return isinstance(failure, CommandRefused) or failure.exit_code in (NOT_FOUND, REFUSED)
 
 
 def delete_each(

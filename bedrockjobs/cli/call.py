@@ -24,7 +24,7 @@ from bedrockjobs.cli.values import TextOrFile, read_source
 from bedrockjobs.commands import COMMANDS, Command, Query, Status, command_named
 
 if TYPE_CHECKING:
-    from bedrockjobs.client import Answer
+    from bedrockjobs.client import Response
 
 
 class CommandGroup(Group):
@@ -147,7 +147,7 @@ def _value(name: str, value: str) -> str:
         raise click.UsageError(f"{name}: {error}") from None
 
 
-def _write(answer: Answer, session: Session) -> None:
+def _write(answer: Response, session: Session) -> None:
     """Write a reply: a single list as a table, text that is not JSON (a Query as text) unchanged."""
     text = answer.body.decode(errors="replace")
     if text.startswith("["):

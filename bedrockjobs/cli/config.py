@@ -12,7 +12,7 @@ import click
 
 from bedrockjobs.base.clock import days_text
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
-from bedrockjobs.base.settings_file import Entry
+from bedrockjobs.base.settings_file import TableEntry
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
@@ -30,7 +30,7 @@ class Fault(NamedTuple):
     status: int
 
 
-def faults_of_server(entries: Mapping[str, Entry]) -> Iterator[Fault]:
+def faults_of_server(entries: Mapping[str, TableEntry]) -> Iterator[Fault]:
     """Yield the problems of the files that the table ``[server]`` names."""
     settings = alone({key: entry.value for key, entry in entries.items()})
     for keys, check in _CHECKS.items():

@@ -79,7 +79,7 @@ DIFFERENCES_SHOWN_MAX = 10
 """Schema differences that are listed."""
 
 
-class Server(NamedTuple):
+class ServerStatus(NamedTuple):
     """The status of the server, and when it was asked."""
 
     status: dict[str, Any]
@@ -87,7 +87,7 @@ class Server(NamedTuple):
     took_s: float
 
 
-def ask(session: Session) -> Server | Finding:
+def ask(session: Session) -> ServerStatus | Finding:
     """Ask the server for its status."""
     clock = SystemClock()
     begun = clock.monotonic()
@@ -98,10 +98,10 @@ def ask(session: Session) -> Server | Finding:
         words = f"no server answers at {session.server}: {failure.message}"
         return Finding("fail", "server", words, "start `bedrockjobs serve`, or name it by --server")
     took_s = clock.monotonic() - begun
-    return Server({key: jsontext.parse(value) for key, value in status.items()}, clock.now(), took_s)
+    return ServerStatus({key: jsontext.parse(value) for key, value in status.items()}, clock.now(), took_s)
 
 
-def check_server(session: Session, server: Server) -> Iterator[Finding]:
+def check_server(session: Session, server: ServerStatus) -> Iterator[Finding]:
     """Report which server answers."""
     status = server.status
     words = (
@@ -113,7 +113,7 @@ def check_server(session: Session, server: Server) -> Iterator[Finding]:
         yield Finding("ok", "server", words)
 
 
-def check_clock(server: Server) -> Iterator[Finding]:
+def check_clock(server: ServerStatus) -> Iterator[Finding]:
     """Compare the server's clock with this machine's."""
     apart_s = (moment_of(server.status["now"]) - server.asked).total_seconds()
     off_s = max(abs(apart_s) - server.took_s - 1, 0)  # its timestamp is truncated to a second
@@ -252,7 +252,7 @@ def check_damage(path: Path) -> Iterator[Finding]:
         yield Finding("ok", "damage", "all of the file was read, and there is none")
 
 
-def check_owner(path: Path, server: Server | None) -> Iterator[Finding]:
+def check_owner(path: Path, server: ServerStatus | None) -> Iterator[Finding]:
     """Check that one server holds the lock of the database: the one that was asked."""
     if path.stat().st_nlink > 1:
         words = f"{path} has {path.stat().st_nlink} names, and each could get a server of its own"
@@ -302,7 +302,7 @@ _ADVICE = {
 }
 
 
-def check_jobs(session: Session, server: Server, *, of_disk: bool) -> Iterator[Finding]:
+def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iterator[Finding]:
     """Report the problems of the server's overview: pauses, jobs that no worker takes, and failures.
 
     ``of_disk`` includes its disk, unless the disk was checked here.
@@ -335,7 +335,7 @@ def counts_text(overview: Record) -> str:
     )
 
 
-def _finding(problem: Record, overview: Record, server: Server) -> Finding:
+def _finding(problem: Record, overview: Record, server: ServerStatus) -> Finding:
     kind, name = text_of(problem, "kind"), text_of(problem, "name")
     advice = _ADVICE.get(kind, "")
     level: Level = "warn"
@@ -351,7 +351,7 @@ def _finding(problem: Record, overview: Record, server: Server) -> Finding:
 # --- the command -----------------------------------------------------------------------------------------
 
 
-def database_of(given: str | None, server: Server | None) -> Settings:
+def database_of(given: str | None, server: ServerStatus | None) -> Settings:
     """Return settings with the database: the given one, else the server's, else the default."""
     named = settings_from({"database": given})
     if given is None and server is not None and "database" not in named.model_fields_set:
@@ -397,7 +397,7 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
         yield from check_jobs(session, server, of_disk=not is_here)
 
 
-def look_at_postgresql(settings: Settings, server: Server | None, *, scrub: bool) -> Iterator[Finding]:
+def look_at_postgresql(settings: Settings, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield the findings about a PostgreSQL database."""
     if ":***@" in settings.database or "=***" in settings.database:
         words = f"{settings.shown_database}: the server does not tell its password"
@@ -416,7 +416,7 @@ def look_at_postgresql(settings: Settings, server: Server | None, *, scrub: bool
         yield Finding("warn", "damage", "--scrub is for files", "pg_amcheck reads a PostgreSQL database")
 
 
-def look_at_file(path: Path, server: Server | None, *, scrub: bool) -> Iterator[Finding]:
+def look_at_file(path: Path, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield the findings about a file."""
     if path.exists() and not path.is_file():
         words = f"{path} is no file"

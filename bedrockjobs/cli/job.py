@@ -38,8 +38,8 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.cli.session import (
     NOT_FOUND,
     TIMED_OUT,
+    CommandRefused,
     Failure,
-    Refusal,
     Session,
     built,
     in_commands,
@@ -206,7 +206,7 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
             if count is None:
                 return [session.reply(GetJob, asked)]
             return session.rows(GetJobs, {**asked, "numResults": count})
-        except Refusal as refusal:
+        except CommandRefused as refusal:
             if wait is None or not isinstance(refusal.error, NotFound):
                 raise
             if clock.monotonic() - begun < wait_ms / 1000 * EARLY_ANSWER:
@@ -250,7 +250,7 @@ def _reason(session: Session, job_id: int, record: Record) -> str:
         return line_of(text_of(record, "error"))
     try:
         reply = session.reply(ExplainJob, {"jobID": job_id})
-    except Refusal:  # it is gone by now, or too many ask: show the job all the same
+    except CommandRefused:  # it is gone by now, or too many ask: show the job all the same
         return ""
     reasons = records_in(reply.get("waitsFor") or RawJSON("[]"))
     return sentence(reasons[0]) if reasons else ""
@@ -378,10 +378,10 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
     job_id = job_id_of(session, job_id or "")
     try:
         _say(session, job_id, queue(job_id))
-    except Refusal as refusal:
+    except CommandRefused as refusal:
         if not (isinstance(refusal.error, WrongState) and f"is {ENDED_BADLY}" in str(refusal.error)):
             raise
-        raise Refusal(refusal.error, "--revive queues it again") from None
+        raise CommandRefused(refusal.error, "--revive queues it again") from None
 
 
 act(
@@ -427,7 +427,7 @@ def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") 
     """
     try:
         run_id = text_of(session.reply(CancelJob, {"jobID": job_id}), "runID")
-    except Refusal as refusal:
+    except CommandRefused as refusal:
         if not isinstance(refusal.error, NotFound) or NO_PARENT not in refusal.error.reason.lower():
             raise
         if not deletes:
@@ -513,7 +513,7 @@ def _job(session: Session, job_id: str) -> Record | None:
     """Return a job, or None if it is gone."""
     try:
         return session.reply(QueryJob, {"jobID": job_id})
-    except Refusal as refusal:
+    except CommandRefused as refusal:
         if not isinstance(refusal.error, NotFound):
             raise
         return None

@@ -37,7 +37,7 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.commands import Command, Status
 
 if TYPE_CHECKING:
-    from bedrockjobs.client import Answer, Client
+    from bedrockjobs.client import Client, Response
 
 DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
 
@@ -92,7 +92,7 @@ def in_commands(words: str) -> str:
     return words
 
 
-class Refusal(Failure):
+class CommandRefused(Failure):
     """The server refused a command."""
 
     def __init__(self, error: CommandError, advice: str = "") -> None:
@@ -125,14 +125,14 @@ class Session:
     _client: Client | None = field(default=None, repr=False)
     _looked: datetime | None = field(default=None, repr=False)
 
-    def ask(self, command: Command[Any]) -> Answer:
+    def ask(self, command: Command[Any]) -> Response:
         """Send a command and return the answer; raises Refusal, or Failure if no server answers."""
         try:
             return self._connected().exchange(command)
         except Forbidden as error:
-            raise Refusal(error, advice="" if self._connected().has_token else NO_TOKEN) from None
+            raise CommandRefused(error, advice="" if self._connected().has_token else NO_TOKEN) from None
         except CommandError as error:
-            raise Refusal(error) from None
+            raise CommandRefused(error) from None
         except UnicodeEncodeError:
             raise click.UsageError("an argument is not UTF-8") from None
         except OSError as error:
@@ -195,7 +195,7 @@ class Session:
         return self._client
 
 
-def record_of(answer: Answer) -> dict[str, RawJSON]:
+def record_of(answer: Response) -> dict[str, RawJSON]:
     """Return an answer as a record; empty if it has no body."""
     try:
         return raw_record(answer.body.decode() or "{}")

@@ -19,7 +19,7 @@ from pydantic_settings import PydanticBaseSettingsSource
 
 from bedrockjobs.base.clock import WORDS, seconds_of
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
-from bedrockjobs.base.settings_file import VARIABLE, Entry, SettingsFileError, read_table, usual_file
+from bedrockjobs.base.settings_file import VARIABLE, SettingsFileError, TableEntry, read_table, usual_file
 from bedrockjobs.base.wire import bound_in_words
 from bedrockjobs.cli.output import printable
 
@@ -60,7 +60,7 @@ class _Alone(Settings):
 class FromFile:
     """The server settings of a file, by field, and the problems of the file."""
 
-    good: Mapping[str, Entry]
+    good: Mapping[str, TableEntry]
     problems: tuple[str, ...]
 
 
@@ -144,13 +144,13 @@ def read_settings(path: Path) -> FromFile:
         table = read_table(path, "server")
     except SettingsFileError as error:
         return FromFile({}, (str(error),))
-    problems, good = list(table.problems), dict[str, Entry]()
+    problems, good = list(table.problems), dict[str, TableEntry]()
     for key, entry in table.entries.items():
         words = _fault_of(key, entry.value)
         if words:
             problems.append(f"{entry.place}: {key}: {words}")
         else:
-            good[key] = Entry(_seconds(key, entry.value), entry.place)
+            good[key] = TableEntry(_seconds(key, entry.value), entry.place)
     try:
         settings = alone({key: entry.value for key, entry in good.items()})
     except ValidationError as error:

@@ -41,7 +41,15 @@ from bedrockjobs.cli.output import (
     with_local_times,
     write_one,
 )
-from bedrockjobs.cli.session import UNAVAILABLE, Failure, Refusal, Session, built, records_in, server_options
+from bedrockjobs.cli.session import (
+    UNAVAILABLE,
+    CommandRefused,
+    Failure,
+    Session,
+    built,
+    records_in,
+    server_options,
+)
 from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.worker import run_count, workers
 from bedrockjobs.commands import ListQueues, ListRuns, Overview, Status
@@ -418,7 +426,7 @@ class Observer:
         """Return the workers; none if the token is limited to some names and sees no workers."""
         try:
             return workers(self._session)
-        except Refusal as refusal:
+        except CommandRefused as refusal:
             if refusal.error.code != Forbidden.code:
                 raise
             return []

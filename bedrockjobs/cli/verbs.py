@@ -82,27 +82,27 @@ DURATIONS = frozenset(
 """Job options (wire names) that are durations."""
 
 
-class Shape(NamedTuple):
+class OptionType(NamedTuple):
     """Parameters of the options for a type of values, and the last sentence of their help."""
 
     attributes: Mapping[str, Any]
     words: str = ""
 
 
-_SHAPES: tuple[tuple[Any, Shape], ...] = (
-    (Delay, Shape({"type": DurationType(whole=True), "metavar": "DURATION"})),
-    (Duration, Shape({"metavar": "DURATION"})),
-    (Timestamp, Shape({"type": Moment(), "metavar": "TIME"}, FROM_NOW)),
-    (JSONObject, Shape({"type": TextOrFile()}, FROM_FILE)),
-    (Printed, Shape({"type": TextOrFile()}, FROM_FILE)),
-    (Priority, Shape({"type": PRIORITY})),
-    (Boolean, Shape({"is_flag": True})),
-    (OnlyTrue, Shape({"is_flag": True})),
-    (Name, Shape({"metavar": "NAME", "shell_complete": job_names})),
-    (Lock, Shape({"metavar": "NAME|true"})),
-    (JobID, Shape({"metavar": "ID"})),
-    (Pattern, Shape({"metavar": "GLOB", "shell_complete": job_names})),
-    (Whole, Shape({"metavar": "NUMBER"})),
+_SHAPES: tuple[tuple[Any, OptionType], ...] = (
+    (Delay, OptionType({"type": DurationType(whole=True), "metavar": "DURATION"})),
+    (Duration, OptionType({"metavar": "DURATION"})),
+    (Timestamp, OptionType({"type": Moment(), "metavar": "TIME"}, FROM_NOW)),
+    (JSONObject, OptionType({"type": TextOrFile()}, FROM_FILE)),
+    (Printed, OptionType({"type": TextOrFile()}, FROM_FILE)),
+    (Priority, OptionType({"type": PRIORITY})),
+    (Boolean, OptionType({"is_flag": True})),
+    (OnlyTrue, OptionType({"is_flag": True})),
+    (Name, OptionType({"metavar": "NAME", "shell_complete": job_names})),
+    (Lock, OptionType({"metavar": "NAME|true"})),
+    (JobID, OptionType({"metavar": "ID"})),
+    (Pattern, OptionType({"metavar": "GLOB", "shell_complete": job_names})),
+    (Whole, OptionType({"metavar": "NUMBER"})),
 )
 """Shapes of value types, found by the last validator of each type; the first match counts."""
 
@@ -129,7 +129,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 """Parameters of options that do not follow from the type of the field."""
 
 
-class Typed(NamedTuple):
+class CommandParameter(NamedTuple):
     """A field with the names of its option or argument, and parameters that override the derived ones."""
 
     field: str
@@ -137,9 +137,9 @@ class Typed(NamedTuple):
     attributes: Mapping[str, Any] = {}
 
 
-def typed(field: str, *names: str, **attributes: Any) -> Typed:
+def typed(field: str, *names: str, **attributes: Any) -> CommandParameter:
     """Return a field with its own names or parameters; a name without dashes makes an argument."""
-    return Typed(field, names, attributes)
+    return CommandParameter(field, names, attributes)
 
 
 JOB = typed("job_id", "job_id", metavar="ID|NAME", shell_complete=job_names)
@@ -152,12 +152,14 @@ GLOB = typed("name", "mask", required=False)
 """An optional pattern of names."""
 
 
-def takes(kind: type[Parameters], *fields: str | Typed, section: str = MAIN_SECTION) -> Callable[[F], F]:
+def takes(
+    kind: type[Parameters], *fields: str | CommandParameter, section: str = MAIN_SECTION
+) -> Callable[[F], F]:
     """Add an argument for each of these fields that is required, and an option for each other one."""
 
     def add(command: F) -> F:
         for each in reversed(fields):
-            one = each if isinstance(each, Typed) else Typed(each)
+            one = each if isinstance(each, CommandParameter) else CommandParameter(each)
             info = kind.model_fields[one.field]
             attributes = _attributes(kind, one.field, info) | {**one.attributes}
             names = one.names or _names(one.field, info)
@@ -288,7 +290,7 @@ def act(
     group: click.Group,
     name: str,
     kind: type[Command[Any]],
-    *fields: str | Typed,
+    *fields: str | CommandParameter,
     said: str,
     outcome: str = "",
     text: str = "",
@@ -327,7 +329,7 @@ def act(
 def listing(
     group: click.Group,
     kind: type[Command[Any]],
-    *fields: str | Typed,
+    *fields: str | CommandParameter,
     columns: Sequence[str] = (),
     none: str = "",
     none_at_all: str = "",

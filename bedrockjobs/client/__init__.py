@@ -19,8 +19,8 @@ from bedrockjobs.client.asynchronous import AsyncClient
 from bedrockjobs.client.base import backoff_s
 from bedrockjobs.client.blocking import Client
 from bedrockjobs.client.exchange import (
-    Answer,
     ConnectionLost,
+    Response,
     ServerNotTrusted,
     ServerUnreachable,
     UnreadableAnswer,
@@ -33,11 +33,11 @@ __all__ = [
     "RUN_TOKEN_VARIABLE",
     "SERVER_VARIABLE",
     "Address",
-    "Answer",
     "AnyAddress",
     "AsyncClient",
     "Client",
     "ConnectionLost",
+    "Response",
     "ServerNotTrusted",
     "ServerUnreachable",
     "UnixAddress",

@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Any, Self, TypeVar, cast
 
 from bedrockjobs.client.address import Address, AnyAddress, UnixAddress
-from bedrockjobs.client.base import BaseClient, Connect, Exchange, Steps
+from bedrockjobs.client.base import BaseClient, Connect, SendRequest, Steps
 from bedrockjobs.client.exchange import (
-    Answer,
     AnswerReader,
     ConnectionLost,
     MalformedAnswer,
+    Response,
     ServerUnreachable,
     UnreadableAnswer,
     answer_s,
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Reply)
 V = TypeVar("V")
 
 
-class _Connection(asyncio.Protocol):
+class _AsyncConnection(asyncio.Protocol):
     """A connection, used by one call at a time."""
 
     def __init__(self, address: AnyAddress, bytes_max: int) -> None:
@@ -38,7 +38,7 @@ class _Connection(asyncio.Protocol):
         self._bytes_max = bytes_max
         self._transport: asyncio.Transport | None = None
         self._reader: AnswerReader | None = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[Response] | None = None
         self._command: Command[Any] = Ping()
         self._limit: asyncio.Timeout | None = None
         self._limit_s = 0.0
@@ -50,7 +50,7 @@ class _Connection(asyncio.Protocol):
 
     async def exchange(
         self, command: Command[Any], request: bytes, limit_s: float | None, hurry: asyncio.Event | None
-    ) -> Answer:
+    ) -> Response:
         """Send a request and return its answer; raises ConnectionLost.
 
         Once ``hurry`` is set, half-close the connection, which makes the server answer a waiting command.
@@ -129,7 +129,7 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(error)
 
 
-class AsyncClient(BaseClient[_Connection]):
+class AsyncClient(BaseClient[_AsyncConnection]):
     """Calls commands on a server, any number of them at once.
 
     >>> async with AsyncClient("localhost:8888") as client:
@@ -140,7 +140,7 @@ class AsyncClient(BaseClient[_Connection]):
     """
 
     _loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
-    _busy: set[_Connection]
+    _busy: set[_AsyncConnection]
     """Connections with a pending call."""
 
     async def call(self, command: Command[R], *, hurry: asyncio.Event | None = None) -> R:
@@ -152,7 +152,7 @@ class AsyncClient(BaseClient[_Connection]):
         """
         return self._reply(command, await self.exchange(command, hurry=hurry))
 
-    async def exchange(self, command: Command[Any], *, hurry: asyncio.Event | None = None) -> Answer:
+    async def exchange(self, command: Command[Any], *, hurry: asyncio.Event | None = None) -> Response:
         """Send a command and return the raw answer; otherwise like ``call``."""
         return await self._perform(self._exchange_steps(command), hurry)
 
@@ -198,10 +198,10 @@ class AsyncClient(BaseClient[_Connection]):
             return result
 
     async def _perform_step(
-        self, step: Connect | Exchange | float, hurry: asyncio.Event | None
-    ) -> Answer | _Connection | None:
-        if isinstance(step, Exchange):
-            connection: _Connection = step.connection
+        self, step: Connect | SendRequest | float, hurry: asyncio.Event | None
+    ) -> Response | _AsyncConnection | None:
+        if isinstance(step, SendRequest):
+            connection: _AsyncConnection = step.connection
             self._busy.add(connection)
             try:
                 return await connection.exchange(
@@ -223,8 +223,8 @@ class AsyncClient(BaseClient[_Connection]):
             self._busy = set()
             self._loop = weakref.ref(loop)
 
-    async def _connected(self, address: AnyAddress, limit_s: float) -> _Connection:
-        loop, made = asyncio.get_running_loop(), _Connection(address, self._answer_bytes_max)
+    async def _connected(self, address: AnyAddress, limit_s: float) -> _AsyncConnection:
+        loop, made = asyncio.get_running_loop(), _AsyncConnection(address, self._answer_bytes_max)
         try:
             async with asyncio.timeout(limit_s):
                 if isinstance(address, UnixAddress):
@@ -241,7 +241,7 @@ class AsyncClient(BaseClient[_Connection]):
             raise unreachable(address, error) from error
         return made
 
-    async def _encrypted(self, made: _Connection, address: Address) -> None:
+    async def _encrypted(self, made: _AsyncConnection, address: Address) -> None:
         """Connect and complete the TLS handshake."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()

@@ -34,8 +34,8 @@ from bedrockjobs.base.errors import (
 from bedrockjobs.client.address import Address, AnyAddress, Credentials, addresses_of
 from bedrockjobs.client.exchange import (
     ANSWER_BYTES_MAX,
-    Answer,
     ConnectionLost,
+    Response,
     ServerNotTrusted,
     ServerUnreachable,
     UnreadableAnswer,
@@ -379,7 +379,7 @@ IDLE_MAX = 32
 """Max idle connections; excess ones are closed after their call."""
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """A connection, as the pool sees it."""
 
     @property
@@ -394,7 +394,7 @@ class Connection(Protocol):
         """Close the connection."""
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=ClientConnection)
 
 
 class Pool(Generic[C]):
@@ -468,7 +468,7 @@ class Connect(NamedTuple):
     limit_s: float
 
 
-class Exchange(NamedTuple):
+class SendRequest(NamedTuple):
     """Step: send a request on a connection; its outcome is the answer."""
 
     connection: Any
@@ -478,7 +478,7 @@ class Exchange(NamedTuple):
     """None: the time that the command may take."""
 
 
-Steps = Generator[Connect | Exchange | float, Any, V]
+Steps = Generator[Connect | SendRequest | float, Any, V]
 """The I/O steps of an operation; a float is a pause in seconds. An error of a step is thrown in."""
 
 
@@ -555,7 +555,7 @@ class BaseClient(Generic[C]):
         """
         return self._route.leave(server, self._clock.monotonic())
 
-    def _exchange_steps(self, command: Command[Any]) -> Steps[Answer]:
+    def _exchange_steps(self, command: Command[Any]) -> Steps[Response]:
         """Send a command, retrying as its kind allows, and return the answer."""
         yield from self._probe_first_server()
         tries = Tries(command, self._route, self._tries_max)
@@ -587,13 +587,13 @@ class BaseClient(Generic[C]):
             except StopIteration as ended:
                 return cast("RunReply", ended.value)
 
-    def _exchange_once(self, command: Command[Any], address: AnyAddress) -> Steps[Answer]:
+    def _exchange_once(self, command: Command[Any], address: AnyAddress) -> Steps[Response]:
         connection = self._pool.take(address)
         if connection is None:
             connection = yield Connect(address, CONNECT_S)
         reusable = False
         try:
-            answer: Answer = yield Exchange(connection, command, self._request(command))
+            answer: Response = yield SendRequest(connection, command, self._request(command))
             reusable = not answer.closing
         finally:
             self._pool.give_back(connection, reusable=reusable)
@@ -611,7 +611,7 @@ class BaseClient(Generic[C]):
             connection = yield Connect(first, LOOK_S)
             try:
                 left_s = max(until - _CLOCK.monotonic(), 0.0)
-                answer: Answer = yield Exchange(connection, Ping(), self._request(Ping()), left_s)
+                answer: Response = yield SendRequest(connection, Ping(), self._request(Ping()), left_s)
                 good = answer.code == 200 and not answer.closing
             finally:
                 self._pool.give_back(connection, reusable=good)
@@ -633,7 +633,7 @@ class BaseClient(Generic[C]):
         """Return the bytes of a request with the current token."""
         return request_bytes(command, self._credentials.header)
 
-    def _reply(self, command: Command[R], answer: Answer) -> R:
+    def _reply(self, command: Command[R], answer: Response) -> R:
         """Return the typed reply of an answer; raises UnreadableAnswer."""
         try:
             return reply_of(command, answer)

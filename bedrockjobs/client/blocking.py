@@ -12,12 +12,12 @@ from typing import Any, Self, TypeVar
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.client.address import AnyAddress, Credentials, UnixAddress
-from bedrockjobs.client.base import BaseClient, Connect, Exchange, Steps
+from bedrockjobs.client.base import BaseClient, Connect, SendRequest, Steps
 from bedrockjobs.client.exchange import (
-    Answer,
     AnswerReader,
     ConnectionLost,
     MalformedAnswer,
+    Response,
     UnreadableAnswer,
     answer_s,
     unreachable,
@@ -33,7 +33,7 @@ V = TypeVar("V")
 _CLOCK = SystemClock()
 
 
-class _Connection:
+class _BlockingConnection:
     """A connection, used by one call at a time."""
 
     def __init__(self, address: AnyAddress, limit_s: float, credentials: Credentials) -> None:
@@ -55,12 +55,12 @@ class _Connection:
 
     def exchange(
         self, command: Command[Any], request: bytes, bytes_max: int, limit_s: float | None = None
-    ) -> Answer:
+    ) -> Response:
         """Send a request and return its answer; raises ConnectionLost."""
         limit_s = answer_s(command) if limit_s is None else limit_s
         deadline = _CLOCK.monotonic() + limit_s
         reader = AnswerReader(bytes_max)
-        answer: Answer | None = None
+        answer: Response | None = None
         try:
             self._socket.settimeout(limit_s)
             self._socket.sendall(request)
@@ -114,7 +114,7 @@ def _encrypted(plain: socket.socket, host: str, context: ssl.SSLContext) -> sock
         raise
 
 
-class Client(BaseClient[_Connection]):
+class Client(BaseClient[_BlockingConnection]):
     """Calls commands on a server and waits for their replies.
 
     >>> with Client("localhost:8888") as client:
@@ -131,7 +131,7 @@ class Client(BaseClient[_Connection]):
         """
         return self._reply(command, self.exchange(command))
 
-    def exchange(self, command: Command[Any]) -> Answer:
+    def exchange(self, command: Command[Any]) -> Response:
         """Send a command and return the raw answer; raises as ``call`` does."""
         return self._perform(self._exchange_steps(command))
 
@@ -172,11 +172,11 @@ class Client(BaseClient[_Connection]):
             result: V = ended.value
             return result
 
-    def _perform_step(self, step: Connect | Exchange | float) -> Answer | _Connection | None:
-        if isinstance(step, Exchange):
-            connection: _Connection = step.connection
+    def _perform_step(self, step: Connect | SendRequest | float) -> Response | _BlockingConnection | None:
+        if isinstance(step, SendRequest):
+            connection: _BlockingConnection = step.connection
             return connection.exchange(step.command, step.request, self._answer_bytes_max, step.limit_s)
         if isinstance(step, Connect):
-            return _Connection(step.address, step.limit_s, self._credentials)
+            return _BlockingConnection(step.address, step.limit_s, self._credentials)
         self._pool.closed.wait(step)
         return None

@@ -59,7 +59,7 @@ class MalformedAnswer(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A server's answer to one request."""
 
     code: int
@@ -103,7 +103,7 @@ def answer_s(command: Command[Any]) -> float:
     return min(max(wait_ms, 0), WAIT_MS_MAX) / 1000 + ANSWER_S
 
 
-def reply_of(command: Command[R], answer: Answer) -> R:
+def reply_of(command: Command[R], answer: Response) -> R:
     """Return the typed reply of a successful answer.
 
     A ``202`` only means that the command is queued, so its reply has no values. Raises ValueError if the body
@@ -124,10 +124,10 @@ class AnswerReader:
         """Reject an answer whose body exceeds ``bytes_max``."""
         self._bytes_max = bytes_max
         self._seen = bytearray()
-        self._head: Answer | None = None
+        self._head: Response | None = None
         self._body_at = self._length = 0
 
-    def feed(self, data: bytes) -> Answer | None:
+    def feed(self, data: bytes) -> Response | None:
         """Add bytes and return the answer once it is complete.
 
         Raises MalformedAnswer for malformed or excess bytes, or if a limit is exceeded.
@@ -147,7 +147,7 @@ class AnswerReader:
         if missing or self._head is None:
             return None
         head = self._head
-        return Answer(head.code, head.reason, head.headers, bytes(self._seen[self._body_at :]))
+        return Response(head.code, head.reason, head.headers, bytes(self._seen[self._body_at :]))
 
     def _read_head(self, end: int) -> None:
         lines = self._seen[:end].decode("utf-8", "replace").split("\r\n")
@@ -165,5 +165,5 @@ class AnswerReader:
             raise MalformedAnswer(f"expected Content-Length with a number, got {length[:100]!r}")
         if int(length) > self._bytes_max:
             raise MalformedAnswer(f"its {length} bytes are over the limit of {self._bytes_max}")
-        self._head = Answer(int(status[1]), status[2] or "", headers)
+        self._head = Response(int(status[1]), status[2] or "", headers)
         self._body_at, self._length = end + 4, int(length)

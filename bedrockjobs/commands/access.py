@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.principal import ROLES, TOKEN_CHARS_MAX
 from bedrockjobs.base.wire import Boolean, JobID, OneLine, Timestamp, listed, one_line, refused
 from bedrockjobs.commands.base import BUSY, SLOW, Command, Empty, Example, Paging, Refusal, Reply, Scoping
@@ -129,7 +129,7 @@ class CreateToken(Command[NewTokenReply]):
     name: TokenName = Field(
         description="Name of the token; changes made with it are recorded under this name as `by`."
     )
-    roles: Annotated[list[str], BeforeValidator(_roles), Shape(_roles_shape)] = Field(
+    roles: Annotated[list[str], BeforeValidator(_roles), SchemaType(_roles_shape)] = Field(
         description="read, produce, work, or several of them; operate includes all three, admin includes"
         " everything."
     )
@@ -138,7 +138,7 @@ class CreateToken(Command[NewTokenReply]):
         Field(max_length=SCOPE_PATTERNS_MAX),
         BeforeValidator(_names),
         AfterValidator(_some_stars),
-        Shape(json_schemas.patterns),
+        SchemaType(json_schemas.patterns),
     ] = Field(
         default=[], description="GLOB patterns of the names that it sees; all if left out. Not for admin."
     )

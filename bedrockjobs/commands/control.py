@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import DURATION_S_MAX, NAME_CHARS_MAX, REASON_CHARS_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.wire import LINE, Boolean, JobID, Name, OneLine, Paragraphs, Printed, Timestamp, Whole
 from bedrockjobs.commands.base import (
     BUSY,
@@ -29,7 +29,7 @@ from bedrockjobs.commands.take import Pattern
 PausePattern = Annotated[
     Pattern,
     Field(min_length=1, max_length=NAME_CHARS_MAX),
-    Shape(lambda: {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX, "pattern": LINE}),
+    SchemaType(lambda: {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX, "pattern": LINE}),
 ]
 
 

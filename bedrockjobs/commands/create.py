@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_v
 
 from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import IF_MATCH_CHARS_MAX, JOBS_PER_CREATE_MAX, PRIORITIES, PRIORITY_DEFAULT
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.wire import (
     Boolean,
     JobID,
@@ -137,7 +137,7 @@ UniqueFor = Annotated[
     Any,
     BeforeValidator(_unique_for),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
-    Shape(_unique_for_shape),
+    SchemaType(_unique_for_shape),
 ]
 """``finished``, ``started``, or a duration in whole seconds."""
 
@@ -188,9 +188,9 @@ class JobSpec(JobOptions):
         description="Time after which a job that was taken and not ended is handed out again: `+5 MINUTES`.",
     )
     job_priority: Priority | None = Field(default=None, description="Higher is taken first; 500 if left out.")
-    priority: Annotated[Any, WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}), Shape(dict)] = (
-        Field(default=None, description="Alternative spelling of jobPriority, ignored if that is given.")
-    )
+    priority: Annotated[
+        Any, WithJsonSchema({"type": "integer", "enum": sorted(PRIORITIES)}), SchemaType(dict)
+    ] = Field(default=None, description="Alternative spelling of jobPriority, ignored if that is given.")
     unique: OnlyTrue = Field(default=False, description="Update the job of this name, if it exists.")
     overwrite: Boolean = Field(
         default=True, description="With unique: false leaves an existing job unchanged."

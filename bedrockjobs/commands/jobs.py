@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import DELAY_S_MAX, ERROR_CHARS_MAX, JOBS_PER_CREATE_MAX, RETRIES_MAX, UNFIT_MAX
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.wire import (
     Boolean,
     JobID,
@@ -60,7 +60,10 @@ def _delay(value: int) -> int:
 
 
 Delay = Annotated[
-    Whole, Field(le=DELAY_S_MAX), AfterValidator(_delay), Shape(lambda: json_schemas.whole(0, DELAY_S_MAX))
+    Whole,
+    Field(le=DELAY_S_MAX),
+    AfterValidator(_delay),
+    SchemaType(lambda: json_schemas.whole(0, DELAY_S_MAX)),
 ]
 
 
@@ -290,7 +293,7 @@ class RequeueJobs(Command[Empty]):
     job_ids: Annotated[
         JobIDs,
         Field(min_length=1, max_length=JOBS_PER_CREATE_MAX, description="Jobs; unknown ones are ignored."),
-        Shape(lambda: json_schemas.job_ids(1, JOBS_PER_CREATE_MAX)),
+        SchemaType(lambda: json_schemas.job_ids(1, JOBS_PER_CREATE_MAX)),
     ]
     name: Name | None = Field(default=None, description="New name for all of them.")
     decrement_failures: Boolean = Field(

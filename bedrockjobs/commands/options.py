@@ -24,7 +24,7 @@ from bedrockjobs.base.config import (
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.wire import LINE, OneLine, Paragraphs, Script, Whole, listed, one_line, wire_name
 from bedrockjobs.commands.base import BAD_OPTION, Parameters, Refusal
 
@@ -72,7 +72,7 @@ Tags = Annotated[
     list[str] | None,
     Field(max_length=TAGS_MAX),
     BeforeValidator(lambda value: None if value is None else _tags(value)),
-    Shape(_tags_shape),
+    SchemaType(_tags_shape),
 ]
 
 
@@ -104,7 +104,7 @@ Duration = Annotated[
     WithJsonSchema(
         {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}], "examples": ["90s", "1h30m", 60]}
     ),
-    Shape(json_schemas.duration, "Duration"),
+    SchemaType(json_schemas.duration, "Duration"),
 ]
 """Whole seconds; may also be given as ``90s``, ``5m``, ``1h30m`` or ``+90 SECONDS``."""
 
@@ -153,7 +153,9 @@ Lock = Annotated[
     str | bool,
     BeforeValidator(_lock),
     WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string"}]}),
-    Shape(lambda: {"anyOf": [{"type": "boolean"}, json_schemas.text_of("[ -~]*", maxLength=NAME_CHARS_MAX)]}),
+    SchemaType(
+        lambda: {"anyOf": [{"type": "boolean"}, json_schemas.text_of("[ -~]*", maxLength=NAME_CHARS_MAX)]}
+    ),
 ]
 
 
@@ -221,7 +223,7 @@ class JobOptions(Parameters):
         list[str] | None,
         Field(max_length=ARGV_MAX, description="Program and arguments for a worker to run, without a shell."),
         BeforeValidator(lambda value: None if value is None else _argv(value)),
-        Shape(
+        SchemaType(
             lambda: {
                 "type": "array",
                 "minItems": 1,

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import FINGERPRINT_CHARS_MAX, NAME_CHARS_MAX, SEEN_AT_ONCE_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.wire import Boolean, JobID, JobIDs, OneLine
 from bedrockjobs.commands.base import BUSY, SLOW, Command, Example, Paging, Reply, Scoping
 from bedrockjobs.commands.runs import Limit
@@ -236,7 +236,7 @@ class ListPauses(Command[PausesReply]):
 
 
 _Numbers = Annotated[
-    JobIDs, Field(max_length=SEEN_AT_ONCE_MAX), Shape(lambda: json_schemas.job_ids(0, SEEN_AT_ONCE_MAX))
+    JobIDs, Field(max_length=SEEN_AT_ONCE_MAX), SchemaType(lambda: json_schemas.job_ids(0, SEEN_AT_ONCE_MAX))
 ]
 
 

@@ -15,7 +15,7 @@ from pydantic_core import CoreSchema
 
 from bedrockjobs.base import json_schemas, jsontext
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, QUEUED_LIMIT_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.vocabulary import CONDITIONS, EVENT_KINDS, unknown_kind
 from bedrockjobs.base.wire import (
     Boolean,
@@ -212,20 +212,23 @@ class RuleSpec(Parameters):
     ]
 
     name: RuleName = Field(description="Name of the rule.")
-    on: Annotated[list[str], Field(max_length=KINDS_MAX), BeforeValidator(_kinds), Shape(_kinds_shape)] = (
-        Field(
-            description="Kinds of events: failed, recovered, timeout, lost, worker left, ...; see Events. Or"
-            " conditions that last: late, no worker, backlog, disk low."
-        )
+    on: Annotated[
+        list[str], Field(max_length=KINDS_MAX), BeforeValidator(_kinds), SchemaType(_kinds_shape)
+    ] = Field(
+        description="Kinds of events: failed, recovered, timeout, lost, worker left, ...; see Events. Or"
+        " conditions that last: late, no worker, backlog, disk low."
     )
     names: Annotated[
-        list[str], Field(max_length=RULE_PATTERNS_MAX), BeforeValidator(_names), Shape(json_schemas.patterns)
+        list[str],
+        Field(max_length=RULE_PATTERNS_MAX),
+        BeforeValidator(_names),
+        SchemaType(json_schemas.patterns),
     ] = Field(default=[], description="GLOB patterns of the names that it covers; all if left out.")
     tags: Tags = Field(
         default=None,
         description="Only events of jobs with one of these tags; conditions such as late are not filtered.",
     )
-    to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), Shape(_to_shape)] = Field(
+    to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), SchemaType(_to_shape)] = Field(
         description="Where messages go: an address of http or https that they are posted to, mailto: and"
         " addresses of mail, command: and a program of the server's `notify_commands`, or"
         " ${BEDROCKJOBS_NOTIFY_...}, a variable of the server that holds one of these, or one of Apprise's."
@@ -241,7 +244,7 @@ class RuleSpec(Parameters):
     group_for: Duration = Field(
         default=0, description="Minimum time between two messages: events in between are combined."
     )
-    quiet: Annotated[str, Field(max_length=80), BeforeValidator(_quiet), Shape(_quiet_shape)] = Field(
+    quiet: Annotated[str, Field(max_length=80), BeforeValidator(_quiet), SchemaType(_quiet_shape)] = Field(
         default="",
         description="Hours without messages, such as `22:00-07:00 Europe/Berlin`; they are sent afterwards.",
     )
@@ -454,7 +457,7 @@ class ReportConditions(Command[Empty]):
     conditions: Annotated[
         dict[str, dict[str, str]],
         BeforeValidator(_conditions),
-        Shape(lambda: {"type": "object", "maxProperties": 0}),
+        SchemaType(lambda: {"type": "object", "maxProperties": 0}),
     ] = Field(description="All current conditions, by kind and name, in words.")
 
 

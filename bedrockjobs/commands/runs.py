@@ -18,7 +18,7 @@ from bedrockjobs.base.config import (
     RUNS_PER_HEARTBEAT_MAX,
     WORKER_CHARS_MAX,
 )
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.vocabulary import AskedStatus
 from bedrockjobs.base.wire import (
     Boolean,
@@ -99,7 +99,7 @@ class Heartbeat(Command[HeartbeatReply]):
     run_ids: Annotated[
         JobIDs,
         Field(max_length=RUNS_PER_HEARTBEAT_MAX),
-        Shape(lambda: json_schemas.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
+        SchemaType(lambda: json_schemas.job_ids(0, RUNS_PER_HEARTBEAT_MAX)),
     ] = Field(default=[], description="Runs in progress.")
     host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Host of the worker.")
     pid: Whole = Field(default=0, description="Process id of the worker.")
@@ -169,7 +169,7 @@ class AppendOutput(Command[AppendReply]):
         Field(max_length=OUTPUT_LINES_PER_APPEND_MAX),
         BeforeValidator(_lines),
         WithJsonSchema({"type": "array", "items": {}}),
-        Shape(_lines_shape),
+        SchemaType(_lines_shape),
     ] = Field(description='Lines: strings, or objects like {"line": "...", "stream": "err"}.')
 
 
@@ -377,7 +377,7 @@ class DeleteRuns(Command[DeletedRunsReply]):
     run_ids: Annotated[
         JobIDs,
         Field(min_length=1, max_length=RUNS_DELETED_AT_ONCE_MAX),
-        Shape(lambda: json_schemas.job_ids(1, RUNS_DELETED_AT_ONCE_MAX)),
+        SchemaType(lambda: json_schemas.job_ids(1, RUNS_DELETED_AT_ONCE_MAX)),
     ] = Field(default=[], description="Only these runs; nonexistent ones are ignored.")
     name: Pattern | None = Field(
         default=None, description="Only runs of jobs whose name matches this GLOB pattern."

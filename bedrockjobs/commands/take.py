@@ -19,7 +19,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import is_plain
-from bedrockjobs.base.json_schemas import Shape
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.wire import LINE, Boolean, JobID, OneLine, Priority, Whole, listed, one_line, refused
 from bedrockjobs.commands.base import (
     BAD_PRIORITY,
@@ -79,20 +79,20 @@ def _no_count(_: Any) -> None:
 Pattern = Annotated[
     str,
     BeforeValidator(_pattern_length),
-    Shape(lambda: {"type": "string", "maxLength": GLOB_CHARS_MAX, "pattern": LINE}),
+    SchemaType(lambda: {"type": "string", "maxLength": GLOB_CHARS_MAX, "pattern": LINE}),
 ]
-NamePattern = Annotated[str, BeforeValidator(_names_length), Shape(json_schemas.pattern, "NamePattern")]
+NamePattern = Annotated[str, BeforeValidator(_names_length), SchemaType(json_schemas.pattern, "NamePattern")]
 ThenGet = Annotated[
     str,
     BeforeValidator(_names_length),
-    Shape(lambda: {"anyOf": [json_schemas.pattern(), {"type": "string", "maxLength": 0}]}, "ThenGet"),
+    SchemaType(lambda: {"anyOf": [json_schemas.pattern(), {"type": "string", "maxLength": 0}]}, "ThenGet"),
 ]
 Patterns = Annotated[
     list[str],
     Field(min_length=1, max_length=PATTERNS_MAX),
     BeforeValidator(_patterns),
     WithJsonSchema({"type": "array", "items": {"type": "string"}}),
-    Shape(json_schemas.patterns, "NamePatterns"),
+    SchemaType(json_schemas.patterns, "NamePatterns"),
 ]
 
 
@@ -100,7 +100,7 @@ Accepts = Annotated[
     tuple[Literal["cmd", "argv", "url"], ...],
     BeforeValidator(lambda value: _patterns(value) if value else ()),
     WithJsonSchema({"type": "array", "items": {"type": "string", "enum": ["cmd", "argv", "url"]}}),
-    Shape(
+    SchemaType(
         lambda: {
             "anyOf": [
                 {

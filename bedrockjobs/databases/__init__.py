@@ -29,7 +29,7 @@ class StartError(RuntimeError):
         self.status = status
 
 
-class Queries(Protocol):
+class QueryShutdown(Protocol):
     """The part of Query that a shutdown uses."""
 
     def refuse(self) -> None:
@@ -45,7 +45,7 @@ class ServedReader(Reader, Protocol):
     """A reader whose queries can be cancelled before it is closed."""
 
     @property
-    def queries(self) -> Queries:
+    def queries(self) -> QueryShutdown:
         """Return the executor of Query."""
         ...
 

@@ -45,7 +45,7 @@ class JobsFinished(NamedTuple):
     jobs: int
 
 
-class JobFailed(NamedTuple):
+class RunFailed(NamedTuple):
     """A run ended by FailJob."""
 
 
@@ -202,7 +202,7 @@ Event = (
     | JobsCreated
     | JobsTaken
     | JobsFinished
-    | JobFailed
+    | RunFailed
     | JobRetried
     | JobLost
     | RunOpened
@@ -224,7 +224,7 @@ Event = (
 )
 
 JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)
-JOB_FAILED, JOB_RETRIED, JOB_LOST = JobFailed(), JobRetried(), JobLost()
+JOB_FAILED, JOB_RETRIED, JOB_LOST = RunFailed(), JobRetried(), JobLost()
 
 
 class Subscriber(Protocol):

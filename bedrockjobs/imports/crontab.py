@@ -32,7 +32,7 @@ from bedrockjobs.imports.imported import (
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron import expression as fields
 from bedrockjobs.schedule.cron.describe import words_for
-from bedrockjobs.schedule.cron.expression import Field, check_length
+from bedrockjobs.schedule.cron.expression import CronField, check_length
 from bedrockjobs.schedule.cron.plan import EVERY_DAY, EVERY_YEAR, YEAR_MIN, DayField, DayRule, Schedule
 from bedrockjobs.schedule.cron.zones import find_zone
 
@@ -329,7 +329,7 @@ def _schedule(said: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
     return schedule, tuple(notes)
 
 
-def _values(kind: Field, text: str, by: Cron, notes: list[str]) -> set[int]:
+def _values(kind: CronField, text: str, by: Cron, notes: list[str]) -> set[int]:
     """Return the values of one field."""
     found: set[int] = set()
     at = 0
@@ -357,7 +357,7 @@ def _values(kind: Field, text: str, by: Cron, notes: list[str]) -> set[int]:
     return found
 
 
-def _range(kind: Field, term: re.Match[str], by: Cron) -> set[int]:
+def _range(kind: CronField, term: re.Match[str], by: Cron) -> set[int]:
     """Return the values of ``*``, ``x``, ``x-y``, or one of the first and the last with a step."""
     step = 1
     if term["step"]:
@@ -378,14 +378,14 @@ def _range(kind: Field, term: re.Match[str], by: Cron) -> set[int]:
     return values
 
 
-def _number(kind: Field, text: str, term: str) -> int:
+def _number(kind: CronField, text: str, term: str) -> int:
     named = kind.names.get(text.lower()) if len(text) == 3 else None
     if named is None and not _DIGITS.fullmatch(text):
         raise kind.bad(term, _expected(kind))
     return int(text) if named is None else named
 
 
-def _expected(kind: Field) -> str:
+def _expected(kind: CronField) -> str:
     names = " or the first three letters of a name" if kind.names else ""
     return f"*, numbers in {kind.range}{names}, and ranges of them"
 

@@ -91,14 +91,14 @@ def source_tokens(text: str, language: Language) -> list[Token]:
     """Return all tokens except whitespace; raises Unreadable with the line."""
     check_size(text)
     found: list[Token] = []
-    for token in _Scanner(text, language).tokens():
+    for token in _CodeScanner(text, language).tokens():
         found.append(token)
         if len(found) > IMPORT_TOKENS_MAX:
             raise Unreadable(f"line {token.line}: expected at most {IMPORT_TOKENS_MAX} words and marks")
     return [*found, Token("end", "the end", found[-1].line if found else 1)]
 
 
-class _Scanner:
+class _CodeScanner:
     """Tokenizes in one pass. Kotlin strings may contain code with strings, so it keeps a stack."""
 
     def __init__(self, text: str, language: Language) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bedrockjobs.imports.imported import READ_MAX, NoExpression, here, kept_or_rewritten
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron import expression as fields
-from bedrockjobs.schedule.cron.expression import Field, check_length
+from bedrockjobs.schedule.cron.expression import CronField, check_length
 from bedrockjobs.schedule.cron.plan import EVERY_DAY, EVERY_YEAR, LAST, YEAR_MIN, DayField, DayRule, Schedule
 
 MACROS = {
@@ -65,7 +65,7 @@ class Reading(NamedTuple):
 class _Kind(NamedTuple):
     """The library's description of a field."""
 
-    field: Field
+    field: CronField
     value: str
     """The pattern of one value."""
     low: int
@@ -132,7 +132,7 @@ def evaluate(
 
     Raises BadSchedule, also if there is no tick after ``since``.
     """
-    second, minute, hour, month_day, month, week_day, year = (_Reader(library, kind) for kind in _KINDS)
+    second, minute, hour, month_day, month, week_day, year = (_FieldParser(library, kind) for kind in _KINDS)
     seconds, minutes = second.values(seven[0]), minute.values(seven[1])
     hours = hour.values(seven[2])
     month_days = month_day.month_days(seven[3])
@@ -172,7 +172,7 @@ class _Term(NamedTuple):
     open: bool = False
 
 
-class _Reader:
+class _FieldParser:
     """Parses one field, and collects notes."""
 
     def __init__(self, library: Library, kind: _Kind) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.describe import ranges
-from bedrockjobs.schedule.cron.expression import WEEKDAY_NAMES, Field, members_of
+from bedrockjobs.schedule.cron.expression import WEEKDAY_NAMES, CronField, members_of
 from bedrockjobs.schedule.cron.plan import (
     EVERY_DAY,
     EVERY_YEAR,
@@ -176,7 +176,7 @@ def same_schedule(one: Schedule, other: Schedule) -> bool:
     )
 
 
-def here(field: Field, term: str) -> frozenset[int] | None:
+def here(field: CronField, term: str) -> frozenset[int] | None:
     """Return the values of a term by our rules, with Sunday as 0; None if it is invalid."""
     try:
         return members_of(field, term)

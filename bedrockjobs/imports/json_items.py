@@ -27,7 +27,7 @@ class Item(NamedTuple):
 def value_of(text: str) -> Any:
     """Parse a JSON text; raises ValueError."""
     check_depth(text)
-    reader = _Reader(text)
+    reader = _JSONParser(text)
     value = reader.value()
     if not reader.ended:
         raise reader.wrong("Extra data")
@@ -37,7 +37,7 @@ def value_of(text: str) -> Any:
 def members(text: str) -> Iterator[Item]:
     """Yield the members of an object, including duplicates; raises ValueError."""
     check_depth(text)
-    reader = _Reader(text)
+    reader = _JSONParser(text)
     if not reader.took("{"):
         raise reader.wrong("Expecting an object")
     yield from reader.items("}", keys=True)
@@ -52,7 +52,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pos
     list, its entries are located under the first of these keys.
     """
     check_depth(text)
-    reader = _Reader(text)
+    reader = _JSONParser(text)
     value, places = reader.whole(lists)
     if not reader.ended:
         raise reader.wrong("Extra data")
@@ -62,7 +62,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pos
 def values(text: str) -> Iterator[Item]:
     """Yield concatenated values, and the items of top-level lists; raises ValueError."""
     check_depth(text)
-    reader = _Reader(text)
+    reader = _JSONParser(text)
     while not reader.ended:
         if reader.took("["):
             yield from reader.items("]", keys=False)
@@ -70,7 +70,7 @@ def values(text: str) -> Iterator[Item]:
             yield Item("", reader.value(), reader.line)
 
 
-class _Reader:
+class _JSONParser:
     """Parses a text in one pass."""
 
     def __init__(self, text: str) -> None:

@@ -209,7 +209,7 @@ _DEFAULT_TAGS = ("scheduler_invocation_id", "scheduler_job_id", "user_agent")
 """Keys of tags that LUCI sets itself."""
 
 
-class _Refused(ValueError):
+class _InvalidBlock(ValueError):
     """A definition is invalid; the others are still imported."""
 
 
@@ -223,7 +223,7 @@ def read(text: str) -> list[ImportedSchedule]:
             check_count(blocks, f"line {line}")
             continue
         try:
-            checked([textproto.Field(name, value, line)], CONFIG, line)
+            checked([textproto.MessageField(name, value, line)], CONFIG, line)
         except Mismatch as error:
             raise Unreadable(str(error)) from None
     known = {identity for _, _, value in blocks if (identity := _enabled(value))}
@@ -250,16 +250,16 @@ def _block(kind: str, line: int, fields: Message, known: set[str]) -> ImportedSc
         task, place = _task(block)
         _check_task(task, place, block)
         return _taken(found, block, task, place)
-    except (Mismatch, _Refused) as error:
+    except (Mismatch, _InvalidBlock) as error:
         return found._replace(refused=str(error), expression="", repeat_after="")
 
 
 # --- LUCI's validation -------------------------------------------------------------------------------------
 
 
-def _refuse(line: int, what: str, expected: str, found: object = None) -> _Refused:
+def _refuse(line: int, what: str, expected: str, found: object = None) -> _InvalidBlock:
     shown = "" if found is None else f", not {shortened(str(found))}"
-    return _Refused(f"line {line}: {what}: expected {expected}{shown}")
+    return _InvalidBlock(f"line {line}: {what}: expected {expected}{shown}")
 
 
 def _check_names(block: Block) -> None:
@@ -382,7 +382,7 @@ def _with_schedule(found: ImportedSchedule, line: int) -> ImportedSchedule:
     try:
         reading = gorhill.read(said)
     except cron.BadSchedule as error:
-        raise _Refused(f"line {line}: schedule: {error}") from None
+        raise _InvalidBlock(f"line {line}: schedule: {error}") from None
     return found.with_reading(*reading)
 
 
@@ -396,9 +396,9 @@ def _seconds(text: str) -> float | None:
 
 def _taken(found: ImportedSchedule, block: Block, task: str, given: Block) -> ImportedSchedule:
     if block.values.get("disabled"):
-        raise _Refused(f"line {block.lines['disabled']}: it is disabled there")
+        raise _InvalidBlock(f"line {block.lines['disabled']}: it is disabled there")
     if task == "gitiles":
-        raise _Refused(f"line {given.line}: nothing here watches a repository (gitiles)")
+        raise _InvalidBlock(f"line {given.line}: nothing here watches a repository (gitiles)")
     if task == "noop":
         found = found._replace(options={"argv": ["true"]})
         for name in ("sleep_ms", "triggers_count"):

@@ -22,7 +22,7 @@ class Word(str):
     __slots__ = ()
 
 
-class Field(NamedTuple):
+class MessageField(NamedTuple):
     """A field of a message."""
 
     name: str
@@ -30,8 +30,8 @@ class Field(NamedTuple):
     line: int
 
 
-Message = list[Field]
-Value = str | int | float | list[Field]
+Message = list[MessageField]
+Value = str | int | float | list[MessageField]
 
 _WORD = re.compile(
     r"""[ \t\r]*(?:(
@@ -77,7 +77,7 @@ _OCTAL = re.compile(r"[-+]?0[0-7]+")
 def parse(text: str) -> Message:
     """Parse a whole text; raises Unreadable with the line."""
     check_size(text)
-    return _Reader(text).message("", 0)
+    return _TextprotoParser(text).message("", 0)
 
 
 def _bytes_of(literal: str, line: int) -> bytes:
@@ -108,7 +108,7 @@ def _escaped(code: str, line: int) -> bytes:
     return bytes([value])
 
 
-class _Reader:
+class _TextprotoParser:
     """Parses a text in one pass, keeping only the current token, since there may be very many."""
 
     def __init__(self, text: str) -> None:
@@ -160,9 +160,9 @@ class _Reader:
             if colon:
                 self._next()
             if self._word == "[":
-                fields += [Field(name, value, line) for value in self._list(depth, colon)]
+                fields += [MessageField(name, value, line) for value in self._list(depth, colon)]
             else:
-                fields.append(Field(name, self._value(depth, colon), line))
+                fields.append(MessageField(name, self._value(depth, colon), line))
             if self._word == "," or self._word == ";":
                 self._next()
         if closing:

@@ -42,7 +42,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pos
             return root
 
     yaml = YAML(typ="safe", pure=True)
-    yaml.Scanner, yaml.Composer = _Scanner, Composer
+    yaml.Scanner, yaml.Composer = _DepthLimitedScanner, Composer
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # valid in YAML: the last one applies
@@ -72,7 +72,7 @@ def _lines(node: Any) -> dict[str, int]:
     return {key.value: key.start_mark.line + 1 for key, _ in node.value if isinstance(key.value, str)}
 
 
-class _Scanner(scanner.Scanner):
+class _DepthLimitedScanner(scanner.Scanner):
     """A scanner with limited depth that does not revisit each open level for each token."""
 
     def fetch_flow_collection_start(self, *args: Any, **kwargs: Any) -> None:

@@ -52,7 +52,7 @@ EVENTS_PER_MESSAGE = 1_000
 """Most events in one message; later ones make another message."""
 
 
-class Server(Protocol):
+class NotificationSource(Protocol):
     """The interface of the server that the dispatcher uses."""
 
     async def call(self, command: Command[Any]) -> Answer:
@@ -90,7 +90,7 @@ class NotificationDispatcher:
     """Sends notifications; lives in the event loop."""
 
     def __init__(
-        self, server: Server, ways: Channels, clock: Clock, *, name: str, url: str, alone: bool
+        self, server: NotificationSource, ways: Channels, clock: Clock, *, name: str, url: str, alone: bool
     ) -> None:
         """Send as the server ``name`` with links to ``url``; ``alone`` means no other server exists."""
         self._server = server

@@ -51,7 +51,7 @@ class TextLines(logging.Formatter):
         return f"{self._timestamp}.{int(record.msecs):03}Z"
 
 
-class JSONLines(logging.Formatter):
+class JSONRenderer(logging.Formatter):
     """Log events as JSON objects, one per line.
 
     ``ts`` is RFC 3339 in UTC with milliseconds, ``level`` such as ``info``, ``source`` the module, ``event``
@@ -81,7 +81,7 @@ def sentence(form: LogFormat, source: str, words: str) -> str:
     """
     if form == "text":
         return words
-    return JSONLines().format(logging.LogRecord(source, logging.INFO, "", 0, words, None, None))
+    return JSONRenderer().format(logging.LogRecord(source, logging.INFO, "", 0, words, None, None))
 
 
 def _kind(error: BaseException) -> str:
@@ -97,5 +97,5 @@ def _stack(error: BaseException) -> list[str]:
 def configure(form: LogFormat, stream: TextIO | None = None) -> None:
     """Log to ``stream``, stderr by default; replaces any earlier configuration."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JSONLines() if form == "json" else TextLines())
+    handler.setFormatter(JSONRenderer() if form == "json" else TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

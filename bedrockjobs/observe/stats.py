@@ -13,13 +13,13 @@ from typing import Any
 
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.engine.events import (
-    JobFailed,
     JobLost,
     JobRetried,
     JobsCreated,
     JobsFinished,
     JobsTaken,
     RunEnded,
+    RunFailed,
     RunOpened,
     TicksEntered,
 )
@@ -174,7 +174,7 @@ class Stats:
             JobsCreated: self._created,
             JobsTaken: self._taken,
             JobsFinished: self._finished,
-            JobFailed: self._failed,
+            RunFailed: self._failed,
             JobRetried: self._retried,
             JobLost: self._lost,
         }
@@ -185,7 +185,7 @@ class Stats:
     def _finished(self, event: JobsFinished) -> None:
         self.open.finished += event.jobs
 
-    def _failed(self, _: JobFailed) -> None:
+    def _failed(self, _: RunFailed) -> None:
         self.open.failed += 1
 
     def _retried(self, _: JobRetried) -> None:

@@ -79,7 +79,7 @@ class Checked(NamedTuple):
     """The reply to ValidateSchedule, with the wall-clock time of each tick."""
 
 
-class Typed(NamedTuple):
+class SubmittedForm(NamedTuple):
     """A form as a browser sends it."""
 
     command: str
@@ -89,7 +89,7 @@ class Typed(NamedTuple):
     """Fields that were changed since the form was opened; only these are sent."""
 
 
-def checked(typed: Typed, now: datetime, compatibility: Compatibility) -> Checked:
+def checked(typed: SubmittedForm, now: datetime, compatibility: Compatibility) -> Checked:
     """Return the parameters that a form would send, and all of its errors."""
     errors: dict[str, str] = {}
     parameters: dict[str, Any] = {
@@ -173,14 +173,14 @@ def _split(text: str) -> tuple[str, str]:
         return "", text.strip()[len("CRON ") :]
 
 
-def _is_given(typed: Typed, name: str) -> bool:
+def _is_given(typed: SubmittedForm, name: str) -> bool:
     """Return whether a field is sent: empty fields of a new job are not, except for its name."""
     if typed.command == "CreateJob" and name == "name":
         return True
     return name in typed.changed and (bool(typed.fields.get(name)) or typed.command == "UpdateJob")
 
 
-def _repeat_of(typed: Typed) -> str:
+def _repeat_of(typed: SubmittedForm) -> str:
     """Return the typed repeat, or an empty text."""
     if not typed.is_schedule:
         return typed.fields.get("repeat", "").strip()
@@ -190,13 +190,13 @@ def _repeat_of(typed: Typed) -> str:
     return f"CRON TZ={zone} {expression}" if zone and zone != "UTC" else f"CRON {expression}"
 
 
-def _with_repeat(typed: Typed, text: str) -> dict[str, Any]:
+def _with_repeat(typed: SubmittedForm, text: str) -> dict[str, Any]:
     if text:
         return {"repeat": text}
     return {"shouldClearRepeat": True} if typed.command == "UpdateJob" else {}
 
 
-def _first_run(typed: Typed, now: datetime) -> dict[str, Any]:
+def _first_run(typed: SubmittedForm, now: datetime) -> dict[str, Any]:
     """Return the first run of a new job, as a timestamp or a delay; raises ValueError."""
     when = typed.fields.get("when", "now")
     if when == "moment" and typed.fields.get("firstRun"):
@@ -209,7 +209,7 @@ def _first_run(typed: Typed, now: datetime) -> dict[str, Any]:
     return {"firstRun": timestamp_ms(now + timedelta(seconds=seconds))}
 
 
-def _other(typed: Typed, _: datetime) -> dict[str, Any]:
+def _other(typed: SubmittedForm, _: datetime) -> dict[str, Any]:
     """Return new and changed other options, and removed ones as empty texts; raises ValueError."""
     if "other" not in typed.changed:
         return {}
@@ -409,7 +409,7 @@ def routes(site: Site) -> list[web.RouteDef]:
     return [web.post("/ui/check", check)]
 
 
-async def _typed(site: Site, request: web.Request) -> Typed:
+async def _typed(site: Site, request: web.Request) -> SubmittedForm:
     """Read a form from a request; raises BadRequest and TimedOut."""
     if request.content_length is None or request.content_length > CHECK_BYTES_MAX:
         raise BadRequest("Malformed body", f"body: expected at most {CHECK_BYTES_MAX} bytes")
@@ -417,7 +417,7 @@ async def _typed(site: Site, request: web.Request) -> Typed:
         async with asyncio.timeout(site.settings.body_s):
             given = json.loads(await request.read())
         fields = {str(name): str(value) for name, value in given["fields"].items()}
-        typed = Typed(
+        typed = SubmittedForm(
             str(given["command"]), given["schedule"] is True, fields, frozenset(map(str, given["changed"]))
         )
     except TimeoutError:

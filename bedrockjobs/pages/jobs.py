@@ -43,7 +43,7 @@ _PARTS = (
 """Segments of the progress bar from left to right: label, mark and states."""
 
 
-class Part(NamedTuple):
+class StateSegment(NamedTuple):
     """A segment of the bar; its position and width are percentages."""
 
     called: str
@@ -59,7 +59,7 @@ class Family(NamedTuple):
     total: int
     more: bool
     """Whether the count is a lower bound."""
-    parts: list[Part]
+    parts: list[StateSegment]
     """The segments that are not empty."""
     words: str
     """A text version: ``12 children: 9 done, 1 failed, 2 waiting``."""
@@ -80,11 +80,11 @@ def told(counted: FamilyCounts, failed: list[Job]) -> Family:
     """Return the progress bar for counts by state."""
     counts, more = counted
     total = sum(counts.values())
-    parts: list[Part] = []
+    parts: list[StateSegment] = []
     begins = 0.0
     for called, mark, states in _PARTS:
         if count := sum(counts.get(state, 0) for state in states):
-            parts.append(Part(called, mark, count, begins, 100 * count / total))
+            parts.append(StateSegment(called, mark, count, begins, 100 * count / total))
             begins += 100 * count / total
     words = ", ".join(f"{number(part.amount)} {part.called}" for part in parts)
     noun = "child" if total == 1 else "children"

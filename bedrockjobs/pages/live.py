@@ -34,10 +34,10 @@ COME_BACK_MS = 2_000
 
 def routes(site: Site) -> list[web.RouteDef]:
     """Return the route of the stream."""
-    return [web.get("/ui/live", _Streams(site).live, allow_head=False)]
+    return [web.get("/ui/live", _PageStreams(site).live, allow_head=False)]
 
 
-class _Streams:
+class _PageStreams:
     """The streams of one server."""
 
     def __init__(self, site: Site) -> None:

@@ -54,7 +54,7 @@ NOTICES = frozenset({"paused", "drained", "blocked"})
 _SERIES = ("created", "taken", "finished", "failed", "retried", "lost")
 
 
-class Trouble(NamedTuple):
+class Notice(NamedTuple):
     """A problem or notice: a sentence, and the page with details."""
 
     weight: str
@@ -139,21 +139,21 @@ def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:
     return {name: (getattr(found, name), name in found.more) for name in names}
 
 
-def _problems(found: OverviewReply, sums: dict[str, int], chosen: str) -> list[Trouble]:
+def _problems(found: OverviewReply, sums: dict[str, int], chosen: str) -> list[Notice]:
     """Return problems before notices, and lost runs among the problems."""
     problems = [_shown(problem) for problem in found.problems]
     if sums["lost"]:
         runs = "1 run was" if sums["lost"] == 1 else f"{number(sums['lost'])} runs were"
         sentence = f"{runs} lost in the last {chosen}: a worker fell silent."
-        problems.append(Trouble("problem", sentence, "ui/failures", {}))
+        problems.append(Notice("problem", sentence, "ui/failures", {}))
     return sorted(problems, key=lambda problem: problem.weight != "problem")
 
 
-def _shown(problem: overview_command.Trouble) -> Trouble:
+def _shown(problem: overview_command.Trouble) -> Notice:
     path, query = PLACES[problem.kind]
     if problem.name and problem.kind in _OF_NAMES:
         path, query = "ui/queues", {"name": _OF_NAMES[problem.kind](problem.name)}
     weight = "notice" if problem.kind in NOTICES else "problem"
     begins_with_a_name = problem.name and problem.detail.startswith(short(problem.name))
     detail = problem.detail if begins_with_a_name else f"{problem.detail[:1].upper()}{problem.detail[1:]}"
-    return Trouble(weight, f"{detail}.", path, query)
+    return Notice(weight, f"{detail}.", path, query)

@@ -43,7 +43,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-class OutputLine(NamedTuple):
+class HighlightedLine(NamedTuple):
     """A line of output; every second item of ``parts`` is a match of the search."""
 
     seq: int
@@ -57,7 +57,7 @@ class OutputLine(NamedTuple):
 class Log(NamedTuple):
     """A page of output: its lines, the number of the last line examined, and whether there are more."""
 
-    lines: list[OutputLine]
+    lines: list[HighlightedLine]
     reached: int
     more: bool
 
@@ -175,7 +175,7 @@ async def _page(site: Site, run_id: int, after: int, count: int) -> Log:
 async def _found(site: Site, run_id: int, after: int, find: str) -> Log:
     """Return the lines that contain a text, ignoring case."""
     sought = re.compile(f"({re.escape(find)})", re.IGNORECASE)
-    lines: list[OutputLine] = []
+    lines: list[HighlightedLine] = []
     looked, reached = 0, after
     async for rows in _pieces(site, run_id, after):
         for row in rows:
@@ -188,10 +188,10 @@ async def _found(site: Site, run_id: int, after: int, find: str) -> Log:
     return Log(lines, reached, more=False)
 
 
-def _line(row: tuple[Any, ...], parts: list[str]) -> OutputLine:
+def _line(row: tuple[Any, ...], parts: list[str]) -> HighlightedLine:
     seq, at, stream, line = row
     coloured = len(parts) == 1 and "\x1b[" in line
-    return OutputLine(seq, at, stream, parts, line.rsplit("\r", 1)[-1] if coloured else "")
+    return HighlightedLine(seq, at, stream, parts, line.rsplit("\r", 1)[-1] if coloured else "")
 
 
 async def _pieces(site: Site, run_id: int, after: int) -> AsyncIterator[list[tuple[Any, ...]]]:

@@ -175,7 +175,7 @@ class Day:
         return f"{self.day:%a %Y-%m-%d}: {'about ' if self.about and told else ''}{told or 'no tick'}"
 
 
-class Part(NamedTuple):
+class OutcomeSegment(NamedTuple):
     """A segment of a bar."""
 
     kind: str
@@ -190,7 +190,7 @@ class Bar(NamedTuple):
     day: Day
     x: float
     width: float
-    parts: list[Part]
+    parts: list[OutcomeSegment]
 
 
 def days_of(
@@ -279,6 +279,6 @@ def bars_of(days: Sequence[Day]) -> list[Bar]:
             if count := getattr(day, kind):
                 height = max(count / most * (HEIGHT - 20), 3)
                 foot -= height
-                parts.append(Part(kind, mark, foot, height))
+                parts.append(OutcomeSegment(kind, mark, foot, height))
         found.append(Bar(day, LEFT + index * step, step - 3, parts))
     return found

@@ -155,7 +155,7 @@ Do = Callable[[Command[Any]], Awaitable[Answer]]
 """Executes a command; raises CommandError."""
 
 
-class Events:
+class CronkenEvents:
     """Executes Cronken events."""
 
     def __init__(self, do: Do, weekday_0: str) -> None:

@@ -316,7 +316,7 @@ class HTTPFront:
     async def _cronken(self, request: web.Request) -> web.Response:
         text = await self._text(request)
         caller = caller_of(request, self._service.access)
-        events = cronken.Events(
+        events = cronken.CronkenEvents(
             partial(self._service.call, caller=caller), request.query.get("weekday_0", "sunday")
         )
         return text_response(await events.do(text), "application/json")

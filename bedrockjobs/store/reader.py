@@ -36,7 +36,7 @@ class FreeQueries(Protocol):
         ...
 
 
-class Connection(Protocol):
+class ReadExecutor(Protocol):
     """Executes reads one after another."""
 
     async def close(self) -> None:
@@ -44,7 +44,7 @@ class Connection(Protocol):
         ...
 
 
-ConnectionT = TypeVar("ConnectionT", bound=Connection)
+ConnectionT = TypeVar("ConnectionT", bound=ReadExecutor)
 QueriesT = TypeVar("QueriesT", bound=FreeQueries)
 
 

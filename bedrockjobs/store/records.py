@@ -81,7 +81,7 @@ MEASURED_MAX = 10
 """Max tick histories measured in one transaction: each has up to a thousand rows."""
 
 
-class Connection(Protocol):
+class StatementExecutor(Protocol):
     """Executes statements."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
@@ -94,7 +94,7 @@ class Connection(Protocol):
 
 
 @dataclass(slots=True)
-class _Walk:
+class _NewestFirst:
     """A scan of runs or events from the newest to the oldest."""
 
     before: int = JOB_ID_MAX
@@ -114,7 +114,7 @@ class _Walk:
 class Records:
     """The tables next to jobs, as the open transaction sees them."""
 
-    def __init__(self, connection: Connection, statements: Mapping[str, str] = RECORDS) -> None:
+    def __init__(self, connection: StatementExecutor, statements: Mapping[str, str] = RECORDS) -> None:
         """Use the writer's connection; ``statements`` are those of ``records.sql`` in its dialect."""
         self._execute = connection.execute
         self._sql = statements
@@ -134,11 +134,11 @@ class Records:
         """The schedule and the run with output where cleaning continues; 0: from the start."""
         self._unique_keys_after = UNIQUE_KEY_PREFIX
         """The unique key where cleaning continues; the prefix alone: from the start."""
-        self._walk: _Walk | None = None
+        self._walk: _NewestFirst | None = None
         """An unfinished scan of runs with retention limits."""
         self._events_after = 0
         """The event where cleaning by age continues; 0: from the start."""
-        self._events_walk: _Walk | None = None
+        self._events_walk: _NewestFirst | None = None
         """An unfinished scan of events with size limits."""
 
     def configure(self, settings: Settings) -> None:
@@ -655,7 +655,7 @@ class Records:
         if not (times or sizes):
             self._walk = None
             return False
-        walk = self._walk or _Walk()
+        walk = self._walk or _NewestFirst()
         statement = self._sql["ended_runs_and_sizes" if sizes else "ended_runs"]
         rows = self._execute(statement, (walk.before, LOOKED_AT_MAX)).fetchall()
         for run_id, name, ended, kept, size in rows:
@@ -694,7 +694,7 @@ class Records:
         if not rules:
             self._events_walk = None
             return False
-        walk, old = self._events_walk or _Walk(), after_seconds(now, -EVENTS_KEPT_S_MIN)
+        walk, old = self._events_walk or _NewestFirst(), after_seconds(now, -EVENTS_KEPT_S_MIN)
         rows = self._execute(self._sql["newest_events_and_sizes"], (walk.before, LOOKED_AT_MAX)).fetchall()
         for seq, at, name, size in rows:
             walk.before = seq

@@ -30,7 +30,7 @@ _ABOUT_THE_DISK = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_BUS
 """Prefixes of error names that are not caused by the query."""
 
 
-class _Measured(sqlite3.Cursor):
+class _BoundedCursor(sqlite3.Cursor):
     """A cursor that stops fetching when the rows are large."""
 
     connection: SandboxedConnection
@@ -69,7 +69,7 @@ class SandboxedConnection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
         """Execute a statement; its cursor stops fetching when the rows are large."""
-        return self.cursor(_Measured).execute(sql, parameters)
+        return self.cursor(_BoundedCursor).execute(sql, parameters)
 
     def limit(self, seconds: float, bytes_max: int) -> None:
         """Limit time and size of the next statement."""

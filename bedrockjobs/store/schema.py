@@ -246,7 +246,7 @@ ENGINES_OWN = frozenset({"nextJobID", "nextRunID", "schemaVersion", "lockSalt"})
 """Keys of ``meta`` that only one engine has."""
 
 
-class Table(NamedTuple):
+class TableDefinition(NamedTuple):
     """One table."""
 
     name: str
@@ -269,7 +269,7 @@ class Table(NamedTuple):
 
 
 @cache
-def tables() -> tuple[Table, ...]:
+def tables() -> tuple[TableDefinition, ...]:
     """Return the tables of ``schema.sql``, in its order."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         apply(connection)
@@ -279,10 +279,10 @@ def tables() -> tuple[Table, ...]:
         return tuple(_table(connection, name) for (name,) in names)
 
 
-def _table(connection: sqlite3.Connection, name: str) -> Table:
+def _table(connection: sqlite3.Connection, name: str) -> TableDefinition:
     found = connection.execute(f"PRAGMA table_info({name})").fetchall()
     keyed = sorted((place, column) for _, column, _, _, _, place in found if place)
-    return Table(
+    return TableDefinition(
         name,
         tuple(column for _, column, *_ in found),
         tuple(at for at, (_, _, kind, *_) in enumerate(found) if kind == "TEXT"),

@@ -22,7 +22,7 @@ from zlib import crc32
 from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 from bedrockjobs.store import schema
 from bedrockjobs.store.files import DatabaseLock, lock_path
-from bedrockjobs.store.schema import ENGINES_OWN, Row, Sum, Table, hold, tables
+from bedrockjobs.store.schema import ENGINES_OWN, Row, Sum, TableDefinition, hold, tables
 from bedrockjobs.store.statements import RECORDS
 
 log = logging.getLogger(__name__)
@@ -255,11 +255,11 @@ class NextIDs(NamedTuple):
 class Source(Protocol):
     """All rows of one queue, read in one transaction."""
 
-    def read(self, table: Table) -> Iterator[Row]:
+    def read(self, table: TableDefinition) -> Iterator[Row]:
         """Yield the rows of a table in key order."""
         ...
 
-    def count(self, table: Table) -> int:
+    def count(self, table: TableDefinition) -> int:
         """Return the number of rows of a table."""
         ...
 
@@ -275,7 +275,7 @@ class Source(Protocol):
 class Target(Source, Protocol):
     """An empty queue, written in one transaction."""
 
-    def write(self, table: Table, rows: Iterable[Row]) -> None:
+    def write(self, table: TableDefinition, rows: Iterable[Row]) -> None:
         """Insert rows into an empty table."""
         ...
 
@@ -349,7 +349,7 @@ class _RowValidator:
         self._complaints: list[str] = []
         self._count = 0
 
-    def valid(self, table: Table, rows: Iterable[Row]) -> Iterator[Row]:
+    def valid(self, table: TableDefinition, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the valid rows, with zeros replaced if that is wanted."""
         is_jobs = table.name == "jobs"
         texts = itemgetter(*table.texts)
@@ -367,7 +367,7 @@ class _RowValidator:
                     value.replace(ZERO, REPLACED) if isinstance(value, str) else value for value in row
                 )
 
-    def _complain(self, table: Table, row: Row, words: str) -> None:
+    def _complain(self, table: TableDefinition, row: Row, words: str) -> None:
         self._count += 1
         if len(self._complaints) < COMPLAINTS_MAX:
             self._complaints.append(f"{table.key_of(row)}: {words}")
@@ -378,7 +378,7 @@ class _RowValidator:
             raise BadRows(self._complaints, self._count)
 
 
-def _damage_check(table: Table) -> Callable[[Row], bool]:
+def _damage_check(table: TableDefinition) -> Callable[[Row], bool]:
     """Return a predicate: the data of a job does not match its checksum."""
     data, checksum = table.columns.index("data"), table.columns.index("checksum")
     return lambda row: row[checksum] is not None and crc32(row[data].encode()) != row[checksum]
@@ -400,7 +400,7 @@ class SQLiteRows:
         """Use a connection in autocommit mode."""
         self._db = connection
 
-    def read(self, table: Table) -> Iterator[Row]:
+    def read(self, table: TableDefinition) -> Iterator[Row]:
         """Yield all rows in key order; raises TransferError for a text that is not UTF-8."""
         last: Row | None = None
         try:
@@ -414,7 +414,7 @@ class SQLiteRows:
                 f"{where}: a text is not UTF-8, and nothing was moved. Correct it by hand"
             ) from None
 
-    def count(self, table: Table) -> int:
+    def count(self, table: TableDefinition) -> int:
         """Return the number of rows of a table."""
         return int(self._db.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0])  # noqa: S608
 
@@ -436,7 +436,7 @@ class SQLiteRows:
         """Return the next jobID and runID."""
         return NextIDs(self.next_number("nextJobID"), self.next_number("nextRunID"))
 
-    def write(self, table: Table, rows: Iterable[Row]) -> None:
+    def write(self, table: TableDefinition, rows: Iterable[Row]) -> None:
         """Insert rows."""
         marks = ", ".join("?" * len(table.columns))
         columns = ", ".join(table.columns)

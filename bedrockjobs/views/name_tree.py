@@ -85,7 +85,7 @@ class Folds(NamedTuple):
     """Seconds since queued jobs were counted."""
 
 
-class _Measured(NamedTuple):
+class _Measurements(NamedTuple):
     """Measurements of one fold from the newest jobs and runs."""
 
     came: list[datetime]
@@ -169,13 +169,13 @@ class NameTree:
         now = self._clock.now()
         jobs = (await self._reader.view("newest_jobs", {}, MEASURED_MAX, scans=True)).rows
         runs = (await self._reader.view("newest_runs", {}, MEASURED_MAX, scans=True)).rows
-        seen: dict[str, _Measured] = {}
+        seen: dict[str, _Measurements] = {}
 
-        def of(name: str) -> _Measured | None:
+        def of(name: str) -> _Measurements | None:
             if not sees(self._scope, name):
                 return None
             label = shown.get(name) or _label(name, under)
-            return seen.setdefault(label, _Measured([], [], [], [])) if label in found else None
+            return seen.setdefault(label, _Measurements([], [], [], [])) if label in found else None
 
         for name, created, is_new in jobs:
             if is_new and (measured := of(name)):

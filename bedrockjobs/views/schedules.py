@@ -270,7 +270,7 @@ def _steps(expression: str) -> list[tuple[str, str]]:
 # --- clock changes -----------------------------------------------------------------------------------
 
 
-class _Change(NamedTuple):
+class _OffsetChange(NamedTuple):
     """A clock change of a zone: its time, and the UTC offsets before and after it."""
 
     moment: datetime
@@ -300,7 +300,7 @@ def _clock_changes(schedule: cron.Schedule, zone: tzinfo, name: str, now: dateti
             yield f"{when} comes twice, the clock is put back: that tick {often}"
 
 
-def _changes(zone: tzinfo, now: datetime) -> Iterator[_Change]:
+def _changes(zone: tzinfo, now: datetime) -> Iterator[_OffsetChange]:
     """Yield the clock changes within a year."""
     if zone is UTC:
         return
@@ -316,7 +316,7 @@ def _changes(zone: tzinfo, now: datetime) -> Iterator[_Change]:
                     low = middle
                 else:
                     high = middle
-            yield _Change(early + timedelta(seconds=high), before, behind)
+            yield _OffsetChange(early + timedelta(seconds=high), before, behind)
         early = late
 
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from bedrockjobs.cli import main, session
-from bedrockjobs.client import Answer
+from bedrockjobs.client import Response
 from bedrockjobs.commands import Command
 from bedrockjobs.definitions import format_of, read
 from tests.docs.sessions import steps
@@ -41,9 +41,9 @@ class Answering:
     def __init__(self) -> None:
         self.answers: dict[str, object] = {}
 
-    def exchange(self, command: Command[object]) -> Answer:
+    def exchange(self, command: Command[object]) -> Response:
         answer = self.answers.get(type(command).__name__)
-        return Answer(200, "OK", {}, b"" if answer is None else json.dumps(answer).encode())
+        return Response(200, "OK", {}, b"" if answer is None else json.dumps(answer).encode())
 
     def __enter__(self) -> Answering:
         return self

@@ -12,7 +12,7 @@ import pytest
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import doctor_postgresql as doctor
-from bedrockjobs.cli.doctor import Finding, Server, database_of, look_at_postgresql
+from bedrockjobs.cli.doctor import Finding, ServerStatus, database_of, look_at_postgresql
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.inspection import Oldest, StandbyInfo, Tables
 from bedrockjobs.store.postgresql.schema import VERSION
@@ -241,7 +241,7 @@ def test_it_is_looked_at_where_the_server_says_so(
 ) -> None:
     monkeypatch.delenv("BEDROCKJOBS_DATABASE", raising=False)
     monkeypatch.setenv("BEDROCKJOBS_DATABASE_SCHEMA", SCHEMA)
-    server = Server({"database": CLUSTER.url, "durability": "full", "pid": 1}, SystemClock().now(), 0)
+    server = ServerStatus({"database": CLUSTER.url, "durability": "full", "pid": 1}, SystemClock().now(), 0)
     told = database_of(None, server)
     assert not wrong(look_at_postgresql(told, server, scrub=False))
     assert wrong(look_at_postgresql(told, server, scrub=True)) == [("warn", "damage", "--scrub is for files")]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from bedrock_worker.agent import Agent
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 
 from bedrockjobs import (
     AsyncClient,
@@ -43,7 +43,7 @@ def server() -> Iterator[ServerUnderTest]:
 
 def worker(server: ServerUnderTest) -> Agent:
     """Return a worker that ends when there is nothing to do."""
-    options = Options(
+    options = WorkerOptions(
         names=(),
         argv=(),
         servers=addresses_of(server.address),

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bedrockjobs.cli import main, session
-from bedrockjobs.client import Answer
+from bedrockjobs.client import Response
 from bedrockjobs.commands import Command, Status
 
-Answering = Answer | Exception | Callable[[Command[Any]], Answer]
+Answering = Response | Exception | Callable[[Command[Any]], Response]
 
 
 NOW = "2026-11-23 12:00:00"
@@ -41,7 +41,7 @@ class FakeServer:
             if isinstance(answer, dict):
                 answer = json.dumps(answer)
             self._answers.setdefault(verb, []).append(
-                Answer(200, "OK", {}, answer.encode()) if isinstance(answer, str) else answer
+                Response(200, "OK", {}, answer.encode()) if isinstance(answer, str) else answer
             )
 
     def connect(
@@ -53,16 +53,16 @@ class FakeServer:
         self.tries.append(tries)
         return self
 
-    def exchange(self, command: Command[Any]) -> Answer:
+    def exchange(self, command: Command[Any]) -> Response:
         """Stand for ``Client.exchange``."""
         prepared = self._answers.get(type(command).__name__)
         if isinstance(command, Status) and not prepared:
-            return Answer(200, "OK", {}, json.dumps({"now": NOW}).encode())  # a table asks what time it is
+            return Response(200, "OK", {}, json.dumps({"now": NOW}).encode())  # a table asks what time it is
         self.asked.append(command)
-        answer: Answering = prepared.pop(0) if prepared else Answer(200, "OK")
+        answer: Answering = prepared.pop(0) if prepared else Response(200, "OK")
         if isinstance(answer, Exception):
             raise answer
-        return answer if isinstance(answer, Answer) else answer(command)
+        return answer if isinstance(answer, Response) else answer(command)
 
     def __enter__(self) -> FakeServer:
         """Open the client."""

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Self
 
 from bedrockjobs.client import AnyAddress, Client
-from bedrockjobs.client.exchange import Answer
+from bedrockjobs.client.exchange import Response
 from bedrockjobs.commands import Command
 from tests.worker.fake_server import DEADLINE_S
 
@@ -36,6 +36,6 @@ class Blocking:
         async with asyncio.timeout(DEADLINE_S):
             return await asyncio.to_thread(self._client.call, command)
 
-    async def exchange(self, command: Command[Any]) -> Answer:
+    async def exchange(self, command: Command[Any]) -> Response:
         """Exchange in a thread."""
         return await asyncio.to_thread(self._client.exchange, command)

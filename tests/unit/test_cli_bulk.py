@@ -14,9 +14,9 @@ from bedrockjobs.base.config import GRACE_S_DEFAULT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import bulk, job
 from bedrockjobs.cli.values import Since, since_timestamp
-from bedrockjobs.client import Answer, ConnectionLost
+from bedrockjobs.client import ConnectionLost, Response
 
-DONE = Answer(200, "OK")
+DONE = Response(200, "OK")
 
 
 def jobs(*names: str, **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.cli import lookup, main
-from bedrockjobs.client import Answer, ServerUnreachable
+from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import Command
 
 
@@ -65,9 +65,9 @@ def test_a_slow_server_is_not_waited_for(fake: FakeServer, monkeypatch: pytest.M
     monkeypatch.setattr(lookup, "TIMEOUT_S", 0.01)
     end = threading.Event()
 
-    def slow(_: Command[Any]) -> Answer:
+    def slow(_: Command[Any]) -> Response:
         end.wait(30)
-        return Answer(200, "OK", {}, b"{}")
+        return Response(200, "OK", {}, b"{}")
 
     fake.will("ListSchedules", slow)
     assert completed("schedule", "show", "b") == []

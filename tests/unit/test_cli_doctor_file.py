@@ -218,15 +218,15 @@ def test_a_file_on_another_machine_is_left_alone(server: FakeServer) -> None:
 def test_the_file_is_the_one_that_was_named(
     server: FakeServer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered = module.Server(status("/nowhere/jobs.db"), SystemClock().now(), 0)
+    answered = module.ServerStatus(status("/nowhere/jobs.db"), SystemClock().now(), 0)
     assert module.database_of(str(path), answered).database_path() == path
     monkeypatch.setenv("BEDROCKJOBS_DATABASE", str(path))
     assert module.database_of(None, answered).database_path() == path
 
 
 def test_a_relative_path_is_the_servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answered = module.Server(status("jobs.db"), SystemClock().now(), 0)
+    answered = module.ServerStatus(status("jobs.db"), SystemClock().now(), 0)
     monkeypatch.chdir(tmp_path)
     assert module.database_of(None, answered).database_path() == tmp_path / "jobs.db"
-    gone = module.Server(status("jobs.db", pid=2**30), SystemClock().now(), 0)
+    gone = module.ServerStatus(status("jobs.db", pid=2**30), SystemClock().now(), 0)
     assert module.database_of(None, gone).database_path() == Path("jobs.db")

@@ -20,7 +20,7 @@ from bedrockjobs.base.errors import (
 )
 from bedrockjobs.cli import job
 from bedrockjobs.cli.verbs import SECTIONS
-from bedrockjobs.client import Answer, ConnectionLost, ServerUnreachable
+from bedrockjobs.client import ConnectionLost, Response, ServerUnreachable
 from bedrockjobs.commands.options import JobOptions
 
 JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"foo","state":"QUEUED"}'
@@ -398,7 +398,7 @@ def test_cancel_never_deletes_for_another_reason(error: NotFound, fake: FakeServ
 
 
 def test_delete_goes_on_after_a_refusal(fake: FakeServer) -> None:
-    empty = Answer(200, "OK")
+    empty = Response(200, "OK")
     fake.will("DeleteJob", empty, WrongState("Can't delete a RUNNING job"), NotFound(), empty)
     result = run("job", "delete", "1", "2", "3", "4", "-o", "name")
     assert (result.exit_code, result.stdout) == (4, "1\n4\n")
@@ -409,7 +409,7 @@ def test_delete_goes_on_after_a_refusal(fake: FakeServer) -> None:
 
 
 def test_delete_tells_what_it_did_before_the_server_went_away(fake: FakeServer) -> None:
-    fake.will("DeleteJob", Answer(200, "OK"), ConnectionLost("DeleteJob", "x:1", "closed"))
+    fake.will("DeleteJob", Response(200, "OK"), ConnectionLost("DeleteJob", "x:1", "closed"))
     result = run("job", "delete", "1", "2", "3", "-o", "name")
     assert (result.exit_code, result.stdout) == (69, "1\n")
     assert len(fake.asked) == 2

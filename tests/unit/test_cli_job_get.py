@@ -10,7 +10,7 @@ from cli_fake import FakeServer, run
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.cli import job
-from bedrockjobs.client import Answer
+from bedrockjobs.client import Response
 from bedrockjobs.commands import Command
 
 JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"foo","state":"QUEUED"}'
@@ -55,7 +55,7 @@ class WaitingServer:
         """Return this clock's seconds."""
         return self.now
 
-    def __call__(self, command: Command[Any]) -> Answer:
+    def __call__(self, command: Command[Any]) -> Response:
         """Wait and find nothing."""
         if self.patient:
             self.now += (command.timeout or 0) / 1000
@@ -98,7 +98,7 @@ def test_a_job_that_comes_while_waiting(fake: FakeServer, monkeypatch: pytest.Mo
 
 
 def test_an_interrupt_is_130(fake: FakeServer) -> None:
-    def interrupted(_: Command[Any]) -> Answer:
+    def interrupted(_: Command[Any]) -> Response:
         raise KeyboardInterrupt
 
     fake.will("GetJob", interrupted)

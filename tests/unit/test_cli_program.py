@@ -12,7 +12,7 @@ from cli_fake import FakeServer, run
 
 from bedrockjobs.base.errors import BadQuery
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.client import Answer, ServerUnreachable
+from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import COMMANDS
 
 ROWS = '{"headers":["jobID","name","data","name"],"rows":[[1,"foo",{"a":1.0},null],[2,"42",{},"x"]]}'
@@ -203,7 +203,7 @@ def test_a_bad_call_is_told_before_anything_is_sent(
     ],
 )
 def test_a_reply_of_any_shape_is_shown(body: str, form: str, shown: str, fake: FakeServer) -> None:
-    fake.will("Query", Answer(200, "OK", {}, body.encode()))
+    fake.will("Query", Response(200, "OK", {}, body.encode()))
     assert run("call", "Query", "query=select;", "-o", form).stdout == shown
 
 

@@ -12,7 +12,7 @@ from cli_fake import FakeServer, run, sent
 from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import lookup
-from bedrockjobs.client import Answer, ServerUnreachable
+from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import Command
 
 RUN = {
@@ -203,7 +203,7 @@ def test_an_interrupt_while_following_is_130(fake: FakeServer) -> None:
     assert run("run", "logs", "3", "-f").exit_code == 130
 
 
-def interrupted(_: Command[Any]) -> Answer:
+def interrupted(_: Command[Any]) -> Response:
     """Press Ctrl-C."""
     raise KeyboardInterrupt
 
@@ -287,7 +287,7 @@ def test_events_shows_the_last(arguments: list[str], asked: dict[str, Any], fake
 
 def test_events_follows_until_interrupted(fake: FakeServer, pauses: list[float]) -> None:
     fake.will("Overview", {"newestEvent": 1})
-    answers: list[dict[str, Any] | Callable[[Command[Any]], Answer]] = [
+    answers: list[dict[str, Any] | Callable[[Command[Any]], Response]] = [
         {"events": [event(1)]},
         {"events": []},
         {"events": [event(2, jobID=7, runID=3)]},

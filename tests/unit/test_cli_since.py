@@ -11,7 +11,7 @@ from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.config import JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import Forbidden
-from bedrockjobs.client import Answer
+from bedrockjobs.client import Response
 
 
 def runs(*started: str) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def test_events_since_then_begin_there(fake: FakeServer) -> None:
         for at, timestamp in enumerate(timestamps, 1)
     ]
 
-    def answer(command: Any) -> Answer:
+    def answer(command: Any) -> Response:
         given = json.loads(command.wire())
         found = [each for each in events if each["seq"] > given["after"]][: given["limit"]]
-        return Answer(200, "OK", {}, json.dumps({"events": found}).encode())
+        return Response(200, "OK", {}, json.dumps({"events": found}).encode())
 
     fake.will("Overview", {"newestEvent": 40})
     fake.will("Events", *[answer] * 20)

@@ -18,7 +18,7 @@ from bedrockjobs.cli import top
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Failure, Session
 from bedrockjobs.cli.top import Picture, frame, progress_text
-from bedrockjobs.client import Answer, ServerUnreachable
+from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import Command
 
 STATUS = {"version": "1.0", "started": "2026-11-21 08:00:00", "now": "2026-11-21 09:30:00"}
@@ -161,9 +161,9 @@ def test_a_huge_table_is_counted_less_often_than_it_is_drawn(
     monkeypatch.setattr(top, "SystemClock", lambda: clock)
 
     def slow(body: dict[str, Any]) -> Any:
-        def answer(_: Command[Any]) -> Answer:
+        def answer(_: Command[Any]) -> Response:
             clock.advance(0.25)
-            return Answer(200, "OK", {}, json.dumps(body).encode())
+            return Response(200, "OK", {}, json.dumps(body).encode())
 
         return answer
 

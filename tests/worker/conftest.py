@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bedrock_worker.agent import Agent
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 from bedrock_worker.run.watchdog_client import WatchdogClient
 
 from bedrockjobs.client import addresses_of
@@ -75,14 +75,14 @@ class Working:
             return await self._task
 
 
-def options_for(server: FakeServer, *argv: str, **more: Any) -> Options:
+def options_for(server: FakeServer, *argv: str, **more: Any) -> WorkerOptions:
     """Return options for a worker of ``Foo*`` at this server."""
     given = {"names": ("Foo*",), "worker": "test", "servers": addresses_of(server.address), **more}
-    return Options(argv=argv, **given)
+    return WorkerOptions(argv=argv, **given)
 
 
 @asynccontextmanager
-async def agent_at_work(options: Options) -> AsyncIterator[Working]:
+async def agent_at_work(options: WorkerOptions) -> AsyncIterator[Working]:
     """Let an agent work, and end it where the test has not."""
     worker = Working(Agent(options))
     try:

@@ -17,7 +17,7 @@ import pytest
 from bedrock_worker import CurrentRun, Job, current, current_run, job
 from bedrock_worker.arguments import Arguments, WrongArguments
 from bedrock_worker.current import LOGGER, begin
-from bedrock_worker.enqueuing import Options, RunOptions
+from bedrock_worker.enqueuing import EnqueueOptions, RunOptions
 from bedrock_worker.policy.python_module import CRON_OPTIONS
 from pydantic import BaseModel
 
@@ -233,7 +233,7 @@ def test_options_are_attributes_of_create_job() -> None:
     assert RunOptions.__annotations__.keys() <= CRON_OPTIONS
     assert CRON_OPTIONS - RunOptions.__annotations__.keys() <= {"expect", "ping_grace", "keep"}
     fields = JobSpec.model_fields.keys()
-    assert Options.__annotations__.keys() <= fields
+    assert EnqueueOptions.__annotations__.keys() <= fields
     others = {
         "data",
         "repeat",
@@ -247,7 +247,7 @@ def test_options_are_attributes_of_create_job() -> None:
         "ping_grace",
         "keep",
     }
-    assert fields - Options.__annotations__.keys() <= others
+    assert fields - EnqueueOptions.__annotations__.keys() <= others
 
 
 def test_using_leaves_the_function_as_it_was() -> None:

@@ -7,7 +7,7 @@ import os
 from collections import deque
 
 import pytest
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 from bedrock_worker.pull.heartbeat import Heartbeats
 from bedrock_worker.pull.puller import ServerStatus
 
@@ -63,7 +63,7 @@ async def test_last_beat_follows_the_one_on_its_way():
             said.append(command.leaving)
             return HeartbeatReply(stop=[], quiet=False)
 
-    options = Options(names=("Foo*",), argv=("true",), servers=())
+    options = WorkerOptions(names=("Foo*",), argv=("true",), servers=())
     beats = Heartbeats(Client(), ServerStatus(), options, names=lambda: ("Foo*",), on_quiet=lambda _: None)
     beats.begin()
     await asyncio.sleep(0)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from bedrock_worker.log import JSONLines, event
+from bedrock_worker.log import WorkerJSONRenderer, event
 
 from bedrockjobs.observe.logs import TextLines
 
@@ -52,7 +52,7 @@ def test_an_event_as_json(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "bedrock_worker")
     event(logging.ERROR, "ended", job=1, left=None, error="a\nb\udc80", how=ValueError("x"))
     logging.getLogger("bedrock_worker").warning("plain %s", "text")
-    lines = [JSONLines().format(record) for record in caplog.records]
+    lines = [WorkerJSONRenderer().format(record) for record in caplog.records]
     assert all(len(line.splitlines()) == 1 for line in lines)
     first, second = map(json.loads, lines)
     assert first.pop("ts").endswith("Z")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from bedrock_worker import functions
 from bedrock_worker.agent import Agent
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 from bedrock_worker.policy.program import ProgramSelector
 
 from bedrockjobs.base.errors import NotFound
@@ -48,7 +48,7 @@ def agent_for(server, script, *arguments, **more):
     """Return an agent that runs a script for ``Foo*``, at a server or at the addresses in a text."""
     argv = ("sh", "-c", script, *arguments)
     servers = addresses_of(server if isinstance(server, str) else f"127.0.0.1:{server.port}")
-    return Agent(Options(names=("Foo*",), argv=argv, servers=servers, **more))
+    return Agent(WorkerOptions(names=("Foo*",), argv=argv, servers=servers, **more))
 
 
 async def test_jobs_from_one_end_to_the_other(tmp_path):
@@ -195,7 +195,7 @@ async def test_a_worker_with_older_code_that_restarts_leaves_the_newer_schedules
         functions._declared.pop(file.stem, None)
         sys.modules.pop(file.stem, None)
         file.write_text(text)
-        found = Options(names=(), argv=(), servers=addresses, module=file.stem)
+        found = WorkerOptions(names=(), argv=(), servers=addresses, module=file.stem)
         return ProgramSelector(found)
 
     async def names():
@@ -210,7 +210,9 @@ async def test_a_worker_with_older_code_that_restarts_leaves_the_newer_schedules
         addresses = addresses_of(f"127.0.0.1:{server.port}")
 
         def begin(name, text, **more):
-            options = Options(names=(), argv=(), servers=addresses, module=file.stem, worker=name, **more)
+            options = WorkerOptions(
+                names=(), argv=(), servers=addresses, module=file.stem, worker=name, **more
+            )
             agent = Agent(options, load(text))
             return agent, asyncio.ensure_future(agent.run())
 

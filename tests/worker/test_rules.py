@@ -21,7 +21,7 @@ from bedrock_worker.policy.rules import (
     SHELLS,
     VALUE_BYTES_MAX,
     BadRules,
-    Refused,
+    JobRefused,
     Rule,
     Rules,
     read_rules,
@@ -395,7 +395,7 @@ def test_the_command_gets_them_byte_for_byte() -> None:
 
 @pytest.mark.parametrize("value", [*OPTIONS, *TOO_MUCH])
 def test_a_value_that_would_be_more_than_a_value_is_refused(value: str) -> None:
-    with pytest.raises(Refused, match="field x: expected"):
+    with pytest.raises(JobRefused, match="field x: expected"):
         Rule("*", ("/p", "{x}"), {"x": ANYTHING}).fill(json.dumps({"x": value}))
 
 
@@ -407,7 +407,7 @@ def test_behind_two_hyphens_anything_may_begin_with_one(value: str) -> None:
 
 @pytest.mark.parametrize("value", TOO_MUCH)
 def test_two_hyphens_help_against_nothing_else(value: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(JobRefused):
         Rule("*", ("/p", "--", "{x}"), {"x": ANYTHING}).fill(json.dumps({"x": value}))
 
 
@@ -418,7 +418,7 @@ def test_a_pattern_must_match_the_whole_value(value: str) -> None:
     if re.fullmatch("[a-z]{1,8}", value):
         assert rule.fill(json.dumps({"x": value})) == ["/p", value]
     else:
-        with pytest.raises(Refused, match=r"matches \^\[a-z\]"):
+        with pytest.raises(JobRefused, match=r"matches \^\[a-z\]"):
             rule.fill(json.dumps({"x": value}))
 
 
@@ -426,7 +426,7 @@ def test_classes_of_a_pattern_are_ascii(write: Write) -> None:
     path = write('[[rule]]\nname = "a"\nargv = ["/bin/true", "{x}"]\nfields.x.match = \'\\d+\'\n')
     rule = read_rules(path).rules[0]
     assert rule.fill('{"x":"12"}') == ["/bin/true", "12"]
-    with pytest.raises(Refused):
+    with pytest.raises(JobRefused):
         rule.fill('{"x":"\u0661\u0662"}')
 
 
@@ -459,7 +459,7 @@ def test_numbers_and_truth_are_spelled_as_in_the_job(data: str, value: str) -> N
     ],
 )
 def test_data_without_a_value_is_refused(data: str, words: str) -> None:
-    with pytest.raises(Refused, match=re.escape(words)):
+    with pytest.raises(JobRefused, match=re.escape(words)):
         Rule("*", ("/p", "{x.y}"), {"x.y": ANYTHING}).fill(data)
 
 
@@ -467,7 +467,7 @@ def test_a_pattern_without_an_end_is_given_up() -> None:
     """And nothing of the clock that did it is left."""
     before = signal.getsignal(signal.SIGVTALRM)
     rule = Rule("*", ("/p", "{x}"), {"x": re.compile("(a+)+b")})
-    with pytest.raises(Refused, match=f"more than {MATCH_S} s"):
+    with pytest.raises(JobRefused, match=f"more than {MATCH_S} s"):
         rule.fill(json.dumps({"x": "a" * 100}))
     assert signal.getsignal(signal.SIGVTALRM) is before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 from bedrock_worker import cli
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 from click.testing import CliRunner, Result
 
 
 @pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
     """Put a worker in place that notes its options."""
-    seen: list[Options] = []
+    seen: list[WorkerOptions] = []
 
-    async def work(options: Options, _: Any) -> int:
+    async def work(options: WorkerOptions, _: Any) -> int:
         seen.append(options)
         return 0
 
@@ -37,7 +37,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_file_sets_what_neither_an_option_nor_a_variable_does(
-    begun: list[Options], tmp_path: Path
+    begun: list[WorkerOptions], tmp_path: Path
 ) -> None:
     text = """\
 [server]
@@ -61,7 +61,7 @@ max_load = 2
     assert begun[1].concurrency == 3
 
 
-def test_all_that_is_bad_is_told_at_once(begun: list[Options], tmp_path: Path) -> None:
+def test_all_that_is_bad_is_told_at_once(begun: list[WorkerOptions], tmp_path: Path) -> None:
     text = """\
 [worker]
 nam = ["a"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from bedrock_worker.agent import Agent
 from bedrock_worker.cli import main
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 from click.testing import CliRunner
 
 from bedrockjobs.client import AsyncClient, addresses_of
@@ -52,7 +52,7 @@ async def test_jobs_are_done_over_tls_and_commands_can_use_the_server(tmp_path, 
         where = f"https://localhost:{server.port}"
         async with AsyncClient(where, ca=authority.ca) as client:
             job_id = (await client.call(CreateJob(name="Foo"))).job_id
-            options = Options(
+            options = WorkerOptions(
                 names=("Foo*",),
                 argv=("sh", "-c", script, sys.executable),
                 servers=addresses_of(where),
@@ -74,7 +74,7 @@ async def test_requests_carry_the_token_and_commands_do_not(authority, token_fil
     context.load_cert_chain(*authority.serving().values())
     async with FakeServer(tls=context) as server:
         await server.add("Foo", heartbeat=1)
-        options = Options(
+        options = WorkerOptions(
             names=("Foo*",),
             argv=("sh", "-c", script),
             servers=addresses_of(server.address),
@@ -99,7 +99,7 @@ async def test_a_command_gets_the_token_of_its_run(tmp_path, authority, token_fi
         where = f"https://localhost:{server.port}"
         async with AsyncClient(where, ca=authority.ca) as client:
             job_id = (await client.call(CreateJob(name="Foo"))).job_id
-            options = Options(
+            options = WorkerOptions(
                 names=("Foo*",),
                 argv=("sh", "-c", script.format(found=found)),
                 servers=addresses_of(where),
@@ -134,7 +134,7 @@ async def test_a_command_reports_and_has_children_with_it_and_does_nothing_else(
                 "BEDROCKJOBS_TOKEN", (await client.call(CreateToken(name="w", roles=["work"]))).token
             )
             job_id = (await client.call(CreateJob(name="Foo"))).job_id
-            options = Options(
+            options = WorkerOptions(
                 names=("Foo",),
                 argv=("sh", "-c", script, sys.executable),
                 servers=addresses_of(where),
@@ -152,7 +152,7 @@ async def test_a_command_reports_and_has_children_with_it_and_does_nothing_else(
 
 async def test_a_worker_without_a_token_asks_for_none(monkeypatch):
     monkeypatch.delenv("BEDROCKJOBS_TOKEN", raising=False)
-    options = Options(names=("a",), argv=("true",), servers=addresses_of("h"))
+    options = WorkerOptions(names=("a",), argv=("true",), servers=addresses_of("h"))
     assert "run_token" not in options.taker
 
 
@@ -160,7 +160,7 @@ async def test_hup_reads_its_files_again_and_a_bad_one_is_told(authority, token_
     caplog.set_level("INFO", "bedrock_worker")
     servers = addresses_of("https://localhost:1")
     agent = Agent(
-        Options(names=("a",), argv=("true",), servers=servers, ca=authority.ca, token_file=token_file)
+        WorkerOptions(names=("a",), argv=("true",), servers=servers, ca=authority.ca, token_file=token_file)
     )
     for content, told in (("bj_new", "reloaded"), ("two words", "not reloaded"), ("bj_newer", "reloaded")):
         token_file.write_text(content)
@@ -176,7 +176,7 @@ async def test_a_worker_that_is_not_let_in_tells_so_and_keeps_its_reports(token_
         server.refusals["GetJobs"] = deque(["403 Forbidden"])
         server.refusals["FinishJob"] = deque(["403 Forbidden"] * 2)
         await server.add("Foo")
-        options = Options(
+        options = WorkerOptions(
             names=("Foo*",),
             argv=("true",),
             servers=addresses_of(server.address),

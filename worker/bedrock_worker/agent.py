@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from bedrock_worker.log import LOG, event
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import PythonModule
 from bedrock_worker.pull.heartbeat import Heartbeats
@@ -64,7 +64,7 @@ class Agent:
     """A running worker."""
 
     def __init__(
-        self, options: Options, selector: ProgramSelector | None = None, *, alone: bool = False
+        self, options: WorkerOptions, selector: ProgramSelector | None = None, *, alone: bool = False
     ) -> None:
         """Configure the worker without connecting. Raises ValueError for bad rules or a bad module.
 

@@ -21,7 +21,7 @@ from bedrock_worker.options import (
     PROCESS_JOBS_MAX,
     REUSE,
     SPAWN,
-    Options,
+    WorkerOptions,
     check_command,
     default_spool,
     name_patterns,
@@ -299,7 +299,7 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     given |= _isolation(given)
-    options = Options(**{**given, "spool": given["spool"] or default_spool()})
+    options = WorkerOptions(**{**given, "spool": given["spool"] or default_spool()})
     _check(options)
     try:
         options.client()
@@ -339,7 +339,7 @@ def _isolation(given: dict[str, Any]) -> dict[str, Any]:
     return {"isolation": isolation, "process_jobs_max": jobs or (PROCESS_JOBS if isolation == REUSE else 1)}
 
 
-def _check(options: Options) -> None:
+def _check(options: WorkerOptions) -> None:
     """Raise UsageError if there are no names, no programs, or COMMAND cannot be run."""
     declared = options.rules_file is not None or options.module is not None
     if not options.names and not declared:
@@ -356,7 +356,7 @@ def _check(options: Options) -> None:
         raise click.UsageError(f"COMMAND: {error}") from None
 
 
-async def _work(options: Options, selector: ProgramSelector) -> int:
+async def _work(options: WorkerOptions, selector: ProgramSelector) -> int:
     gc.freeze()  # imported modules stay: exclude them from garbage collection
     agent, loop = Agent(options, selector, alone=True), asyncio.get_running_loop()
     for number, act in (

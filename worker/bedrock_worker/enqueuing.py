@@ -55,7 +55,7 @@ class RunOptions(TypedDict, total=False):
     traceparent: str
 
 
-class Options(RunOptions, total=False):
+class EnqueueOptions(RunOptions, total=False):
     """The options of the jobs to create."""
 
     name: str
@@ -99,7 +99,7 @@ class _Declared(Generic[P, R]):
         *,
         client: Client | AsyncClient | None = None,
         zone: str | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[EnqueueOptions],
     ) -> Self:
         """Return a copy of the function with other job options.
 

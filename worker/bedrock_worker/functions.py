@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from bedrock_worker.current import CurrentRun, Job, current_run
-from bedrock_worker.enqueuing import AsyncJobFunction, JobFunction, Options, RunOptions, job_function
+from bedrock_worker.enqueuing import AsyncJobFunction, EnqueueOptions, JobFunction, RunOptions, job_function
 
 __all__ = [
     "CurrentRun",
@@ -125,7 +125,7 @@ def job(
     *,
     timeout: float | str | None = None,
     isolation: Literal["spawn"] | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[EnqueueOptions],
 ) -> JobDecorator:
     """Declare the function that runs the jobs whose names match a GLOB pattern.
 

@@ -23,7 +23,7 @@ def begin(form: str = "text") -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # unused by the formats
     logging._srcfile = None  # unused by the formats
     handler = _Lines()
-    handler.setFormatter(JSONLines() if form == "json" else TextLines())
+    handler.setFormatter(WorkerJSONRenderer() if form == "json" else TextLines())
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
@@ -43,7 +43,7 @@ class _Lines(logging.StreamHandler[TextIO]):
             self.handleError(record)
 
 
-class JSONLines(logging.Formatter):
+class WorkerJSONRenderer(logging.Formatter):
     """Formats events as JSON objects: ``ts``, ``level``, ``source``, ``event``, then the event's own keys."""
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
-class Options:
+class WorkerOptions:
     """The options of a worker."""
 
     names: tuple[str, ...]
@@ -210,7 +210,7 @@ def variables_of(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def check_command(options: Options) -> None:
+def check_command(options: WorkerOptions) -> None:
     """Raise ValueError if the default command could not be started for any job."""
     if not options.argv:
         return

@@ -17,7 +17,7 @@ from bedrockjobs.schedule.cron.expression import (
     MONTH_NAMES,
     WEEKDAY_NAMES,
     BadSchedule,
-    Field,
+    CronField,
     parse_expression,
 )
 from bedrockjobs.schedule.cron.plan import EVERY_YEAR, LAST, YEAR_MAX, YEAR_MIN, DayField, DayRule, Schedule
@@ -28,14 +28,14 @@ _WEEKDAYS = {name[:3]: (n - 1) % 7 for n, name in enumerate(WEEKDAY_NAMES)}
 _PLACES = {"1st": 1, "2nd": 2, "3rd": 3, "4th": 4, "5th": 5, "last": LAST}
 
 _FIELDS = {
-    "year": Field("year", YEAR_MIN, 9999),
-    "month": Field("month", 1, 12, _MONTHS, " or a name such as jan"),
-    "day": Field("day", 1, 31, {}, ", last, or a form such as 2nd fri"),
-    "week": Field("week", 1, 53),
-    "day_of_week": Field("day_of_week", 0, 6, _WEEKDAYS, " (0 is Monday) or a name such as mon"),
-    "hour": Field("hour", 0, 23),
-    "minute": Field("minute", 0, 59),
-    "second": Field("second", 0, 59),
+    "year": CronField("year", YEAR_MIN, 9999),
+    "month": CronField("month", 1, 12, _MONTHS, " or a name such as jan"),
+    "day": CronField("day", 1, 31, {}, ", last, or a form such as 2nd fri"),
+    "week": CronField("week", 1, 53),
+    "day_of_week": CronField("day_of_week", 0, 6, _WEEKDAYS, " (0 is Monday) or a name such as mon"),
+    "hour": CronField("hour", 0, 23),
+    "minute": CronField("minute", 0, 59),
+    "second": CronField("second", 0, 59),
 }
 """In the order of the trigger, largest unit first."""
 
@@ -116,7 +116,7 @@ def _schedule(arguments: Mapping[str, str], given: list[str]) -> Schedule:
     return schedule
 
 
-def _values(field: Field, text: str) -> int:
+def _values(field: CronField, text: str) -> int:
     found = 0
     for term in re.split(" *, *", text):
         for value in _spread(field, term):
@@ -141,7 +141,7 @@ def _days(text: str) -> DayField:
     return DayField(days=days, places=frozenset(places), last=last, every=text == "*")
 
 
-def _spread(field: Field, term: str) -> range:
+def _spread(field: CronField, term: str) -> range:
     if (parts := _TERM.fullmatch(term)) is None or (parts[1] == "*" and parts[2]):
         raise field.bad(term, "*, a number, a range or a step, such as */5, 1-5 or 10-50/5")
     first = field.low if parts[1] == "*" else field.number(parts[1], term)

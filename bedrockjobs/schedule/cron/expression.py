@@ -53,7 +53,7 @@ def _numbered(names: list[str], start: int) -> dict[str, int]:
     return {form: n for n, name in enumerate(names, start) for form in (name, name[:3])}
 
 
-class Field(NamedTuple):
+class CronField(NamedTuple):
     """A field's name and the values it accepts."""
 
     name: str
@@ -86,15 +86,15 @@ class Field(NamedTuple):
         return int(text)
 
 
-SECOND = Field("second", 0, 59)
-MINUTE = Field("minute", 0, 59)
-HOUR = Field("hour", 0, 23)
-MONTH_DAY = Field("day-of-month", 1, 31, {}, ", L, LW or a form such as 15W")
-MONTH = Field("month", 1, 12, _numbered(MONTH_NAMES, 1), " or a name such as JAN")
-WEEK_DAY = Field(
+SECOND = CronField("second", 0, 59)
+MINUTE = CronField("minute", 0, 59)
+HOUR = CronField("hour", 0, 23)
+MONTH_DAY = CronField("day-of-month", 1, 31, {}, ", L, LW or a form such as 15W")
+MONTH = CronField("month", 1, 12, _numbered(MONTH_NAMES, 1), " or a name such as JAN")
+WEEK_DAY = CronField(
     "day-of-week", 0, 7, _numbered(WEEKDAY_NAMES, 0), ", a name such as MON, or a form such as 5L or 5#2"
 )
-YEAR = Field("year", YEAR_MIN, YEAR_MAX)
+YEAR = CronField("year", YEAR_MIN, YEAR_MAX)
 
 ALL = (SECOND, MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY, YEAR)
 """In the order of an expression of seven fields."""
@@ -107,7 +107,7 @@ _OPEN = "?"
 """Leaves a day field open like ``*``, as in Quartz and gorhill."""
 
 
-def values_of(field: Field, text: str) -> int:
+def values_of(field: CronField, text: str) -> int:
     """Return the set of values of a field without special forms."""
     found = 0
     for term in _terms(field, text):
@@ -159,7 +159,7 @@ def week_days_of(text: str) -> DayField:
     return DayField(weekdays=weekdays, places=frozenset(places), every="*" in terms)
 
 
-def members_of(field: Field, term: str) -> frozenset[int]:
+def members_of(field: CronField, term: str) -> frozenset[int]:
     """Return the values of a term without special forms, with Sunday as 0; raises BadSchedule."""
     values = 0
     for value in _spread(field, term):
@@ -171,18 +171,18 @@ def _from_monday(weekday: int) -> int:
     return (weekday - 1) % 7
 
 
-def _terms(field: Field, text: str) -> list[str]:
+def _terms(field: CronField, text: str) -> list[str]:
     terms = text.split(",")
     if "" in terms:
         raise field.bad(text, "a value on both sides of each comma")
     return terms
 
 
-def _day_terms(field: Field, text: str) -> list[str]:
+def _day_terms(field: CronField, text: str) -> list[str]:
     return ["*"] if text == _OPEN else _terms(field, text)
 
 
-def _spread(field: Field, term: str) -> range:
+def _spread(field: CronField, term: str) -> range:
     """Return the values of ``*``, ``x`` or ``x-y``, each optionally with ``/step``."""
     body, slash, step_text = term.partition("/")
     step = _step(field, step_text, term) if slash else 1
@@ -204,7 +204,7 @@ def _spread(field: Field, term: str) -> range:
     return range(first, last + 1, step)
 
 
-def _step(field: Field, text: str, term: str) -> int:
+def _step(field: CronField, text: str, term: str) -> int:
     """Parse a step; one beyond the end of its range leaves the first value, as in most other crons."""
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= STEP_MAX:
         raise field.bad(term, f"a step in 1-{STEP_MAX}")

@@ -25,7 +25,7 @@ from bedrockjobs.store.postgresql.engine import SCHEMA
 from bedrockjobs.store.postgresql.locks import SALT
 from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
-from bedrockjobs.store.schema import ENGINES_OWN, HASTY, Row, Table, calmed, hold_row, tables
+from bedrockjobs.store.schema import ENGINES_OWN, HASTY, Row, TableDefinition, calmed, hold_row, tables
 from bedrockjobs.store.transfer import (
     COUNTED_ID_MAX,
     MOVED_TO,
@@ -122,7 +122,7 @@ class BulkSession(DatabaseSession):
 
     # --- Source and Target of store.transfer ---------------------------------------------------------------
 
-    def read(self, table: Table) -> Iterator[Row]:
+    def read(self, table: TableDefinition) -> Iterator[Row]:
         """Yield the rows of a table in key order; raises StoreError."""
         with (
             self._faults(),
@@ -132,7 +132,7 @@ class BulkSession(DatabaseSession):
             copy.set_types(_types(table))
             yield from copy.rows()
 
-    def write(self, table: Table, rows: Iterable[Row]) -> None:
+    def write(self, table: TableDefinition, rows: Iterable[Row]) -> None:
         """Insert rows into an empty table; raises StoreError."""
         target = f"{table.name} ({', '.join(table.columns)})"
         with (
@@ -160,7 +160,7 @@ class BulkSession(DatabaseSession):
             self.script(f"DROP INDEX {name}")
             self._indexes.append(definition)
 
-    def count(self, table: Table) -> int:
+    def count(self, table: TableDefinition) -> int:
         """Return the number of rows of a table."""
         return int(self.value(f"SELECT count(*) FROM {table.name}"))  # noqa: S608 - a name of ours
 
@@ -206,7 +206,7 @@ class BulkSession(DatabaseSession):
         )
 
 
-def _types(table: Table) -> list[str]:
+def _types(table: TableDefinition) -> list[str]:
     kinds = dict.fromkeys(table.texts, "text") | dict.fromkeys(table.blobs, "bytea")
     return [kinds.get(at, "int8") for at in range(len(table.columns))]
 

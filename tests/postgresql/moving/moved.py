@@ -18,7 +18,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.transfer import TransferDatabase
-from bedrockjobs.store.schema import Table, tables
+from bedrockjobs.store.schema import TableDefinition, tables
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.transfer import MOVED_TO, ROWS_PER_REPORT, MoveOptions
 from tests.conformance.engine import START, PostgreSQLQueue, SQLiteQueue
@@ -85,7 +85,7 @@ def content_of(path: Path) -> Content:
         return found | {"meta": connection.execute(meta, (MOVED_TO,)).fetchall()}
 
 
-def typed(table: Table) -> str:
+def typed(table: TableDefinition) -> str:
     """Return a query of SQLite for all rows with the bytes and the types of all values."""
     columns = ", ".join(f'CAST("{name}" AS BLOB), typeof("{name}")' for name in table.columns)
     return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.key)}"
@@ -117,7 +117,7 @@ def fill(path: Path) -> None:
         connection.execute("INSERT INTO meta VALUES ('seen', '2026-01-05 10:00:00')")
 
 
-def odd_row(table: Table, number: int) -> list[Any]:
+def odd_row(table: TableDefinition, number: int) -> list[Any]:
     """Return a row with odd values, where the schema does not say what they must be."""
     row: list[Any] = []
     for at, column in enumerate(table.columns):

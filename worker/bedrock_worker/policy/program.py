@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bedrock_worker.options import SPAWN, Options
+from bedrock_worker.options import SPAWN, WorkerOptions
 from bedrock_worker.policy.python_module import Function, PythonModule, load
-from bedrock_worker.policy.rules import NO_RULE, Refused, ResourceLimits, Rule, Rules, read_rules
+from bedrock_worker.policy.rules import NO_RULE, JobRefused, ResourceLimits, Rule, Rules, read_rules
 from bedrock_worker.pull.job import TakenJob
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import glob
@@ -52,7 +52,7 @@ class Program:
 class ProgramSelector:
     """Selects the program of each job from the options, the rules and the module."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: WorkerOptions) -> None:
         """Read the rules and import the module; raises ValueError for a bad one."""
         self._options = options
         self._rules: Rules | None = None
@@ -95,7 +95,7 @@ class ProgramSelector:
             return self._fill(rule, job)
         if self._options.argv:
             return Program(self._options.argv, cwd=self._options.cwd)
-        raise Refused(NO_COMMAND if self._rules is None else NO_RULE)
+        raise JobRefused(NO_COMMAND if self._rules is None else NO_RULE)
 
     def _own(self, job: TakenJob) -> Sequence[str] | None:
         """Return the command that a job brings, or None; raises Refused."""
@@ -114,7 +114,7 @@ class ProgramSelector:
     @staticmethod
     def _check(job: TakenJob, kind: str, patterns: Sequence[str], option: str) -> None:
         if not any(glob(job.reply.name, pattern) for pattern in patterns):
-            raise Refused(
+            raise JobRefused(
                 f"{kind}: expected a name that {option} of this worker allows, got {job.reply.name}"
             )
 

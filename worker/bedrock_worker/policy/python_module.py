@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from bedrock_worker import functions
 from bedrock_worker.arguments import Arguments
-from bedrock_worker.enqueuing import Options
+from bedrock_worker.enqueuing import EnqueueOptions
 from bedrock_worker.functions import Declared, declared_in, look_in
 from bedrock_worker.options import SPAWN
 from bedrockjobs.base import clock
@@ -282,8 +282,8 @@ def _function(declared: Declared, folder: str) -> Function:
     if not 1 <= len(declared.pattern) <= PATTERN_CHARS_MAX:
         raise ValueError(f"expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters")
     options = {name: value for name, value in declared.options.items() if name not in OWN_OPTIONS}
-    if unknown := options.keys() - Options.__annotations__.keys():
-        known = ", ".join([*OWN_OPTIONS, *sorted(Options.__annotations__)])
+    if unknown := options.keys() - EnqueueOptions.__annotations__.keys():
+        known = ", ".join([*OWN_OPTIONS, *sorted(EnqueueOptions.__annotations__)])
         raise ValueError(f"unknown option {min(unknown)}, @job takes {known}")
     if unique := options.pop("unique", False):
         arguments.unique_names(unique)

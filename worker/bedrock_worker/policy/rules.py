@@ -90,7 +90,7 @@ PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*)\}")
 """An open argument: ``{source}``, or ``{size.width}`` for a nested member."""
 
 
-class Refused(ValueError):
+class JobRefused(ValueError):
     """A job's data does not fit its rule, so the job fails permanently."""
 
 
@@ -160,13 +160,13 @@ class Rule:
     def _value(self, path: str, data: str, before: Sequence[str]) -> str:
         value = _text_at(path, data)
         if "\0" in value:
-            raise Refused(f"field {path}: expected no NUL character")
+            raise JobRefused(f"field {path}: expected no NUL character")
         if len(value.encode()) > VALUE_BYTES_MAX:
-            raise Refused(f"field {path}: expected at most {VALUE_BYTES_MAX} bytes")
+            raise JobRefused(f"field {path}: expected at most {VALUE_BYTES_MAX} bytes")
         if not _matches(self.fields[path], value, path):
-            raise Refused(f"field {path}: expected text that matches {self.fields[path].pattern}")
+            raise JobRefused(f"field {path}: expected text that matches {self.fields[path].pattern}")
         if value.startswith("-") and "--" not in before[1:]:
-            raise Refused(f"field {path}: expected text that does not begin with a hyphen")
+            raise JobRefused(f"field {path}: expected text that does not begin with a hyphen")
         return value
 
 
@@ -194,13 +194,13 @@ def _text_at(path: str, data: str) -> str:
         for key in path.split("."):
             members = jsontext.members(raw) if raw.startswith("{") else {}
             if key not in members:
-                raise Refused(f"field {path}: expected a value, the job has none")
+                raise JobRefused(f"field {path}: expected a value, the job has none")
             raw = members[key]
         if raw.startswith(("{", "[", "n")):
-            raise Refused(f"field {path}: expected a string, a number, true or false")
+            raise JobRefused(f"field {path}: expected a string, a number, true or false")
         return str(jsontext.parse(raw)) if raw.startswith('"') else raw
     except ValueError as error:
-        raise Refused(f"field {path}: {error}") from None
+        raise JobRefused(f"field {path}: {error}") from None
 
 
 class _TooLong(Exception):
@@ -224,7 +224,7 @@ def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
             timing = False
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except _TooLong:
-        raise Refused(f"field {path}: its pattern took more than {MATCH_S} s for this value") from None
+        raise JobRefused(f"field {path}: its pattern took more than {MATCH_S} s for this value") from None
     finally:
         signal.signal(signal.SIGVTALRM, before)
 

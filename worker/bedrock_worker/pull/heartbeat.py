@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from bedrock_worker.log import event
-from bedrock_worker.options import VERSION, Options
+from bedrock_worker.options import VERSION, WorkerOptions
 from bedrock_worker.pull.puller import ServerStatus
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.base.errors import CommandError, UnknownCommand
@@ -65,7 +65,7 @@ class Heartbeats:
         self,
         client: AsyncClient,
         server: ServerStatus,
-        options: Options,
+        options: WorkerOptions,
         *,
         names: Callable[[], tuple[str, ...]],
         on_quiet: Callable[[bool], None],

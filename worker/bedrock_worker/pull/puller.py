@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from bedrock_worker.log import event
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 from bedrock_worker.pull.job import TakenJob, job_after, jobs_of
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX
@@ -35,7 +35,7 @@ class ThenGet:
     """The fetch of the next job."""
 
     def __init__(
-        self, options: Options, names: Callable[[], tuple[str, ...]], wanted: Callable[[], bool]
+        self, options: WorkerOptions, names: Callable[[], tuple[str, ...]], wanted: Callable[[], bool]
     ) -> None:
         """Request jobs for the patterns that ``names`` returns, if ``wanted`` returns true at that time."""
         self._options, self._names, self._wanted = options, names, wanted
@@ -167,7 +167,7 @@ class Puller:
         self,
         client: AsyncClient,
         server: ServerStatus,
-        options: Options,
+        options: WorkerOptions,
         *,
         names: Callable[[], tuple[str, ...]],
         changed: asyncio.Event,

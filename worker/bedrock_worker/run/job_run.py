@@ -15,9 +15,9 @@ from datetime import timedelta
 
 from bedrock_worker.current import PROGRESS_VARIABLE
 from bedrock_worker.log import LOG, event, printable
-from bedrock_worker.options import Options
+from bedrock_worker.options import WorkerOptions
 from bedrock_worker.policy.program import Program, ProgramSelector
-from bedrock_worker.policy.rules import Refused
+from bedrock_worker.policy.rules import JobRefused
 from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.report import outcome
 from bedrock_worker.run.guard import DATA_FILE
@@ -112,7 +112,7 @@ class JobRun:
     def __init__(
         self,
         job: TakenJob,
-        options: Options,
+        options: WorkerOptions,
         selector: ProgramSelector,
         *,
         watchdog: WatchdogClient,
@@ -149,7 +149,7 @@ class JobRun:
             report = outcome.report_of(job, ended, f"{self._folder}/{RESULT_FILE}" if left else None)
         except NeverBegan:
             return None if self._lost else outcome.hand_back(job)
-        except Refused as error:
+        except JobRefused as error:
             event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
             return outcome.refused(job, error)
         except OSError as error:
