@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from os.path import commonprefix
 from weakref import WeakValueDictionary
 
-from bedrockjobs.base.config import GLOB_CHARS_MAX, NAMES_KEPT_MAX
+from bedrockjobs.base.config import GLOB_CHARS_MAX, NAMES_AT_ONCE, NAMES_KEPT_MAX
 from bedrockjobs.base.glob import glob, is_plain, is_prefix, literal, literal_prefix
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.principal import NOBODYS_NAME, Scope
@@ -32,6 +33,20 @@ class Names:
         self.globs = tuple({pattern: None for pattern in patterns if not is_prefix(pattern)})
         """The other patterns."""
 
+    @cached_property
+    def parts(self) -> tuple[Names, ...]:
+        """Return each name or pattern of a short list by itself; empty if it is none, or asks for all."""
+        count = len(self.exact) or len(self.patterns)
+        if not 1 < count <= NAMES_AT_ONCE or self.everything:
+            return ()
+        if self.exact:
+            return tuple(_shared(frozenset((name,)), ()) for name in sorted(self.exact))
+        found = (
+            _shared(frozenset((one,)), ()) if is_plain(one) else _shared(frozenset(), (one,))
+            for one in self.patterns
+        )
+        return tuple(dict.fromkeys(found))
+
     def match(self, name: str) -> bool:
         """Return whether a name is requested."""
         return name in self.exact if self.exact else any(glob(name, pattern) for pattern in self.patterns)
@@ -46,9 +61,8 @@ class Names:
 
     def prefix(self) -> str:
         """Return the common beginning of all requested names, as far as it is known."""
-        if self.exact or len(self.patterns) > 1:
-            return ""
-        return literal_prefix(self.patterns[0])
+        begins = [*self.exact, *map(literal_prefix, self.patterns)]
+        return commonprefix(begins)  # noqa: RUF071 - names are no paths
 
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)

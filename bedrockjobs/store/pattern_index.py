@@ -11,15 +11,18 @@ StillSearching. A pause is free: entries with paused names are set aside as they
 slices when the pause ends. A pattern with too many names has no heaps: it scans the queue in order and keeps
 a low-water mark below which nothing matches.
 
+The patterns of a short list are indexed one by one, so that ever new lists of the same patterns cost nothing.
+
 The writer owns the index; it has no locks and uses SQL only through ``Seeks``.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from heapq import heappop, heappush, heapreplace
-from typing import Any, Never, Protocol
+from heapq import heappop, heappush, heapreplace, nsmallest
+from itertools import accumulate, islice
+from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
     PRIORITIES,
@@ -43,8 +46,14 @@ UNINDEXED_MAX = 128
 EARLY_MAX = 10_000
 """Max jobs that a wide pattern keeps below its low-water mark; beyond it, the mark is dropped."""
 
-RETRIED_AT_ONCE = 100
-"""Max names returned by one ``search`` because their search was dropped."""
+SCANS_TRIED_MAX = 100
+"""Max scans of which one ``search`` chooses; those that are over their budget are examined last."""
+
+STEPS_OF_SCAN = 50
+"""Least steps that a slice of a scan counts as: a new pattern without names takes 0.1 ms."""
+
+EVICTIONS_TRIED_MAX = 100
+"""Max patterns examined to evict one: while nearly all are being searched, there may be a few too many."""
 
 Group = str | tuple[str, str]
 """The jobs of one name: in the pattern's lane, or with the lane if it combines several."""
@@ -123,6 +132,8 @@ class _Pattern:
         """The job found last, which is probably taken by now."""
         self.walk: _Walk | None = None
         """The unfinished scan for its heads."""
+        self.needed_by: dict[Names, None] = {}
+        """Names whose takes are postponed until it is ready."""
         self.wide = False
         """Whether there are too many groups for heaps."""
         self.floors: dict[int, tuple[str, int]] = {}
@@ -226,9 +237,21 @@ class PatternIndex:
         self._lists: dict[str, dict[str, dict[_Pattern, None]]] = {}
         """Patterns that are lists of names, by lane and name."""
         self._matching: dict[tuple[str, str], Sequence[_Pattern]] = {}
-        self._walks: dict[tuple[str, str], _Walk] = {}
-        self._pending: dict[Names, _Pattern] = {}
-        """Names with a postponed take, and the pattern it needs."""
+        self._walks: OrderedDict[tuple[str, str], _Walk] = OrderedDict()
+        self._pending: dict[Names, dict[_Pattern, None]] = {}
+        """Names with a postponed take, and the patterns it needs."""
+        self._resumable: dict[Names, None] = {}
+        """Those that need no scan, but more steps than one unit has."""
+        self._invited: Sequence[Names] = ()
+        """Names whose search may begin before that of others."""
+        self._crowded = False
+        """Whether more names wait for their search to begin."""
+        self._turned_away: dict[Names, str] = {}
+        """Names whose search has not begun, and the token that asked."""
+        self._asked: tuple[Names, Sequence[Names]] | None = None
+        """The names of the present take, and the parts by which they are looked up."""
+        self._compared: OrderedDict[_Pattern, None] = OrderedDict()
+        """The patterns that are compared with every name, least recently used first."""
         self._globs = self._groups = 0
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
@@ -346,13 +369,47 @@ class PatternIndex:
         self._leave_walk(pattern)
 
     def first_due(
-        self, names: Names, lane: str, now: str, priorities: tuple[int, ...], by: str
+        self,
+        names: Names,
+        lane: str,
+        now: str,
+        priorities: tuple[int, ...],
+        by: str,
+        parts: Sequence[Names] = (),
     ) -> Job | None:
-        """Return the first due job of a pattern; raises StillSearching.
+        """Return the first due job of some names; raises StillSearching.
 
-        The scan is charged to the budget of the token ``by``.
+        With ``parts``, it is the first of all of them. The scan is charged to the budget of the token ``by``.
         """
-        pattern = self._ready(names, lane, by)
+        parts = parts or (names,)
+        if not self._may_begin(names) and any((part, lane) not in self._patterns for part in parts):
+            self._turned_away[names] = by
+            raise StillSearching
+        self._asked = names, parts
+        patterns = [self._known(part, lane, by) for part in parts]
+        found: list[Job] = []
+        unknown = False
+        for pattern in patterns:  # all of them, so that their scans go on together
+            try:
+                row = self._first_of(pattern, now, priorities)
+            except StillSearching:
+                unknown = True
+                self._pending.setdefault(names, {})[pattern] = None
+                pattern.needed_by[names] = None
+            else:
+                found += () if row is None else (row,)
+        if unknown:
+            if self._is_ready(names):
+                self._resumable[names] = None
+            raise StillSearching
+        return first_in_order(found)
+
+    def _may_begin(self, names: Names) -> bool:
+        """Return whether this unit may index new patterns: they cost more than a take, and come in turn."""
+        return names in self._invited or (self._steps > 0 and not self._crowded)
+
+    def _first_of(self, pattern: _Pattern, now: str, priorities: tuple[int, ...]) -> Job | None:
+        self._make_ready(pattern)
         for priority in priorities:
             top = self._first_in_order if pattern.wide else self._top
             row = top(pattern, priority, now)
@@ -369,12 +426,16 @@ class PatternIndex:
         return min(tops, default=None)
 
     def is_ready(self, names: Names, lane: str) -> bool:
-        """Return whether the scan of a pattern is complete."""
+        """Return whether the scan of a pattern, or of each one of a short list, is complete."""
+        if names.parts:
+            return all(part.single is not None or self.is_ready(part, lane) for part in names.parts)
         pattern = self._patterns.get((names, lane))
         return pattern is not None and pattern.walk is None and not pattern.returning
 
     def is_wide(self, names: Names, lane: str) -> bool:
-        """Return whether a pattern has too many groups for heaps."""
+        """Return whether a pattern, or one of a short list, has too many groups for heaps."""
+        if names.parts:
+            return any(self.is_wide(part, lane) for part in names.parts)
         pattern = self._patterns.get((names, lane))
         return pattern is not None and pattern.wide
 
@@ -383,11 +444,12 @@ class PatternIndex:
         if taken > STEPS_FREE:
             self._steps -= 1
             if self._steps < 0:
-                self._put_off(pattern)
+                raise StillSearching
 
-    def _put_off(self, pattern: _Pattern) -> Never:
-        self._pending[pattern.names] = pattern
-        raise StillSearching
+    def _no_longer_pending(self, names: Names) -> None:
+        self._resumable.pop(names, None)
+        for pattern in self._pending.pop(names):
+            pattern.needed_by.pop(names, None)
 
     def _top(self, pattern: _Pattern, priority: int, _: str) -> Job | None:
         """Return the first job of a pattern and priority, due or not."""
@@ -466,28 +528,32 @@ class PatternIndex:
                 self._steps -= steps
                 steps = 0
                 if self._steps < 0:
-                    self._put_off(pattern)
+                    raise StillSearching
 
     # --- searches ----------------------------------------------------------------------------------------
 
-    def _ready(self, names: Names, lane: str, by: str) -> _Pattern:
-        """Return an indexed pattern; raises StillSearching."""
+    def _known(self, names: Names, lane: str, by: str) -> _Pattern:
+        """Return a pattern of the index, which may be new."""
         key = (names, lane)
         pattern = self._patterns.get(key)
         if pattern is None:
-            pattern = self._begin(names, lane, by)
-        else:
-            self._patterns.move_to_end(key)
+            return self._begin(names, lane, by)
+        self._patterns.move_to_end(key)
+        if pattern in self._compared:
+            self._compared.move_to_end(pattern)
+        return pattern
+
+    def _make_ready(self, pattern: _Pattern) -> None:
+        """Complete the heads of a pattern if that takes few steps; raises StillSearching."""
         if pattern.walk is not None:
-            if len(self._walks) == 1 and self._steps > 0 and self._payer(pattern.walk) is not None:
-                self._steps -= self._go_on(pattern.walk)
+            if self._steps > 0 and self._payer(pattern.walk) is not None:
+                self._steps -= max(self._go_on(pattern.walk), STEPS_OF_SCAN)
             if pattern.walk is not None:
-                self._put_off(pattern)
+                raise StillSearching
         if pattern.returning:
             self._bring_back(pattern)
             if pattern.returning:
-                self._put_off(pattern)
-        return pattern
+                raise StillSearching
 
     def _bring_back(self, pattern: _Pattern) -> None:
         room = min(self._steps, SEARCHED_AT_ONCE)
@@ -521,7 +587,7 @@ class PatternIndex:
             pattern.walk = walk
             if not walk.patterns:
                 walk.begin_round()
-        self._make_room(pattern)
+        self._make_room()
         return pattern
 
     def _file(self, pattern: _Pattern) -> None:
@@ -533,6 +599,8 @@ class PatternIndex:
             by_pattern = self._by_lane.setdefault(pattern.lane, PatternSet())
             for text in pattern.names.patterns:
                 by_pattern.add(text, pattern)
+            if not all(map(by_pattern.indexes, pattern.names.patterns)):
+                self._compared[pattern] = None
 
     def _unfile(self, pattern: _Pattern) -> None:
         if pattern.names.exact:
@@ -544,27 +612,33 @@ class PatternIndex:
         else:
             for text in pattern.names.patterns:
                 self._by_lane[pattern.lane].discard(text, pattern)
+            self._compared.pop(pattern, None)
 
     def _found(self, pattern: _Pattern, head: GroupHead) -> None:
         group, _, priority, next_run, job_id = head
         self._offer(pattern, (next_run, job_id, group), priority)
 
-    def _make_room(self, newest: _Pattern) -> None:
-        """Evict the least used patterns, but neither the newest nor those being searched.
+    def _make_room(self) -> None:
+        """Evict the least used patterns, but neither those of the present take nor those being searched.
 
         A pattern with very many names becomes wide instead, since a scan at each take costs more.
         """
         if not self._overflows and self._unindexed <= UNINDEXED_MAX:
             return
-        for key, pattern in [*self._patterns.items()] if self._unindexed > UNINDEXED_MAX else ():
-            if pattern is not newest and pattern.names not in self._pending and self._is_unindexed(pattern):
-                del self._patterns[key]
-                self._forget_pattern(pattern)
-                if self._unindexed <= UNINDEXED_MAX:
-                    break
-        for key, pattern in [*self._patterns.items()] if self._overflows else ():
-            if pattern.names is newest.names or pattern.walk is not None or pattern.names in self._pending:
-                continue  # a waiter needs it: restarting it would never finish
+        for _ in range(EVICTIONS_TRIED_MAX if self._unindexed > UNINDEXED_MAX else 0):
+            pattern = next(iter(self._compared))
+            if self._is_in_use(pattern):
+                self._compared.move_to_end(pattern)
+                continue
+            del self._patterns[pattern.names, pattern.lane]
+            self._forget_pattern(pattern)
+            if self._unindexed <= UNINDEXED_MAX:
+                break
+        for _ in range(min(len(self._patterns), EVICTIONS_TRIED_MAX) if self._overflows else 0):
+            key, pattern = next(iter(self._patterns.items()))
+            self._patterns.move_to_end(key)
+            if self._is_in_use(pattern) or (pattern.wide and self._globs <= self._patterns_max):
+                continue
             if self._globs > self._patterns_max or pattern.groups <= SEARCHED_AT_ONCE:
                 del self._patterns[key]
                 self._forget_pattern(pattern)
@@ -574,6 +648,11 @@ class PatternIndex:
                 break
         self._forget_matches()
 
+    def _is_in_use(self, pattern: _Pattern) -> bool:
+        """Return whether a take needs a pattern: restarting its scan would never finish."""
+        asked = self._asked is not None and pattern.names in self._asked[1]
+        return asked or pattern.walk is not None or bool(pattern.needed_by)
+
     @property
     def _overflows(self) -> bool:
         return self._globs > self._patterns_max or self._groups > self._groups_max
@@ -582,10 +661,6 @@ class PatternIndex:
     def _unindexed(self) -> int:
         """Return the number of patterns that are matched against every name."""
         return sum(patterns.unindexed for patterns in self._by_lane.values())
-
-    def _is_unindexed(self, pattern: _Pattern) -> bool:
-        by_pattern = self._by_lane.get(pattern.lane)
-        return by_pattern is not None and not all(map(by_pattern.indexes, pattern.names.patterns))
 
     def _forget_pattern(self, pattern: _Pattern) -> None:
         self._globs -= max(len(pattern.names.patterns), 1)
@@ -623,11 +698,13 @@ class PatternIndex:
             for pattern in patterns:
                 pattern.walk = None
                 self._patterns.move_to_end((pattern.names, pattern.lane))
-                self._pending.pop(pattern.names, None)
+                for names in [*pattern.needed_by]:
+                    if self._is_ready(names):
+                        self._no_longer_pending(names)
             walk.patterns = {}
             self._end_round(walk)
         if self._groups > self._groups_max:
-            self._make_room(next(reversed(self._patterns.values())))
+            self._make_room()
         return cost
 
     def _payer(self, walk: _Walk) -> str | None:
@@ -636,9 +713,9 @@ class PatternIndex:
 
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` may continue."""
-        if not self._walks or any(pattern.walk is None for pattern in self._pending.values()):
+        if not self._walks or self._resumable:
             return 0.0
-        if any(self._payer(walk) is not None for walk in self._walks.values()):
+        if any(self._payer(walk) is not None for walk in islice(self._walks.values(), SCANS_TRIED_MAX)):
             return 0.0
         return SEARCHED_AT_ONCE / SEARCHED_PER_S_MAX
 
@@ -647,25 +724,62 @@ class PatternIndex:
         lost = [names for names in wanted if names not in self._pending]
         if len(self._pending) > len(wanted) - len(lost):
             self._give_up(wanted)
-        if lost:
-            return lost[:RETRIED_AT_ONCE]
-        payers = [(by, walk) for walk in self._walks.values() if (by := self._payer(walk)) is not None]
-        if payers:
-            self._go_on(min(payers, key=lambda payer: self.budget.spent(payer[0]))[1])
-        ready = next((names for names, pattern in self._pending.items() if pattern.walk is None), None)
-        if ready is None:
-            return ()
-        del self._pending[ready]
-        return (ready,)
+        self._invited = self._for_one_unit(lost) if lost or self._turned_away else ()
+        self._crowded = len(lost) > len(self._invited)
+        walks: list[tuple[float, tuple[str, str]]] = []
+        for key in [*islice(self._walks, SCANS_TRIED_MAX)]:
+            if (by := self._payer(self._walks[key])) is None:
+                self._walks.move_to_end(key)
+            else:
+                walks.append((self.budget.spent(by), key))
+        room = SEARCHED_AT_ONCE
+        for _, key in sorted(walks):
+            if room > 0 and key in self._walks:
+                room -= max(self._go_on(self._walks[key]), STEPS_OF_SCAN)
+        if (ready := next(iter(self._resumable), None)) is None:
+            return self._invited
+        self._no_longer_pending(ready)
+        return (*self._invited, ready)
+
+    def _for_one_unit(self, lost: list[Names]) -> list[Names]:
+        """Return the first names, whose search was dropped or has not begun, for which a unit has time.
+
+        Tokens take turns, so that one with very many names delays only itself.
+        """
+        self._turned_away = {names: self._turned_away.get(names, "") for names in lost}
+        turns: Counter[str] = Counter()
+        in_turn: list[tuple[int, int, Names]] = []
+        for at, (names, by) in enumerate(self._turned_away.items()):
+            in_turn.append((turns[by], at, names))
+            turns[by] += 1
+        most = max(SEARCHED_UNIT_MAX // STEPS_OF_SCAN, 1)
+        first = [names for _, _, names in nsmallest(most, in_turn)]
+        parts = accumulate(len(names.parts) or 1 for names in first)
+        return first[: max(sum(count <= most for count in parts), 1)]
+
+    def _is_ready(self, names: Names) -> bool:
+        """Return whether a postponed take needs no scan any longer."""
+        return all(pattern.walk is None for pattern in self._pending[names])
 
     def _give_up(self, wanted: Collection[Names]) -> None:
         """Cancel searches that are no longer wanted."""
         for names in [names for names in self._pending if names not in wanted]:
-            pattern = self._pending.pop(names)
-            if pattern.walk is not None:
-                self._patterns.pop((names, pattern.lane), None)
-                self._forget_pattern(pattern)
+            needed = self._pending[names]
+            self._no_longer_pending(names)
+            for pattern in needed:
+                if pattern.walk is not None and not pattern.needed_by:
+                    self._patterns.pop((pattern.names, pattern.lane), None)
+                    self._forget_pattern(pattern)
         self._forget_matches()
+
+
+def first_in_order(rows: Sequence[Job]) -> Job | None:
+    """Return the job that is taken first."""
+    return (
+        rows[0]
+        if len(rows) == 1
+        else min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
+    )
 
 
 def _is_head(row: Job, entry: Sequence[Any], place: tuple[str, str], priority: int) -> bool:

@@ -90,18 +90,18 @@ SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND 
     ORDER BY priority DESC, nextRun, jobID LIMIT 1;
 
 -- name: next_group
--- The head of the highest priority of the next name.
-SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND {queued}
+-- The head of the highest priority of the next name up to another one.
+SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND name <= ? AND {queued}
     ORDER BY name, priority DESC, nextRun, jobID LIMIT 1;
 
 -- name: queued_from
--- The first queued jobs from a name on, by name and priority.
-SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name >= ? AND {queued}
+-- The first queued jobs from a name to another, by name and priority.
+SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name >= ? AND name <= ? AND {queued}
     ORDER BY name, priority DESC, nextRun, jobID LIMIT ?;
 
 -- name: queued_behind
--- The first queued jobs after a name, by name and priority.
-SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND {queued}
+-- The first queued jobs after a name, up to another, by name and priority.
+SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND name <= ? AND {queued}
     ORDER BY name, priority DESC, nextRun, jobID LIMIT ?;
 
 -- name: due_after

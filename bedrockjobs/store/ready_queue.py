@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from bedrockjobs.base.background import in_slices
-from bedrockjobs.base.config import LOCKS_REMEMBERED_MAX, PRIORITIES, SEARCHED_AT_ONCE
+from bedrockjobs.base.config import LOCKS_REMEMBERED_MAX, NAME_CHARS_MAX, PRIORITIES, SEARCHED_AT_ONCE
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.job.rows import (
@@ -31,8 +31,8 @@ from bedrockjobs.job.rows import (
 )
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import LockPeriod
-from bedrockjobs.store.pattern_index import GroupHead, PatternIndex
-from bedrockjobs.store.records import Records
+from bedrockjobs.store.pattern_index import GroupHead, PatternIndex, first_in_order
+from bedrockjobs.store.records import LAST_CHARACTER, Records
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 # The groups of a lane: its queued jobs by name and priority, each with its first job, found by seeks.
@@ -49,6 +49,9 @@ SEEK_ROWS = 10
 """Cost of one index seek, in rows of a scan."""
 
 _LOWEST = min(PRIORITIES)
+
+_HIGHEST = LAST_CHARACTER * NAME_CHARS_MAX
+"""Sorts after every name."""
 
 
 def groups(
@@ -69,24 +72,25 @@ def groups_after(
     The position is None at the end of the lane. About ``limit`` rows are read.
     """
     found: list[NamedGroup] = []
+    last = prefix + _HIGHEST
     if after is None:
-        rows = execute(SQL["queued_from"], (lane, prefix, limit)).fetchall()
+        rows = execute(SQL["queued_from"], (lane, prefix, last, limit)).fetchall()
     else:
         name, priority, crowded = after
         found = _of_name(execute, lane, name, priority)
         if crowded:
-            return _by_seeks(execute, lane, name, prefix, limit, found)
-        rows = execute(SQL["queued_behind"], (lane, name, limit)).fetchall()
-    ended = len(rows) < limit
-    if rows and not rows[-1][0].startswith(prefix):
-        rows = [row for row in rows if row[0].startswith(prefix)]
-        ended = True
+            return _by_seeks(execute, lane, name, last, limit, found)
+        rows = execute(SQL["queued_behind"], (lane, name, last, limit)).fetchall()
     name, priority = "", -1
     for row in rows:
         if row[0] != name or row[1] != priority:
             found.append(row)
             name, priority = row[0], row[1]
-    return found, None if ended else (name, priority, len(found) * SEEK_ROWS < len(rows)), len(rows)
+    return (
+        found,
+        None if len(rows) < limit else (name, priority, len(found) * SEEK_ROWS < len(rows)),
+        len(rows),
+    )
 
 
 def _of_name(execute: Callable[..., sqlite3.Cursor], lane: str, name: str, priority: int) -> list[NamedGroup]:
@@ -105,15 +109,15 @@ def _by_seeks(
     execute: Callable[..., sqlite3.Cursor],
     lane: str,
     name: str,
-    prefix: str,
+    last: str,
     limit: int,
     found: list[NamedGroup],
 ) -> tuple[list[NamedGroup], GroupPlace | None, int]:
     """Return the same by one seek per name, since a scan would read all jobs of each."""
     cost = 0
     while cost < limit:
-        group = execute(SQL["next_group"], (lane, name)).fetchone()
-        if group is None or not group[0].startswith(prefix):
+        group = execute(SQL["next_group"], (lane, name, last)).fetchone()
+        if group is None:
             return found, None, cost
         name = group[0]
         found += [group, *_of_name(execute, lane, name, group[1])]
@@ -435,8 +439,7 @@ class ReadyQueue:
                 return self._first(*_BY_NAME, now, OPEN_LANE, names.single)  # most takes
             return self._first_due(request, OPEN_LANE, now)
         firsts = [self._first_due(request, lane, now) for lane in self._lanes(request)]
-        rows = [row for row in firsts if row is not None]
-        return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
+        return first_in_order([row for row in firsts if row is not None])
 
     def _lanes(self, request: TakeRequest) -> Iterator[str]:
         accepts, worker = request.accepts, request.worker
@@ -474,9 +477,7 @@ class ReadyQueue:
         if lane in self._locked:
             return self._first_unlocked(request, lane, now, priorities)
         if names.single is not None:
-            if priority is None:
-                return self._first(*_BY_NAME, now, lane, names.single)
-            return self._found(SQL["due_by_name_of_priority"], (lane, names.single, now, priority))
+            return self._first_of_name(names.single, lane, now, priority)
         if names.everything and not paused:
             if priority is None:
                 return self._first(*_OF_ANY, now, lane)
@@ -488,7 +489,22 @@ class ReadyQueue:
             for job in islice(self._due(names, lane, now, priorities, paused), GLANCE_ROWS):
                 if job is not None:
                     return job
-        return self.patterns.first_due(names, lane, now, priorities, request.by)
+        if not names.parts:
+            return self.patterns.first_due(names, lane, now, priorities, request.by)
+        found = [
+            self._first_of_name(part.single, lane, now, priority)
+            for part in names.parts
+            if part.single is not None and not (paused and self.is_paused(part.single))
+        ]
+        if globs := [part for part in names.parts if part.single is None]:
+            found.append(self.patterns.first_due(names, lane, now, priorities, request.by, globs))
+        return first_in_order([row for row in found if row is not None])
+
+    def _first_of_name(self, name: str, lane: str, now: str, priority: int | None) -> Job | None:
+        """Return the first due job of a name."""
+        if priority is None:
+            return self._first(*_BY_NAME, now, lane, name)
+        return self._found(SQL["due_by_name_of_priority"], (lane, name, now, priority))
 
     def _first_unlocked(
         self, request: TakeRequest, lane: str, now: str, priorities: tuple[int, ...]
@@ -496,13 +512,12 @@ class ReadyQueue:
         """Return the first due job of all lanes with a free lock that ``lane`` combines."""
         names = request.names
         if not self.patterns.is_wide(names, lane):
-            return self.patterns.first_due(names, lane, now, priorities, request.by)
+            return self.patterns.first_due(names, lane, now, priorities, request.by, names.parts)
         free = [one for one in self._locked[lane] if not self.held_lock(one)]
         paused = bool(self._records.pauses()) and not lane.startswith("now")
         due = (self._due(names, one, now, priorities, paused) for one in free)
         found = (next((job for job in in_slices(each) if job is not None), None) for each in due)
-        rows = [row for row in found if row is not None]
-        return min(rows, key=lambda row: (-row.priority, row.next_run, row.job_id), default=None)
+        return first_in_order([row for row in found if row is not None])
 
     def _first(self, head: str, due: str, now: str, *where: str) -> Job | None:
         """Return the first due job: nearly always the head, otherwise the head of a lower priority."""
@@ -543,6 +558,9 @@ class ReadyQueue:
 
     def _soonest(self, names: Names, lane: str, now: str) -> str | None:
         timestamp: str | None
+        if names.parts:
+            found = [self._soonest(part, lane, now) for part in names.parts]
+            return min((timestamp for timestamp in found if timestamp is not None), default=None)
         if self._empty in ((lane,), (lane, names.single)):
             return None
         known = self.patterns.is_ready(names, lane) and not self.patterns.is_wide(names, lane)

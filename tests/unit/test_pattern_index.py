@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import PRIORITIES, SEARCHED_PER_S_MAX
+from bedrockjobs.base.config import NAMES_AT_ONCE, PRIORITIES, SEARCHED_PER_S_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import EVERY_LANE, MOCK_LANE, OPEN_LANE, Job, PauseRow
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
@@ -35,6 +35,7 @@ PATTERNS = [
     ("é*", None),
     (None, ("a/*", "c")),
     (None, ("*2", "b", "a?")),
+    (None, ("*2", "[ab]/?")),
 ]
 
 timestamps = st.integers(0, 9).map(lambda second: f"2026-01-01 00:00:0{second}")
@@ -418,4 +419,117 @@ def test_one_token_that_searches_for_ever_new_patterns_leaves_others_their_walks
     assert searched("*z", "other", 10)
     now[0] += 250 / SEARCHED_PER_S_MAX  # as many rows as there are
     assert searched("*y", "greedy", 10)
+    store.close()
+
+
+def a_store_of(names: list[str]) -> SQLiteEngine:
+    """Return a store with a queued job of each name."""
+    store = SQLiteEngine(":memory:", Settings())
+    store.begin()
+    for name in names:
+        job_id = store.unit.new_job_id()
+        store.unit.insert(
+            Job(created=NOW, job_id=job_id, state="QUEUED", name=name, next_run=NOW, priority=500)
+        )
+    return store
+
+
+def counted_scans(store: SQLiteEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the prefixes of the slices of scans from now on."""
+    prefixes: list[str] = []
+    ready, heads_after = store.unit.ready, store.unit.ready.heads_after
+
+    def counted(lane: str, after: object, prefix: str) -> object:
+        prefixes.append(prefix)
+        return heads_after(lane, after, prefix)
+
+    monkeypatch.setattr(ready, "heads_after", counted)
+    return prefixes
+
+
+def test_ever_new_lists_of_names_index_nothing() -> None:
+    store = a_store_of([f"n/{number}" for number in range(200)])
+    for number in range(100, 200):
+        names = names_from(None, (f"n/{number}", f"n/{number - 1}", "none"))
+        assert names is not None
+        row = first_due(store, TakeRequest(names))
+        assert row is not None
+        assert row.name == f"n/{number - 1}"
+    assert not store.unit.ready.patterns._patterns
+    store.close()
+
+
+def test_ever_new_lists_share_what_is_known_of_their_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = a_store_of([f"n/{number % 20}/{number}" for number in range(200)])
+    prefixes = counted_scans(store, monkeypatch)
+    for number in range(200):
+        store.unit.ready.patterns.begin()
+        names = names_from(
+            None, (f"n/{number % 20}/*", f"n/{number % 19}/*x", f"n/{number % 17}/9?", "n/0/0")
+        )
+        assert names is not None
+        first_due(store, TakeRequest(names))
+    assert len(prefixes) <= 20 + 19 + 17, "each pattern is searched for once"
+    store.close()
+
+
+def test_a_scan_reads_the_names_of_its_prefix_alone() -> None:
+    store = a_store_of([f"z/{number}" for number in range(2_000)])
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection = store._db
+    connection.set_progress_handler(count, 1)
+    for prefix in ("a/", "z/19999/", "z/199"):
+        steps, names = 0, names_from(f"{prefix}*", None)
+        assert names is not None
+        store.unit.ready.patterns.begin()
+        first_due(store, TakeRequest(names))
+        print(f"{prefix}: {steps} steps of SQLite")
+        assert steps < 2_000
+    store.close()
+
+
+@pytest.mark.parametrize("by", ["", "other"])
+def test_very_many_new_patterns_come_in_turn(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = a_store_of(["n/1"])
+    patterns = store.unit.ready.patterns
+    prefixes = counted_scans(store, monkeypatch)
+    waiting: dict[Names, None] = {}
+
+    def take(names: Names) -> bool:
+        try:
+            store.unit.first_due(TakeRequest(names, by=by if names is mine else ""), NOW)
+        except StillSearching:
+            waiting[names] = None
+            return False
+        waiting.pop(names, None)
+        return True
+
+    mine = names_from(None, ("k/*", "m/*"))
+    assert mine is not None
+    most = pattern_index.SEARCHED_UNIT_MAX // pattern_index.STEPS_OF_SCAN
+    invited: list[Names] = []
+    served_in = 0
+    for unit in range(110):
+        patterns.begin()
+        prefixes.clear()
+        for number in range(30):  # a flood: ever new lists of eight, more than a unit has time for
+            flood = names_from(None, tuple(f"f/{unit}/{number}/{part}/*" for part in range(NAMES_AT_ONCE)))
+            assert flood is not None
+            take(flood)
+        if unit == 5:
+            take(mine)
+        for names in invited:
+            waiting.pop(names)
+            if take(names) and names is mine:
+                served_in = unit
+        invited = [*patterns.search([*waiting])]
+        assert len(prefixes) <= 2 * most + NAMES_AT_ONCE, "what one unit does is bounded"
+    before = 0 if by else 6 * 30 // (most // NAMES_AT_ONCE)
+    assert 5 < served_in <= 5 + before + 2, "in the order of arrival, but tokens take turns"
     store.close()

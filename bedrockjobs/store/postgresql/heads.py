@@ -23,7 +23,7 @@ from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.job.rows import Job, PauseRow, found_in, parse_lane
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import StillSearching
-from bedrockjobs.store.pattern_index import EARLY_MAX, RETRIED_AT_ONCE, UNINDEXED_MAX, Budget
+from bedrockjobs.store.pattern_index import EARLY_MAX, UNINDEXED_MAX, Budget
 from bedrockjobs.store.postgresql.session import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
@@ -33,6 +33,9 @@ from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
 # Dead index entries of finished jobs remain until no old snapshot needs them. A take that starts at the
 # beginning of the index would walk past all of them.
 
+
+RETRIED_AT_ONCE = 100
+"""Max names returned by one ``search`` because their search was dropped."""
 
 FLOORS_KEPT_MAX = 10_000
 """Max names with cached marks, about 8 MB; beyond it, all are dropped."""
