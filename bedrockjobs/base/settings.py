@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bedrockjobs.base.config import (
     AUDIT_KEPT_S,
@@ -381,6 +381,18 @@ class Settings(BaseSettings):
         description="Time after which PostgreSQL ends an idle transaction of a silent server and releases"
         " its locked jobs.",
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments and the environment: looking for a .env file and secrets takes as long again."""
+        return init_settings, env_settings
 
     def resolved_server_name(self) -> str:
         """Return the server's name with its host and process filled in."""

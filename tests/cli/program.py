@@ -7,7 +7,9 @@ import subprocess
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from live_server import BEDROCKJOBS, DEADLINE_S, clean_environment
+from live_server import DEADLINE_S, clean_environment
+
+from tests.cli import warm
 
 
 class Completed(NamedTuple):
@@ -22,9 +24,9 @@ Program = Callable[..., Completed]
 
 
 def process_of(*arguments: str, **environment: str) -> Completed:
-    """Run `bedrockjobs` as a process."""
+    """Run `bedrockjobs` as a process, one that is forked."""
     done = subprocess.run(
-        [*BEDROCKJOBS, *arguments],
+        [warm.program("bedrockjobs"), *arguments],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

@@ -15,6 +15,8 @@ from live_server import BEDROCKJOBS, DEADLINE_S, Running, clean_environment
 from program import Program, asked, made, shown
 from ruamel.yaml import YAML
 
+from tests.cli import warm
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -96,7 +98,7 @@ def test_a_wait_ends_with_a_job_or_with_124(server: Running, bedrockjobs: Progra
     assert (late.returncode, late.stdout) == (124, "")
 
     waiting = subprocess.Popen(
-        [*BEDROCKJOBS, "job", "get", "awaited", "--wait", "-s", server.address, "-o", "name"],
+        [warm.program("bedrockjobs"), "job", "get", "awaited", "--wait", "-s", server.address, "-o", "name"],
         stdout=subprocess.PIPE,
         text=True,
         env=clean_environment(),
@@ -219,7 +221,7 @@ def test_terminal_output_keeps_colours_and_escapes_other_controls(
 def on_terminal(arguments: list[str], environment: dict[str, str]) -> str:
     """Run the program with a terminal as stdout; return what it wrote."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([*BEDROCKJOBS, *arguments], stdout=theirs, env=environment)
+    process = subprocess.Popen([warm.program("bedrockjobs"), *arguments], stdout=theirs, env=environment)
     os.close(theirs)
     pieces: list[bytes] = []
     with open(ours, "rb", buffering=0) as screen:  # noqa: PTH123  a descriptor, no path
@@ -238,7 +240,7 @@ def on_terminal(arguments: list[str], environment: dict[str, str]) -> str:
 def test_a_closed_pipe_is_no_failure(server: Running, bedrockjobs: Program) -> None:
     made(bedrockjobs, "pipe")
     process = subprocess.Popen(
-        [*BEDROCKJOBS, "job", "list", "-s", server.address],
+        [warm.program("bedrockjobs"), "job", "list", "-s", server.address],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

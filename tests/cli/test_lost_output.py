@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from live_server import BEDROCKJOBS, DEADLINE_S, Running, clean_environment
+from live_server import DEADLINE_S, Running, clean_environment
 from program import Program, made, process_of, shown
 
 from bedrockjobs.cli.output import OUTPUT_LOST
+from tests.cli import warm
 
 Opened = Callable[[ExitStack], int | None]
 
@@ -47,7 +48,7 @@ def without_output(server: Running, how: str, *arguments: str) -> tuple[int, str
     """Run the program with such a stdout; return its exit status and stderr."""
     with ExitStack() as stack:
         stdout = STDOUTS[how](stack)
-        command = [*BEDROCKJOBS, *arguments]
+        command = [warm.program("bedrockjobs"), *arguments]
         if stdout is None:
             command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
         done = subprocess.run(

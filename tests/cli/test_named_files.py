@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.certificates import Authority
+from tests.cli import warm
 
 OURS = "{folder}/ours"
 CERTIFIED = f'tls_cert = "{OURS}/server.pem"\ntls_key = "{OURS}/server.key"'
@@ -66,7 +66,7 @@ def said(program: str, *arguments: str) -> tuple[int, str]:
     """Return the exit status and the error of a program."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("BEDROCKJOBS")}
     done = subprocess.run(
-        [sys.executable, "-m", program, *arguments],
+        [warm.program(program), *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -102,7 +102,7 @@ def test_errors_of_the_server_are_found_before_it_starts(folder: Path, case: str
 @pytest.mark.parametrize("case", OF_WORKER)
 def test_errors_of_a_worker_are_found_before_it_starts(folder: Path, case: str) -> None:
     arguments = ("--as-root", "--server", "https://localhost:1", "--name", "Foo", "--allow-cmd", "Foo")
-    check_says(folder, OF_WORKER[case], "worker", "bedrock_worker", *arguments)
+    check_says(folder, OF_WORKER[case], "worker", "bedrock-worker", *arguments)
 
 
 GOOD = f"""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cli import warm
 from tests.cli.live_server import DEADLINE_S, Running, clean_environment
 
 _FENCE = re.compile(
@@ -72,7 +73,8 @@ class Player:
         self._server = server
         self._folder = folder
         self._host, _, self._port = server.address.rpartition(":")
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        warm.program("bedrockjobs"), warm.program("bedrock-worker")
+        path = os.pathsep.join([str(warm.programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = clean_environment(
             BEDROCKJOBS_SERVER=server.address,
             BEDROCKJOBS_WORKER_AS_ROOT="1",

@@ -10,6 +10,7 @@ from typing import Any
 from playwright.async_api import Page, expect
 
 from bedrockjobs.server import Server
+from tests.effort import PROFILE
 from tests.protocol.talk import Talk, post
 
 CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
@@ -88,15 +89,16 @@ async def whole(page: Page) -> None:
     await expect(page.locator('[hx-trigger^="load"]:empty')).to_have_count(0, timeout=PARTS_MS)
 
 
-async def check(page: Page) -> None:
+async def check(page: Page, *, dark: bool = PROFILE == "random") -> None:
     """Fail if axe-core finds a serious accessibility problem, in the light theme and in the dark one.
 
-    The dark theme differs from the light one in colors only, so only their contrast is checked again.
+    The dark theme differs from the light one in colors only, so only their contrast is checked again; by day
+    for the pages of ``test_every_page.py``, which ask for it (``dark``).
     """
     await whole(page)
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(AXE)
-    for theme, rules in (("light", ""), ("dark", ", runOnly: ['color-contrast']")):
+    for theme, rules in (("light", ""), ("dark", ", runOnly: ['color-contrast']"))[: 1 + dark]:
         await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
         found = await page.evaluate(f"axe.run(document, {{resultTypes: ['violations']{rules}}})")
         serious = [

@@ -5,17 +5,21 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.effort import examples
+from tests.effort import PROFILE, examples
 from tests.pages.looking import Site, check
 from tests.pages.test_widths import MEASURE, OVERLAPS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SIZES = ((1400, 900), (390, 844))
+OPENED = [SIZES] if PROFILE != "random" else [SIZES[:1], SIZES[1:]]
+"""By day each page is opened wide and then narrowed; at night each width has a page that was opened in it, as
+``test_widths.py`` has them by day too."""
+
 NARROW = 1_000
 """Below this width the layout is another one."""
 
-NARROW_EACH = examples(4, night=1)
+NARROW_EACH = examples(8, night=1)
 """In a narrow window axe checks one page in so many: it finds there what it finds in a wide one."""
 
 SCROLLED = """() => [...document.querySelectorAll(".scroll")].filter((place) =>
@@ -112,10 +116,15 @@ ELSEWHERE = ("docs", "ui/jobs/999", "ui/login")
 """Pages without a stream."""
 
 
+async def resize(page: Page, size: tuple[int, int]) -> None:
+    """Give a page the size of a window."""
+    await page.set_viewport_size({"width": size[0], "height": size[1]})
+
+
 async def faults(page: Page, width: int, *, axe: bool = True) -> list[str]:
     """Return what somebody with a window of this width would complain of."""
     if axe:
-        await check(page)
+        await check(page, dark=True)
     found = [told for told in (await page.evaluate(MEASURE), *await page.evaluate(ON_EACH_OTHER)) if told]
     if width < NARROW:
         found += await page.evaluate(SCROLLED)
@@ -124,23 +133,29 @@ async def faults(page: Page, width: int, *, axe: bool = True) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("width", "height"), SIZES)
-async def test_every_page_can_be_read_by_everybody(site: Site, page: Page, width: int, height: int) -> None:
-    await page.set_viewport_size({"width": width, "height": height})
+@pytest.mark.parametrize("sizes", OPENED)
+async def test_every_page_can_be_read_by_everybody(
+    site: Site, page: Page, sizes: tuple[tuple[int, int], ...]
+) -> None:
     site.expected.add(404)
     numbers = await fill(site)
     wrong: dict[str, list[str]] = {}
-    for number, path in enumerate(PAGES):
-        await site.open(page, path.format(**numbers))
+    for number, path in enumerate((*PAGES, *ELSEWHERE)):
+        await resize(page, sizes[0])
+        if path in ELSEWHERE:
+            await page.goto(f"{site.root}/{path}")
+        else:
+            await site.open(page, path.format(**numbers))
         await page.locator("details.group").evaluate_all(
             "all => all.forEach((group) => { group.open = true; })"
         )
         if path == "ui/":
             await expect(page.locator(".chart canvas")).to_have_count(2)
-        wrong[path] = await faults(page, width, axe=width > NARROW or number % NARROW_EACH == 0)
-    for path in ELSEWHERE:
-        await page.goto(f"{site.root}/{path}")
-        wrong[path] = await faults(page, width)
+        wrong[path] = []
+        for size in sizes:
+            await resize(page, size)
+            axe = size[0] > NARROW or path in ELSEWHERE or number % NARROW_EACH == 0
+            wrong[path] += await faults(page, size[0], axe=axe)
     faulty = [f"{path}: {told}" for path, found in wrong.items() for told in found]
     assert not faulty, "\n".join(faulty)
 

@@ -7,13 +7,16 @@ is no race.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from tests.cli.live_server import Running, start, stop
 from tests.pace import slowness
 from tests.protocol.talk import Reply, Talk, request
+from tests.reliability.servers import ForkServer
 
 LOOP_S_MAX = 0.25
 """Processor time that the loop's thread may spend on one request: nobody else is served meanwhile."""
@@ -28,10 +31,10 @@ Measure = Callable[[bytes], Awaitable[tuple[Reply, float]]]
 class Spender:
     """A server that is watched."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, pid: int, port: int) -> None:
         """Watch a server that listens."""
-        self._pid = running.process.pid
-        self.port = int(running.address.rpartition(":")[2])
+        self._pid = pid
+        self.port = port
 
     def loop_s(self) -> float:
         """Return the processor time that the loop's thread has spent since it began."""
@@ -89,10 +92,16 @@ def comparable(spent_s: float) -> float:
 
 
 @contextmanager
-def watched(database: Path, *options: str) -> Iterator[Spender]:
+def watched(database: Path, **settings: Any) -> Iterator[Spender]:
     """Start a server on a database, and stop it in the end."""
-    running = start(database, *options)
-    try:
-        yield Spender(running)
-    finally:
-        stop(running.process)
+    with ForkServer.borrowed() as forks:
+        given = {"database": str(database), **settings}
+        forks.order(settings=given, log=str(database.with_suffix(".log")))
+        pid = int(forks.find(r"forked (\d+)")[1])
+        try:
+            yield Spender(pid, int(forks.find(r"listens on 127\.0\.0\.1:(\d+)")[1]))
+            os.kill(pid, signal.SIGTERM)
+            assert forks.find(rf"ended {pid} (\S+)")[1] == "0"
+        finally:
+            forks.order(end=True)
+            forks.find("none left")

@@ -162,7 +162,7 @@ async def test_a_new_pattern_or_a_pause_among_very_many_names_keeps_nobody_waiti
         ("GetJob", "*", 200),
         ("GetJob", "*/999", 200),
     ]
-    with watched(tmp_path / "jobs.db", "--durability", "relaxed") as server:
+    with watched(tmp_path / "jobs.db", durability="relaxed") as server:
         for number in range(50):
             await server.ask(new_jobs(f"n{number}/"))
         for verb, name, code in steps:

@@ -202,7 +202,7 @@ async def weather(
 
 @pytest.mark.parametrize("storm", STORMS)
 async def test_a_storm_stays_within_the_budget(tmp_path: Path, storm: str) -> None:
-    with watched(tmp_path / "jobs.db", "--memory-bytes", str(BUDGET)) as server:
+    with watched(tmp_path / "jobs.db", memory_bytes=BUDGET) as server:
         await server.ask(post("CreateJob", {"name": "x", "data": LARGE}))
         grown = await weather(storm, server, *STORMS[storm])
         assert grown < BUDGET + MEMORY_RESERVE_BYTES

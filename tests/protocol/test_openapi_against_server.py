@@ -37,7 +37,11 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 """No schema can tell which text is SQL, which moment is still to come, or that something is to be changed."""
 
 HOOKS = """
+from collections import Counter
+
 import schemathesis
+
+tried = Counter()
 
 
 def whole(value):
@@ -51,8 +55,18 @@ def whole(value):
 @schemathesis.hook
 def map_body(context, body):
     return whole(body)
+
+
+@schemathesis.hook
+def filter_case(context, case):
+    tried[context.operation.label] += 1
+    return tried[context.operation.label] % EACH == 1 % EACH
 """
-"""For JSON Schema 5.0 is an integer; here a whole number is spelled without a point."""
+"""For JSON Schema 5.0 is an integer; here a whole number is spelled without a point. The filter counts the
+cases of each command."""
+
+BOUNDARY_EACH = examples(5, night=1)
+"""By day one in so many boundaries of each command is tried, at night all 8,000 of them."""
 
 NOT_MADE_UP = "^/(CreateToken|CreateJobs)$"
 """From the first token on the server answers nothing without one. A job has too many rules for made-up lists
@@ -97,16 +111,16 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("phases", "more", "least"),
-    [("examples,fuzzing", MADE_UP, 9), ("coverage", ["--exclude-path-regex", LARGE], 30)],
+    ("phases", "more", "each", "least"),
+    [("examples,fuzzing", MADE_UP, 1, 9), ("coverage", ["--exclude-path-regex", LARGE], BOUNDARY_EACH, 30)],
     ids=["values", "boundaries"],
 )
 def test_every_answer_is_as_described(
-    address: str, tmp_path: Path, phases: str, more: list[str], least: int
+    address: str, tmp_path: Path, phases: str, more: list[str], each: int, least: int
 ) -> None:
     config = CONFIG.replace("EXAMPLES", str(EXAMPLES)).replace("METHODS", json.dumps(METHODS))
     (tmp_path / "schemathesis.toml").write_text(config)
-    (tmp_path / "hooks.py").write_text(HOOKS)
+    (tmp_path / "hooks.py").write_text(HOOKS.replace("EACH", str(each)))
     command = [
         Path(sys.executable).with_name("st"),
         *("--config-file", tmp_path / "schemathesis.toml"),

@@ -22,7 +22,7 @@ from typing import Any, Self
 from bedrockjobs.base.wire import timestamp_ms
 from tests.history import Report
 from tests.reliability.accounts import Effect, effects_of, judge_schedules
-from tests.reliability.servers import TOP, Server
+from tests.reliability.servers import TOP, Forked, Server
 from tests.reliability.wire import Wire
 
 PORTS = range(20_000, 32_000)
@@ -161,7 +161,7 @@ class Crew:
     async def serve(self, **environment: str) -> None:
         """Start a server and wait until it listens."""
         options = ["--port", str(self.port), "--wal-bytes", "0", "--ballast-bytes", "0"]
-        self._server = Server(self.database, *options, **environment)
+        self._server = (Server if self._command else Forked)(self.database, *options, **environment)
         if self._command:
             self._server._command[1:4] = self._command
         await self._server.__aenter__()

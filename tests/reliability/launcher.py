@@ -1,7 +1,8 @@
 """Starts servers in milliseconds: a process with everything imported that forks for each server.
 
 ``python -m tests.reliability.launcher`` reads orders, one JSON object a line, and writes ``forked PID`` and
-``ended PID STATUS``; what a server itself prints comes between. It holds no thread and no loop, so a fork is
+``ended PID STATUS``; what a server itself prints comes between. After the order to end all servers it writes
+``none left``. It holds no thread and no loop, so a fork is
 safe. The faults that an order may name live in ``faults``: never in the product.
 """
 
@@ -19,11 +20,13 @@ from importlib import import_module
 from typing import Any
 
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.cli import main as bedrockjobs_main
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.server import run
 from bedrockjobs.service import VERSION
 from tests.reliability.faults import FAULTS, OTHERS
 
+import_module("bedrockjobs.cli.serve")
 with suppress(ImportError):
     import uvloop  # noqa: F401  the imports are what a fork saves
 
@@ -51,16 +54,28 @@ def main() -> None:
                 break
             *lines, buffer = (buffer + got).split(b"\n")
             for line in lines:
-                living.add(_fork(json.loads(line)))
+                order = json.loads(line)
+                if "end" in order:
+                    _end(living)
+                else:
+                    living.add(_fork(order))
+    with suppress(BrokenPipeError):  # nobody is left to read it
+        _end(living)
+
+
+def _end(living: set[int]) -> None:
+    """Kill the servers that there are, and wait for their end."""
     for pid in living:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    _reap(living, wait=True)
+    _say("none left")
 
 
-def _reap(living: set[int]) -> None:
+def _reap(living: set[int], *, wait: bool = False) -> None:
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, 0 if wait else os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
@@ -74,7 +89,7 @@ def _say(line: str) -> None:
 
 
 def _fork(order: dict[str, Any]) -> int:
-    if str(order["settings"]["database"]).startswith("postgresql"):
+    if str(order["settings"].get("database")).startswith("postgresql"):
         import_module("bedrockjobs.databases.postgresql")  # once, and not in each child
     told, go = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -92,6 +107,7 @@ def _fork(order: dict[str, Any]) -> int:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
+        os.dup2(os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), 2)
         os.environ.update(order.get("environment", {}))
         for name, (soft, hard) in order.get("limits", {}).items():
             resource.setrlimit(LIMITS[name], (soft, hard))
@@ -109,7 +125,18 @@ def _fork(order: dict[str, Any]) -> int:
 def _serve(order: dict[str, Any]) -> int:
     for fault in filter(None, order.get("fault", "").split(", ")):
         (FAULTS | OTHERS)[fault](order.get("seed", 0))
+    if "argv" in order:
+        return _status_of(order["argv"])
     return run(Settings(port=0, **order["settings"]))
+
+
+def _status_of(argv: list[str]) -> int:
+    """Do a command as `bedrockjobs` does; return its exit status."""
+    try:
+        bedrockjobs_main(argv, prog_name="bedrockjobs")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else end.code is not None
+    return 0
 
 
 if __name__ == "__main__":

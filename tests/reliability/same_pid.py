@@ -11,6 +11,9 @@ import sys
 PID = 4711
 
 if __name__ == "__main__":
-    for line in sys.stdin:
+    for order in map(json.loads, sys.stdin):
+        if "end" in order:
+            print("none left", flush=True)
+            continue
         print(f"forked {PID}\nThe server listens on 127.0.0.1:8888", flush=True)
-        print(f"ended {PID} {json.loads(line)['status']}", flush=True)
+        print(f"ended {PID} {order['status']}", flush=True)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import re
+import select
 import signal
+import subprocess
 import sys
+import tempfile
+import time
 from collections import defaultdict
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import IO, Any, ClassVar, Self
+
+from tests.cli.warm import ended
 
 STARTED_S = 90.0
 """Time a server has to listen, or to end, on a busy machine."""
@@ -38,6 +46,7 @@ class Server:
             str(database),
             *options,
         ]
+        self._given = environment
         self._environment = _environment(environment)
 
     async def __aenter__(self) -> Self:
@@ -107,8 +116,66 @@ def _environment(more: dict[str, str]) -> dict[str, str]:
     return mine | more
 
 
+class ForkServer:
+    """A process with everything imported that forks servers, and serves one user after the other."""
+
+    _idle: ClassVar[defaultdict[tuple[str, str], list[ForkServer]]] = defaultdict(list)
+
+    def __init__(self, module: str, preload: str) -> None:
+        """Start the process; the library ``preload`` is loaded into it and its servers."""
+        environment = _environment({"LD_PRELOAD": preload} if preload else {})
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            cwd=TOP,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        atexit.register(ended, self._process)
+
+    @classmethod
+    @contextmanager
+    def borrowed(cls, module: str = "tests.reliability.launcher", preload: str = "") -> Iterator[ForkServer]:
+        """Yield a process that nobody else uses: importing everything again takes longer than most tests.
+
+        The user ends its servers (``end``) and reads what they said before it goes to the next one.
+        """
+        idle = cls._idle[module, preload]
+        found = idle.pop() if idle else cls(module, preload)
+        yield found
+        idle.append(found)
+
+    @property
+    def output(self) -> IO[bytes]:
+        """Return what the process and its servers write."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def find(self, pattern: str, within_s: float = STARTED_S) -> re.Match[str]:
+        """Wait for a line and return what it says; for users without an event loop."""
+        deadline = time.monotonic() + within_s
+        line = b""
+        while True:
+            ready, _, _ = select.select([self.output], [], [], max(0, deadline - time.monotonic()))
+            assert ready, f"expected {pattern!r}"
+            got = self.output.read(1)
+            assert got, "the launching process has ended"
+            line += got
+            if got == b"\n":
+                found = re.search(pattern, line.decode())
+                if found is not None:
+                    return found
+                line = b""
+
+    def order(self, **order: Any) -> None:
+        """Send an order; see ``launcher``."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order).encode() + b"\n")
+
+
 class Launcher:
-    """The launching process, and what it says of its servers."""
+    """A launching process for one test, and what it says of its servers."""
 
     module: ClassVar[str] = "tests.reliability.launcher"
     """What Python runs."""
@@ -116,50 +183,49 @@ class Launcher:
     def __init__(self, log: Path, **environment: str) -> None:
         """Prepare to launch; what servers log goes to the file ``log``."""
         self._log = log
-        self._environment = _environment(environment)
+        self._preload = environment.pop("LD_PRELOAD", "")
+        self._environment = environment
         self._lines: asyncio.Queue[str] = asyncio.Queue()
         self._ended: defaultdict[int, asyncio.Future[int]] = defaultdict(
             lambda: asyncio.get_running_loop().create_future()
         )
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Start the launching process."""
-        with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                self.module,
-                cwd=TOP,
-                env=self._environment,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-            )
-        self._reading = asyncio.create_task(self._read())
+        """Take a launching process."""
+        self._log.touch()
+        self._process = self._stack.enter_context(ForkServer.borrowed(self.module, self._preload))
+        output = os.fdopen(os.dup(self._process.output.fileno()), "rb", buffering=0)
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), output
+        )
+        self._stack.callback(transport.close)
+        self._reading = asyncio.create_task(self._read(reader))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End the launching process and the servers it still has."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        await self._process.wait()
-        await self._reading
+        """End the servers that there still are."""
+        async with self._stack:
+            self._process.order(end=True)
+            await self._reading
 
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        async for raw in self._process.stdout:
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        async for raw in reader:
             line = raw.decode()
             if line.startswith("forked "):
                 self._ended.pop(int(line.split()[1]), None)  # in a long storm pids come again
             elif line.startswith("ended "):
                 _, pid, status = line.split()
                 self._ended[int(pid)].set_result(int(status))
+            elif line == "none left\n":
+                return
             self._lines.put_nowait(line)
 
     async def order(self, settings: dict[str, Any], **order: Any) -> int:
         """Fork a server and return its pid; it may not listen yet, or never."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"settings": settings, **order}).encode() + b"\n")
+        environment = {**self._environment, **order.pop("environment", {})}
+        self._process.order(settings=settings, log=str(self._log), environment=environment, **order)
         return int(await self._line(r"forked (\d+)") or 0)
 
     async def start(self, settings: dict[str, Any], **order: Any) -> tuple[int, int]:
@@ -206,3 +272,45 @@ class Launcher:
                 found = re.search(pattern, line)
                 if found is not None:
                     return found[1]
+
+
+class Forked(Server):
+    """A server that a launcher forks, with the same arguments: for tests that start many of them."""
+
+    async def __aenter__(self) -> Self:
+        """Fork it; it may not listen yet, or never."""
+        self._folder = tempfile.TemporaryDirectory(prefix="log-")
+        self._file = Path(self._folder.name) / "log"
+        self._launcher = Launcher(self._file, **self._given)
+        await self._launcher.__aenter__()
+        self._forked = await self._launcher.order({}, argv=self._command[3:])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End it if it still runs."""
+        await self._launcher.__aexit__()
+        self._folder.cleanup()
+
+    async def listening(self) -> int:
+        """Return the port once it listens."""
+        return await self._launcher.listening(self._forked)
+
+    async def says(self, words: str) -> None:
+        """Wait until it logs some words."""
+        async with asyncio.timeout(STARTED_S):
+            while words not in self._file.read_text():
+                await asyncio.sleep(0.01)
+
+    @property
+    def pid(self) -> int:
+        """Return its pid."""
+        return self._forked
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        if not self._launcher.has_ended(self._forked):
+            os.kill(self._forked, number)
+
+    async def ended(self) -> tuple[int, str]:
+        """Return its exit status, negative for a signal, and what it logged."""
+        return await self._launcher.ended(self._forked), self._file.read_text()

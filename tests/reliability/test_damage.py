@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.damage import spoil, spoil_head
-from tests.reliability.servers import Server
+from tests.reliability.servers import Launcher
 from tests.reliability.wire import Cut, Wire
 
 pytestmark = pytest.mark.reliability
@@ -20,23 +22,50 @@ JOBS = [{"name": f"job{n}", "data": {"x": "x" * 1_000}} for n in range(1_000)]
 ADVICE = "Restore a backup"
 
 
-async def filled(database: Path, end: signal.Signals) -> None:
-    """Make a database of a few megabytes, most of which is not in the log alone, and end its server."""
-    async with Server(database, "--wal-bytes", "0") as server:
-        wire = await Wire.connect(await server.listening())
+class Site:
+    """A database, and the servers that a launcher starts for it."""
+
+    def __init__(self, database: Path, launcher: Launcher) -> None:
+        """Hold the place of the database."""
+        self.database = database
+        self._launcher = launcher
+        self._log = database.with_name("log")
+        self._pid = 0
+
+    async def start(self, **settings: Any) -> Wire:
+        """Start a server and connect to it."""
+        self._log.write_text("")
+        self._pid, port = await self._launcher.start({"database": str(self.database), **settings})
+        return await Wire.connect(port)
+
+    async def ended(self, by: signal.Signals | None = None) -> tuple[int, str]:
+        """Return the exit status of the last server, which a signal may end, and what it logged."""
+        if by is not None:
+            os.kill(self._pid, by)
+        return await self._launcher.ended(self._pid), self._log.read_text()
+
+    async def filled(self, end: signal.Signals) -> None:
+        """Make a database of a few megabytes, most of which is not in the log alone, and end its server."""
+        wire = await self.start(wal_bytes=0)
         for _ in range(4):
             assert (await wire.ask("CreateJobs", jobs=JOBS)).code == 200
-        server.send(end)
-        await server.ended()
+        await self.ended(end)
+
+    async def refused(self) -> None:
+        """Start a server that must end at once, and say what to do."""
+        self._log.write_text("")
+        self._pid = await self._launcher.order({"database": str(self.database)})
+        status, log = await self.ended()
+        assert status == EXIT_DISK, log
+        assert f"{self.database} is damaged" in log
+        assert ADVICE in log
 
 
-async def refused(database: Path) -> None:
-    """Start a server that must end at once, and say what to do."""
-    async with Server(database) as server:
-        status, log = await server.ended()
-    assert status == EXIT_DISK, log
-    assert f"{database} is damaged" in log
-    assert ADVICE in log
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """Return a place for a database."""
+    async with Launcher(tmp_path / "log") as launcher:
+        yield Site(tmp_path / "jobs.db", launcher)
 
 
 @pytest.mark.parametrize(
@@ -48,48 +77,41 @@ async def refused(database: Path) -> None:
     ],
 )
 async def test_damage_that_is_seen_ends_the_server_for_good(
-    tmp_path: Path, command: str, asked: dict[str, Any]
+    site: Site, command: str, asked: dict[str, Any]
 ) -> None:
-    database = tmp_path / "jobs.db"
-    await filled(database, signal.SIGTERM)
-    spoil(database)
-    async with Server(database) as server:
-        wire = await Wire.connect(await server.listening())
-        with suppress(Cut):
-            assert (await wire.ask(command, **asked)).code == 503
-        status, log = await server.ended()
+    await site.filled(signal.SIGTERM)
+    spoil(site.database)
+    wire = await site.start()
+    with suppress(Cut):
+        assert (await wire.ask(command, **asked)).code == 503
+    status, log = await site.ended()
     assert status == EXIT_DISK, log
     assert "CRITICAL" in log
-    assert f"{database} is damaged" in log
+    assert f"{site.database} is damaged" in log
     assert ADVICE in log
     for _ in range(2):
-        await refused(database)
+        await site.refused()
 
 
-async def test_after_a_kill_the_file_is_checked(tmp_path: Path) -> None:
-    database = tmp_path / "jobs.db"
-    await filled(database, signal.SIGKILL)
-    async with Server(database) as server:  # the control: what is sound is served
-        wire = await Wire.connect(await server.listening())
-        assert (await wire.ask("GetJob", name="job7")).code == 200
-        server.send(signal.SIGKILL)
-        _, log = await server.ended()
+async def test_after_a_kill_the_file_is_checked(site: Site) -> None:
+    await site.filled(signal.SIGKILL)
+    wire = await site.start()  # the control: what is sound is served
+    assert (await wire.ask("GetJob", name="job7")).code == 200
+    _, log = await site.ended(signal.SIGKILL)
     assert "the database was checked" in log
-    spoil(database)
+    spoil(site.database)
     for _ in range(2):
-        await refused(database)
+        await site.refused()
 
 
-async def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
-    await filled(tmp_path / "jobs.db", signal.SIGTERM)
-    spoil_head(tmp_path / "jobs.db")
-    await refused(tmp_path / "jobs.db")
+async def test_what_is_no_database_is_refused(site: Site) -> None:
+    await site.filled(signal.SIGTERM)
+    spoil_head(site.database)
+    await site.refused()
 
 
-async def test_after_a_stop_the_file_is_not_checked(tmp_path: Path) -> None:
-    await filled(tmp_path / "jobs.db", signal.SIGTERM)
-    async with Server(tmp_path / "jobs.db") as server:
-        await server.listening()
-        server.send(signal.SIGTERM)
-        _, log = await server.ended()
+async def test_after_a_stop_the_file_is_not_checked(site: Site) -> None:
+    await site.filled(signal.SIGTERM)
+    await site.start()
+    _, log = await site.ended(signal.SIGTERM)
     assert "checked" not in log

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from tests.reliability.servers import STARTED_S, Server
+from tests.reliability.servers import STARTED_S, Forked
 
 pytestmark = pytest.mark.reliability
 
@@ -37,7 +37,7 @@ async def test_a_message_is_sent_again_whose_sender_was_killed(tmp_path: Path) -
     app = web.Application()
     app.router.add_post("/", take)
     async with TestServer(app) as receiver, asyncio.timeout(STARTED_S):
-        async with Server(tmp_path / "jobs.db") as server:
+        async with Forked(tmp_path / "jobs.db") as server:
             port = await server.listening()
             await ask(port, "PutRule", name="r", on="failed", to=str(receiver.make_url("/")))
             await ask(port, "CreateJob", name="a")
@@ -45,7 +45,7 @@ async def test_a_message_is_sent_again_whose_sender_was_killed(tmp_path: Path) -
             await ask(port, "FailJob", jobID=1, error="no disk")
             first = await came.get()
         answer.set()
-        async with Server(tmp_path / "jobs.db") as server:
+        async with Forked(tmp_path / "jobs.db") as server:
             port = await server.listening()
             second = await came.get()
             while (rule := (await ask(port, "ListRules"))["rules"][0])["sent"] == 0:
@@ -74,7 +74,7 @@ async def test_kills_at_any_moment_lose_none_and_repeats_are_marked(tmp_path: Pa
     told: set[str] = set()
     async with TestServer(app) as receiver:
         for number, delay_s in enumerate((*KILLED_AFTER_S, None)):
-            async with Server(tmp_path / "jobs.db") as server, asyncio.timeout(STARTED_S):
+            async with Forked(tmp_path / "jobs.db") as server, asyncio.timeout(STARTED_S):
                 port = await server.listening()
                 if number == 0:
                     await ask(port, "PutRule", name="r", on="failed", to=str(receiver.make_url("/")))

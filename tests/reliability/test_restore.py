@@ -16,7 +16,7 @@ import pytest
 from tests.effort import examples
 from tests.history import Ledger
 from tests.reliability.load import Load
-from tests.reliability.servers import TOP, Server
+from tests.reliability.servers import TOP, Forked
 from tests.reliability.wire import Wire
 
 pytestmark = pytest.mark.reliability
@@ -90,7 +90,7 @@ async def test_what_was_answered_before_a_backup_is_there_after_its_restore(
     database, copy = tmp_path / "jobs.db", tmp_path / "copy.db"
     load = Load(Ledger(), seed=3)
     for _ in range(RESTORES):
-        async with Server(database) as server:
+        async with Forked(database) as server:
             load.server_is_at(await server.listening())
             load.start()
             await asyncio.sleep(LOAD_S)
@@ -108,7 +108,7 @@ async def test_what_was_answered_before_a_backup_is_there_after_its_restore(
             load.server_is_gone()
         counts, highest = rows_in(copy, COUNTS), rows_in(copy, HIGHEST)
         await run("restore", str(copy), "--force", "--database", str(database))
-        async with Server(database) as server:
+        async with Forked(database) as server:
             port = await server.listening()
             wire = await Wire.connect(port)
             assert await rows_over(wire, COUNTS) == counts
@@ -130,12 +130,12 @@ async def test_what_was_answered_before_a_backup_is_there_after_its_restore(
 
 async def test_a_plain_copy_of_the_file_is_found_to_miss_jobs(tmp_path: Path) -> None:
     database, copy = tmp_path / "jobs.db", tmp_path / "copy.db"
-    async with Server(database) as server:
+    async with Forked(database) as server:
         wire = await Wire.connect(await server.listening())
         kept = [await far_away(wire, "kept") for _ in range(KEPT)]
         copy.write_bytes(database.read_bytes())
         server.send(signal.SIGTERM)
         assert (await server.ended())[0] == 0
     put_in_place(copy, database)
-    async with Server(database) as server:
+    async with Forked(database) as server:
         assert await missing_after_restore(await server.listening(), kept) == kept

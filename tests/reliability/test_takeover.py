@@ -20,7 +20,7 @@ from tests.history import Ledger, judge
 from tests.pace import in_time
 from tests.reliability.load import Load
 from tests.reliability.recorded import Recorded, look
-from tests.reliability.servers import Launcher, Server
+from tests.reliability.servers import Forked, Launcher
 from tests.reliability.wire import one_waits
 from tests.worker.test_command_line import program
 
@@ -38,9 +38,9 @@ RESULTS_S = 100.0
 
 
 async def test_a_second_server_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
-    async with Server(tmp_path / "jobs.db") as first:
+    async with Forked(tmp_path / "jobs.db") as first:
         port = await first.listening()
-        async with Server(tmp_path / "jobs.db") as second:
+        async with Forked(tmp_path / "jobs.db") as second:
             status, log = await second.ended()
         assert status == EXIT_OWNED
         assert f"pid {first.pid}" in log
@@ -50,9 +50,9 @@ async def test_a_second_server_is_refused_and_told_of_the_first(tmp_path: Path) 
 
 
 async def test_a_standby_that_is_told_to_go_ends(tmp_path: Path) -> None:
-    async with Server(tmp_path / "jobs.db") as first:
+    async with Forked(tmp_path / "jobs.db") as first:
         await first.listening()
-        async with Server(tmp_path / "jobs.db", "--standby") as second:
+        async with Forked(tmp_path / "jobs.db", "--standby") as second:
             await second.says("Standing by")
             second.send(signal.SIGTERM)
             assert (await second.ended())[0] == 0
@@ -101,9 +101,9 @@ async def test_workers_and_clients_with_both_addresses_go_on(tmp_path: Path) -> 
     arguments = ("--concurrency", "4", "--spool", str(tmp_path / "spool"), "--", "sh", "-c", script, str(ran))
     jobs = 16 * (HANDOVERS + 1)
 
-    def server(number: int) -> Server:
+    def server(number: int) -> Forked:
         unix = addresses[number % 2].removeprefix("unix:")
-        return Server(tmp_path / "jobs.db", "--standby", "--unix", unix)
+        return Forked(tmp_path / "jobs.db", "--standby", "--unix", unix)
 
     async with AsyncExitStack() as stack:
         active = await stack.enter_async_context(server(0))
@@ -151,7 +151,7 @@ async def test_a_stopped_server_answers_everybody_and_loses_nothing(
     load = Load(ledger, seed=9)
     times = []
     for _ in range(DRAINS):
-        async with Server(database) as server:
+        async with Forked(database) as server:
             port = await server.listening()
             load.server_is_at(port)
             if not load.busy:
@@ -169,7 +169,7 @@ async def test_a_stopped_server_answers_everybody_and_loses_nothing(
             times.append(time.monotonic() - began)
             assert status == 0, log
             load.server_is_gone()
-    async with Server(database) as server:
+    async with Forked(database) as server:
         load.server_is_at(await server.listening())
         await load.stop()
         client = await Recorded.connect(load.port, ledger)
@@ -186,7 +186,7 @@ async def test_a_stopped_server_answers_everybody_and_loses_nothing(
 
 
 async def test_a_stopping_server_says_that_it_closes(tmp_path: Path) -> None:
-    async with Server(tmp_path / "jobs.db") as server:
+    async with Forked(tmp_path / "jobs.db") as server:
         port = await server.listening()
         client = await Recorded.connect(port, Ledger())
         waiting = client.start("GetJob", name="*", connection="wait", timeout=60_000)

@@ -1,0 +1,201 @@
+"""`bedrockjobs` and `bedrock-worker` without their imports, which take longer than most commands.
+
+``program`` returns a stand-in for one: it hands its arguments, environment, folder, stdin, stdout and stderr
+to a process that has everything imported, which forks for it. The fork calls the program's own ``main`` and
+ends as any interpreter does; the stand-in passes signals on and exits with the same status. Tests of how a
+process starts use the programs themselves.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).parents[2]
+MESSAGE_BYTES_MAX = 1_000_000
+"""Arguments and environment of one call."""
+
+STAND_IN = """#!{python} -IS
+import json, os, signal, socket, sys
+closed = []
+for number in (0, 1, 2):
+    try:
+        os.fstat(number)
+    except OSError:
+        closed.append(number)
+        os.open(os.devnull, os.O_RDWR)
+forks = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+forks.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, {size})
+forks.connect({path!r})
+call = {{"program": {name!r}, "argv": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}}
+socket.send_fds(forks, [json.dumps({{**call, "closed": closed}}).encode()], [0, 1, 2])
+pid = int(forks.recv(100))
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+status = int(forks.recv(100))
+if status < 0:
+    signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
+    os.kill(os.getpid(), -status)
+os._exit(status)
+"""
+
+
+@functools.cache
+def program(name: str) -> str:
+    """Return the path of a stand-in for a program; starts the forking process the first time."""
+    folder = programs()
+    path = folder / name
+    text = STAND_IN.format(
+        python=sys.executable, size=MESSAGE_BYTES_MAX, path=str(folder / "socket"), name=name
+    )
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+@functools.cache
+def programs() -> Path:
+    """Return the folder of the stand-ins, for a ``PATH``. It goes with the forking process."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))  # the path of a socket must be short
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.cli.warm", str(folder)],
+        cwd=TOP,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    atexit.register(ended, process)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return folder
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Let a process that forks end, which it does with its stdin, and so also if this process is killed."""
+    with process:
+        pass
+
+
+# --- the process that forks ------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Fork for each call until stdin ends; then end all that were forked, and remove the folder."""
+    folder = Path(sys.argv[1])
+    mains = _imported()
+    gc.collect()
+    gc.freeze()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(str(folder / "socket"))
+    listener.listen(16)
+    wake, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(ring)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to tests as well
+    print("ready", flush=True)
+    callers: dict[int, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select([0, wake, listener, *callers.values()], [], [])
+        if wake in ready:
+            with suppress(BlockingIOError):
+                os.read(wake, 4096)
+            _reap(callers)
+        for pid, caller in list(callers.items()):
+            if caller in ready:  # it says nothing: it has been killed
+                os.kill(pid, signal.SIGKILL)
+                callers.pop(pid).close()
+        if 0 in ready and not os.read(0, 100):
+            break
+        if listener in ready:
+            caller, _ = listener.accept()
+            message, passed, _, _ = socket.recv_fds(caller, MESSAGE_BYTES_MAX, 3)
+            call = json.loads(message)
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                _become(call, passed)
+                sys.exit(mains[call["program"]]())  # type: ignore[func-returns-value]
+            callers[pid] = caller
+            caller.send(str(pid).encode())
+            for number in passed:
+                os.close(number)
+    for pid in callers:
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _imported() -> dict[str, Callable[[], None]]:
+    """Import all that the programs import when it is needed; return what they call."""
+    import bedrock_worker.cli
+
+    import bedrockjobs.cli
+    import bedrockjobs.server
+
+    for module in pkgutil.iter_modules(bedrockjobs.cli.__path__, "bedrockjobs.cli."):
+        importlib.import_module(module.name)
+    return {"bedrockjobs": bedrockjobs.cli.main, "bedrock-worker": bedrock_worker.cli.main}
+
+
+def _reap(callers: dict[int, socket.socket]) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        caller = callers.pop(pid, None)
+        if caller is not None:
+            with suppress(OSError):
+                caller.send(str(os.waitstatus_to_exitcode(status)).encode())
+            caller.close()
+
+
+def _become(call: dict[str, Any], passed: list[int]) -> None:
+    """Turn a fork into a process of the program, as far as it can tell."""
+    for number in (signal.SIGCHLD, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, theirs in enumerate(passed):
+        os.dup2(theirs, number)
+    os.closerange(3, max(*passed, 64) + 64)
+    os.environ.clear()
+    os.environ.update(call["environment"])
+    os.chdir(call["folder"])
+    time.tzset()
+    sys.argv = [call["program"], *call["argv"]]
+    sys.path[0] = str(Path(sys.executable).parent)
+    sys.modules["__main__"].__package__ = ""
+    through = bool(call["environment"].get("PYTHONUNBUFFERED"))
+    streams = [
+        os.fdopen(0, closefd=False),
+        os.fdopen(1, "w", closefd=False),
+        os.fdopen(2, "w", errors="backslashreplace", closefd=False),
+    ]
+    streams[1].reconfigure(line_buffering=streams[1].isatty(), write_through=through)
+    streams[2].reconfigure(line_buffering=True)
+    sys.stdin, sys.stdout, sys.stderr = streams
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if number in call["closed"]:
+            setattr(sys, name, None)
+            os.close(number)
+
+
+if __name__ == "__main__":
+    main()
