@@ -442,8 +442,8 @@ the server compiles each template at first use."""
 SEARCHED_AT_ONCE = 1_000
 """Rows that a scan of names reads before other transactions get a turn: 2 to 3 ms."""
 
-SEARCHED_UNIT_MAX = 1_000
-"""Steps beyond the usual few that all takes of one transaction may need, 1 to 5 us each."""
+SEARCHED_UNIT_MAX = 500
+"""Steps beyond the usual few that all takes of one transaction may need, 1 to 10 us each."""
 
 STEPS_FREE = 50
 """Usual steps of one take, for stale entries and recently paused names."""

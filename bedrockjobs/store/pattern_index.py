@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace, nsmallest
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Any, Protocol
 
 from bedrockjobs.base.config import (
@@ -48,6 +48,12 @@ EARLY_MAX = 10_000
 
 SCANS_TRIED_MAX = 100
 """Max scans of which one ``search`` chooses; those that are over their budget are examined last."""
+
+GROUPS_IN_ONE_DICT_MAX = 10_000
+"""Groups of a pattern from which on their bounds are spread over many dicts, which takes 2 ms once."""
+
+PARTS_OF_BOUNDS = 64
+"""Dicts over which they are spread: each grows in a few milliseconds, up to millions of groups."""
 
 STEPS_OF_SCAN = 50
 """Least steps that a slice of a scan counts as: a new pattern without names takes 0.1 ms."""
@@ -119,7 +125,8 @@ class _Pattern:
         self.by = by
         """The token that requested it first; its budget pays for the scan."""
         self.heaps: dict[int, list[HeapEntry]] = {priority: [] for priority in PRIORITIES}
-        self.bounds: dict[int, dict[Group, HeapEntry]] = {priority: {} for priority in PRIORITIES}
+        self.bounds: dict[int, list[dict[Group, HeapEntry]]] = {priority: [{}] for priority in PRIORITIES}
+        """The lowest entry of each group: in one dict, or in many, as a large one takes 30 ms to grow."""
         self.groups = 0
         """Number of bounds."""
         self.parked: dict[str, list[tuple[int, HeapEntry]]] = {}
@@ -140,6 +147,19 @@ class _Pattern:
         """Low-water marks of a wide pattern by priority; below them only ``early`` jobs match."""
         self.early: dict[int, list[tuple[str, int]]] = {priority: [] for priority in PRIORITIES}
         """Jobs of a wide pattern that were queued below its mark: a heap per priority."""
+
+    def bounds_of(self, group: Group, priority: int) -> dict[Group, HeapEntry]:
+        """Return the dict with the lowest entry of a group."""
+        bounds = self.bounds[priority]
+        return bounds[0] if len(bounds) == 1 else bounds[hash(group) % PARTS_OF_BOUNDS]
+
+    def spread_bounds(self) -> None:
+        """Spread the bounds over many dicts."""
+        for priority, (one, *_) in self.bounds.items():
+            many: list[dict[Group, HeapEntry]] = [{} for _ in range(PARTS_OF_BOUNDS)]
+            for group, entry in one.items():
+                many[hash(group) % PARTS_OF_BOUNDS][group] = entry
+            self.bounds[priority] = many
 
     def look_again(self) -> None:
         """Drop the low-water marks."""
@@ -277,10 +297,10 @@ class PatternIndex:
     def _discard(self, pattern: _Pattern) -> None:
         """Free the entries of a pattern, in slices if there are many: a million take 0.1 s or more."""
         lists = *pattern.heaps.values(), *pattern.paused.values(), pattern.returning
-        held: list[Any] = [*lists, *pattern.bounds.values()]
+        held: list[Any] = [*lists, *chain.from_iterable(pattern.bounds.values())]
         self._garbage += [one for one in held if len(one) > SEARCHED_AT_ONCE]
         pattern.heaps = {priority: [] for priority in PRIORITIES}
-        pattern.bounds = {priority: {} for priority in PRIORITIES}
+        pattern.bounds = {priority: [{}] for priority in PRIORITIES}
         pattern.paused, pattern.parked, pattern.returning = {}, {}, []
         self._groups -= pattern.groups
         pattern.groups = 0
@@ -351,7 +371,7 @@ class PatternIndex:
                 if len(early) > EARLY_MAX:
                     pattern.look_again()
             return
-        bounds = pattern.bounds[priority]
+        bounds = pattern.bounds_of(entry[2], priority)
         bound = bounds.get(entry[2])
         if bound is None or entry < bound:
             if bound is None:
@@ -360,6 +380,9 @@ class PatternIndex:
                     return
                 pattern.groups += 1
                 self._groups += 1
+                if pattern.groups == GROUPS_IN_ONE_DICT_MAX:
+                    pattern.spread_bounds()
+                    bounds = pattern.bounds_of(entry[2], priority)
             bounds[entry[2]] = entry
             heappush(pattern.heaps[priority], entry)
 
@@ -453,7 +476,7 @@ class PatternIndex:
 
     def _top(self, pattern: _Pattern, priority: int, _: str) -> Job | None:
         """Return the first job of a pattern and priority, due or not."""
-        heap, bounds, handed = pattern.heaps[priority], pattern.bounds[priority], pattern.handed
+        heap, handed = pattern.heaps[priority], pattern.handed
         obeys = bool(self._seeks.pauses()) and not pattern.lane.startswith("now")
         steps = 0
         while heap:
@@ -462,6 +485,7 @@ class PatternIndex:
             entry = heap[0]
             next_run, job_id, group = entry
             lane, name = (pattern.lane, group) if isinstance(group, str) else group
+            bounds = pattern.bounds_of(group, priority)
             if bounds.get(group) != entry:
                 heappop(heap)  # a lower bound for this group was pushed later
                 continue

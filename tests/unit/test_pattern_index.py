@@ -233,6 +233,7 @@ def test_the_store_finds_what_a_plain_search_finds(
             patch.setattr(pattern_index, "STEPS_FREE", 0)
             patch.setattr(pattern_index, "EARLY_MAX", 2)
             patch.setattr(ready_queue, "GLANCE_ROWS", 1)
+            patch.setattr(pattern_index, "GROUPS_IN_ONE_DICT_MAX", 3)
         _compare(history, groups_max, patterns_max)
 
 
@@ -518,7 +519,7 @@ def test_very_many_new_patterns_come_in_turn(by: str, monkeypatch: pytest.Monkey
     for unit in range(110):
         patterns.begin()
         prefixes.clear()
-        for number in range(30):  # a flood: ever new lists of eight, more than a unit has time for
+        for number in range(10):  # a flood: ever new lists of eight, more than a unit has time for
             flood = names_from(None, tuple(f"f/{unit}/{number}/{part}/*" for part in range(NAMES_AT_ONCE)))
             assert flood is not None
             take(flood)
@@ -530,6 +531,26 @@ def test_very_many_new_patterns_come_in_turn(by: str, monkeypatch: pytest.Monkey
                 served_in = unit
         invited = [*patterns.search([*waiting])]
         assert len(prefixes) <= 2 * most + NAMES_AT_ONCE, "what one unit does is bounded"
-    before = 0 if by else 6 * 30 // (most // NAMES_AT_ONCE)
+    before = 0 if by else 6 * 10 // (most // NAMES_AT_ONCE)
     assert 5 < served_in <= 5 + before + 2, "in the order of arrival, but tokens take turns"
+    store.close()
+
+
+def test_no_dict_of_a_pattern_grows_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern_index, "GROUPS_IN_ONE_DICT_MAX", 100)
+    store = a_store_of([f"n/{number}" for number in range(5_000)])
+    names = names_from("*[0-9]", None)
+    assert names is not None
+    store.unit.records.put_pause(PauseRow("*", "", "", NOW, ""))
+    store.unit.pauses_changed()
+    assert first_due(store, TakeRequest(names)) is None
+    pattern = store.unit.ready.patterns._patterns[names, OPEN_LANE]
+    sizes = [len(one) for bounds in pattern.bounds.values() for one in bounds]
+    assert sum(sizes) == pattern.groups == 5_000
+    assert max(sizes) < 5 * 5_000 // pattern_index.PARTS_OF_BOUNDS
+    store.unit.records.delete_pause("*")
+    store.unit.pauses_changed()
+    row = first_due(store, TakeRequest(names))
+    assert row is not None
+    assert row.name == "n/0"
     store.close()
