@@ -25,11 +25,8 @@ LONG = [
     "tests/pages/test_jobs.py",
     "tests/pages/test_job.py",
     "tests/pages/test_overview.py",
-    "tests/cli/test_live.py",
     "tests/postgresql/test_reader_rows.py",
     "tests/worker/warm/test_process_state.py",
-    "tests/cli/test_lost_output.py",
-    "tests/docs/test_python_pages.py",
     "tests/fuzz/test_readers.py",
     "tests/deploy/test_service.py",
 ]

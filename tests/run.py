@@ -75,9 +75,8 @@ RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
 RELIABILITY_LONG = [
-    *("io_faults", "other_hands", "soak", "kills"),
-    *("runs_killed", "shared_kills", "takeover", "damage"),
-    *("messages_killed", "restore", "flips", "power"),
+    *("shared_kills", "soak", "runs_killed", "shared_load"),
+    *("other_hands", "takeover", "io_faults", "kills"),
 ]
 """Those of them that take longest, dealt out first: a row here is one for each of those that run at once."""
 

@@ -6,7 +6,6 @@ import os
 import random
 import sqlite3
 import subprocess
-import sys
 import time
 import urllib.request
 from contextlib import closing
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from live_server import clean_environment, start, stop
 
+from tests.cli import warm
 from tests.effort import examples
 
 MB = 1_000_000
@@ -87,11 +87,11 @@ def test_a_job_that_prints_much(settings: list[str], most_mb: float, tmp_path: P
         made = ["call", "CreateJob", "name=much"]
         environment = clean_environment()
         subprocess.run(
-            [sys.executable, "-m", "bedrockjobs", *made, "-s", server.address], env=environment, check=True
+            [warm.program("bedrockjobs"), *made, "-s", server.address], env=environment, check=True
         )
         worker = subprocess.run(
             [
-                *(sys.executable, "-m", "bedrock_worker", "--name", "much", "--max-jobs", "1", "--as-root"),
+                *(warm.program("bedrock-worker"), "--name", "much", "--max-jobs", "1", "--as-root"),
                 *("--server", server.address, "--", "sh", "-c", script),
             ],
             env=environment,

@@ -57,23 +57,21 @@ os._exit(status)
 """
 
 
-@functools.cache
 def program(name: str) -> str:
-    """Return the path of a stand-in for a program; starts the forking process the first time."""
-    folder = programs()
-    path = folder / name
-    text = STAND_IN.format(
-        python=sys.executable, size=MESSAGE_BYTES_MAX, path=str(folder / "socket"), name=name
-    )
-    path.write_text(text)
-    path.chmod(0o755)
-    return str(path)
+    """Return the path of a stand-in for `bedrockjobs` or `bedrock-worker`."""
+    return str(programs() / name)
 
 
 @functools.cache
 def programs() -> Path:
-    """Return the folder of the stand-ins, for a ``PATH``. It goes with the forking process."""
+    """Start the process that forks; return the folder of the stand-ins, for a ``PATH``."""
     folder = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))  # the path of a socket must be short
+    for name in ("bedrockjobs", "bedrock-worker"):
+        text = STAND_IN.format(
+            python=sys.executable, size=MESSAGE_BYTES_MAX, path=str(folder / "socket"), name=name
+        )
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.cli.warm", str(folder)],
         cwd=TOP,

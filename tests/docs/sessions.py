@@ -73,7 +73,6 @@ class Player:
         self._server = server
         self._folder = folder
         self._host, _, self._port = server.address.rpartition(":")
-        warm.program("bedrockjobs"), warm.program("bedrock-worker")
         path = os.pathsep.join([str(warm.programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = clean_environment(
             BEDROCKJOBS_SERVER=server.address,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import warm
 from tests.cli.live_server import clean_environment
 from tests.docs.sessions import alike, steps
 from tests.postgresql.pair import Pair, pair
@@ -62,7 +63,7 @@ class Rehearsal:
             "--port 8881": f"--port {one}",
             "--port 8882": f"--port {two}",
         }
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        path = os.pathsep.join([str(warm.programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = clean_environment(
             PATH=path, BEDROCKJOBS_WORKER_AS_ROOT="1", NO_COLOR="1", COLUMNS="200", TZ="UTC"
         )

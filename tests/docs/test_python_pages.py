@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.cli import warm
 from tests.cli.live_server import DEADLINE_S, stop
 from tests.docs.sessions import Player
 
@@ -19,7 +20,7 @@ HOW_TO = ROOT / "docs/how-to"
 @contextmanager
 def worker(player: Player, folder: Path, module: str) -> Iterator[None]:
     """Run a worker of a module as the pages say."""
-    command = [sys.executable, "-m", "bedrock_worker", "--module", module, "--concurrency", "2"]
+    command = [warm.program("bedrock-worker"), "--module", module, "--concurrency", "2"]
     with (folder / "worker.log").open("w") as log:
         process = subprocess.Popen(
             [*command, "--isolation", "fork"],
