@@ -57,8 +57,18 @@ FAST = [
     "--ignore=tests/protocol/test_memory_storms.py",
     "--ignore=tests/protocol/test_openapi_against_server.py",
     "--ignore=tests/protocol/test_openapi_clients.py",
+    "--ignore=tests/protocol/test_nothing_left.py",
+    "--ignore=tests/protocol/test_waiting_gone.py",
+    "--ignore=tests/unit/test_cli_import.py",
     "--ignore=tests/unit/test_cron_oracles.py",
+    "--ignore=tests/unit/test_imports_ftl.py",
     "--ignore=tests/unit/test_imports_hostile.py",
+    "--ignore=tests/unit/test_worker_registry.py",
+    # Each of them starts processes:
+    "--ignore=tests/unit/test_cli_program.py",
+    "--ignore=tests/unit/test_peers.py",
+    "--ignore=tests/unit/test_template_code.py",
+    "--ignore=tests/unit/test_testing.py",
 ]
 """What nearly every mistake breaks: rules, model, parts, runs, and both protocols."""
 
