@@ -30,7 +30,14 @@ from bedrockjobs.engine.authorization import admit
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Notifier
 from bedrockjobs.engine.handlers.context import HANDLERS, Answer, Context, load
-from bedrockjobs.engine.submission import InternalCommand, Outcome, RequeueUndelivered, Submission, refusal_of
+from bedrockjobs.engine.submission import (
+    CallbackSubmission,
+    InternalCommand,
+    Outcome,
+    RequeueUndelivered,
+    Submission,
+    refusal_of,
+)
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.notify.channels import Channels
 from bedrockjobs.notify.dispatcher import NotificationDispatcher
@@ -146,30 +153,41 @@ class Service:
         Return a Submission for a command that may wait, to cancel it with ``leave``. Raises CommandError if
         the command is not accepted. Without a ``caller`` everything is allowed.
         """
-        if caller is not None:
-            command = admit(caller, command)
-            if command.waiting and caller.grant.name:
-                return Waits(self, caller).submit(command, deliver)
-        elif command.where == "writer":  # the common case
-            return self._dispatcher.submit(command, deliver)
-        return self.do(command, deliver, caller)
+        return self.put(CallbackSubmission(command, deliver, caller))
 
-    def do(
-        self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Principal | None
-    ) -> Submission | None:
+    def put(self, submission: Submission) -> Submission | None:
+        """Execute the command of a submission for its caller, as ``submit`` does."""
+        caller = submission.caller
+        if caller is None:
+            if submission.template.where == "writer":
+                self._dispatcher.put(submission)  # the common case
+                return submission
+            return self.do(submission)
+        assert submission.command is not None
+        command = admit(caller, submission.command)
+        if command is not submission.command:
+            submission.command = command
+        if command.waiting and caller.grant.name:
+            return Waits(self, caller).submit(submission)
+        return self.do(submission)
+
+    def do(self, submission: Submission) -> Submission | None:
         """Execute an authorized command, as ``submit`` does."""
+        command, caller = submission.command, submission.caller
+        assert command is not None
         if command.where == "writer":
-            by = "" if caller is None else caller.name
-            if caller is not None and not _matters(caller, command):
-                caller = None  # the writer need not know the principal
-            return self._dispatcher.submit(command, deliver, caller, by)
+            if caller is not None:
+                submission.by = caller.name
+                if not _matters(caller, command):
+                    submission.caller = None  # the writer need not know the principal
+            self._dispatcher.put(submission)
+            return submission
         if command.where == "at once":
             answer = HANDLERS[type(command)](self, command)
             if caller is not None and isinstance(command, Status) and not caller.sees_all:
                 answer = Answer(jsontext.dump({**self.status(), **NO_COUNTS}))
-            deliver(answer)
+            submission.deliver(answer)
             return None
-        submission = Submission(command, deliver, caller)
         task = self._reading[submission] = asyncio.ensure_future(self._read(submission))
         task.add_done_callback(lambda _: self._reading.pop(submission, None))
         return submission if command.waiting else None
@@ -371,13 +389,14 @@ class Waits:
         self._deliver: Callable[[Outcome], bool] = lambda _: False
         self._submission: Submission | None = None
 
-    def submit(self, command: Command[Any], deliver: Callable[[Outcome], bool]) -> Submission | None:
-        """Submit the command, as ``Service.submit`` does."""
-        self._deliver = deliver
+    def submit(self, submission: Submission) -> Submission | None:
+        """Submit the command, as ``Service.put`` does."""
+        self._deliver = submission.deliver
         ends = self._caller.grant.ends
         ends.add(self._end)
+        alone = CallbackSubmission(submission.command, self._delivered, self._caller)
         try:
-            self._submission = self._service.do(command, self._delivered, self._caller)
+            self._submission = self._service.do(alone)
         except CommandError:
             ends.discard(self._end)
             raise

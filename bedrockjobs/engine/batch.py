@@ -56,7 +56,7 @@ def unanswered(request: TakeRequest) -> Outcome:
 class PendingCommit:
     """The outcomes and events of one transaction until it is committed or rolled back."""
 
-    __slots__ = ("_heard", "again", "answer_bytes", "careful", "context", "done", "left", "outcomes")
+    __slots__ = ("_heard", "again", "answer_bytes", "careful", "context", "done", "left", "outcomes", "wrote")
 
     def __init__(self, context: Context, *, careful: bool) -> None:
         """Start empty; in ``careful`` work each command has a savepoint and fails alone."""
@@ -71,11 +71,15 @@ class PendingCommit:
         """Takes that found only locked rows and should be retried."""
         self.left: list[Submission] = []
         """Commands that have to go into the next transaction."""
+        self.wrote = False
+        """Whether anything has to be written to the disk."""
         self._heard = 0
 
-    def news(self) -> list[Event]:
+    def news(self) -> Sequence[Event]:
         """Return the events raised since the last call."""
         events = self.context.events
+        if len(events) == self._heard:
+            return ()
         found, self._heard = events[self._heard :], len(events)
         return found
 
@@ -120,11 +124,11 @@ class Batch:
         submissions: list[Submission],
         *,
         careful: bool,
-        company: Callable[[int], list[Submission]] | None = None,
+        more: Callable[[int], list[Submission]] | None = None,
     ) -> PendingCommit:
         """Execute commands in the open transaction; raise if the whole transaction must be rolled back.
 
-        If they wrote something, ``company`` is called with their number and returns more commands for the
+        If they wrote something, ``more`` is called with their number and returns more commands for the
         same commit, until it returns none. These are added to ``submissions``. Commands left for later are
         removed from it: those after the size limit of replies, and takes to be retried.
         """
@@ -137,7 +141,6 @@ class Batch:
             seen=maintenance.seen,
             parts=(self._waiting,),
             gates=self._gates,
-            waiters=None if careful or self._engine.shared else self._waiting,
         )
         work = PendingCommit(context, careful=careful)
         if open_unit.read_anew:
@@ -150,11 +153,12 @@ class Batch:
             if self._engine.shared:
                 poll(context, waiting)
         if waiting.count:
+            self._regroup(open_unit)
             self._serve_ready(work)
         self._do_all(work, submissions)
         room = BATCH_ANSWER_BYTES_MAX
-        while company is not None and open_unit.changed and work.answer_bytes <= room:
-            arrived = company(len(submissions))
+        while more is not None and open_unit.changed and work.answer_bytes <= room:
+            arrived = more(len(submissions))
             if not arrived:
                 break
             submissions += arrived  # added before execution, so that they are retried if this fails
@@ -168,9 +172,11 @@ class Batch:
         else:  # no waiters: discard the notes about jobs that became ready
             open_unit.became_ready()
             open_unit.must_wake_all()
+        context.emit_counts()
         for pattern, words in self._gates.news():
             context.note("limited", name=pattern, detail=words)
-        if open_unit.changed:
+        work.wrote = open_unit.changed
+        if work.wrote:
             maintenance.note_alive(context, work.done)
             if self._engine.shared:
                 jobs, anybody = cast(SharedUnit, open_unit).left_ready()
@@ -185,22 +191,24 @@ class Batch:
         waiting, context, outcomes = self._waiting, work.context, work.outcomes
         special, size = work.careful or self._engine.tight, work.answer_bytes
         for submission in submissions:
-            command = submission.command
-            context.by = submission.by
-            if special or command is None or submission.caller is not None:
-                self._do(work, submission)
-            else:  # the common case
-                outcome = perform(context, command)
-                if isinstance(outcome, Answer):
-                    if outcome.waits_for is None:
-                        outcomes.append((submission, outcome))
-                        size += len(outcome.body)
-                    else:
-                        self._park(work, submission, outcome.waits_for, searching=outcome.searching)
-                elif type(outcome) is take.LockedElsewhere and submission.may_look_again():
-                    work.again.append(submission)
-                else:
+            outcome: Outcome | None = None
+            prepared = submission.prepared
+            if prepared is not None and prepared.act is not None and not (special or submission.caller):
+                outcome = prepared.act(context, submission.value)
+            if outcome is None:  # not plain
+                outcome = self._do(work, submission)
+                if waiting.count:
+                    self._regroup(context.unit)
+            if isinstance(outcome, Answer):
+                if outcome.waits_for is None:
                     outcomes.append((submission, outcome))
+                    size += len(outcome.body)
+                else:
+                    self._park(work, submission, outcome.waits_for, searching=outcome.searching)
+            elif type(outcome) is take.LockedElsewhere and submission.may_look_again():
+                work.again.append(submission)
+            elif outcome is not None:
+                outcomes.append((submission, outcome))
             if waiting.count:
                 self._serve_ready(work)
             if size > BATCH_ANSWER_BYTES_MAX:
@@ -211,38 +219,34 @@ class Batch:
     def accept(self, work: PendingCommit) -> int:
         """Publish what was committed; return how many commands began to wait."""
         self._maintenance.committed(work.done)
-        self._listeners.tell(work.context.events)
+        if work.context.events:
+            self._listeners.tell(work.context.events)
         return self._waiting.committed()
 
     def undo(self) -> None:
         """Undo the changes that the last run made to the waiters."""
         self._waiting.forget()
 
-    def _do(self, work: PendingCommit, submission: Submission) -> None:
-        command = submission.command
+    def _do(self, work: PendingCommit, submission: Submission) -> Outcome | None:
+        """Execute a command by its handler; return its outcome, or None for internal work."""
+        context, command = work.context, submission.command
+        context.by = submission.by
         if command is None:
             self._internal(work, submission)
-        elif self._engine.tight and isinstance(command, (CreateJob, CreateJobs)):
-            work.outcomes.append((submission, Unavailable("Disk full", "runs can be ended, not created")))
-        else:
-            try:
-                if submission.caller is None:
-                    outcome = perform(work.context, command, careful=work.careful)
-                else:
-                    outcome = perform_for(submission.caller, work.context, command, careful=work.careful)
-            except StoreError:
+            return None
+        if self._engine.tight and isinstance(command, (CreateJob, CreateJobs)):
+            return Unavailable("Disk full", "runs can be ended, not created")
+        try:
+            if submission.caller is None:
+                return perform(context, command, careful=work.careful)
+            return perform_for(submission.caller, context, command, careful=work.careful)
+        except StoreError:
+            raise
+        except Exception:
+            if not work.careful:
                 raise
-            except Exception:
-                if not work.careful:
-                    raise
-                log.exception("%s failed", type(command).__name__)
-                outcome = ServerFault(detail="nothing was done; the server's log tells more")
-            if isinstance(outcome, Answer) and outcome.waits_for is not None:
-                self._park(work, submission, outcome.waits_for, searching=outcome.searching)
-            elif type(outcome) is take.LockedElsewhere and submission.may_look_again():
-                work.again.append(submission)
-            else:
-                work.outcomes.append((submission, outcome))
+            log.exception("%s failed", type(command).__name__)
+            return ServerFault(detail="nothing was done; the server's log tells more")
 
     def _internal(self, work: PendingCommit, submission: Submission) -> None:
         if isinstance(submission, RequeueUndelivered):
@@ -266,9 +270,9 @@ class Batch:
         While the store is still ``searching``, a command that does not wait for new jobs becomes a waiter
         too.
         """
-        assert submission.command is not None
-        timeout = submission.command.timeout
-        once = not submission.command.waiting
+        command = submission.template
+        timeout = command.timeout
+        once = not command.waiting
         wait_ms = WAIT_MS_DEFAULT if timeout is None or once else timeout
         if submission.gone or wait_ms <= 0 or not self.may_wait:
             if submission.gone and request.worker is not None and not self._waiting.waits_of(request.worker):
@@ -302,33 +306,47 @@ class Batch:
         """Give jobs that became ready to their longest-waiting waiters."""
         open_unit = work.context.unit
         ready, wake_all = open_unit.became_ready(), open_unit.must_wake_all()
-        freed = families.rooms(work.news())
+        events = work.news()
+        freed = families.rooms(events) if events else ()
         if not (ready or wake_all or freed):
             return
-        self._regroup(open_unit)
         if wake_all:
             self._waiting.note_all_due()
         for pattern in freed:
             if not families.hold_if_full(work.context, pattern):
                 self._serve_groups(work, self._waiting.groups_of_pattern(pattern), freed=pattern)
         while ready:
-            for job in in_slices(ready) if len(ready) > 1 else ready:
-                self._serve_job(work, job)
+            if len(ready) == 1:
+                self._serve_job(work, ready[0], alone=True)
+            else:
+                for job in in_slices(ready):
+                    self._serve_job(work, job, alone=False)
             ready = open_unit.became_ready()  # a taken job with retryAfter becomes ready again
 
-    def _serve_job(self, work: PendingCommit, job: Job) -> None:
+    def _serve_job(self, work: PendingCommit, job: Job, *, alone: bool) -> None:
+        """Give a job to the longest-waiting waiter that can take it.
+
+        If it is ``alone``, no other job became ready with it; then it is usually the only due one for its
+        waiters, and need not be found.
+        """
         groups = self._waiting.groups_for(job)
         if job.next_run > work.context.now_ms:
             for group in groups:
                 self._waiting.note_due(group, job.next_run)
             return
+        open_unit = work.context.unit
+        if alone:  # other servers' jobs are unknown; a command before the first waiter may have taken it
+            alone = not (self._engine.shared or job.lane or open_unit.records.pauses())
+            alone = alone and open_unit.job(job.job_id) is job
         while groups:
-            answer = self._serve_oldest(work, groups)
+            first = oldest_of(groups).group
+            found = alone and first is not None and (first.due is None or first.due > work.context.now_ms)
+            answer = self._serve_oldest(work, groups, job if found else None)
             if answer is not None and answer.searching:
                 unknown = oldest_of(groups).group
                 groups = [group for group in groups if group is not unknown]
                 continue
-            if answer is None or any(taken.before.job_id == job.job_id for taken in answer.taken):
+            if found or answer is None or any(taken.before.job_id == job.job_id for taken in answer.taken):
                 break
             groups = [group for group in groups if group.waiters]
 
@@ -373,13 +391,20 @@ class Batch:
             elif group.waiters:
                 self._note_soonest(work, group)
 
-    def _serve_oldest(self, work: PendingCommit, groups: Sequence[WaiterGroup]) -> Answer | None:
-        """Take a job for the longest-waiting waiter of some groups; return None if there is none."""
+    def _serve_oldest(
+        self, work: PendingCommit, groups: Sequence[WaiterGroup], only: Job | None = None
+    ) -> Answer | None:
+        """Take a job for the longest-waiting waiter of some groups; return None if there is none.
+
+        ``only`` is the job if it is known to be the only one.
+        """
         waiter = oldest_of(groups)
-        act = partial(take.take, work.context, waiter.request)
         outcome: Outcome | None
         try:
-            outcome = unit(work.context, act) if work.careful else act()
+            if work.careful:
+                outcome = unit(work.context, partial(take.take, work.context, waiter.request, only))
+            else:
+                outcome = take.take(work.context, waiter.request, only)
         except StoreError:
             raise
         except RowDamaged as error:

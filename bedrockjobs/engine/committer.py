@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from queue import SimpleQueue
 
 from bedrockjobs.base.background import yield_to_loop
@@ -24,6 +23,11 @@ class LoopTimer:
         self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
         self._at = 0.0  # on the loop's clock
+
+    @property
+    def is_set(self) -> bool:
+        """Return whether the timer is going to fire."""
+        return self._at > 0.0
 
     def set(self, seconds: float) -> None:
         """Fire after at most ``seconds``."""
@@ -141,35 +145,31 @@ class GroupCommitWindow:
         self._shared = 0
         self._found = 1.0
         self._passed = 0
-        self._looks = 0
+        self.looks = 0
+        """Probes of the current transaction; reset when it begins."""
         self.looks_now = False
         """Whether a transaction is probing in this iteration of the loop, which other work should leave
         free."""
 
-    def begin(self, arrived: Arrived) -> Callable[[int], list[Submission]]:
-        """Begin a transaction; return the function that collects more commands, given the current number.
+    def more(self, arrived: Arrived, count: int) -> list[Submission]:
+        """Return more commands for a transaction that has ``count``, perhaps none.
 
-        That function yields to the loop if probing is likely to pay, then returns what has ``arrived``. It is
-        not for servers that share a database: there all commands have to be known before the first round
-        trip.
+        If probing is likely to pay, yield to the loop, then return what has ``arrived``. It is not for
+        servers that share a database: there all commands have to be known before the first round trip.
         """
-        self._looks = 0
-        return partial(self._company, arrived)
-
-    def _company(self, arrived: Arrived, count: int) -> list[Submission]:
         if count >= self._most or not self._pays(count):
             return []
         begun, self.looks_now = self._monotonic(), True
         yield_to_loop()
         self.looks_now = False
-        self._looks = LOOKS_MAX if self._monotonic() - begun > LOOK_S else self._looks + 1
+        self.looks = LOOKS_MAX if self._monotonic() - begun > LOOK_S else self.looks + 1
         found = arrived(self._most - count)
         if count >= self._shared:
             self._found += (bool(found) - self._found) / WINDOW
         return found
 
     def _pays(self, count: int) -> bool:
-        if self._looks >= LOOKS_MAX:
+        if self.looks >= LOOKS_MAX:
             return False
         if count < self._shared or self._found >= WORTH:
             return True
@@ -179,19 +179,6 @@ class GroupCommitWindow:
     def committed(self, count: int) -> None:
         """Record how many commands shared a commit."""
         self._shared = count
-
-
-def taken_from(gathered: deque[Submission], most: int) -> tuple[list[Submission], int]:
-    """Remove at most ``most`` submissions; return those to execute and the number dropped as abandoned."""
-    if len(gathered) <= most:
-        taken = [*gathered]
-        gathered.clear()
-    else:
-        taken = [gathered.popleft() for _ in range(most)]
-    if not any([one.gone for one in taken]):  # noqa: C419 - a generator takes three times as long
-        return taken, 0
-    left = [one for one in taken if not one.gone or one.matters]
-    return left, len(taken) - len(left)
 
 
 class ManyNames:
@@ -218,8 +205,6 @@ class ManyNames:
 
     def put_aside(self, arrived: list[Submission]) -> list[Submission]:
         """Queue those that ask for many names; return the others."""
-        if not any([one.many for one in arrived]):  # noqa: C419 - as above
-            return arrived
         many = [one for one in arrived if one.many]
         self._waiting += many
         self._names += sum(one.many for one in many)

@@ -29,13 +29,14 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.batch import Batch, PendingCommit, unanswered
-from bedrockjobs.engine.committer import CommitExecutor, GroupCommitWindow, LoopTimer, ManyNames, taken_from
+from bedrockjobs.engine.committer import CommitExecutor, GroupCommitWindow, LoopTimer, ManyNames
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.maintenance import Minutes, maintenance_of
 from bedrockjobs.engine.outage import BUSY_LOOK_S, Health, Outage, Step
 from bedrockjobs.engine.submission import (
+    CallbackSubmission,
     CancelWait,
     DelayedTakes,
     Deliver,
@@ -149,6 +150,7 @@ class Dispatcher:
         self._many = ManyNames(NAMES_PER_SHARED_COMMIT_MAX if engine.shared else NAMES_PER_COMMIT_MAX)
         self._again = deque[list[Submission]]()  # failed transactions, to be retried in careful mode
         self._open = self._scheduled = self._draining = self._broken = False
+        self._some_gone = self._some_many = False  # whether queued commands may be abandoned, or ask for many
         self._look_outside = False  # whether to check if another process changed the database
         self._ending = Shutdown(engine, clock)
         self._busy_since: float | None = None
@@ -169,6 +171,7 @@ class Dispatcher:
         )
         self.pending = 0  # unanswered commands, without those that wait for a job
         self.cut_off = False  # whether it stopped without answering some commands
+        self._more = partial(self._group.more, self._arrived)
         self.commands = self.commits = 0  # since the start; only commits of transactions with commands count
 
     def start(self) -> None:
@@ -193,20 +196,26 @@ class Dispatcher:
 
         ``by`` is the name of the token that sends it.
         """
+        submission = CallbackSubmission(command, deliver, caller, by)
+        self.put(submission)
+        return submission
+
+    def put(self, submission: Submission) -> None:
+        """Queue a submission with a command; raise Unavailable as ``submit`` does."""
         if self._draining:
             raise Unavailable("Server is stopping", "try again in a moment")
         if self.pending >= self._settings.pending_max:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
-        submission = Submission(command, deliver, caller, by)
+        command = submission.template
         if command.asks and (many := command.names_asked) > NAMES_AT_ONCE:
             if self._many.full:
                 raise Unavailable("Too many commands are waiting", "names: too many are asked for now")
             submission.many = many
+            self._some_many = True
         self.pending += 1
         self._gathered.append(submission)
         if not self._open and not self._scheduled:
             self._schedule()
-        return submission
 
     def leave_all(self) -> None:
         """Cancel the wait of every waiter, as ``leave`` does."""
@@ -215,7 +224,7 @@ class Dispatcher:
 
     def leave(self, submission: Submission) -> None:
         """Cancel the wait of a GetJob and answer it: 404, unless a job is already on its way to it."""
-        submission.gone = True
+        submission.gone = self._some_gone = True
         self.send(CancelWait(submission))
 
     def poke(self) -> None:
@@ -271,6 +280,7 @@ class Dispatcher:
     def send(self, submission: Submission) -> None:
         """Queue an internal submission: an internal command, a requeue or the cancellation of a wait."""
         self._gathered.append(submission)
+        self._some_many |= submission.many > 0
         if not self._open:
             self._schedule()
 
@@ -300,9 +310,25 @@ class Dispatcher:
 
         Takes that ask for many names are moved to their own queue.
         """
-        arrived, gone = taken_from(self._gathered, room)
-        self.pending -= gone
-        return self._many.put_aside(arrived)
+        gathered = self._gathered
+        if len(gathered) <= room:
+            arrived = [*gathered]
+            gathered.clear()
+        else:
+            arrived = [gathered.popleft() for _ in range(room)]
+        if self._some_gone:
+            left = [one for one in arrived if not one.gone or one.matters]
+            self.pending -= len(arrived) - len(left)
+            arrived, self._some_gone = left, bool(gathered)
+        if self._some_many:
+            arrived = self._many.put_aside(arrived)
+            self._some_many = bool(gathered)
+        return arrived
+
+    def _put_back(self, submissions: list[Submission]) -> None:
+        """Queue submissions again, before those that arrived since."""
+        self._gathered.extendleft(reversed(submissions))
+        self._some_gone = self._some_many = True
 
     def _follow(self, step: Step | None) -> None:
         """Call the step after a transaction; if the transaction yielded, resume it when it is ready."""
@@ -315,15 +341,18 @@ class Dispatcher:
         """Execute a transaction up to its commit; return the next step."""
         try:
             try:
-                unit = self._engine.begin(self._batch.plans(submissions))
+                unit = self._engine.begin(self._batch.plans(submissions) if self._engine.shared else ())
             except StoreBusy as error:
                 return partial(self._busy, submissions, error, careful=careful)
             self._busy_since = None
-            company = None if careful or self._engine.shared else self._group.begin(self._arrived)
-            work = self._batch.run(unit, submissions, careful=careful, company=company)
-            self._gathered.extendleft(reversed(work.left))
-            self._later.add(work.again)
-            if unit.changed:
+            self._group.looks = 0
+            more = None if careful or self._engine.shared else self._more
+            work = self._batch.run(unit, submissions, careful=careful, more=more)
+            if work.left:
+                self._put_back(work.left)
+            if work.again:
+                self._later.add(work.again)
+            if work.wrote:
                 ended = partial(self._ended, submissions, work)
                 if self._engine.shared:  # the engine yields to the loop while it waits for the database
                     return partial(ended, *self._commits.timed(self._engine.commit))
@@ -345,7 +374,7 @@ class Dispatcher:
         elif careful:
             self._again.appendleft(submissions)
         else:
-            self._gathered.extendleft(reversed(submissions))
+            self._put_back(submissions)
         self._scheduled = True
         self._loop.call_later(BUSY_LOOK_S, self._next)
 
@@ -373,16 +402,24 @@ class Dispatcher:
         self.pending -= self._batch.accept(work)
         self._open = False
         self._deliver(work.outcomes)
-        due_s = 0.0 if self._gathered or self._many or self._again else self._due_in_s()
-        if due_s > 0:
-            self._rest(due_s)
-        else:
+        waiting = self._waiting
+        if not (self._gathered or self._many or self._again):
+            if not (waiting.sooner or self._look_outside or self._draining) and (
+                self._alarm.is_set and self._maintenance.as_before()
+            ):
+                return  # the alarm is set already
+            waiting.sooner = False
+            due_s = self._due_in_s()
+            if due_s > 0:
+                self._rest(due_s)
+                return
+        if waiting.sooner or not self._alarm.is_set:  # a busy server never rests
             self._answer_overdue()
-            self._schedule()  # in a later iteration, so that the replies go out first
+        self._schedule()  # in a later iteration, so that the replies go out first
 
     def _deliver(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
         for submission, outcome in outcomes:
-            if submission.command is not None and submission.waiter is None:
+            if not submission.internal and submission.waiter is None:
                 self.pending -= 1
             try:
                 delivered = submission.deliver(outcome)
@@ -416,7 +453,7 @@ class Dispatcher:
         self._open = False
         if isinstance(fault, StoreAway):
             left = (submissions, *self._again, self._many.all())
-            self._gathered.extendleft(reversed([one for some in left for one in some]))
+            self._put_back([one for some in left for one in some])
             self._again.clear()
             self._absence.begin(fault)
             self._ending.idle()

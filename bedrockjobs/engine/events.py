@@ -28,15 +28,13 @@ class JobsCreated(NamedTuple):
 
 
 class JobsTaken(NamedTuple):
-    """Jobs given out with one reply."""
+    """Jobs given out in one commit; the waiting time of the first one is measured."""
 
     jobs: int
     due: str
-    """When the first of them was due."""
+    """When the first of them was due; empty if none waited, as those of pings."""
     at: str
-    """When it was taken."""
-    first: bool
-    """Whether it is the first in its commit; its waiting time is measured."""
+    """When they were taken."""
 
 
 class JobsFinished(NamedTuple):
@@ -223,7 +221,6 @@ Event = (
     | LeftReady
 )
 
-JOB_CREATED, JOB_FINISHED = JobsCreated(1), JobsFinished(1)
 JOB_FAILED, JOB_RETRIED, JOB_LOST = RunFailed(), JobRetried(), JobLost()
 
 

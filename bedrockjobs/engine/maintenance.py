@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from math import inf
@@ -79,9 +78,8 @@ FAILURES_MAX = 1_000
 """Max tasks whose failures are counted; beyond that, the counts start again from one."""
 
 
-@dataclass(slots=True)
 class Done:
-    """What a transaction did, to be applied to the state in memory after the commit."""
+    """What a transaction did, to be applied to the state in memory after the commit: usually nothing."""
 
     started: bool = False
     news: int = 0
@@ -147,6 +145,15 @@ class Maintenance:
         """Return True if there is something to do."""
         return self.sleep_s() <= 0
 
+    def as_before(self) -> bool:
+        """Return True if nothing is due, and nothing changed since ``sleep_s`` was asked."""
+        if self._workers.news or self._to_plan or not self._started or self._clock_moved_s():
+            return False
+        if self._asked_for() != self._asked_before or self._quiet_until <= self._clock.monotonic():
+            return False
+        self._written = False
+        return True
+
     def sleep_s(self) -> float:
         """Return the seconds until there is something to do."""
         if not self._started or self._workers.news or self._to_plan:
@@ -169,8 +176,7 @@ class Maintenance:
 
     def _asked_for(self) -> tuple[object, ...]:
         """Return the next due times of jobs, pauses, schedules and workers; few transactions change them."""
-        engine = self._engine
-        return engine.next_moment(), engine.next_on_all_hosts(), self._workers.look_at
+        return self._engine.planned(), self._workers.look_at
 
     def _sleep_s(self) -> float:
         if self._clock_moved_s():
@@ -406,22 +412,24 @@ class Maintenance:
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Record that the server is alive, and the last minute's counters, along with another write."""
-        self._note_minute(context, done)
+        if context.now[:16] != self._minute[:16]:
+            self._note_minute(context, done)
         if self._clock.monotonic() >= self._seen_at:
             context.unit.set_seen(context.now)
             self._seen_at = self._clock.monotonic() + SEEN_S
 
     def _note_minute(self, context: Context, done: Done) -> None:
         minute = f"{context.now[:16]}:00"
-        if minute != self._minute:
-            counts = self._minutes.closing(minute)
-            if counts is not None:
-                context.unit.records.add_minute(self._minute, counts)
-            done.minute = minute
+        counts = self._minutes.closing(minute)
+        if counts is not None:
+            context.unit.records.add_minute(self._minute, counts)
+        done.minute = minute
 
     def committed(self, done: Done) -> None:
         """Apply what was committed to the state in memory."""
         self._written = True
+        if not vars(done):
+            return
         if done.started:
             self._started = True
         if done.news:
@@ -528,7 +536,12 @@ class SharedMaintenance(Maintenance):
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Record the last minute's counters, along with another write."""
-        self._note_minute(context, done)
+        if context.now[:16] != self._minute[:16]:
+            self._note_minute(context, done)
+
+    def as_before(self) -> bool:
+        """Return False: other servers may have changed something."""
+        return False
 
 
 def maintenance_of(engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> Maintenance:

@@ -12,6 +12,7 @@ from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
+from bedrockjobs.engine.handlers.plain import Prepared
 from bedrockjobs.engine.waiters import Waiter
 from bedrockjobs.store.base import StoreError
 
@@ -33,27 +34,43 @@ PUT_BACK_TRIES_MAX = 1_000
 
 
 class Submission:
-    """A command together with the function that receives its outcome."""
+    """A command on its way through the dispatcher; ``deliver`` receives its outcome."""
 
-    __slots__ = ("by", "caller", "command", "deliver", "gone", "looks", "many", "waiter")
+    # Defaults are class attributes, since setting them all would take as long as executing a command.
+    internal = False
+    """Whether it is work of the server itself, without a command."""
+    prepared: Prepared | None = None
+    """The prepared request, if it is cached."""
+    value: Any = None
+    """The value of its open field."""
+    caller: Principal | None = None
+    """The principal, if the command depends on it."""
+    by = ""
+    """The name of the token."""
+    waiter: Waiter | None = None
+    gone = False
+    """Whether the client has disconnected or cancelled its wait."""
+    looks = 0
+    many = 0
+    """Number of names asked for if it is large enough for the separate queue, else 0."""
+    template: Command[Any]
+    """The command, perhaps without the value of its open field; not set for internal work."""
+    _command: Command[Any] | None = None
 
-    def __init__(
-        self, command: Command[Any] | None, deliver: Deliver, caller: Principal | None = None, by: str = ""
-    ) -> None:
-        """Hold a command; ``deliver`` receives the outcome.
+    @property
+    def command(self) -> Command[Any] | None:
+        """Return the command; that of a prepared request is made only if somebody needs it."""
+        if self._command is None and self.prepared is not None:
+            self._command = self.prepared.with_value(self.value)
+        return self._command
 
-        ``caller`` is the principal, if the command depends on it; ``by`` is the name of the token.
-        """
-        self.command = command
-        self.caller = caller
-        self.by = by
-        self.deliver = deliver
-        self.waiter: Waiter | None = None
-        self.gone = False
-        """Whether the client has disconnected or cancelled its wait."""
-        self.looks = 0
-        self.many = 0
-        """Number of names asked for if it is large enough for the separate queue, else 0."""
+    @command.setter
+    def command(self, command: Command[Any]) -> None:
+        self._command, self.prepared, self.template = command, None, command
+
+    def deliver(self, outcome: Outcome) -> bool:
+        """Receive the outcome; return False only if the client certainly did not get it."""
+        return True
 
     def may_look_again(self) -> bool:
         """Count a take that found only locked rows; return True if it should be retried."""
@@ -69,6 +86,22 @@ class Submission:
     def matters(self) -> bool:
         """Return True if it must be executed even if its client is gone; reads need not."""
         return self.command is None or not self.command.reads
+
+
+class CallbackSubmission(Submission):
+    """A command whose outcome goes to a function."""
+
+    def __init__(
+        self, command: Command[Any] | None, deliver: Deliver, caller: Principal | None = None, by: str = ""
+    ) -> None:
+        """Hold a command; ``deliver`` receives its outcome."""
+        self._deliver, self.caller, self.by = deliver, caller, by
+        if command is not None:
+            self._command = self.template = command
+
+    def deliver(self, outcome: Outcome) -> bool:
+        """Call the function with the outcome."""
+        return self._deliver(outcome)
 
 
 class DelayedTakes:
@@ -97,11 +130,10 @@ class DelayedTakes:
 class RequeueUndelivered(Submission):
     """Returns taken jobs to the queue because their reply could not be delivered."""
 
-    __slots__ = ("taken", "tries")
+    internal = True
 
     def __init__(self, taken: Sequence[Taken]) -> None:
         """Hold the taken jobs."""
-        super().__init__(None, lambda _: True)
         self.taken = taken
         self.tries = 0
 
@@ -115,10 +147,10 @@ class RequeueUndelivered(Submission):
         return False
 
 
-class InternalCommand(Submission):
+class InternalCommand(CallbackSubmission):
     """A write of the server itself; no client waits for it, and a failure is not reported."""
 
-    __slots__ = ("act",)
+    internal = True
 
     def __init__(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
         """Hold the function to execute; ``done`` is called after the commit."""
@@ -129,11 +161,10 @@ class InternalCommand(Submission):
 class CancelWait(Submission):
     """Cancels the wait of another submission."""
 
-    __slots__ = ("left",)
+    internal = True
 
     def __init__(self, left: Submission) -> None:
         """Hold the submission whose wait is cancelled."""
-        super().__init__(None, lambda _: True)
         self.left = left
         self.many = left.many  # removing many names takes time too, and must come after the take itself
 

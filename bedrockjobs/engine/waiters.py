@@ -105,6 +105,8 @@ class Waiting:
         self._polled = self._polled_names = 0  # position of the fallback poll in patterns and names
         self.count = 0
         """Number of waiters."""
+        self.sooner = False
+        """Whether a deadline or due time was added since the dispatcher last looked at them."""
         self._waits_of: Counter[str] = Counter()
         self._changes: list[tuple[Waiter, bool]] = []
         """Waiters added (True) or removed since the last commit, for rollback."""
@@ -171,6 +173,7 @@ class Waiting:
         group.waiters[waiter.seq] = waiter
         waiter.group = group
         self.count += 1
+        self.sooner = True
         if request.worker is not None:
             self._waits_of[request.worker] += 1
         heappush(self._deadlines, (waiter.deadline, waiter.seq, waiter))
@@ -219,7 +222,8 @@ class Waiting:
         if not self._take_out(waiter):
             return False
         self._changes.append((waiter, False))
-        self._compact()
+        if len(self._deadlines) > 2 * self.count + HEAP_SLACK or len(self._due) > HEAP_SLACK:
+            self._compact()
         return True
 
     def _compact(self) -> None:
@@ -245,7 +249,8 @@ class Waiting:
         if not group.waiters:
             del self._groups[group.key]
             self._unfile(group)
-            self._end_search(group)
+            if self._searching:
+                self._end_search(group)
             group.due = None
         return True
 
@@ -286,6 +291,7 @@ class Waiting:
     def begin_search(self, group: WaiterGroup) -> None:
         """Do not serve a group until the store has found the jobs of its names."""
         self._searching.setdefault(group.request.names, {})[group] = None
+        self.sooner = True
         group.due = ""
 
     def searched(self) -> Collection[Names]:
@@ -307,16 +313,11 @@ class Waiting:
 
     def groups_for(self, row: Job) -> list[WaiterGroup]:
         """Return the groups that can take a job."""
-        return [group for group in self._groups_at(row.name) if group.request.fits(row)]
-
-    def first_for(self, job: Job, now: str) -> Waiter | None:
-        """Return the longest-waiting waiter for a job due now; None if its group may have another job."""
-        groups = self.groups_for(job)
-        if not groups:
-            return None
-        first = oldest_of(groups)
-        due = None if first.group is None else first.group.due
-        return first if due is None or due > now else None
+        if self._by_prefix or self._by_glob:
+            groups = self._groups_at(row.name)
+        else:
+            groups = iter(self._by_name.get(row.name, ()))
+        return [group for group in groups if group.request.fits(row)]
 
     def plan(self, names: Iterable[str]) -> AccessPlan:
         """Return the access set of the waiters that will be served if jobs of these names are created."""
@@ -346,6 +347,7 @@ class Waiting:
         """Record that a job may become due for a group at ``timestamp``."""
         if not group.held and (group.due is None or timestamp < group.due):
             group.due = timestamp
+            self.sooner = True
             self._tie += 1
             heappush(self._due, (timestamp, self._tie, group))
 

@@ -373,8 +373,8 @@ _PLAIN = Job("", 0, "", "", "")[_REST:]
 
 
 def is_plain(job: Job) -> bool:
-    """Return whether a job was never taken and has no special attributes."""
-    return job[_REST:] == _PLAIN and not (job.last_run or job.repeat)
+    """Return whether a sound job was never taken and has no special attributes."""
+    return job[_REST:] == _PLAIN and not (job.last_run or job.repeat) and type(job) is Job
 
 
 def checksum_of(data: str) -> int:

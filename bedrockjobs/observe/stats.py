@@ -195,10 +195,10 @@ class Stats:
         self.open.lost += 1
 
     def _taken(self, event: JobsTaken) -> None:
-        """Count taken jobs, and the wait of the first take in each transaction."""
+        """Count taken jobs, and the wait of the first one in each transaction."""
         minute = self.open
         minute.taken += event.jobs
-        if event.first:
+        if event.due:
             minute.waits += 1
             wait_s = (moment_of(event.at) - moment_of(event.due)).total_seconds()
             minute.wait_ms += max(int(wait_s * 1_000), 0)

@@ -293,7 +293,8 @@ class RawConnection(asyncio.Protocol):
                 return
         self._pipeline.feed(data)
         self._take_turn()
-        self._account()
+        if self._counted or self._pipeline.holds_bytes:
+            self._account()
 
     def eof_received(self) -> bool:
         """Answer requests received so far, and cancel waits: the client sends nothing more."""
@@ -372,7 +373,7 @@ class RawConnection(asyncio.Protocol):
     def _account(self) -> None:
         """Update the memory budget; close the connection if it exceeds the budget."""
         transport, pipeline, memory = self._transport, self._pipeline, self._connections.memory
-        if transport is None or not (pipeline.holds_bytes or pipeline.paused or self._counted):
+        if transport is None or not (pipeline.holds_bytes or self._counted):
             return
         held = pipeline.request_bytes + pipeline.answers_bytes + self._unread
         if held <= CONNECTION_BYTES_FREE and not self._counted:
@@ -432,17 +433,20 @@ class RawConnection(asyncio.Protocol):
             left -= 1
             if self._awaited:
                 self._await_nothing()
-            if exchange.command is not None:
+            if not exchange.refused:
                 self._submit(exchange)
             if pipeline.writable:
                 self._write()
+            if not pipeline.buffer and not pipeline.ended:
+                break
         self._in_turn = pipeline.wants_turn = False
         if not left:
             self._schedule_turn()
         elif pipeline.closing and pipeline.finished:
             self._close_when_finished()
             return
-        self._watch()
+        if self._awaited or not self._reading or pipeline.holds_bytes:
+            self._watch()
 
     def _schedule_turn(self) -> None:
         if not self._scheduled:
@@ -454,14 +458,14 @@ class RawConnection(asyncio.Protocol):
         self._take_turn()
 
     def _submit(self, exchange: Exchange) -> None:
-        service, command, memory = self._service, exchange.command, self._connections.memory
-        assert command is not None
-        caller = None
+        service, memory = self._service, self._connections.memory
+        command = exchange.template
         try:
             if (service.access.asks or command.signed) and not command.open:
-                caller = self._caller(exchange.authorization)
+                exchange.caller = self._caller(exchange.authorization)
             elif type(command) is Authenticate:  # quicker than isinstance, which pydantic makes slow
-                who = self._asking().authenticate(command.token)
+                assert isinstance(exchange.command, Authenticate)
+                who = self._asking().authenticate(exchange.command.token)
                 self._pipeline.answer(exchange, service.access.identity(who))
                 return
         except CommandError as error:
@@ -472,13 +476,15 @@ class RawConnection(asyncio.Protocol):
             self._pipeline.answer(exchange, full())
             return
         try:
-            submission = service.submit(command, partial(self._answered, exchange), caller)
+            exchange.connection = self
+            exchange.submission = submission = service.put(exchange)
         except CommandError as error:
             if exchange.size:
                 memory.give_back(exchange.size)
             self._pipeline.answer(exchange, error)
             return
-        exchange.submission = submission
+        if exchange.data is not None:  # answered already; the reference cycle would keep it
+            exchange.submission = None
         if exchange.waits and submission is not None and self._pipeline.ended:
             service.leave(submission)
 
@@ -494,7 +500,7 @@ class RawConnection(asyncio.Protocol):
             self._token = caller.name
         return caller
 
-    def _answered(self, exchange: Exchange, outcome: Outcome) -> bool:
+    def answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Write the outcome of a command; return False if its client cannot receive it."""
         if exchange.size:
             self._connections.memory.give_back(exchange.size)

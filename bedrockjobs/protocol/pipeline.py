@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LOOKS_PIPELINED_MAX, NAMES_AT_ONCE
 from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, TooManyWrong, UnknownCommand
@@ -25,43 +25,43 @@ from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.raw import Request, RequestCache
 
 
-class Exchange:
-    """One request and its reply."""
+class Receiver(Protocol):
+    """Writes the replies of a connection."""
 
-    __slots__ = (
-        "authorization",
-        "closes",
-        "command",
-        "data",
-        "held",
-        "outcome",
-        "size",
-        "submission",
-        "waits",
-        "warning",
-    )
+    def answered(self, exchange: Exchange, outcome: Outcome) -> bool:
+        """Write the outcome of a command; return False if its client cannot receive it."""
+        ...
 
-    def __init__(self, closes: bool) -> None:
-        """Create an exchange; ``closes`` means the connection closes after the reply."""
-        self.closes = closes
-        self.authorization = ""
-        """The ``Authorization`` of the request."""
-        self.size = 0
-        """Size of the request, or 0 if it is too small to be counted."""
-        self.warning = ""
-        """Warning in the reply about headers that look misspelled."""
-        self.waits = False
-        """Whether the command may wait."""
-        self.held = False
-        """Whether the command must not start until all before it are answered."""
-        self.command: Command[Any] | None = None
-        """The command to submit; None if the request was refused."""
-        self.data: bytes | None = None
-        """The bytes of the reply, once known."""
-        self.outcome: Answer | None = None
-        """The answer, if it carries jobs."""
-        self.submission: Submission | None = None
-        """Handle with which the owner of the socket can cancel the command."""
+
+class Exchange(Submission):
+    """One request, from its bytes to its reply; its command is None if it was refused."""
+
+    authorization = ""
+    """The ``Authorization`` of the request."""
+    size = 0
+    """Size of the request, or 0 if it is too small to be counted."""
+    warning = ""
+    """Warning in the reply about headers that look misspelled."""
+    waits = False
+    """Whether the command may wait."""
+    held = False
+    """Whether the command must not start until all before it are answered."""
+    refused = False
+    """Whether its command could not be read, so that there is none to submit."""
+    closes = False
+    """Whether the connection closes after the reply."""
+    data: bytes | None = None
+    """The bytes of the reply, once known."""
+    outcome: Answer | None = None
+    """The answer, if it carries jobs."""
+    submission: Submission | None = None
+    """Handle with which the owner of the socket can cancel the command."""
+    connection: Receiver
+    """The connection that writes the reply; set before the command is submitted."""
+
+    def deliver(self, outcome: Outcome) -> bool:
+        """Write the outcome; return False if its client cannot receive it."""
+        return self.connection.answered(self, outcome)
 
 
 class Pipeline:
@@ -70,8 +70,6 @@ class Pipeline:
     __slots__ = (
         "_ahead_bytes_max",
         "_blocker",
-        "_buffer",
-        "_ended",
         "_exchanges",
         "_lost",
         "_parser",
@@ -79,8 +77,10 @@ class Pipeline:
         "_requests",
         "_unsent",
         "answers_bytes",
+        "buffer",
         "closing",
         "draining",
+        "ended",
         "feed",
         "paused",
         "wants_turn",
@@ -91,7 +91,8 @@ class Pipeline:
         """Apply the limits in ``settings``; connections may share the cache ``requests``."""
         self._requests = requests or RequestCache()
         self._parser = raw.RawParser(settings, self._requests)
-        self._buffer = self._parser.buffer
+        self.buffer = self._parser.buffer
+        """Received bytes of requests that have not begun."""
         self.feed = self._parser.feed
         """Add received bytes."""
         self._pipelined_max = settings.pipelined_max
@@ -100,7 +101,9 @@ class Pipeline:
         self._blocker: Exchange | None = None
         """The exchange after which no command may start."""
         self._unsent: list[Answer] = []
-        self._ended = self._lost = False
+        self._lost = False
+        self.ended = False
+        """Whether the client has closed its sending side."""
         self.paused = False
         """Whether the client has not read what was written."""
         self.answers_bytes = 0
@@ -122,13 +125,8 @@ class Pipeline:
 
         Requests received before are still executed and answered, but must not wait.
         """
-        self._ended = True
+        self.ended = True
         return [exchange for exchange in self._exchanges if exchange.waits and exchange.data is None]
-
-    @property
-    def ended(self) -> bool:
-        """Return whether the client has closed its sending side."""
-        return self._ended
 
     def begin(self, check: Callable[[str], object] | None = None) -> Exchange | None:
         """Return the next exchange to submit, or None if none may start.
@@ -147,23 +145,27 @@ class Pipeline:
         if self.paused or self.closing or len(exchanges) >= self._pipelined_max:
             return None
         request = None
-        if self._buffer:
+        if self.buffer:
             self._parser.check = check
             try:
                 request = self._parser.next_request()
             except CommandError as error:
                 return self._break(error)
         if request is None:
-            if self._ended and not exchanges:
+            if self.ended and not exchanges:
                 self.closing = True
             return None
         if request.ordinary:  # the common case
-            exchange = Exchange(closes=False)
-            exchange.authorization, exchange.command = request.authorization, request.command
+            exchange = Exchange()
+            exchange.authorization = request.authorization
+            prepared = request.prepared
+            assert prepared is not None
+            exchange.prepared, exchange.template, exchange.value = prepared, prepared.command, request.value
             exchanges.append(exchange)
             return exchange
         wish = request.headers.get("connection", "").lower()
-        exchange = Exchange(wish in ("close", "forget"))
+        exchange = Exchange()
+        exchange.closes = wish in ("close", "forget")
         exchange.authorization = request.authorization
         if self._parser.size > CONNECTION_BYTES_FREE:
             exchange.size = self._parser.size
@@ -173,8 +175,13 @@ class Pipeline:
         try:
             if exchange.size and check is not None:
                 check(exchange.authorization)
-            exchange.command = command = request.command or self._read(request, exchange)
+            if request.prepared is None:
+                exchange.command = command = self._read(request, exchange)
+            else:
+                exchange.prepared, exchange.value = request.prepared, request.value
+                exchange.template = command = request.prepared.command
         except CommandError as error:
+            exchange.refused = True
             of_http = request.like_http or "host" in request.headers
             from_browser = of_http and isinstance(error, UnknownCommand)
             if from_browser or isinstance(error, TooManyWrong):
@@ -211,9 +218,9 @@ class Pipeline:
         if exchange is self._blocker:
             if not exchange.closes:
                 self._blocker = None
-                if self._buffer:
+                if self.buffer:
                     self.wants_turn = True
-            if waited and self._ended and isinstance(outcome, Answer) and outcome.taken:
+            if waited and self.ended and isinstance(outcome, Answer) and outcome.taken:
                 # The client closed its sending side while the job was being handed out.
                 outcome, delivered = _nothing(outcome), False
         if self.draining:
@@ -288,7 +295,7 @@ class Pipeline:
                 self.wants_turn = True
         else:
             self.writable = False
-            if self._buffer or self._parser.partial or self.closing or self._ended or full:
+            if self.buffer or self._parser.partial or self.closing or self.ended or full:
                 self.wants_turn = True
         return data
 
@@ -303,8 +310,8 @@ class Pipeline:
 
     @property
     def holds_bytes(self) -> bool:
-        """Return whether an incomplete request or an unwritten reply holds memory."""
-        return bool(self._buffer or self.answers_bytes or self._parser.partial is not None)
+        """Return whether an incomplete request, or an unwritten or unread reply, holds memory."""
+        return bool(self.buffer or self.answers_bytes or self.paused or self._parser.partial is not None)
 
     @property
     def request_bytes(self) -> int:
@@ -324,7 +331,7 @@ class Pipeline:
         return (
             self.paused
             or len(self._exchanges) >= self._pipelined_max
-            or len(self._buffer) > self._ahead_bytes_max
+            or len(self.buffer) > self._ahead_bytes_max
         )
 
     @property
@@ -348,7 +355,8 @@ class Pipeline:
 
     def _break(self, error: CommandError) -> Exchange:
         """Answer an unreadable request with an error, and start nothing after it."""
-        self._blocker = exchange = Exchange(closes=True)
+        self._blocker = exchange = Exchange()
+        exchange.closes = exchange.refused = True
         self._exchanges.append(exchange)
         self.answer(exchange, error)
         return exchange

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Escaped, wire_name
 from bedrockjobs.commands import Command
+from bedrockjobs.engine.handlers.plain import Prepared
 
 # Cache of parsed requests without a body.
 #
@@ -49,24 +50,14 @@ class Request:
     body: str = ""
     head: bytes = b""
     """The raw head; empty if there is a body, which excludes caching."""
-    command: Command[Any] | None = None
-    """The parsed command, if cached."""
+    prepared: Prepared | None = None
+    """The parsed command, if cached; ``value`` is that of its open field."""
+    value: Any = None
     ordinary: bool = False
     """Whether the command is cached and may share a transaction with its neighbours."""
     authorization: str = ""
     like_http: bool = False
     """Whether its first line ends like an HTTP request line, with an unknown method."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """A cached request without the value of its last line."""
-
-    request: Request
-    command: Command[Any]
-    field: str
-    """The Python name of the field that the last line sets."""
-    validator: Any
 
 
 class RequestCache:
@@ -75,7 +66,7 @@ class RequestCache:
     def __init__(self) -> None:
         """Create an empty cache."""
         self._whole: OrderedDict[bytes, Request] = OrderedDict()
-        self._templates: OrderedDict[bytes, _Template] = OrderedDict()
+        self._templates: OrderedDict[bytes, tuple[Request, Callable[[Any], Any]]] = OrderedDict()
 
     def find(self, head: bytes) -> Request | None:
         """Return the cached request for a head, ignoring differences in the last value, or None.
@@ -87,24 +78,22 @@ class RequestCache:
         if known is not None:
             return known
         line = head.rfind(b"\n") + 1
-        if not line:
-            return None
         value_at = head.find(b":", line) + 1
         template = self._templates.get(head[:value_at])
         if template is None:
             return None
+        found, validate = template
         try:
             text = head[value_at:].decode().strip()
             if not text or "\\" in text:
                 return None
-            value = template.validator.validate_python(text)
+            found.value = validate(text)
         except (UnicodeDecodeError, ValidationError):
             return None
-        found = template.request
-        command = template.command.with_value(template.field, value)
-        if len(head) > HEAD_REMEMBERED_BYTES_MAX:
-            return Request(found.verb, found.headers, command=command, authorization=found.authorization)
-        found.command = command
+        if len(head) > HEAD_REMEMBERED_BYTES_MAX:  # a long value must not stay in the cache
+            alone = replace(found, ordinary=False)
+            found.value = None
+            return alone
         return found
 
     def remember(self, request: Request, command: Command[Any], *, ordinary: bool) -> None:
@@ -113,7 +102,7 @@ class RequestCache:
         if not head or len(head) > HEAD_REMEMBERED_BYTES_MAX:
             return
         if command.asked_again:
-            request.command, request.ordinary = command, ordinary
+            request.prepared, request.ordinary = Prepared(command), ordinary
             _put(self._whole, head, request)
             return
         line = head.rfind(b"\n") + 1
@@ -125,8 +114,8 @@ class RequestCache:
             return
         field, validator = _last_field(type(command), name)
         if validator is not None:
-            request.command, request.ordinary = command, ordinary
-            _put(self._templates, head[:value_at], _Template(request, command, field, validator))
+            request.prepared, request.ordinary = Prepared(command, field), ordinary
+            _put(self._templates, head[:value_at], (request, validator.validate_python))
 
 
 def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:

@@ -447,6 +447,10 @@ class Engine(Protocol):
         """Return when the next job expires or the next pause ends."""
         ...
 
+    def planned(self) -> object:
+        """Return an object that is equal as long as the results of the methods around it stay the same."""
+        ...
+
     def next_on_all_hosts(self) -> str | None:
         """Return when the next broadcast schedule is due."""
         ...

@@ -361,6 +361,7 @@ class FileWatch:
         """Record the identities of the files."""
         self._database = database
         self._log = f"{database}-wal"
+        self._log_bytes = os.fsencode(self._log)
         self._lock = str(lock_path(Path(database)))
         self._others = {
             path: _identity(Path(path).stat())
@@ -368,7 +369,7 @@ class FileWatch:
             if Path(path).exists()
         }
         self._seen = _identity(Path(database).stat())
-        self._log_seen, _ = _identity_and_size(self._log)
+        self._log_seen, _ = _identity_and_size(self._log, self._log_bytes)
         self._written_ns = 0
         self.look()
 
@@ -387,7 +388,7 @@ class FileWatch:
         """Check database and log after a sync; raises FileGone."""
         try:
             found = os.stat(self._database)  # noqa: PTH116 - runs after each sync, and is twice as fast
-            beside, beside_size = _identity_and_size(self._log)
+            beside, beside_size = _identity_and_size(self._log, self._log_bytes)
         except FileNotFoundError as error:
             raise self._removed(error.filename) from None
         if (found.st_dev, found.st_ino) != self._seen:
@@ -425,8 +426,8 @@ class FileWatch:
         self._written_ns = written_ns
 
 
-def _identity_and_size(path: str) -> tuple[tuple[int, int], int]:
-    """Return device, inode and size of a file; raises OSError.
+def _identity_and_size(path: str, encoded: bytes) -> tuple[tuple[int, ...], int]:
+    """Return device, inode and size of a file whose ``path`` is also ``encoded``; raises OSError.
 
     It does not read the modification time. With multigrain timestamps (Linux 6.13) reading it makes the next
     write store a fine-grained time, and each sync then also writes the inode: 40 us more.
@@ -435,10 +436,10 @@ def _identity_and_size(path: str) -> tuple[tuple[int, int], int]:
         plain = os.stat(path)  # noqa: PTH116
         return _identity(plain), plain.st_size
     found = _Statx()
-    if _statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_INO | _STATX_SIZE, found):
+    if _statx(_AT_FDCWD, encoded, 0, _STATX_INO | _STATX_SIZE, found):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
     inode, size = _ino_and_size_of(found)
-    return (os.makedev(*_device_of(found)), inode), size
+    return (*_device_of(found), inode), size
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

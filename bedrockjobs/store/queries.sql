@@ -5,13 +5,18 @@
 -- Insert a job.
 INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: insert_plain_job
--- Insert a job with defaults in all other columns; binding those takes more than a microsecond.
-INSERT INTO jobs (created, jobID, state, name, nextRun, data, priority, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+-- name: insert_plain_jobs
+-- Insert jobs with defaults in all other columns. `{rows}` stands for as many rows as there are.
+INSERT INTO jobs (created, jobID, state, name, nextRun, lastRun, data, priority, attempt, runID, checksum)
+    VALUES {rows};
 
 -- name: job_by_id
 -- One job.
 SELECT {columns} FROM jobs WHERE jobID = ?;
+
+-- name: jobs_by_id
+-- Some jobs.
+SELECT {columns} FROM jobs WHERE jobID IN ({rows});
 
 -- name: highest_job_id
 -- The highest jobID in use; above it, the counter need not check.
@@ -28,23 +33,31 @@ UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, prior
     attempt = ?, runID = ?, expires = ?, lane = ?, options = ?, memory = ?, data = ?, checksum = ?
     WHERE jobID = ?;
 
+-- name: claim_jobs
+-- Mark queued jobs as taken without a run, and leave all other columns alone.
+UPDATE jobs SET state = 'RUNNING', lastRun = ?, attempt = attempt + 1, runID = 0 WHERE jobID IN ({rows});
+
 -- name: claim_job
--- Mark a queued job as taken, and leave all other columns alone.
+-- Mark a queued job as taken by a run.
 UPDATE jobs SET state = 'RUNNING', lastRun = ?, attempt = ?, runID = ? WHERE jobID = ?;
 
 -- name: delete_job
 -- Delete a job.
 DELETE FROM jobs WHERE jobID = ?;
 
+-- name: delete_jobs
+-- Delete jobs.
+DELETE FROM jobs WHERE jobID IN ({rows});
+
 -- name: delete_plain_job
 -- Delete a running job if nothing else is needed to finish it: it has no run to close and no options.
 DELETE FROM jobs WHERE jobID = ? AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
     AND runID = 0 AND options = '{}' AND memory = '{}';
 
--- name: head_of_name
--- The first queued job of one name in the order of takes, due or not: one seek.
-SELECT nextRun, jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND {queued}
-    ORDER BY priority DESC, nextRun, jobID LIMIT 1;
+-- name: heads_of_name
+-- The first queued jobs of one name in the order of takes, due or not.
+SELECT -priority, nextRun, jobID FROM jobs WHERE lane = '' AND name = ? AND {queued}
+    ORDER BY priority DESC, nextRun, jobID LIMIT ?;
 
 -- name: due_by_name
 -- The next due job of one name, by priority: at most six seeks, up to the first hit.
@@ -58,9 +71,10 @@ SELECT * FROM (
 SELECT jobID FROM jobs WHERE lane = ?1 AND name = ?2 AND priority = ?4 AND nextRun <= ?3 AND {queued}
     ORDER BY nextRun, jobID LIMIT 1;
 
--- name: head_of_any
--- The first queued job of any name in the order of takes, due or not: one seek.
-SELECT nextRun, jobID FROM jobs WHERE lane = ?1 AND {queued} ORDER BY priority DESC, nextRun, jobID LIMIT 1;
+-- name: heads_of_any
+-- The first queued jobs of any name in the order of takes, due or not.
+SELECT -priority, nextRun, jobID FROM jobs WHERE lane = '' AND {queued}
+    ORDER BY priority DESC, nextRun, jobID LIMIT ?;
 
 -- name: due_of_any
 -- The next due job of any name, by priority.

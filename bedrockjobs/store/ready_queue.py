@@ -7,6 +7,7 @@ connection.
 from __future__ import annotations
 
 import sqlite3
+from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ from bedrockjobs.job.rows import (
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import LockPeriod
 from bedrockjobs.store.pattern_index import GroupHead, PatternIndex, first_in_order
-from bedrockjobs.store.records import LAST_CHARACTER, Records
+from bedrockjobs.store.records import LAST_CHARACTER, Records, StatementExecutor
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 # The groups of a lane: its queued jobs by name and priority, each with its first job, found by seeks.
@@ -221,14 +222,115 @@ class AllHostsSchedules:
         return self._is_paused(row.name) and row.memory.trigger is None
 
 
+# Cache of the next jobs of each name in the open lane, and of all names together, in the order of takes.
+#
+# An entry may be outdated, as a changed or deleted job keeps its entry until that is the first one; but
+# each queued job up to the last entry has one.
+
+
+HEADS_READ_MAX = 64
+"""Jobs that one statement adds to a line; a new line begins with one and doubles."""
+
+HEADS_KEPT_MAX = 4 * HEADS_READ_MAX
+"""Jobs that a line keeps at most; beyond them, the last ones are read again when they are needed."""
+
+ROWS_AHEAD = 16
+"""Jobs whose rows are read together when the first one is not cached."""
+
+LINES_MAX = 2_000
+"""Names with a line, at most 2 MB for short lines and 50 MB for full ones; the oldest ones are dropped."""
+
+Head = tuple[int, str, int]
+"""Negative priority, nextRun and jobID: sorts in the order of takes."""
+
+
+class _Line:
+    """The next jobs of one name, or of all."""
+
+    __slots__ = ("heads", "wanted", "whole")
+
+    def __init__(self) -> None:
+        self.heads: list[Head] = []
+        self.whole = False
+        """Whether no other jobs are queued."""
+        self.wanted = 1
+        """How many jobs to read next."""
+
+
+class NextJobs:
+    """The lines of the open lane."""
+
+    def __init__(self, execute: Callable[..., sqlite3.Cursor]) -> None:
+        """Use the writer's connection."""
+        self._execute = execute
+        self._lines: OrderedDict[str | None, _Line] = OrderedDict()
+
+    def offer(self, row: Job) -> None:
+        """Add a queued job of the open lane."""
+        head = (-row.priority, row.next_run, row.job_id)
+        lines = self._lines
+        for name in (row.name, None):
+            line = lines.get(name)
+            if line is None:
+                continue
+            heads = line.heads
+            if heads and head < heads[-1]:
+                insort(heads, head)
+            elif line.whole:
+                heads.append(head)
+            if len(heads) > HEADS_KEPT_MAX:
+                heads.pop()
+                line.whole = False
+
+    def first(self, name: str | None) -> Head | None:
+        """Return the first entry of a name, or of all, which may be outdated."""
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = _Line()
+            if len(self._lines) > LINES_MAX:
+                self._lines.popitem(last=False)
+        if line.heads:
+            return line.heads[0]
+        if not line.whole:
+            statement = "heads_of_any" if name is None else "heads_of_name"
+            given = () if name is None else (name,)
+            line.heads = self._execute(SQL[statement], (*given, line.wanted)).fetchall()
+            line.whole = len(line.heads) < line.wanted
+            line.wanted = min(2 * line.wanted, HEADS_READ_MAX)
+        return line.heads[0] if line.heads else None
+
+    def upcoming(self, name: str | None) -> list[int]:
+        """Return the jobIDs of the first entries of a name, or of all."""
+        return [head[2] for head in self._lines[name].heads[:ROWS_AHEAD]]
+
+    def drop_first(self, name: str | None) -> None:
+        """Drop the first entry, since it is outdated."""
+        del self._lines[name].heads[0]
+
+    def took(self, job: Job) -> None:
+        """Drop the entries of a job that was taken, where they are the first ones."""
+        for name in (job.name, None):
+            line = self._lines.get(name)
+            if line is not None and line.heads and line.heads[0][2] == job.job_id:
+                del line.heads[0]
+
+    def is_empty(self, name: str | None) -> bool:
+        """Return whether no job of a name, or of any, is known to be queued."""
+        for line in (self._lines.get(None), self._lines.get(name)):
+            if line is not None and line.whole and not line.heads:
+                return True
+        return False
+
+    def forget(self) -> None:
+        """Drop all lines."""
+        self._lines.clear()
+
+
 GROUPS_FREED_MAX = 100
 """Max groups examined when a lock is released; if there are more, all waiters are checked again."""
 
 GLANCE_ROWS = 20
 """Due jobs examined in order before a pattern is indexed: often one matches, even among a million names."""
-
-_BY_NAME = SQL["head_of_name"], SQL["due_by_name"]
-_OF_ANY = SQL["head_of_any"], SQL["due_of_any"]
 
 
 class ReadyQueue:
@@ -236,15 +338,20 @@ class ReadyQueue:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: StatementExecutor,
         job: Callable[[int], Job | None],
+        read_ahead: Callable[[list[int]], object],
+        cached: Callable[[int], Job | None],
         records: Records,
         settings: Settings,
         monotonic: Callable[[], float],
     ) -> None:
-        """Use the writer's ``connection``; ``job`` returns a row."""
+        """Use the writer's ``connection``; ``job`` returns a row, ``cached`` only a cached one.
+
+        ``read_ahead`` reads some rows into the cache.
+        """
         self._execute = connection.execute
-        self.job = job
+        self.job, self._cached, self._read_ahead = job, cached, read_ahead
         self._records = records
         self.patterns = PatternIndex(
             self, settings.patterns_cached_max, settings.groups_remembered_max, monotonic
@@ -258,8 +365,8 @@ class ReadyQueue:
         self._wake_all = False
         self._version = 0
         """Counts changes of the lanes and locks."""
-        self._empty: tuple[str, ...] = ()
-        """The lane, or lane and name, known to have no queued jobs."""
+        self._next = NextJobs(self._execute)
+        """The next jobs of the open lane."""
         self._clear()
 
     def _clear(self) -> None:
@@ -300,13 +407,14 @@ class ReadyQueue:
         """Drop the jobs queued since the mark; reload lanes and locks if they changed."""
         version, ready, self._wake_all = mark
         del self._newly_ready[ready:]
-        self._empty = ()
+        self._next.forget()
         if version != self._version:
             self._known = False
 
     def forget(self) -> None:
         """Drop cached lanes and locks; waiters are checked again anyway."""
-        self._newly_ready, self._empty = [], ()
+        self._newly_ready = []
+        self._next.forget()
         self._known = False
 
     # --- written jobs ------------------------------------------------------------------------------------
@@ -318,11 +426,19 @@ class ReadyQueue:
             self.note_lock(job)
             self._all_hosts.note(job)
         if job.queued:
-            self._empty = ()
             if job.lane:
                 self._open_lane(job.lane)
+            else:
+                self._next.offer(job)
             self.patterns.offer(job, found_in(job.lane) if job.lane else OPEN_LANE)
             self._newly_ready.append(job)
+
+    def took(self, job: Job) -> None:
+        """Update the caches for a plain job that was taken."""
+        if job.lane:
+            self.note_lock(job)
+        else:
+            self._next.took(job)
 
     def became_ready(self) -> list[Job]:
         """Return the jobs queued since the last call, whether due or not."""
@@ -436,7 +552,7 @@ class ReadyQueue:
         names, priority = request.names, request.priority
         if not request.mocked and not self._special and not self._locked and not self._bound:
             if priority is None and names.single is not None and not self._records.pauses():
-                return self._first(*_BY_NAME, now, OPEN_LANE, names.single)  # most takes
+                return self._first(names.single, now)  # most takes
             return self._first_due(request, OPEN_LANE, now)
         firsts = [self._first_due(request, lane, now) for lane in self._lanes(request)]
         return first_in_order([row for row in firsts if row is not None])
@@ -480,7 +596,9 @@ class ReadyQueue:
             return self._first_of_name(names.single, lane, now, priority)
         if names.everything and not paused:
             if priority is None:
-                return self._first(*_OF_ANY, now, lane)
+                if lane == OPEN_LANE:
+                    return self._first(None, now)
+                return self._found(SQL["due_of_any"], (lane, now))
             return self._found(SQL["due_of_any_of_priority"], (lane, now, priority))
         if parse_lane(lane).worker:  # not indexed: many lanes with few jobs each
             due = self._due(names, lane, now, priorities, paused)
@@ -502,8 +620,10 @@ class ReadyQueue:
 
     def _first_of_name(self, name: str, lane: str, now: str, priority: int | None) -> Job | None:
         """Return the first due job of a name."""
+        if priority is None and lane == OPEN_LANE:
+            return self._first(name, now)
         if priority is None:
-            return self._first(*_BY_NAME, now, lane, name)
+            return self._found(SQL["due_by_name"], (lane, name, now))
         return self._found(SQL["due_by_name_of_priority"], (lane, name, now, priority))
 
     def _first_unlocked(
@@ -519,14 +639,29 @@ class ReadyQueue:
         found = (next((job for job in in_slices(each) if job is not None), None) for each in due)
         return first_in_order([row for row in found if row is not None])
 
-    def _first(self, head: str, due: str, now: str, *where: str) -> Job | None:
-        """Return the first due job: nearly always the head, otherwise the head of a lower priority."""
-        if self._empty and self._empty in (where, where[:1]):
-            return None
-        if (found := self._execute(head, where).fetchone()) is None:
-            self._empty = where
-            return None
-        return self.job(found[1]) if found[0] <= now else self._found(due, (*where, now))
+    def _first(self, name: str | None, now: str) -> Job | None:
+        """Return the first due job of a name, or of all: nearly always the first queued one."""
+        while (head := self._next.first(name)) is not None:
+            priority, next_run, job_id = head
+            job = self._cached(job_id)
+            if job is None:
+                self._read_ahead(self._next.upcoming(name))
+                job = self.job(job_id)
+            if (
+                job is not None
+                and job.next_run == next_run
+                and job.priority == -priority
+                and job.queued
+                and (name is None or job.name == name)
+                and not job.lane
+            ):
+                if next_run <= now:
+                    return job
+                if name is None:
+                    return self._found(SQL["due_of_any"], (OPEN_LANE, now))
+                return self._found(SQL["due_by_name"], (OPEN_LANE, name, now))
+            self._next.drop_first(name)
+        return None
 
     def _found(self, statement: str, parameters: tuple[str | int, ...]) -> Job | None:
         """Return the job whose jobID a statement finds."""
@@ -561,7 +696,7 @@ class ReadyQueue:
         if names.parts:
             found = [self._soonest(part, lane, now) for part in names.parts]
             return min((timestamp for timestamp in found if timestamp is not None), default=None)
-        if self._empty in ((lane,), (lane, names.single)):
+        if lane == OPEN_LANE and self._next.is_empty(names.single):
             return None
         known = self.patterns.is_ready(names, lane) and not self.patterns.is_wide(names, lane)
         if lane in self._locked:
@@ -634,7 +769,7 @@ class ReadyQueue:
         self, lane: str, now: str, priority: int, after: tuple[str, int]
     ) -> Iterator[tuple[str, int, str]]:
         """Yield nextRun, jobID and name of the next due jobs after a position, in one slice."""
-        return self._execute(SQL["due_after"], (lane, priority, now, *after, SEARCHED_AT_ONCE))
+        yield from self._execute(SQL["due_after"], (lane, priority, now, *after, SEARCHED_AT_ONCE))
 
     def groups(self, lane: str, names: Names, limit: int) -> list[NamedGroup] | None:
         """Return the head of every matching group, or None if there are more than ``limit``."""

@@ -115,7 +115,8 @@ class SQLiteEngine:
 
         Plans are not needed on SQLite.
         """
-        self._look_at_files()
+        if self._watch is not None and self._clock.monotonic() >= self._look_at:
+            self._look_at_files()
         try:
             self._execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -145,7 +146,7 @@ class SQLiteEngine:
     def commit(self) -> None:
         """Commit the open unit; raises StoreError."""
         try:
-            self.unit.identifiers.save()
+            self.unit.write()
             self._execute("COMMIT")
         except sqlite3.Error as error:
             raise self.fault(error) or error from error
@@ -259,6 +260,11 @@ class SQLiteEngine:
             return expiry
         ends = [pause.until for pause in pauses if pause.until]
         return min(ends if expiry is None else [*ends, expiry], default=None)
+
+    def planned(self) -> object:
+        """Return an object that is equal as long as the results of the two methods below stay the same."""
+        unit = self.unit
+        return unit.next_expiry(), unit.records.pauses(), unit.ready.next_on_all_hosts()
 
     def next_on_all_hosts(self) -> str | None:
         """Return when the next broadcast schedule is due."""

@@ -51,9 +51,9 @@ def test_nobody_else_sets_a_state() -> None:
 
 
 def test_no_statement_sets_a_state_but_the_quick_take() -> None:
-    """``save_job`` binds what ``move`` returned; ``claim_job`` is ``lifecycle.QUICK_TAKE``."""
+    """``save_job`` binds what ``move`` returned; the others are ``lifecycle.QUICK_TAKE``."""
     setting = {name for name, sql in STATEMENTS.items() if re.search(r"SET[^;]*\bstate = '", sql)}
-    assert setting == {"claim_job"}
+    assert setting == {"claim_job", "claim_jobs"}
     others = [*RECORDS.values(), *VIEWS.values(), *METRICS.values()]
     writing = r"UPDATE\s+jobs SET (?!fingerprint = \? WHERE)|INTO\s+jobs\b"
     assert not [sql for sql in others if re.search(writing, sql)]

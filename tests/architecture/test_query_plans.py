@@ -17,15 +17,18 @@ BY_ID = "INTEGER PRIMARY KEY"
 
 INTENDED = {
     "job_by_id": BY_ID,
+    "jobs_by_id": BY_ID,
     "save_job": BY_ID,
     "save_job_and_data": BY_ID,
     "claim_job": BY_ID,
+    "claim_jobs": BY_ID,
     "delete_job": BY_ID,
+    "delete_jobs": BY_ID,
     "delete_plain_job": BY_ID,
-    "head_of_name": BY_NAME,
+    "heads_of_name": BY_NAME,
     "due_by_name": BY_NAME,
     "due_by_name_of_priority": BY_NAME,
-    "head_of_any": BY_PRIORITY,
+    "heads_of_any": BY_PRIORITY,
     "due_of_any": BY_PRIORITY,
     "due_of_any_of_priority": BY_PRIORITY,
     "due_in_order": BY_PRIORITY,
@@ -53,7 +56,7 @@ INTENDED = {
 
 NO_SEEK = {
     "insert_job",
-    "insert_plain_job",
+    "insert_plain_jobs",
     "highest_job_id",
     "has_families",
     "get_meta",
@@ -241,6 +244,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
 
 def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
     """Return the steps of SQLite's plan for a statement."""
+    sql = sql.replace("{rows}", "?, ?")
     numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
     count = max(numbered) if numbered else sql.count("?")
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * count)]

@@ -86,9 +86,7 @@ class Bench:
 
     def context(self) -> Context:
         """Open a transaction."""
-        return Context(
-            self.engine.begin(), "document", OneWorker(), parts=(self.waiting,), waiters=self.waiting
-        )
+        return Context(self.engine.begin(), "document", OneWorker(), parts=(self.waiting,))
 
     def tables(self) -> list[Any]:
         """Return all rows of the tables."""
@@ -254,7 +252,7 @@ def _wait(bench: Bench, number: int) -> None:
     names = names_from("a*", None)
     assert names is not None
     request = TakeRequest(names, False, None, None, 1, "job")
-    bench.waiting.add(Waiter(Submission(None, lambda _: True), request, number, 1e9))
+    bench.waiting.add(Waiter(Submission(), request, number, 1e9))
     bench.waiting.committed()
 
 

@@ -1,8 +1,9 @@
-"""A job that somebody waits for is stored as taken, and ends as if it had been queued and taken."""
+"""Plain commands have the same replies and leave the same rows as the handlers, also with deferred writes."""
 
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -12,13 +13,16 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.errors import ServerFault
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.batch import Batch
 from bedrockjobs.engine.events import Listeners
+from bedrockjobs.engine.handlers import plain, take
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.plain import Prepared
 from bedrockjobs.engine.maintenance import maintenance_of
-from bedrockjobs.engine.submission import Outcome, Submission
+from bedrockjobs.engine.submission import CallbackSubmission, Deliver, Outcome
 from bedrockjobs.engine.waiters import Waiting
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.take_request import TakeRequest, names_from
@@ -33,12 +37,21 @@ STEPS = 40
 TABLES = ("jobs", "runs", "ticks", "keys", "pauses", "drains", "events")
 
 
+def submission_of(command: c.Command[Any], deliver: Deliver) -> CallbackSubmission:
+    """Return a submission that is prepared as the raw protocol prepares requests."""
+    submission = CallbackSubmission(command, deliver)
+    field = {c.CreateJob: "data", c.FinishJob: "job_id"}.get(type(command), "")
+    submission.prepared = Prepared(command, field)
+    submission.value = getattr(command, field) if field else None
+    return submission
+
+
 class Server:
     """An engine and its batches; the clock moves only when it is told to."""
 
-    def __init__(self, *, hands_off: bool) -> None:
-        """Begin empty; where it ``hands_off`` no job, each is queued first."""
-        self.clock, self._hands_off = ManualClock(START), hands_off
+    def __init__(self, *, plain: bool) -> None:
+        """Begin empty; unless it is ``plain``, all is done by handlers, one by one under savepoints."""
+        self.clock, self._plain = ManualClock(START), plain
         settings = Settings()
         self.engine = SQLiteEngine(":memory:", settings, self.clock)
         self.waiting = Waiting()
@@ -55,8 +68,8 @@ class Server:
         submissions = []
         for command in commands:
             self.answers.append([])
-            submissions.append(Submission(command, partial(self._note, self.answers[-1])))
-        work = self.batch.run(self.engine.begin(), submissions, careful=not self._hands_off)
+            submissions.append(submission_of(command, partial(self._note, self.answers[-1])))
+        work = self.batch.run(self.engine.begin(), submissions, careful=not self._plain)
         self.engine.commit()
         self.batch.accept(work)
         for submission, outcome in work.outcomes:
@@ -89,6 +102,9 @@ def commands(dice: random.Random) -> list[c.Command[Any]]:
     worker: dict[str, Any] = dice.choice([{}, {"worker": dice.choice(["v", "w"]), "heartbeat": True}])
     kinds: list[Callable[[], c.Command[Any]]] = [
         *[lambda: c.CreateJob(name=name, data={"k": job_id})] * 6,
+        lambda: c.CreateJob(name=name, data={"mockRequest": True}),
+        lambda: c.CreateJob(name=name, data={}, parent_job_id=job_id),
+        lambda: c.CreateJob(name=name, data={}, repeat="FINISHED, +5 SECONDS"),
         lambda: c.CreateJob(name=name, job_priority=dice.choice([0, 1000])),
         lambda: c.CreateJob(name=name, first_run=START + timedelta(seconds=dice.randint(0, 90))),
         lambda: c.CreateJob(name=name, lock="L"),
@@ -97,9 +113,14 @@ def commands(dice: random.Random) -> list[c.Command[Any]]:
         lambda: c.CreateJob(name=name, idempotency_key=str(job_id)),
         lambda: c.CreateJobs(jobs=[{"name": name}, {"name": name, "jobPriority": 1000}]),
         *[lambda: c.GetJob(name=dice.choice([name, f"{name}*", "*", "a,b"]), **wait, **worker)] * 5,
+        *[lambda: c.GetJob(name=name, **worker)] * 2,
         lambda: c.GetJob(name=name, job_priority=500, **wait),
         lambda: c.GetJobs(name=name, num_results=3, **wait, **worker),
         *[lambda: c.FinishJob(job_id=job_id, then_get="a*", **wait, **worker)] * 3,
+        *[lambda: c.FinishJob(job_id=job_id, then_get=dice.choice(["a", "*"]))] * 2,
+        lambda: c.FinishJob(job_id=job_id, data={"done": 1}),
+        lambda: c.FailJob(job_id=job_id, error="no"),
+        lambda: c.GetJob(name=name, get_mocked_jobs=True),
         lambda: c.RetryJob(job_id=job_id, returned=True),
         lambda: c.UpdateJob(job_id=job_id, data={}, job_priority=1000),
         lambda: c.PauseJobs(name=name),
@@ -107,6 +128,7 @@ def commands(dice: random.Random) -> list[c.Command[Any]]:
         lambda: c.DrainWorker(worker="w", undo=dice.choice([True, False])),
         lambda: c.CrashBedrockJob(names=[dice.choice(["b", "zz"])]),
         lambda: c.SetLimit(name=f"{name}*", running=1),
+        lambda: c.SetLimit(name=f"{name}*", per_second=1),
         lambda: c.RemoveLimit(name=f"{name}*"),
     ]
     return [dice.choice(kinds)() for _ in range(dice.choice([1, 1, 1, 2, 5]))]
@@ -114,7 +136,12 @@ def commands(dice: random.Random) -> list[c.Command[Any]]:
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_a_history_is_the_same_with_and_without(seed: int) -> None:
-    one, other = Server(hands_off=True), Server(hands_off=False)
+    compare(seed)
+
+
+def compare(seed: int) -> None:
+    """Play a random history the plain and the general way; raise AssertionError if they differ."""
+    one, other = Server(plain=True), Server(plain=False)
     dice = random.Random(seed)
     for _ in range(STEPS):
         ahead, some = dice.choice([0, 0, 0.02, 1, 40]), commands(dice)
@@ -130,8 +157,8 @@ def test_a_history_is_the_same_with_and_without(seed: int) -> None:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Return a server that hands jobs off, and has had one: it knows what it asks once."""
-    server = Server(hands_off=True)
+    """Return a server that has had a job, so that its flags are cached."""
+    server = Server(plain=True)
     server.send(c.CreateJob(name="b"), c.GetJob(name="b"), c.FinishJob(job_id=1))
     server.answers.clear()
     yield server
@@ -157,23 +184,56 @@ def test_it_is_written_once_and_not_looked_for(server: Server) -> None:
     assert server.engine.unit.job(2).state == "RUNNING"
 
 
-def test_who_asks_for_the_next_job_looks_only_where_something_was_queued_since(server: Server) -> None:
+def test_the_next_jobs_of_a_name_are_read_once(server: Server) -> None:
     server.send(c.GetJob(name="a", **WAIT), c.CreateJob(name="a"))
     found = statements(server, c.FinishJob(job_id=2, then_get="a", **WAIT))
     assert found == ["DELETE FROM"], "the GetJob before has found nothing"
     server.send(c.CreateJob(name="a"), c.CreateJob(name="another"))
     found = statements(server, c.FinishJob(job_id=3, then_get="a", **WAIT))
-    assert found == ["DELETE FROM", "SELECT nextRun,"]
+    assert found == ["DELETE FROM"], "what was queued since is known"
     assert len(server.waiting) == 1
 
 
-def test_what_was_found_empty_is_looked_at_anew_where_a_part_was_undone(server: Server) -> None:
+def test_writes_of_one_transaction_are_one_statement_of_each_kind(server: Server) -> None:
+    server.send(*[c.CreateJob(name="a")] * 20, *[c.GetJob(name="a")] * 8)
+    ends = [c.FinishJob(job_id=number, then_get="a") for number in (2, 3)]
+    found = statements(server, *ends, *[c.CreateJob(name="b")] * 40)
+    assert found == ["INSERT INTO", "INSERT INTO", "UPDATE jobs", "DELETE FROM"], "32 rows in one insert"
+
+
+def test_a_statement_that_reads_jobs_comes_after_the_deferred_writes(server: Server) -> None:
+    found = statements(server, c.CreateJob(name="a"), c.CreateJob(name="a", unique=True, data={"k": 1}))
+    assert found[0] == "INSERT INTO"
+    assert server.told()[-2:] == [['{"jobID":2}'], ['{"jobID":2}']]
+
+
+def test_lines_are_dropped_when_a_part_is_undone(server: Server) -> None:
     server.send(c.GetJob(name="a"))
+    lines = server.engine.unit.ready._next
+    assert lines.is_empty("a")
     unit = server.engine.unit
-    assert unit.ready._empty
-    mark = unit.ready.mark()
-    unit.ready.undo(mark)
-    assert not unit.ready._empty
+    unit.ready.undo(unit.ready.mark())
+    assert not lines.is_empty("a")
+
+
+WIDER: dict[str, tuple[object, str, object]] = {
+    "unique": (plain, "_CREATE", plain._CREATE | {"unique"}),
+    "parent": (plain, "_CREATE", plain._CREATE | {"parent_job_id"}),
+    "repeat": (plain, "_CREATE", plain._CREATE | {"repeat"}),
+    "first run": (plain, "_CREATE", plain._CREATE | {"first_run"}),
+    "idempotency key": (plain, "_CREATE", plain._CREATE | {"idempotency_key"}),
+    "retry after": (plain, "_CREATE", plain._CREATE | {"retry_after"}),
+    "mocked": (plain, "is_mock_data", lambda _: False),
+    "special job": (take, "is_plain", lambda _: True),
+}
+"""Conditions of what is plain, each of them taken out."""
+
+
+@pytest.mark.parametrize("condition", WIDER)
+def test_a_history_differs_without(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*WIDER[condition])
+    with pytest.raises((AssertionError, ServerFault, sqlite3.Error)):
+        any(map(compare, range(HISTORIES)))
 
 
 def test_a_job_that_is_due_goes_first(server: Server) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from bedrockjobs.base.config import SLIPS_LOOKED_AT_MAX
 from bedrockjobs.commands import COMMANDS, Command
+from bedrockjobs.engine.submission import Submission
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, post, request
 
@@ -41,15 +42,14 @@ async def test_a_pipeline_longer_than_the_limit_is_answered_completely(serve: Se
 async def test_no_more_than_pipelined_max_commands_of_a_connection_are_under_way(serve: Serve) -> None:
     live = await serve(pipelined_max=4)
     dispatcher = live.server.dispatcher
-    submit, most = dispatcher.submit, 0
+    put, most = dispatcher.put, 0
 
-    def counting(*arguments: object) -> object:
+    def counting(submission: Submission) -> None:
         nonlocal most
-        submission = submit(*arguments)  # type: ignore[arg-type]
+        put(submission)
         most = max(most, dispatcher.pending)
-        return submission
 
-    dispatcher.submit = counting  # type: ignore[assignment,method-assign]
+    dispatcher.put = counting  # type: ignore[method-assign]
     talk = await live.connect()
     talk.send(b"".join(request("CreateJob", name="p") for _ in range(50)))
     assert len([await talk.reply() for _ in range(50)]) == 50

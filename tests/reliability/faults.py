@@ -12,6 +12,7 @@ from typing import Any
 from bedrockjobs.engine.handlers import change, end, failing
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.base import AccessPlan
+from bedrockjobs.store.identifiers import Identifiers
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.sqlite_unit import SQLiteUnit
@@ -80,11 +81,11 @@ def blind_take(seed: int) -> None:
 def reused_ids(seed: int) -> None:
     """Count jobIDs from the highest that is in the table, as a table without a counter does."""
 
-    def one_more(self: SQLiteUnit) -> int:
+    def one_more(self: Identifiers) -> int:
         row = self._execute("SELECT coalesce(max(jobID), 0) + 1 FROM jobs").fetchone()
         return int(row[0])
 
-    SQLiteUnit.new_job_id = one_more  # type: ignore[method-assign]
+    Identifiers.new_job = one_more  # type: ignore[method-assign]
 
 
 def forgotten_parent(seed: int) -> None:

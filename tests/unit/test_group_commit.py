@@ -31,10 +31,10 @@ def looks(group: GroupCommitWindow, arrivals: Sequence[int]) -> int:
         nonlocal taken
         taken += 1
         number = arrivals[taken - 1] if taken <= len(arrivals) else 0
-        return [Submission(None, lambda _: True) for _ in range(min(number, room))]
+        return [Submission() for _ in range(min(number, room))]
 
-    company, together = group.begin(arrived), 1
-    while found := company(together):
+    group.looks, together = 0, 1
+    while found := group.more(arrived, together):
         together += len(found)
     group.committed(together)
     return taken
@@ -94,7 +94,7 @@ def test_no_more_share_a_commit_than_may() -> None:
 
 def asking(names: int) -> Submission:
     """Return a submission that asks for so many names, as a ``ManyNames`` sees it."""
-    found = Submission(None, lambda _: True)
+    found = Submission()
     found.many = names
     return found
 

@@ -52,6 +52,7 @@ def store(tmp_path: Path) -> Iterator[SQLiteEngine]:
 
 
 def stored(store: SQLiteEngine) -> list[Job]:
+    store.unit.write()
     return [job_from(found) for found in store._execute(STATEMENTS["job_by_id"], (1,))]
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError, Forbidden
@@ -17,7 +17,7 @@ from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import SECONDS, timestamp_ms
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.events import Event, EventLogged
+from bedrockjobs.engine.events import Event, EventLogged, JobsCreated, JobsFinished, JobsTaken
 from bedrockjobs.engine.rate_limits import RateLimiter
 from bedrockjobs.engine.workers import WorkerDirectory
 from bedrockjobs.job.lifecycle import GONE
@@ -26,48 +26,17 @@ from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import AccessPlan, InMemory, Unit
 
 
-class Waiter(Protocol):
-    """A waiting GetJob."""
-
-    submission: Any
-    """The submission to be answered with a job."""
-    request: TakeRequest
-
-
-class Waiters(InMemory, Protocol):
-    """All waiting GetJobs."""
-
-    def first_for(self, job: Job, now: str) -> Waiter | None:
-        """Return the waiter to be given a job due now; None if other due jobs have to be considered."""
-        ...
-
-    def remove(self, waiter: Any) -> bool:
-        """Remove a waiter that was served."""
-        ...
-
-
 class Context:
     """One open transaction, with one time for all of its commands."""
 
-    __slots__ = (
-        "by",
-        "caller",
-        "compatibility",
-        "emit",
-        "events",
-        "gates",
-        "moment",
-        "now",
-        "now_ms",
-        "outcomes",
-        "parts",
-        "presence",
-        "seen",
-        "since",
-        "took_jobs",
-        "unit",
-        "waiters",
-    )
+    caller: Principal | None = None
+    """The principal of the current command, if it matters."""
+    by = ""
+    """The name of the token of the current command, or empty."""
+    created = taken = finished = 0
+    """Jobs created, taken and finished in this transaction."""
+    due = ""
+    """When the first taken job was due."""
 
     def __init__(
         self,
@@ -80,7 +49,6 @@ class Context:
         seen: str = "",
         parts: Sequence[InMemory] = (),
         gates: RateLimiter | None = None,
-        waiters: Waiters | None = None,
     ) -> None:
         """Work in ``unit``; the server started at ``since``, its predecessor was last alive at ``seen``."""
         self.unit = unit
@@ -100,20 +68,21 @@ class Context:
         The context is not in this list: a reference cycle would keep each transaction until garbage
         collection.
         """
-        self.waiters = waiters
-        """Waiters to which a new job may be handed off before it is stored; None: queue it first."""
         self.outcomes: list[tuple[Any, Answer | CommandError]] = []
         """Submissions with their replies, to be sent after the commit."""
-        self.caller: Principal | None = None
-        """The principal of the current command, if it matters."""
-        self.by = ""
-        """The name of the token of the current command, or empty."""
-        self.took_jobs = False
-        """Whether any job was taken."""
         self.events: list[Event] = []
         """Events to publish after the commit."""
         self.emit: Callable[[Event], None] = self.events.append
         """Add an event."""
+
+    def emit_counts(self) -> None:
+        """Add the events for the jobs created, taken and finished in this transaction."""
+        if self.created:
+            self.emit(JobsCreated(self.created))
+        if self.taken:
+            self.emit(JobsTaken(self.taken, self.due, self.now_ms))
+        if self.finished:
+            self.emit(JobsFinished(self.finished))
 
     def note(
         self, kind: str, *, name: str = "", job_id: int = 0, run_id: int = 0, by: str = "", detail: str = ""
@@ -142,18 +111,19 @@ class Context:
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
-    def mark(self) -> tuple[int, int]:
-        """Return the number of events and replies."""
-        return len(self.events), len(self.outcomes)
+    def mark(self) -> tuple[int, int, int, int, int, str]:
+        """Return the number of events, replies and counted jobs."""
+        return len(self.events), len(self.outcomes), self.created, self.taken, self.finished, self.due
 
-    def undo(self, mark: tuple[int, int]) -> None:
-        """Discard the events and replies since a mark."""
-        events, outcomes = mark
+    def undo(self, mark: tuple[int, int, int, int, int, str]) -> None:
+        """Discard the events, replies and counts since a mark."""
+        events, outcomes, self.created, self.taken, self.finished, self.due = mark
         del self.events[events:]
         del self.outcomes[outcomes:]
 
     def forget(self) -> None:
-        """Discard all events and replies."""
+        """Discard all events, replies and counts."""
+        self.created = self.taken = self.finished = 0
         self.events.clear()
         self.outcomes.clear()
 

@@ -10,9 +10,8 @@ from bedrockjobs.base.wire import after_seconds, stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.create import UNIQUE_UNTIL
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
-from bedrockjobs.engine.events import JOB_CREATED, JobsCreated
-from bedrockjobs.engine.handlers import runs, take, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, Taken, handles
+from bedrockjobs.engine.handlers import ticks
+from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.failing import mended
 from bedrockjobs.engine.handlers.plans import merged, plan_create
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
@@ -26,39 +25,10 @@ from bedrockjobs.job.rows import (
     Job,
     JobOfKey,
     is_mock_data,
-    is_plain,
     keep_mark,
     mark_mocked,
 )
 from bedrockjobs.schedule import repeat as repeats
-
-# Direct hand-off: a new job with a waiter is stored as taken and never queued. This saves two index entries,
-# their removal, and finding the job again.
-
-
-def handed_off(context: Context, job: Job) -> bool:
-    """Store a new job as taken by a waiter; return False if it has to be queued first.
-
-    It has to be queued if it has options that a take handles, or if a pause, a limit or the crash list might
-    apply to it.
-    """
-    unit, waiters = context.unit, context.waiters
-    if not waiters or not is_plain(job) or job.next_run > context.now_ms:
-        return False
-    if unit.records.pauses() or unit.crash_patterns():
-        return False
-    waiter = waiters.first_for(job, context.now_ms)
-    if waiter is None or (waiter.request.worker and unit.records.limits()):
-        return False
-    request = waiter.request
-    after = lifecycle.after_take(job, context.now, unit.new_run_id() if request.worker else 0)
-    unit.insert(after)
-    if request.worker:
-        runs.open_run(context, after, request, job.data)
-    waiters.remove(waiter)
-    context.outcomes.append((waiter.submission, take.handed_out(context, request, Taken(job, after))))
-    return True
-
 
 _OPTION_FIELDS = frozenset(JobOptions.model_fields)
 _JSON = {True: "true", False: "false"}
@@ -67,8 +37,8 @@ _JSON = {True: "true", False: "false"}
 @handles(CreateJob, plan=plan_create)
 def create_job(context: Context, command: CreateJob) -> Answer:
     """Create a job; reply with its jobID."""
-    job_id, created = _create(context, command, jsontext.Merging(), alone=True)
-    context.emit(JOB_CREATED)
+    job_id, created = _create(context, command, jsontext.Merging())
+    context.created += 1
     if command.unique_key is not None:
         return Answer(f'{{"jobID":{job_id},"created":{_JSON[created]}}}')
     return Answer(f'{{"jobID":{job_id}}}')
@@ -82,7 +52,7 @@ def create_jobs(context: Context, command: CreateJobs) -> Answer:
     for spec in in_slices(command.jobs):
         check_amount(context, until)
         found.append(_create(context, spec, merging))
-    context.emit(JobsCreated(len(found)))
+    context.created += len(found)
     job_ids = f'"jobIDs":[{",".join(str(job_id) for job_id, _ in found)}]'
     if any(spec.unique_key is not None for spec in command.jobs):
         return Answer(f'{{{job_ids},"created":[{",".join(_JSON[created] for _, created in found)}]}}')
@@ -95,21 +65,19 @@ def check_amount(context: Context, until: int) -> None:
         raise Unavailable("Too much data at once", "jobs: expected fewer jobs of so much data in one request")
 
 
-def _create(
-    context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone: bool = False
-) -> tuple[int, bool]:
+def _create(context: Context, spec: JobSpec, merging: jsontext.Merging) -> tuple[int, bool]:
     """Return the jobID, and False if it belongs to an existing job that holds the unique key.
 
     Idempotency keys are stored for new jobs only; a unique key already makes any other request safe to
     repeat.
     """
     if spec.idempotency_key is None:
-        return _create_unique(context, spec, merging, alone=alone)
+        return _create_unique(context, spec, merging)
     since = after_seconds(context.now_ms, -context.unit.records.keys_kept_s)
     records, key, before = context.unit.records, str(spec.own_key), spec.own_key.before
     known = records.job_of_key(key, since) or records.job_of_key(before, since)
     if known is None:
-        job_id, created = _create_unique(context, spec, merging, alone=alone)
+        job_id, created = _create_unique(context, spec, merging)
         if created:
             records.put_key(key, JobOfKey(job_id, spec.name), context.now_ms)
         return job_id, created
@@ -122,14 +90,12 @@ def _create(
     return known.job_id, True
 
 
-def _create_unique(
-    context: Context, spec: JobSpec, merging: jsontext.Merging, *, alone: bool
-) -> tuple[int, bool]:
+def _create_unique(context: Context, spec: JobSpec, merging: jsontext.Merging) -> tuple[int, bool]:
     """Create a job unless another one holds its unique key, as ``_create`` does."""
     if spec.unique_key is None:
         if spec.unique_for is not None or spec.on_conflict is not None:
             raise BadArguments("Missing uniqueKey", "uniqueKey is required with uniqueFor and onConflict")
-        return create(context, spec, merging, alone=alone), True
+        return create(context, spec, merging), True
     if spec.unique:
         raise BadArguments("Malformed uniqueKey", "uniqueKey: expected nothing together with unique")
     records, key = context.unit.records, _held_key(context, spec)
@@ -145,7 +111,7 @@ def _create_unique(
         elif spec.on_conflict == "reject":
             raise WrongState("Unique key is held", f"uniqueKey: job {known.job_id} holds it")
         return known.job_id, False
-    job_id = create(context, spec, merging, alone=alone)
+    job_id = create(context, spec, merging)
     holds = spec.unique_for or "finished"
     if not isinstance(holds, str):
         holds = after_seconds(context.now_ms, holds)
@@ -183,13 +149,8 @@ def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) 
         context.unit.save(placed_if_waiting(job, changed))
 
 
-def create(
-    context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "", *, alone: bool = False
-) -> int:
-    """Create a job, or update the one with its unique name; return the jobID.
-
-    A job created ``alone`` may be handed off at once; of several, the most urgent one has to be taken first.
-    """
+def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "") -> int:
+    """Create a job, or update the one with its unique name; return the jobID."""
     priority = spec.wanted_priority
     if spec.repeat:
         known = context.unit.first_of_name(spec.name, mocked=False) if spec.unique else None
@@ -231,8 +192,7 @@ def create(
             row = ticks.with_tick(row, row.next_run)
     elif repeat and spec.first_run is None and ticks.is_schedule(row):
         row = ticks.with_tick(row, row.next_run)
-    if not (alone and context.waiters and handed_off(context, row)):
-        context.unit.insert(row)
+    context.unit.insert(row)
     return row.job_id
 
 

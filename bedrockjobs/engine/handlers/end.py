@@ -12,7 +12,7 @@ from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.wire import after_seconds, stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
-from bedrockjobs.engine.events import JOB_FAILED, JOB_FINISHED, JOB_RETRIED, JobsFinished
+from bedrockjobs.engine.events import JOB_FAILED, JOB_RETRIED
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import check_amount
@@ -35,7 +35,7 @@ def finish_job(context: Context, command: FinishJob) -> Answer:
     """Finish a run, and take the next job if ``thenGet`` asks for one."""
     then_names(command)
     _finish(context, command.job_id, command.data, command.run_id, command.exit_code)
-    context.emit(JOB_FINISHED)
+    context.finished += 1
     return then_get(context, command, command.job_priority)
 
 
@@ -53,7 +53,7 @@ def finish_jobs(context: Context, command: FinishJobs) -> Answer:
         except CommandError as error:
             code, reason = error.code, error.reason
         results.append(f'{{"jobID":{spec.job_id},"code":{code},"reason":{quoted(reason)}}}')
-    context.emit(JobsFinished(len(command.jobs)))
+    context.finished += len(command.jobs)
     return then_get_jobs(context, command, f'"results":[{",".join(results)}]')
 
 

@@ -12,7 +12,6 @@ from bedrockjobs.base.config import OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import Unavailable, WrongState
 from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.commands import AppendOutput, FailJob, FinishJob, GetPingSecret, PingSchedule
-from bedrockjobs.engine.events import JobsTaken
 from bedrockjobs.engine.handlers import runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.control import append_output, one_job
@@ -96,7 +95,7 @@ def _begun(context: Context, job: Job, host: str) -> Job:
     assert names is not None
     runs.open_run(context, after, TakeRequest(names, worker=WORKER, host=host), job.data)
     ticks.enter_fired(context, after, after.run_id, caught_up=caught_up)
-    context.emit(JobsTaken(1, job.next_run, context.now_ms, False))
+    context.taken += 1
     return after
 
 

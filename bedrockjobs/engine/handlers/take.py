@@ -19,7 +19,7 @@ from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.principal import Principal, RunOfToken
 from bedrockjobs.commands import FinishJobs, GetJob, GetJobs
 from bedrockjobs.commands.jobs import RunEnd
-from bedrockjobs.engine.events import JobsTaken, WorkerAsked
+from bedrockjobs.engine.events import WorkerAsked
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken, handles
 from bedrockjobs.engine.handlers.failing import break_off, fail_for_good, set_aside, stopped
@@ -28,7 +28,7 @@ from bedrockjobs.engine.handlers.ticks import CannotEvaluate, DueTick, original_
 from bedrockjobs.engine.render import render, shown_options
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
-from bedrockjobs.job.rows import RETRY_AFTER_KEYS, BeforeTake, DamagedJob, Job
+from bedrockjobs.job.rows import RETRY_AFTER_KEYS, BeforeTake, DamagedJob, Job, is_plain
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from, names_within
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import StillSearching
@@ -39,6 +39,8 @@ class LockedElsewhere(NotFound):
 
     default_reason = "No job found"
 
+
+Outcome = Answer | NotFound
 
 UNCOUNTED_PREFIX = "manual"
 """As in Bedrock, lost runs of names with this prefix are not limited."""
@@ -94,9 +96,14 @@ def then_get_jobs(context: Context, command: FinishJobs, results: str) -> Answer
 def _take_after_end(context: Context, command: RunEnd | FinishJobs, asked: TakeRequest) -> Answer:
     request = asked if context.caller is None else _narrowed(asked, context.caller)
     _meet(context, command, request)
+    return after_end(context, request, waiting=command.waiting)
+
+
+def after_end(context: Context, request: TakeRequest, *, waiting: bool) -> Answer:
+    """Return the reply to the end of a run that asks for the next job, which may wait for it."""
     answer = take(context, request)
     if answer is None:
-        return Answer(waits_for=request) if command.waiting else Answer(_answered(request, []))
+        return Answer(waits_for=request) if waiting else Answer(_answered(request, []))
     return answer
 
 
@@ -113,10 +120,15 @@ def then_names(command: RunEnd | FinishJobs) -> Names | None:
 def _take_or_wait(context: Context, command: GetJob | GetJobs, request: TakeRequest) -> Answer | NotFound:
     if request.worker is not None:
         _meet(context, command, request)
+    return or_wait(context, request, waiting=command.waiting)
+
+
+def or_wait(context: Context, request: TakeRequest, *, waiting: bool) -> Answer | NotFound:
+    """Return the reply to a take; if there is no job, it may wait."""
     answer = take(context, request)
     if answer is not None:
         return answer
-    if command.waiting:
+    if waiting:
         return Answer(waits_for=request)
     passed_over = not _drained(context, request) and context.unit.passed_over(request, context.now_ms)
     return LockedElsewhere() if passed_over else nothing(request)
@@ -160,12 +172,23 @@ def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
     return f'{{{before}"jobs":[{",".join(bodies)}]}}'
 
 
-def take(context: Context, request: TakeRequest) -> Answer | None:
+def take(context: Context, request: TakeRequest, only: Job | None = None) -> Answer | None:
     """Take up to ``request.limit`` jobs; return None if there is none.
 
-    Returns a ``searching`` Answer if the store does not know yet whether there is one.
+    ``only`` is the job to take if it is known to be the only one. Returns a ``searching`` Answer if the store
+    does not know yet whether there is one.
     """
-    if request.worker is not None and _drained(context, request):
+    if request.worker is None and request.limit == 1:
+        try:
+            only = only or context.unit.first_due(request, context.now_ms)
+        except StillSearching:
+            return Answer(waits_for=request, searching=True)
+        if only is None:
+            return None
+        unit = context.unit
+        if is_plain(only) and not (unit.crash_patterns() or unit.has_children(only.job_id)):
+            return _taken_plain(context, request, only)
+    elif _drained(context, request):
         return None
     taken: list[Taken] = []
     bodies: list[str] = []
@@ -173,7 +196,7 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
     due_again: list[Job] = []
     while len(taken) < request.limit and size < ANSWER_BYTES_MAX:
         try:
-            due = _next(context, request)
+            due = _next(context, request, only)
         except StillSearching:
             if not taken:
                 return Answer(waits_for=request, searching=True)
@@ -188,14 +211,21 @@ def take(context: Context, request: TakeRequest) -> Answer | None:
         taken.append(Taken(before, after))
         bodies.append(_shown(context, request, taken[-1]))
         size += len(bodies[-1])
+        if only is not None:
+            break
     for job in due_again:
         context.unit.save(job)
     return _handed_out(context, request, taken, bodies) if taken else None
 
 
-def handed_out(context: Context, request: TakeRequest, taken: Taken) -> Answer:
-    """Return the reply to a request with a job that was taken for it."""
-    return _handed_out(context, request, [taken], [_shown(context, request, taken)])
+def _taken_plain(context: Context, request: TakeRequest, job: Job) -> Answer:
+    """Take a plain job for a request without a worker."""
+    after = lifecycle.after_take(job, context.now, 0)  # lifecycle.QUICK_TAKE
+    context.unit.claim(after)
+    context.due = context.due or job.next_run
+    context.taken += 1
+    body = render(job)
+    return Answer(body if request.shape == "job" else _answered(request, [body]), (Taken(job, after),))
 
 
 def _shown(context: Context, request: TakeRequest, taken: Taken) -> str:
@@ -205,19 +235,19 @@ def _shown(context: Context, request: TakeRequest, taken: Taken) -> str:
 def _handed_out(
     context: Context, request: TakeRequest, taken: Sequence[Taken], bodies: Sequence[str]
 ) -> Answer:
-    context.emit(JobsTaken(len(taken), taken[0].before.next_run, context.now_ms, not context.took_jobs))
-    context.took_jobs = True
+    context.due = context.due or taken[0].before.next_run
+    context.taken += len(taken)
     return Answer(bodies[0] if request.shape == "job" else _answered(request, bodies), taken)
 
 
-def _next(context: Context, request: TakeRequest) -> DueTick | None:
-    """Return the next job that may be taken; fail those on the way that may not.
+def _next(context: Context, request: TakeRequest, only: Job | None) -> DueTick | None:
+    """Return the next job that may be taken, ``only`` first; fail those on the way that may not.
 
     Differs from Bedrock: it replies ``200 {}`` when it fails a job; here the search continues.
     """
     crashed, limits = context.unit.crash_patterns(), context.unit.records.limits()
     for _ in range(CRASHED_PER_TAKE_MAX):
-        job = context.unit.first_due(request, context.now_ms)
+        job, only = only or context.unit.first_due(request, context.now_ms), None
         if job is None:
             return None
         if request.worker and limits and families.hold_back(context, job):

@@ -10,7 +10,6 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import RunAgain
-from bedrockjobs.engine.events import JOB_CREATED
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.ticks import next_run_of
@@ -166,7 +165,7 @@ def run_again(context: Context, command: RunAgain) -> Answer:
     else:
         job = _made_anew(context, run, context.unit.records.given_to(run.run_id))
         context.unit.insert(job)
-        context.emit(JOB_CREATED)
+        context.created += 1
     detail = f"run {run.run_id} again"
     context.note("triggered", name=job.name, job_id=job.job_id, by=command.by, detail=detail)
     return Answer(jsontext.dump({"jobID": job.job_id, "pending": pending}))

@@ -260,6 +260,10 @@ class PostgreSQLEngine:
         expiry = self._value("next_expiry")
         return min(ends if expiry is None else [*ends, expiry], default=None)
 
+    def planned(self) -> object:
+        """Return a new object each time, as other servers may change what is planned."""
+        return object()
+
     def next_on_all_hosts(self) -> str | None:
         """Return when the next broadcast schedule is due."""
         return self.unit.next_on_all_hosts()

@@ -1,0 +1,101 @@
+"""Plain commands: creates, takes and ends of jobs without options, which are most commands.
+
+They have the effect of their handlers, with what never changes prepared once for each spelling of a request.
+``plain_act`` decides by the command whether it is plain, and each act by the state of the queue; otherwise
+the handler does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bedrockjobs.commands import Command, CreateJob, FinishJob, GetJob
+from bedrockjobs.engine.handlers import take
+from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.plans import request_of
+from bedrockjobs.job import lifecycle
+from bedrockjobs.job.rows import Job, is_mock_data
+from bedrockjobs.job.take_request import names_from
+
+Act = Callable[[Context, Any], "take.Outcome | None"]
+"""Executes a command with the value of its open field; returns None, without effect, if it is not plain."""
+
+_WAIT = frozenset({"connection", "timeout"})
+_CREATE = frozenset({"name", "data", "job_priority"}) | _WAIT
+_GET = frozenset({"name", "names", "job_priority"}) | _WAIT
+_FINISH = frozenset({"job_id", "then_get", "job_priority"}) | _WAIT
+
+_new = tuple.__new__  # a third faster than the constructor of a named tuple
+
+
+class Prepared:
+    """A parsed request in which the value of one field may be open; requests that differ in it share this."""
+
+    __slots__ = ("act", "command", "field")
+
+    def __init__(self, command: Command[Any], field: str = "") -> None:
+        """Prepare a command; an empty ``field`` means that no value is open."""
+        self.command = command
+        self.field = field
+        self.act = plain_act(command, field)
+
+    def with_value(self, value: Any) -> Command[Any]:
+        """Return the command with the validated value of its open field."""
+        return self.command.with_value(self.field, value) if self.field else self.command
+
+
+def plain_act(command: Command[Any], field: str = "") -> Act | None:
+    """Return how to execute a command whose ``field`` is open, or None if it is not plain."""
+    given = command.model_fields_set
+    if isinstance(command, CreateJob) and field == "data" and given <= _CREATE:
+        return _create(command)
+    if isinstance(command, FinishJob) and field == "job_id" and given <= _FINISH:
+        return _finish(command)
+    if isinstance(command, GetJob) and not field and given <= _GET:
+        return _get(command)
+    return None
+
+
+def _create(command: CreateJob) -> Act:
+    name, priority = command.name, command.wanted_priority
+    state = lifecycle.QUICK_CREATE[2]
+    rest = Job("", 0, state, name, "", priority=priority)[Job._fields.index("priority") :]
+
+    def act(context: Context, data: str) -> Answer | None:
+        unit = context.unit
+        if is_mock_data(data) or unit.records.limits():
+            return None
+        job_id = unit.new_job_id()
+        unit.insert(_new(Job, (context.now, job_id, state, name, context.now_ms, "", "", data, *rest)))
+        context.created += 1
+        return Answer(f'{{"jobID":{job_id}}}')
+
+    return act
+
+
+def _finish(command: FinishJob) -> Act | None:
+    names = take.then_names(command) if command.then_get else None
+    waiting = command.waiting
+    request = None if names is None else request_of(command, names, command.job_priority, 1, "then")
+
+    def act(context: Context, job_id: int) -> Answer | None:
+        if not context.unit.delete_plain(job_id):  # lifecycle.QUICK_FINISH
+            return None
+        context.finished += 1
+        return Answer() if request is None else take.after_end(context, request, waiting=waiting)
+
+    return act
+
+
+def _get(command: GetJob) -> Act | None:
+    names = names_from(command.name, tuple(command.names) if command.names else None)
+    if names is None:
+        return None
+    waiting = command.waiting
+    request = request_of(command, names, command.job_priority, 1, "job")
+
+    def act(context: Context, _: None) -> take.Outcome | None:
+        return take.or_wait(context, request, waiting=waiting)
+
+    return act
