@@ -11,12 +11,14 @@ import socket
 import ssl
 import stat
 import struct
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
+from bedrockjobs.base.principal import net_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.connection import RawConnection, TLSSniffer
 from bedrockjobs.protocol.connections import Connections
@@ -29,7 +31,13 @@ BACKLOG = 4_096
 """Backlog of connections not yet accepted: after a restart all clients reconnect at once."""
 
 ACCEPTED_AT_ONCE_MAX = 100
-"""Connections accepted in one iteration of the event loop; they take some milliseconds."""
+"""Connections accepted in one iteration of the event loop; that takes two milliseconds."""
+
+BEGUN_AT_ONCE_MAX = 20
+"""Accepted connections served for the first time in one iteration: with their first request, 5 to 10 ms."""
+
+ARRIVALS_MAX = 1_000
+"""Accepted connections that wait for that; beyond it, the address with most of them loses the newest."""
 
 ACCEPT_AGAIN_S = 0.1
 """Delay before accepting again when the process is out of file descriptors or memory."""
@@ -46,6 +54,46 @@ KEEPALIVE = (("TCP_KEEPIDLE", 45), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 UNIX_MASK = 0o117
 """The umask that gives the unix socket mode 0660: its owner and group may connect."""
+
+
+class Arrivals:
+    """Accepted connections that have not been served. Addresses take turns, so that a flood delays itself."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._of: OrderedDict[str, deque[socket.socket]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return the number of connections."""
+        return self._count
+
+    @property
+    def full(self) -> bool:
+        """Return whether there are too many, all of one address, which has to wait then."""
+        return self._count >= ARRIVALS_MAX and len(self._of) == 1
+
+    def add(self, place: str, accepted: socket.socket) -> socket.socket | None:
+        """Add a connection of an address or network; return one to be closed if there are too many."""
+        self._of.setdefault(place, deque()).append(accepted)
+        self._count += 1
+        if self._count <= ARRIVALS_MAX:
+            return None
+        most = max(self._of.values(), key=len)
+        self._count -= 1
+        return most.pop()
+
+    def some(self, most: int) -> list[socket.socket]:
+        """Remove and return the connections to be served next."""
+        found: list[socket.socket] = []
+        while self._of and len(found) < most:
+            place, waiting = self._of.popitem(last=False)
+            if waiting:
+                found.append(waiting.popleft())
+                self._count -= 1
+            if waiting:
+                self._of[place] = waiting
+        return found
 
 
 class Listener:
@@ -75,6 +123,9 @@ class Listener:
         self._accepting: list[socket.socket] = []
         self._full = False
         """Whether the last failure to accept was logged."""
+        self._arrivals = Arrivals()
+        self._begins = False
+        """Whether arrivals are going to be served in the next iteration."""
         self._begun: set[asyncio.Task[object]] = set()
         """Tasks that create the transports of accepted connections."""
         self._runner: web.AppRunner | None = None
@@ -160,6 +211,8 @@ class Listener:
         """Accept pending connections, up to ``ACCEPTED_AT_ONCE_MAX``."""
         loop = asyncio.get_running_loop()
         for _ in range(ACCEPTED_AT_ONCE_MAX):
+            if self._arrivals.full:
+                return
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError):
@@ -174,14 +227,27 @@ class Listener:
                 loop.remove_reader(listening.fileno())
                 loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
                 return
-            if not self._connections.arrives(address[0] if isinstance(address, tuple) else ""):
-                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
-                accepted.close()  # no reply, as that is cheapest
+            place = address[0] if isinstance(address, tuple) else ""
+            if not self._connections.arrives(place):
+                _reset(accepted)
                 continue
             accepted.setblocking(False)
+            if (surplus := self._arrivals.add(net_of(place), accepted)) is not None:
+                _reset(surplus)
+            if not self._begins:
+                self._begins = True
+                loop.call_soon(self._begin_some)
+
+    def _begin_some(self, most: int = BEGUN_AT_ONCE_MAX) -> None:
+        """Serve the next of the accepted connections; the others follow in later iterations."""
+        loop = asyncio.get_running_loop()
+        for accepted in self._arrivals.some(most):
             begun = loop.create_task(self._begin(accepted))
             self._begun.add(begun)
             begun.add_done_callback(self._begun.discard)
+        self._begins = bool(self._arrivals)
+        if self._begins:
+            loop.call_soon(self._begin_some)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening in self._accepting:
@@ -227,6 +293,7 @@ class Listener:
             asyncio.get_running_loop().remove_reader(listening.fileno())
             listening.close()
         self._accepting = []
+        self._begin_some(len(self._arrivals))
         for server in self._servers:
             server.close()
         if self._unix is not None:
@@ -239,6 +306,12 @@ class Listener:
         """Shut down aiohttp, after all connections have been closed."""
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+def _reset(accepted: socket.socket) -> None:
+    """Close a connection without a reply, as that is cheapest."""
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+    accepted.close()
 
 
 IN_WORDS = {

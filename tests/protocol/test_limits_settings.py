@@ -15,7 +15,7 @@ from bedrockjobs.base.config import ARRIVALS_REMEMBERED_MAX, TOKEN_SHARE
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol import sse
 from bedrockjobs.protocol.connections import Connections
-from bedrockjobs.protocol.listener import ACCEPTED_AT_ONCE_MAX
+from bedrockjobs.protocol.listener import ACCEPTED_AT_ONCE_MAX, ARRIVALS_MAX, Arrivals
 from tests.conftest import Live, Serve
 from tests.engines import sqlite_only
 from tests.protocol.talk import post, request
@@ -109,6 +109,43 @@ async def test_many_connections_are_accepted_in_one_turn(live: Live) -> None:
         await asyncio.sleep(0)
         turns += 1
         assert turns < count // 2
+    for client in clients:
+        client.close()
+
+
+async def test_new_connections_of_an_address_wait_for_few_of_each_other_one() -> None:
+    arrivals = Arrivals()
+    place: dict[socket.socket, str] = {}
+
+    def add(address: str) -> str:
+        accepted = socket.socket()
+        place[accepted] = address
+        surplus = arrivals.add(address, accepted)
+        return "" if surplus is None else place[surplus]
+
+    floods = [f"192.0.2.{number}" for number in range(10)]
+    for number in range(ARRIVALS_MAX):
+        assert add(floods[number % len(floods)]) == ""
+    lost = {add(address) for address in (*floods, "198.51.100.1")}
+    assert lost <= {*floods}, "nobody else loses a connection"
+    assert len(arrivals) == ARRIVALS_MAX
+    first = [place[accepted] for accepted in arrivals.some(len(floods) + 1)]
+    assert sorted(first) == sorted((*floods, "198.51.100.1")), "addresses take turns"
+    assert len(arrivals.some(2 * ARRIVALS_MAX)) == ARRIVALS_MAX - len(first)
+    assert not arrivals
+    for accepted in place:
+        accepted.close()
+
+
+async def test_many_connections_of_one_address_all_get_their_turn(live: Live) -> None:
+    assert not Arrivals().full
+    clients = []
+    for _ in range(ARRIVALS_MAX + 200):  # this machine's own address, which has no rate
+        client = socket.socket()
+        client.setblocking(False)
+        client.connect_ex(("127.0.0.1", live.port))
+        clients.append(client)
+    await live.until(lambda: live.server.service.connections >= len(clients))
     for client in clients:
         client.close()
 
