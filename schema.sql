@@ -4,35 +4,34 @@
 -- Timestamps are UTC text, `YYYY-MM-DD HH:MM:SS`; nextRun has `.mmm` if it comes from the clock. Sorting the
 -- text sorts by time.
 --
--- The comments inside a CREATE statement are stored with it, and `bedrockjobs doctor` compares them: do not
--- reword them.
+-- SQLite stores the comments inside a CREATE statement with it; `bedrockjobs doctor` ignores them.
 
 CREATE TABLE jobs (
     -- Bedrock's eleven columns, in Bedrock's order.
-    created     TEXT    NOT NULL,               -- when CreateJob was done
-    jobID       INTEGER NOT NULL PRIMARY KEY,   -- counts up from 1, never used twice
+    created     TEXT    NOT NULL,               -- time of CreateJob
+    jobID       INTEGER NOT NULL PRIMARY KEY,   -- counts up from 1, never reused
     state       TEXT    NOT NULL                -- see docs/explanation/life-cycle.md
         CHECK (state = 'QUEUED' OR state = 'RUNNING' OR state = 'RUNQUEUED' OR state = 'PAUSED'
             OR state = 'FINISHED' OR state = 'FAILED' OR state = 'CANCELLED'),
     name        TEXT    NOT NULL CHECK (name <> ''),
-    nextRun     TEXT    NOT NULL,               -- due from this moment on; RUNQUEUED: lost from then on
-    lastRun     TEXT    NOT NULL DEFAULT '',    -- when it was last taken; '' before the first time
-    repeat      TEXT    NOT NULL DEFAULT '',    -- as it was typed
-    data        TEXT    NOT NULL DEFAULT '{}',  -- a JSON object, as it was spelled
+    nextRun     TEXT    NOT NULL,               -- time from which it is due; RUNQUEUED: lost from then on
+    lastRun     TEXT    NOT NULL DEFAULT '',    -- time of the last take; '': never taken
+    repeat      TEXT    NOT NULL DEFAULT '',    -- as the client sent it
+    data        TEXT    NOT NULL DEFAULT '{}',  -- a JSON object, as the client sent it
     priority    INTEGER NOT NULL DEFAULT 500    -- IN with more than two values would cost a take 2 us
         CHECK (priority = 500 OR priority = 0 OR priority = 250 OR priority = 750 OR priority = 850
             OR priority = 1000),
     parentJobID INTEGER NOT NULL DEFAULT 0,     -- 0: no parent
-    retryAfter  TEXT    NOT NULL DEFAULT '',    -- as it was typed
-    -- Ours.
-    attempt     INTEGER NOT NULL DEFAULT 0,     -- how often it was taken
-    runID       INTEGER NOT NULL DEFAULT 0,     -- the current run, if a worker opened one; fences late answers
-    expires     TEXT    NOT NULL DEFAULT '',    -- when the current run is over whatever the worker says
-    lane        TEXT    NOT NULL DEFAULT '',    -- '': any worker may take it; else who may, see bedrockjobs/job/lanes.py
-    options     TEXT    NOT NULL DEFAULT '{}',  -- what a user gave beside the above: a JSON object, retries, cmd, ...
-    memory      TEXT    NOT NULL DEFAULT '{}',  -- what the server notes: a JSON object, see bedrockjobs/job/memory.py
-    checksum    INTEGER,                        -- CRC-32 of data as the server wrote it; null: not known
-    fingerprint TEXT    NOT NULL DEFAULT ''     -- of its error when it became FAILED, see bedrockjobs/base/failure_text.py
+    retryAfter  TEXT    NOT NULL DEFAULT '',    -- as the client sent it
+    -- Columns that Bedrock does not have.
+    attempt     INTEGER NOT NULL DEFAULT 0,     -- number of takes
+    runID       INTEGER NOT NULL DEFAULT 0,     -- the current run, if any; fences late reports
+    expires     TEXT    NOT NULL DEFAULT '',    -- deadline of the current run
+    lane        TEXT    NOT NULL DEFAULT '',    -- partition; '': any worker may take it, see Lane in bedrockjobs/job/rows.py
+    options     TEXT    NOT NULL DEFAULT '{}',  -- the user's other attributes, a JSON object: retries, cmd, ...
+    memory      TEXT    NOT NULL DEFAULT '{}',  -- the server's notes, a JSON object, see Memory in bedrockjobs/job/rows.py
+    checksum    INTEGER,                        -- CRC-32 of data as the server wrote it; null: unknown
+    fingerprint TEXT    NOT NULL DEFAULT ''     -- of the error of a FAILED job, see bedrockjobs/base/fingerprints.py
 ) STRICT;
 
 -- A manual change of data does not update its checksum, and a missing checksum is better than a wrong one.
@@ -79,14 +78,14 @@ CREATE VIEW cron_jobs AS
 SELECT
     jobID AS id,
     CASE WHEN json_valid(options) THEN coalesce(options ->> '$.source', '') ELSE '' END
-        AS deployment_id,                       -- the source that brought it; '': made by hand
+        AS deployment_id,                       -- the source it belongs to; '': created manually
     substr(name, instr(name, '.') + 1) AS verb, -- of module.verb
     trim(substr(ltrim(repeat, char(9, 10, 13, 32)), 6), char(9, 10, 13, 32))
-        AS schedule,                            -- with TZ=... where it has a zone
+        AS schedule,                            -- with TZ=... if it has a time zone
     CASE WHEN lastRun = '' THEN created ELSE lastRun END
-        AS start_time,                          -- of its last run; before the first: when it was made
+        AS start_time,                          -- start of its last run; its creation before the first run
     CASE WHEN json_valid(memory) AND memory ->> '$.trigger' <> '' THEN memory ->> '$.trigger' ELSE nextRun END
-        AS next_execution,                      -- its own, also while a run that somebody asked for comes first
+        AS next_execution,                      -- its next tick, even if a triggered run comes first
     CASE state WHEN 'QUEUED' THEN 'idle' ELSE 'executing' END AS state,
     substr(name, 1, max(instr(name, '.') - 1, 0)) AS module_name
 FROM jobs
@@ -95,12 +94,12 @@ WHERE repeat <> '' AND ltrim(repeat, char(9, 10, 13, 32)) LIKE 'CRON %'
 
 -- One attempt of a job by one worker, started by a GetJob with the name of the worker.
 CREATE TABLE runs (
-    runID        INTEGER NOT NULL PRIMARY KEY,  -- counts up from 1, never used twice
+    runID        INTEGER NOT NULL PRIMARY KEY,  -- counts up from 1, never reused
     jobID        INTEGER NOT NULL,
-    name         TEXT    NOT NULL,              -- the job's, which may be gone
+    name         TEXT    NOT NULL,              -- name of the job, which may be deleted
     attempt      INTEGER NOT NULL,
     cause        TEXT    NOT NULL,              -- schedule, manual, retry or lost
-    scheduledFor TEXT    NOT NULL,              -- when it should have begun
+    scheduledFor TEXT    NOT NULL,              -- time at which it was due
     started      TEXT    NOT NULL,
     ended        TEXT    NOT NULL DEFAULT '',
     worker       TEXT    NOT NULL,
@@ -109,17 +108,17 @@ CREATE TABLE runs (
     status       TEXT    NOT NULL DEFAULT 'running',
     exitCode     INTEGER,
     error        TEXT    NOT NULL DEFAULT '',
-    result       TEXT    NOT NULL DEFAULT '',   -- the data that its end gave, a JSON object
+    result       TEXT    NOT NULL DEFAULT '',   -- data reported with its end, a JSON object
     progress     TEXT    NOT NULL DEFAULT '',   -- a JSON value
-    output       TEXT    NOT NULL DEFAULT '[]', -- its last lines, a JSON array
-    lease        INTEGER NOT NULL DEFAULT 0,    -- seconds it may be without a heartbeat; 0: as long as it likes
-    stop         TEXT    NOT NULL DEFAULT '',   -- TERM or KILL: what its worker is told
-    data         TEXT    NOT NULL DEFAULT '',   -- the job's data as the run was given it; '': not known
-    options      TEXT    NOT NULL DEFAULT '{}', -- the job's options then, a JSON object
-    priority     INTEGER NOT NULL DEFAULT 500,  -- the job's then
-    kept         TEXT    NOT NULL DEFAULT '',   -- stays until then, see keepFinished; '': one of the last of its name
-    created      TEXT    NOT NULL DEFAULT '',   -- when its job was made, where kept is not ''
-    fingerprint  TEXT    NOT NULL DEFAULT ''    -- of its error, of a run that failed, was lost or took too long; else ''
+    output       TEXT    NOT NULL DEFAULT '[]', -- the last lines, a JSON array
+    lease        INTEGER NOT NULL DEFAULT 0,    -- max seconds without a heartbeat; 0: unlimited
+    stop         TEXT    NOT NULL DEFAULT '',   -- signal sent to its worker: TERM or KILL
+    data         TEXT    NOT NULL DEFAULT '',   -- data of the job when the run started; '': unknown
+    options      TEXT    NOT NULL DEFAULT '{}', -- options of the job then, a JSON object
+    priority     INTEGER NOT NULL DEFAULT 500,  -- priority of the job then
+    kept         TEXT    NOT NULL DEFAULT '',   -- retained until then, see keepFinished; '': one of the last of its name
+    created      TEXT    NOT NULL DEFAULT '',   -- creation of its job, if kept is not ''
+    fingerprint  TEXT    NOT NULL DEFAULT ''    -- of the error of a run that failed, was lost or timed out; else ''
 ) STRICT;
 
 CREATE INDEX runsByName ON runs (name, runID);
@@ -134,12 +133,12 @@ CREATE INDEX runsFailedAlike ON runs (fingerprint, name, runID, jobID) WHERE fin
 -- missing.
 CREATE TABLE output (
     runID    INTEGER NOT NULL,
-    firstSeq INTEGER NOT NULL,                  -- the number of its first line; they count up from 1 in each run
+    firstSeq INTEGER NOT NULL,                  -- number of the first line; lines count up from 1 in each run
     lastSeq  INTEGER NOT NULL,
-    at       TEXT    NOT NULL,                  -- when the first of them came
-    codec    TEXT    NOT NULL,                  -- '': JSON, see bedrockjobs/store/chunks.py; zlib: packed
-    start    INTEGER NOT NULL,                  -- bytes that the run had printed before them
-    size     INTEGER NOT NULL,                  -- bytes of them, each with its end
+    at       TEXT    NOT NULL,                  -- time of the first line
+    codec    TEXT    NOT NULL,                  -- '': JSON, see bedrockjobs/store/chunks.py; zlib: compressed
+    start    INTEGER NOT NULL,                  -- bytes printed before the first line
+    size     INTEGER NOT NULL,                  -- bytes of the lines with their line ends
     bytes    BLOB    NOT NULL,
     PRIMARY KEY (runID, firstSeq)
 ) STRICT;
@@ -147,11 +146,11 @@ CREATE TABLE output (
 -- The tick history of each schedule; consecutive ticks with the same outcome share a row.
 CREATE TABLE ticks (
     jobID   INTEGER NOT NULL,
-    tick    TEXT    NOT NULL,                   -- the first of them
-    until   TEXT    NOT NULL,                   -- the last of them
+    tick    TEXT    NOT NULL,                   -- the first tick
+    until   TEXT    NOT NULL,                   -- the last tick
     count   INTEGER NOT NULL,
     outcome TEXT    NOT NULL,                   -- fired, caught up or skipped
-    reason  TEXT    NOT NULL DEFAULT '',        -- why it was skipped
+    reason  TEXT    NOT NULL DEFAULT '',        -- reason for skipping
     late    INTEGER NOT NULL DEFAULT 0,         -- seconds between the tick and its run
     runID   INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (jobID, tick)
@@ -162,9 +161,9 @@ CREATE TABLE keys (
     key     TEXT    NOT NULL PRIMARY KEY,
     jobID   INTEGER NOT NULL,
     created TEXT    NOT NULL,
-    name    TEXT    NOT NULL DEFAULT '',        -- of the job; '': a server before version 6 noted none
-    holds   TEXT    NOT NULL DEFAULT ''         -- '': an idempotency key; of a unique key finished or started: until
-                                                -- its job is; else the timestamp until which it is held
+    name    TEXT    NOT NULL DEFAULT '',        -- of the job; '': written before schema version 6
+    holds   TEXT    NOT NULL DEFAULT ''         -- '': an idempotency key; for a unique key: finished, started, or
+                                                -- the timestamp until which it is held
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
@@ -175,7 +174,7 @@ CREATE TABLE pauses (
     by      TEXT NOT NULL DEFAULT '',
     reason  TEXT NOT NULL DEFAULT '',
     since   TEXT NOT NULL,
-    until   TEXT NOT NULL DEFAULT ''            -- '': until somebody resumes them
+    until   TEXT NOT NULL DEFAULT ''            -- '': until resumed manually
 ) STRICT, WITHOUT ROWID;
 
 -- Drained workers, which take no new jobs.
@@ -190,7 +189,7 @@ CREATE TABLE events (
     seq    INTEGER NOT NULL PRIMARY KEY,        -- counts up
     at     TEXT    NOT NULL,
     kind   TEXT    NOT NULL,
-    name   TEXT    NOT NULL DEFAULT '',         -- a job's, a worker's or a pattern
+    name   TEXT    NOT NULL DEFAULT '',         -- of a job or worker, or a pattern
     jobID  INTEGER NOT NULL DEFAULT 0,
     runID  INTEGER NOT NULL DEFAULT 0,
     by     TEXT    NOT NULL DEFAULT '',
@@ -201,21 +200,21 @@ CREATE TABLE events (
 CREATE TABLE tokens (
     name     TEXT    NOT NULL PRIMARY KEY,
     digest   TEXT    NOT NULL,                  -- SHA-256 of the token, in hexadecimal
-    role     TEXT    NOT NULL,                  -- read, produce, work, operate, admin: a comma list
-    names    TEXT    NOT NULL DEFAULT '[]',     -- the names it sees, a JSON array of GLOB patterns; none: all
-    noData   INTEGER NOT NULL DEFAULT 0,        -- 1: it sees no data, results and output of jobs
+    role     TEXT    NOT NULL,                  -- comma-separated: read, produce, work, operate, admin
+    names    TEXT    NOT NULL DEFAULT '[]',     -- scope: a JSON array of GLOB patterns; empty: all names
+    noData   INTEGER NOT NULL DEFAULT 0,        -- 1: data, results and output of jobs are hidden
     by       TEXT    NOT NULL DEFAULT '',
     created  TEXT    NOT NULL,
     expires  TEXT    NOT NULL DEFAULT '',       -- '': never
-    lastUsed TEXT    NOT NULL DEFAULT '',       -- to the minute
-    revoked  TEXT    NOT NULL DEFAULT '',       -- when it was; '': it was not
-    addresses TEXT   NOT NULL DEFAULT '[]'      -- it was used from, the newest last, a JSON array
+    lastUsed TEXT    NOT NULL DEFAULT '',       -- in whole minutes
+    revoked  TEXT    NOT NULL DEFAULT '',       -- time of revocation; '': not revoked
+    addresses TEXT   NOT NULL DEFAULT '[]'      -- where it was used from, newest last, a JSON array
 ) STRICT, WITHOUT ROWID;
 
 -- Login sessions of the pages.
 CREATE TABLE logins (
     digest  TEXT NOT NULL PRIMARY KEY,          -- SHA-256 of the session in the cookie
-    token   TEXT NOT NULL,                      -- the name of the token it was made with
+    token   TEXT NOT NULL,                      -- name of the token used to log in
     created TEXT NOT NULL,
     expires TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
@@ -224,30 +223,30 @@ CREATE TABLE logins (
 CREATE TABLE audit (
     seq     INTEGER NOT NULL PRIMARY KEY,       -- counts up
     at      TEXT    NOT NULL,
-    by      TEXT    NOT NULL,                   -- the token's name; without tokens what the caller says
+    by      TEXT    NOT NULL,                   -- name of the token; without tokens as given by the client
     address TEXT    NOT NULL,
     command TEXT    NOT NULL,
-    name    TEXT    NOT NULL DEFAULT '',        -- a job's, a worker's, a token's or a pattern
+    name    TEXT    NOT NULL DEFAULT '',        -- of a job, worker or token, or a pattern
     jobID   INTEGER NOT NULL DEFAULT 0,
     detail  TEXT    NOT NULL DEFAULT '{}',      -- the parameters, a JSON object
-    before  TEXT    NOT NULL DEFAULT '',        -- a schedule as it was, a JSON object; '': there was none
+    before  TEXT    NOT NULL DEFAULT '',        -- the schedule before, a JSON object; '': did not exist
     after   TEXT    NOT NULL DEFAULT ''
 ) STRICT;
 
 -- Notification rules. All events up to the cursor have been handled.
 CREATE TABLE rules (
     name    TEXT    NOT NULL PRIMARY KEY,
-    rule    TEXT    NOT NULL,                   -- what is told to whom: a JSON object, as it was given
+    rule    TEXT    NOT NULL,                   -- a JSON object, as the client sent it
     by      TEXT    NOT NULL DEFAULT '',
     created TEXT    NOT NULL,
     cursor  INTEGER NOT NULL,                   -- a seq of events
-    state   TEXT    NOT NULL DEFAULT '{}'       -- how its delivery stands: a JSON object, see bedrockjobs/job/rules.py
+    state   TEXT    NOT NULL DEFAULT '{}'       -- state of delivery, a JSON object, see bedrockjobs/job/delivery.py
 ) STRICT, WITHOUT ROWID;
 
 -- Acknowledged failures.
 CREATE TABLE seen (
-    kind   TEXT    NOT NULL,                    -- job: one that is FAILED; run: one that failed
-    number INTEGER NOT NULL,                    -- its jobID or runID
+    kind   TEXT    NOT NULL,                    -- job: a FAILED job; run: a failed run
+    number INTEGER NOT NULL,                    -- jobID or runID
     by     TEXT    NOT NULL DEFAULT '',
     at     TEXT    NOT NULL,
     PRIMARY KEY (kind, number)
@@ -262,8 +261,8 @@ CREATE TABLE stats (
     failed   INTEGER NOT NULL,
     retried  INTEGER NOT NULL,
     lost     INTEGER NOT NULL,
-    waits    INTEGER NOT NULL,                  -- takes of which waitMs is the sum
-    waitMs   INTEGER NOT NULL                   -- how long their jobs had been due
+    waits    INTEGER NOT NULL,                  -- takes counted in waitMs
+    waitMs   INTEGER NOT NULL                   -- total time between due and taken
 ) STRICT, WITHOUT ROWID;
 
 -- State of the server: nextJobID, nextRunID, crashPatterns (a JSON array), and its last heartbeat (seen).

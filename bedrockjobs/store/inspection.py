@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +21,9 @@ FAULTS_MAX = 10
 """Max faults reported for a damaged file."""
 
 MOUNTS = Path("/proc/self/mounts")
+
+_QUOTED_OR_IGNORED = re.compile(r"('(?:[^']|'')*'|\"[^\"]*\")|(?:--[^\n]*|/\*.*?\*/|\s)+", re.DOTALL)
+"""A quoted text, or comments and whitespace."""
 
 
 class ObservedSchema(NamedTuple):
@@ -52,7 +56,12 @@ def _things(connection: sqlite3.Connection) -> dict[str, str]:
         "SELECT type || ' ' || name, sql FROM sqlite_master"
         " WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
     )
-    return {name: " ".join(sql.split()) for name, sql in rows}
+    return {name: _definition(sql) for name, sql in rows}
+
+
+def _definition(sql: str) -> str:
+    """Return a statement without comments and layout."""
+    return _QUOTED_OR_IGNORED.sub(lambda found: found[1] or " ", sql).strip()
 
 
 def _differences(found: dict[str, str], meant: dict[str, str]) -> list[str]:

@@ -67,6 +67,45 @@ def test_a_schema_that_was_changed_by_hand_fails(
     assert (found["level"], found["finding"]) == ("fail", words)
 
 
+OLD_WORDING = Path(__file__).parents[1] / "runs" / "schema_6.sql"
+"""The schema of this version with the comments that it had at first."""
+
+
+def rebuilt(path: Path, script: str) -> None:
+    """Replace the database by an empty one of this version with the given schema."""
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.executescript(script)
+        db.execute(f"PRAGMA user_version = {schema.VERSION}")
+
+
+def test_comments_in_the_stored_schema_may_differ(server: FakeServer, path: Path) -> None:
+    script = OLD_WORDING.read_text()
+    assert script != schema.schema_text(), "their comments differ"
+    rebuilt(path, script)
+    (found,) = of(findings(), "schema")
+    assert found["level"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "table"),
+    [
+        ("DEFAULT '[]', -- its last", "DEFAULT '--', -- its last", "runs"),
+        ("state = 'PAUSED'\n", "state = 'P AUSED'\n", "jobs"),
+        ("late    INTEGER NOT NULL DEFAULT 0, ", "late    INTEGER NOT NULL /* DEFAULT 0 */, ", "ticks"),
+    ],
+)
+def test_a_definition_between_comments_may_not_differ(
+    server: FakeServer, path: Path, before: str, after: str, table: str
+) -> None:
+    script = OLD_WORDING.read_text()
+    assert before in script
+    rebuilt(path, script.replace(before, after, 1))
+    (found,) = of(findings(expect=1), "schema")
+    assert found["finding"].startswith(f"table {table} is different")
+
+
 def test_many_differences_are_counted(server: FakeServer, path: Path) -> None:
     changed(path, *(f"CREATE TABLE mine{number} (x)" for number in range(module.DIFFERENCES_SHOWN_MAX + 3)))
     assert of(findings(expect=1), "schema")[0]["finding"].endswith("; and 3 more")
