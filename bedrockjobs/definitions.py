@@ -282,9 +282,6 @@ SUFFIXES: dict[str, Format] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml",
 VALUES_MAX = 1_000_000
 """Most values in one file: nested YAML aliases can expand to far more than the file's size."""
 
-WHERE_SHOWN_MAX = 100
-"""Most characters of a value's path in a message."""
-
 NEVER = "CRON @never"
 """A schedule that never fires; replaces an invalid one so that the rest of the definition is checked."""
 
@@ -373,7 +370,8 @@ def _check_values(document: Any, faults: Faults) -> None:
     while pending:
         value, where, depth = pending.pop()
         count += 1
-        where = where[:WHERE_SHOWN_MAX]  # limited here: the values below would copy a long key
+        # Most characters of a value's path in a message.
+        where = where[:100]  # limited here: the values below would copy a long key
         at = f"{where}: " if where else ""
         if depth > JSON_DEPTH_MAX:
             faults.add(f"{at}nested deeper than {JSON_DEPTH_MAX} levels")

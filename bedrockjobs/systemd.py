@@ -13,9 +13,6 @@ import socket
 FIRST_FD = 3
 """The first file descriptor passed by systemd."""
 
-PINGS_PER_LIMIT = 3
-"""Watchdog pings per timeout, so that a single late one does no harm."""
-
 
 def notify(*lines: str) -> bool:
     """Send a notification such as ``READY=1`` to systemd; return whether it was sent.
@@ -55,7 +52,8 @@ class SystemdWatchdog:
         """Send the first ping if systemd expects any, and continue until ``stop``."""
         self._timer: asyncio.TimerHandle | None = None
         limit = watchdog_s()
-        self._every_s = None if limit is None else limit / PINGS_PER_LIMIT
+        # Watchdog pings per timeout, so that a single late one does no harm.
+        self._every_s = None if limit is None else limit / 3
         self._ping()
 
     def _ping(self) -> None:

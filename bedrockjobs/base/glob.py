@@ -352,9 +352,6 @@ STEPS_MAX = 20_000
 PARTS_MAX = 300
 """Parts of two patterns together: each may add two calls to the recursion, of 1,000 that Python allows."""
 
-PAIRS_KEPT_MAX = 1_024
-"""Cached intersections of two patterns: workers ask for the same ones again and again."""
-
 _TOKEN = re.compile(r"\*+|\[\^?\]?[^\]]*\]|\[.*|.", re.DOTALL)
 
 
@@ -362,7 +359,8 @@ class TooManyPatterns(ValueError):
     """The intersection of two patterns cannot be expressed in a few patterns."""
 
 
-@lru_cache(maxsize=PAIRS_KEPT_MAX)
+# Cached intersections of two patterns: workers ask for the same ones again and again.
+@lru_cache(maxsize=1_024)
 def intersection(one: str, other: str) -> tuple[str, ...]:
     """Return patterns for the names that match both; empty if there are none.
 

@@ -156,7 +156,6 @@ _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _STRING = msgspec.json.Decoder(str)
 _NOTHING = msgspec.Raw(b"{}")
 _BLANKS = " \t\r\n"
-_SHORT_CHARS = 500
 _NESTING = re.compile(r'[\[{\]}]|"(?:[^"\\]|\\.)*+"?|\n+', re.DOTALL)
 
 
@@ -231,7 +230,7 @@ class Attributes:
         Raises UnknownAttribute for an unknown one if ``strict``, else ignores it; ValueError if the text is
         not a JSON object.
         """
-        if len(text) <= _SHORT_CHARS:  # a short object has fewer members than there are known attributes
+        if len(text) <= 500:  # a short object has fewer members than there are known attributes
             there = members(text)
             if strict and not there.keys() <= self._known:
                 raise UnknownAttribute(next(name for name in there if name not in self._known))

@@ -20,8 +20,6 @@ from zlib import crc32
 from bedrockjobs.base.glob import common_of_all, glob, lies_within
 
 PREFIX = "bj_"
-SECRET_BYTES = 32
-"""Random bytes of a token, and of a session of the pages: 256 bits cannot be guessed."""
 
 TOKEN_CHARS_MAX = 200
 """Length up to which a presented token is examined; real ones have 52 characters."""
@@ -37,7 +35,8 @@ def new_token() -> str:
 
 def new_secret() -> str:
     """Return 32 random bytes as base64url, without padding."""
-    return _text(secrets.token_bytes(SECRET_BYTES))
+    # Random bytes of a token, and of a session of the pages: 256 bits cannot be guessed.
+    return _text(secrets.token_bytes(32))
 
 
 def digest_of(text: str) -> str:

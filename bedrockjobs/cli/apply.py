@@ -204,9 +204,6 @@ DATA_CHANGES = "data: as the definition has it from now on"
 
 PAUSE_REASON = "added paused"
 
-RULES_ASKED = 1_000
-"""Maximum number of rules to compare: a server has fewer."""
-
 
 class ChangesRefused(click.ClickException):
     """The server would refuse the changes; lists all problems, a line each."""
@@ -475,5 +472,6 @@ def _attributes(session: Session, definition: Definition, wanted: Wanted, *, new
 
 
 def _rules_there(session: Session) -> dict[str, Record]:
-    reply = session.reply(ListRules, {"limit": RULES_ASKED})
+    # Maximum number of rules to compare: a server has fewer.
+    reply = session.reply(ListRules, {"limit": 1_000})
     return {text_of(rule, "name"): rule for rule in records_in(reply["rules"])}

@@ -156,9 +156,6 @@ def _fits(job: Record, choice: Choice, since: str) -> bool:
 NAMES_SHOWN = 5
 """Maximum number of names in a question, those with the most jobs first."""
 
-REASONS_SHOWN = 3
-"""Maximum number of refusal reasons in the result, the most frequent ones."""
-
 Act = Callable[[str], str]
 """Acts on one jobID and returns the outcome, such as ``deleted``; raises Failure if refused."""
 
@@ -256,7 +253,8 @@ def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[st
         of = " job" if total == 1 else " jobs"
     words = f"{done.capitalize()}{of}" if done else f"None of {number_of(total, 'job')} to {verb}"
     if refused:
-        reasons = "; ".join(reason for reason, _ in refused.most_common(REASONS_SHOWN))
+        # Maximum number of refusal reasons in the result, the most frequent ones.
+        reasons = "; ".join(reason for reason, _ in refused.most_common(3))
         words += f"; {sum(refused.values()):,} refused: {reasons}"
     left = total - sum(outcomes.values()) - sum(refused.values())
     return f"{words}; {left:,} not tried." if left else f"{words}."

@@ -63,14 +63,8 @@ ROOM_FAIL_BYTES = 64 * 1024**2
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 """Sizes of the write-ahead log; normally it is a few MiB."""
 
-WAITED_FAIL_S = 300.0
-"""Time after which an untaken job is a problem: a worker that is starting would have taken it."""
-
 SCHEDULES_LOOKED_AT = 10_000
 """Schedules whose time zones are checked: as many as one server is built for."""
-
-ZONES_LOOKED_AT = 100
-"""Time zones that the server is asked about, one request each."""
 
 PROBE = "0 0 1 */3 *"
 """An expression whose next five ticks show more than a year of a zone's rules."""
@@ -136,7 +130,8 @@ def check_zones(session: Session) -> Iterator[Finding]:
         if zone and text_of(row, "state") != "FAILED":
             names.setdefault(zone, []).append(text_of(row, "name"))
     found = False
-    for zone, schedules in list(names.items())[:ZONES_LOOKED_AT]:
+    # Time zones that the server is asked about, one request each.
+    for zone, schedules in list(names.items())[:100]:
         probe = f"CRON TZ={zone} {PROBE}"
         reply = session.record(ValidateSchedule(repeat=probe))
         who = schedules[0] if len(schedules) == 1 else f"{schedules[0]} and {len(schedules) - 1} more"
@@ -344,7 +339,8 @@ def _finding(problem: Record, overview: Record, server: ServerStatus) -> Finding
     elif kind in ("no worker", "own command") and int(text_of(overview, "workers")):
         since = text_of(problem, "since")
         waited_s = (moment_of(server.status["now"]) - moment_of(since)).total_seconds() if since else 0.0
-        level = "fail" if waited_s >= WAITED_FAIL_S else "warn"
+        # Time after which an untaken job is a problem: a worker that is starting would have taken it.
+        level = "fail" if waited_s >= 300.0 else "warn"
     return Finding(level, _CHECKS.get(kind, "jobs"), with_local_times(text_of(problem, "detail")), advice)
 
 

@@ -38,12 +38,6 @@ from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
 
-TIMES_DEFAULT = 3
-"""Next times shown for each schedule: enough to notice a shifted weekday."""
-
-TIMES_MAX = 100
-"""Maximum number of next times: more cannot be read."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -107,6 +101,8 @@ _zone_option = click.option(
 def _reader(command: F) -> F:
     """Add the options of all formats."""
     found: Any = command
+    # Next times shown for each schedule: enough to notice a shifted weekday.
+    # Maximum number of next times: more cannot be read.
     for option in (
         click.argument("file", metavar="FILE"),
         click.option(
@@ -122,8 +118,8 @@ def _reader(command: F) -> F:
         click.option("--skip-bad", is_flag=True, help="Leave out what cannot be a schedule here."),
         click.option(
             "--times",
-            type=WholeNumber(0, TIMES_MAX),
-            default=TIMES_DEFAULT,
+            type=WholeNumber(0, 100),
+            default=3,
             show_default=True,
             metavar="NUMBER",
             help="How many next times are shown.",

@@ -68,9 +68,6 @@ from bedrockjobs.commands import (
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
 """Columns of a table of jobs; the data, which may be wide, is in JSON only."""
 
-EARLY_ANSWER = 0.5
-"""Part of a wait below which an empty answer means that the server did not wait, as it is shutting down."""
-
 ENDED_BADLY = "FAILED"
 """The state of the jobs that `job retry` chooses unless a state is given."""
 
@@ -209,7 +206,8 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
         except CommandRefused as refusal:
             if wait is None or not isinstance(refusal.error, NotFound):
                 raise
-            if clock.monotonic() - begun < wait_ms / 1000 * EARLY_ANSWER:
+            # An empty answer after less than half of the wait means that the server is shutting down.
+            if clock.monotonic() - begun < wait_ms / 1000 / 2:
                 raise Failure(f"{refusal.error} (the server did not wait)", NOT_FOUND) from None
             if wait_ms < WAIT_MS_MAX:
                 raise Failure(f"{refusal.error} (waited {duration_text(wait)})", TIMED_OUT) from None

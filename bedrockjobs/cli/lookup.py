@@ -94,9 +94,6 @@ def job_id_of(session: Session, given: str) -> str:
 TIMEOUT_S = 0.7
 """Time limit for the server: longer waits after TAB are annoying."""
 
-ASKED_MAX = 200
-"""Maximum number of records to collect names from."""
-
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
@@ -131,7 +128,7 @@ def _completer(kind: type[Command[Any]], list_key: str, key: str, about: str = "
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         asked: dict[str, Any] = {}
         if "limit" in kind.model_fields:
-            asked["limit"] = ASKED_MAX
+            asked["limit"] = 200  # maximum number of records to collect names from
         if key == "name" and "name" in kind.model_fields:
             asked["name"] = f"{literal(incomplete)}*"
         found: dict[str, str] = {}
@@ -154,9 +151,6 @@ worker_names = _completer(ListWorkers, "workers", "name", "status")
 
 WAIT_MS = 30_000
 """Wait of one polling request: shorter than the idle timeout of most proxies and firewalls."""
-
-WAITED_LEAST_S = 1.0
-"""An empty answer that arrives sooner means that the server did not wait."""
 
 HASTY_MAX = 30
 """Early empty answers in a row after which the server counts as unavailable."""
@@ -181,7 +175,8 @@ class Pace:
 
     def answered(self, *, something: bool) -> None:
         """Register an answer; pause after an early empty one, and raise Failure after many."""
-        if something or self._clock.monotonic() - self._asked >= WAITED_LEAST_S:
+        # An empty answer that arrives sooner means that the server did not wait.
+        if something or self._clock.monotonic() - self._asked >= 1.0:
             self._hasty = 0
             return
         self._hasty += 1

@@ -163,12 +163,6 @@ COLUMN_GAP = "  "
 SHORT_CELLS = 24
 """Width up to which an unknown column is not cut."""
 
-LONG_CELLS = 20
-"""Minimum width of a long column while less important columns can be left out instead."""
-
-LEAST_CELLS = 8
-"""Minimum width of a long column on the narrowest terminal."""
-
 ELLIPSIS = "…"
 
 
@@ -563,8 +557,10 @@ def fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
     long = [at for at in range(len(natural)) if _is_long(grid.keys[at], natural[at])]
     wanted, least = list(natural), list(natural)
     for at in long:
-        wanted[at] = min(natural[at], max(titles[at], LONG_CELLS))
-        least[at] = min(natural[at], max(titles[at], LEAST_CELLS))
+        # Minimum width of a long column while less important columns can be left out instead.
+        wanted[at] = min(natural[at], max(titles[at], 20))
+        # Minimum width of a long column on the narrowest terminal.
+        least[at] = min(natural[at], max(titles[at], 8))
     shown = list(range(len(natural)))
     empty = [at for at in shown[1:] if not any(row[at] for row in grid.rows)]
     seldom = [at for key in LEFT_OUT for at in shown[1:] if grid.keys[at] == key]

@@ -27,8 +27,6 @@ CONFIG = 78
 """Exit status of a bad settings file: EX_CONFIG of sysexits.h."""
 
 DEFAULT = "default"
-SHOWN_CHARS_MAX = 100
-"""Characters of a bad value that its error message shows."""
 
 
 class BadSettings(click.UsageError):
@@ -250,4 +248,4 @@ def _complaint(fault: Any, origins: Mapping[str, str]) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
-    return repr(without_passwords(str(value))[:SHOWN_CHARS_MAX])
+    return repr(without_passwords(str(value))[:100])  # characters of a bad value that its error message shows

@@ -363,15 +363,6 @@ def _table(
 RUNS_SHOWN = 20
 """Maximum number of running runs, the newest."""
 
-FAILURES_SHOWN = 5
-"""Maximum number of failed runs, the newest: the view is about the last minutes."""
-
-COUNTING_PART = 0.1
-"""Maximum share of time for counting jobs: a huge table is counted less often than it is drawn."""
-
-PLAIN_WIDTH = 100_000
-"""Width of a frame that is neither cut nor wrapped: more than the longest line."""
-
 INTERVAL_LEAST_S = 0.2
 """Minimum time between two frames, so that a view puts little load on the server."""
 
@@ -407,7 +398,8 @@ class Observer:
         if begun >= self._count_again:
             picture = self._counted(picture)
             spent = self._clock.monotonic() - begun
-            self._count_again = begun + spent / COUNTING_PART
+            # Counting takes at most a tenth of the time: a huge table is counted less often than it is drawn.
+            self._count_again = begun + spent * 10
         self._picture = picture
         return picture
 
@@ -433,7 +425,8 @@ class Observer:
 
     def _failures(self) -> list[Record]:
         """Return the newest failed runs, the newest first."""
-        asked = built(ListRuns, {"status": ANY_FAILURE, "limit": FAILURES_SHOWN})
+        # Maximum number of failed runs, the newest: the view is about the last minutes.
+        asked = built(ListRuns, {"status": ANY_FAILURE, "limit": 5})
         return records_in(self._session.record(asked)["runs"])
 
     def away(self, failure: Failure) -> Picture:
@@ -467,7 +460,8 @@ def top(session: Session, once: bool, interval: float) -> None:
         if fits_terminal():
             console.print(frame(picture, console.width))
         else:
-            Console(width=PLAIN_WIDTH).print(frame(picture), crop=False)
+            # Width of a frame that is neither cut nor wrapped: more than the longest line.
+            Console(width=100_000).print(frame(picture), crop=False)
     else:
         _live(console, observer, picture, interval)
 

@@ -270,11 +270,8 @@ def asked(session: Session, kind: type[C], **more: Any) -> C:
     return built(kind, {**given(session, kind), **more})
 
 
-LIST_DEFAULT = 100
-"""Default number of records in a list."""
-
-
-def limit_option(what: str, default: int = LIST_DEFAULT) -> Callable[[F], F]:
+# Default number of records in a list.
+def limit_option(what: str, default: int = 100) -> Callable[[F], F]:
     """Return --limit for a list of ``what``."""
     return click.option(
         "--limit",

@@ -216,9 +216,6 @@ LOOKS_FOR_RUN_MAX = 4
 WARN_AFTER_S = 5.0
 """Waiting time after which a warning is issued if no live worker takes the job."""
 
-GENERATIONS_MAX = 100
-"""Max ancestors of a job that are checked."""
-
 KEEP_LONGER = "a result is kept as long as the job's keep says: f.using(keep='1d').enqueue(...)"
 """Advice if nothing is left of a job."""
 
@@ -320,7 +317,8 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
         (mine, job_id, f"its child, job {own.job_id}, waits for it, and has to end first"),
     ):
         parent_id, generations = first.parent_job_id, 0
-        while parent_id and generations < GENERATIONS_MAX:
+        # Max ancestors of a job that are checked.
+        while parent_id and generations < 100:
             if parent_id == last:
                 raise WaitNeverEnds(f"job {job_id}: {words}")
             parent, _ = yield QueryJob(job_id=parent_id)
@@ -451,9 +449,6 @@ class Pool(Generic[C]):
         self.closed.set()
         self.drop()
 
-
-CONNECT_S = 5.0
-"""Time limit for making a connection."""
 
 R = TypeVar("R", bound=Reply)
 V = TypeVar("V")
@@ -590,7 +585,7 @@ class BaseClient(Generic[C]):
     def _exchange_once(self, command: Command[Any], address: AnyAddress) -> Steps[Response]:
         connection = self._pool.take(address)
         if connection is None:
-            connection = yield Connect(address, CONNECT_S)
+            connection = yield Connect(address, 5.0)  # time limit for making a connection
         reusable = False
         try:
             answer: Response = yield SendRequest(connection, command, self._request(command))

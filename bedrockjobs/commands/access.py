@@ -18,9 +18,6 @@ from bedrockjobs.commands.take import Pattern
 NAME_PATTERN = "[A-Za-z0-9._@/:-]{1,100}"
 """Pattern of token names: easy to type, and safe in logs and URLs."""
 
-SCOPE_PATTERNS_MAX = 20
-"""Patterns of one token: each read may become as many queries."""
-
 NO_TOKEN = Refusal(404, "No such token", "No token has this name.")
 
 
@@ -133,9 +130,10 @@ class CreateToken(Command[NewTokenReply]):
         description="read, produce, work, or several of them; operate includes all three, admin includes"
         " everything."
     )
+    # Patterns of one token: each read may become as many queries.
     names: Annotated[
         list[str],
-        Field(max_length=SCOPE_PATTERNS_MAX),
+        Field(max_length=20),
         BeforeValidator(_names),
         AfterValidator(_some_stars),
         SchemaType(json_schemas.patterns),

@@ -39,9 +39,6 @@ RULES_PER_SYNC_MAX = 100
 KINDS_MAX = 20
 """Kinds of events in one rule: about as many as exist."""
 
-RULE_PATTERNS_MAX = 100
-"""Name patterns of one rule: each event is matched against all of them."""
-
 OVER_DEFAULT, OLDER_S_DEFAULT = 1_000, 300
 """Default thresholds: the number of ready jobs that is a backlog, and the seconds until a ready job is
 late."""
@@ -218,11 +215,9 @@ class RuleSpec(Parameters):
         description="Kinds of events: failed, recovered, timeout, lost, worker left, ...; see Events. Or"
         " conditions that last: late, no worker, backlog, disk low."
     )
+    # Name patterns of one rule: each event is matched against all of them.
     names: Annotated[
-        list[str],
-        Field(max_length=RULE_PATTERNS_MAX),
-        BeforeValidator(_names),
-        SchemaType(json_schemas.patterns),
+        list[str], Field(max_length=100), BeforeValidator(_names), SchemaType(json_schemas.patterns)
     ] = Field(default=[], description="GLOB patterns of the names that it covers; all if left out.")
     tags: Tags = Field(
         default=None,

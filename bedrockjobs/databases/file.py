@@ -31,9 +31,6 @@ from bedrockjobs.store.transfer import TransferError, copy_before_migration
 
 log = logging.getLogger(__name__)
 
-STANDBY_LOOK_S = 0.2
-"""Interval between attempts of a standby to acquire the database."""
-
 CHECK_S_MAX = 3_600
 """Startup time requested from systemd for checking a database: enough for a terabyte on a good disk."""
 
@@ -111,7 +108,7 @@ class FileDatabase:
                     log.info("%s Standing by.", error)
                     systemd.notify("READY=1", "STATUS=standing by")
                     told = True
-                await asyncio.sleep(STANDBY_LOOK_S)
+                await asyncio.sleep(0.2)  # interval between attempts of a standby to acquire the database
             except Lost as error:
                 raise StartError(str(error), EXIT_DISK) from None
             except (OSError, UnsafeFile) as error:

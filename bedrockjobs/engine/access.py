@@ -39,10 +39,6 @@ WRONG_A_SECOND_MAX = 10
 ADDRESSES_MAX = 10_000
 """Max addresses with a count of wrong tokens; when it is reached, all counts start again."""
 
-WRONG_TOLD_EVERY_S = 60.0
-"""Minimum interval between two events about wrong tokens, so that a sender cannot fill the table of
-events."""
-
 USED_NOTED_EVERY_S = 60.0
 """Minimum interval between two writes that record the use of a token."""
 
@@ -343,7 +339,9 @@ class Access:
         since, count = (now, 1) if now - since >= 1 else (since, count + 1)
         self._wrong[place] = since, count
         self._wrong_untold += 1
-        if now - self._told_at >= WRONG_TOLD_EVERY_S:
+        # Minimum interval between two events about wrong tokens, so that a sender cannot fill the table of
+        # events.
+        if now - self._told_at >= 60.0:
             self._told_at, untold, self._wrong_untold = now, self._wrong_untold, 0
             self.write(partial(acts.note_wrong, count=untold, address=address), _nobody_waits)
         if count > WRONG_A_SECOND_MAX:

@@ -50,9 +50,6 @@ NOT_KEPT = frozenset(
 """Parameters whose values are not stored: data of jobs, secrets, and values that say nothing about the
 change."""
 
-_LOOKED_AT_MAX = 1
-"""Jobs of a name that are checked for a schedule; a name has at most one."""
-
 
 def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcome:
     """Execute a command, and write an audit row if it was an operator's change."""
@@ -153,7 +150,8 @@ def _about(context: Context, command: Command[Any]) -> Job | None:
         return context.unit.first_of_name(command.name, mocked=False) if command.unique else None
     name = getattr(command, "name", None)
     if isinstance(name, str) and "job_id" in type(command).model_fields:
-        return next(iter(context.unit.named(name, _LOOKED_AT_MAX)), None)
+        # Jobs of a name that are checked for a schedule; a name has at most one.
+        return next(iter(context.unit.named(name, 1)), None)
     return None
 
 

@@ -56,17 +56,11 @@ CLEAN_EVERY = timedelta(hours=1)
 RULES_EVERY = timedelta(days=1)
 """Interval between checks whether time zone rules have changed, which happens a few times a year."""
 
-CLEAN_MORE_S = 1
-"""Seconds until the next retention run if one transaction could not delete everything."""
-
 SETTLE_S = 15.0
 """Seconds for workers to reconnect after a restart before broadcast schedules fire; over HEARTBEAT_S."""
 
 JUMP_S = 60.0
 """Minimum clock change that is reported and after which schedules are planned again; NTP corrects less."""
-
-SEEN_S = 10.0
-"""Interval for recording that the server is alive, which is done together with other writes."""
 
 TRY_AGAIN_S = 2.0
 """Seconds before the first retry of a failed task; doubled with each failure."""
@@ -416,7 +410,8 @@ class Maintenance:
             self._note_minute(context, done)
         if self._clock.monotonic() >= self._seen_at:
             context.unit.set_seen(context.now)
-            self._seen_at = self._clock.monotonic() + SEEN_S
+            # Interval for recording that the server is alive, which is done together with other writes.
+            self._seen_at = self._clock.monotonic() + 10.0
 
     def _note_minute(self, context: Context, done: Done) -> None:
         minute = f"{context.now[:16]}:00"
@@ -438,7 +433,8 @@ class Maintenance:
             self._rules_at = self._clock.now() + RULES_EVERY
         if done.cleaned:
             self._clean_at = self._clock.now() + CLEAN_EVERY
-            self._clean_more_at = self._clock.monotonic() + CLEAN_MORE_S if done.clean_more else None
+            # Seconds until the next retention run if one transaction could not delete everything.
+            self._clean_more_at = self._clock.monotonic() + 1 if done.clean_more else None
         if done.ahead_s is not None:
             self._ahead_s = done.ahead_s
         del self._to_plan[: done.planned]

@@ -17,9 +17,6 @@ from bedrockjobs.engine.submission import Submission
 from bedrockjobs.job.quarantine import RELEASE, hold_words
 from bedrockjobs.store.base import Engine, StoreBroken, StoreError
 
-ROOM_LOOK_S = 0.5
-"""Seconds between two checks whether a full disk has room again."""
-
 BUSY_LOOK_S = 0.02
 """Seconds between two attempts to begin while another process holds the database lock."""
 
@@ -78,7 +75,8 @@ class Health:
     def look(self) -> None:
         """Check whether a full disk has room again, if a check is due; no transaction may be open."""
         if self._engine.tight and self._clock.monotonic() >= self._look_from:
-            self._look_from = self._clock.monotonic() + ROOM_LOOK_S
+            # Seconds between two checks whether a full disk has room again.
+            self._look_from = self._clock.monotonic() + 0.5
             self._engine.look_for_room()
 
 
@@ -89,12 +87,6 @@ log = logging.getLogger(__name__)
 
 Step = Callable[[], object]
 """The next step after some work."""
-
-TICK_S = 0.1
-"""Seconds between two checks for commands that have waited too long: 1 % of the default ``command_s``."""
-
-LOOK_SHARE = 0.05
-"""Pause between reconnect attempts, as a share of the time that the database has been away."""
 
 
 class Outage:
@@ -167,7 +159,8 @@ class Outage:
 
     def _look_soon(self) -> None:
         away_s = self._clock.monotonic() - self._since
-        pause_s = min(max(PG_LOOK_S, away_s * LOOK_SHARE), PG_LOOK_S_MAX)
+        # Pause between reconnect attempts, as a share of the time that the database has been away.
+        pause_s = min(max(PG_LOOK_S, away_s * 0.05), PG_LOOK_S_MAX)
         self._loop.call_later(pause_s * random.uniform(0.5, 1.5), self._look)  # noqa: S311
 
     def _look(self) -> None:
@@ -218,7 +211,9 @@ class Outage:
         if count > 0:
             self._take_out(count, self._error)
         self._tick()
-        self._loop.call_later(min(TICK_S, self._command_s), self._watch)
+        # Seconds between two checks for commands that have waited too long: 1 % of the default
+        # ``command_s``.
+        self._loop.call_later(min(0.1, self._command_s), self._watch)
 
     def _take_out(self, count: int, error: StoreError) -> None:
         """Refuse the first ``count`` commands; keep internal submissions, such as requeues."""

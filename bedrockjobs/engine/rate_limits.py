@@ -18,16 +18,8 @@ from bedrockjobs.job.limits import Limit
 
 log = logging.getLogger(__name__)
 
-COUNTING_SHARE = 20
-"""A full queue is not counted again before 20 times the duration of the last count: at most 5 % of the
-time."""
-
 ROOM_S = 5.0
 """Seconds for which a count is valid, as retried jobs are queued without asking the limiter."""
-
-SHARED_ROOM = 10
-"""On a shared database, one count grants at most a tenth of the limit, since other servers create jobs
-too."""
 
 TOLD_EVERY_S = 60.0
 """Minimum interval between two events about the same limit."""
@@ -103,10 +95,14 @@ class RateLimiter:
             most = gate.limit.queued
             gate.room = most - counting.count_queued(gate.limit.pattern, most)
             if self._shared:
-                gate.room = min(gate.room, most // SHARED_ROOM + 1)
+                # On a shared database, one count grants at most a tenth of the limit, since other servers
+                # create jobs too.
+                gate.room = min(gate.room, most // 10 + 1)
             gate.counted_at = self._clock.monotonic()
             if gate.room <= 0:
-                gate.full_until = gate.counted_at + (gate.counted_at - now) * COUNTING_SHARE
+                # A full queue is not counted again before 20 times the duration of the last count: at most
+                # 5 % of the time.
+                gate.full_until = gate.counted_at + (gate.counted_at - now) * 20
         return gate.room > 0
 
     def _refuse(self, gate: RateLimit, words: str) -> None:

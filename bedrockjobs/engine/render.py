@@ -105,11 +105,8 @@ def error_kind(error: str) -> str:
     if by_server := _BY_SERVER.match(lines[0]):
         return by_server[0]
     found = next(filter(None, map(_EXCEPTION.match, (line_of(error), lines[-1], lines[0]))), None)
-    return found[1][:ERROR_KIND_CHARS_MAX] if found else NOT_SHOWN
-
-
-ERROR_KIND_CHARS_MAX = 100
-"""Max length of an exception name, as a command may print any text that looks like one."""
+    # Max length of an exception name, as a command may print any text that looks like one.
+    return found[1][:100] if found else NOT_SHOWN
 
 
 def job_as_unseen(row: Job) -> Job:

@@ -126,14 +126,8 @@ time."""
 LISTED_A_TURN_BYTES = 256 * 1024
 """Bytes of a worker list rendered before the event loop gets a turn: some milliseconds."""
 
-LISTED_CHARS_MAX = 1_000
-"""Max characters of names in such an event."""
-
 NEWS_S = 60.0
 """Interval after which events about single workers resume once there were too many of them."""
-
-SCAN_S = 0.25
-"""Minimum interval between scans for silent workers and expired leases when there are many of them."""
 
 FEW = 1_000
 """Up to this number of workers and runs, scans happen as soon as one may have expired."""
@@ -206,7 +200,8 @@ def running(what: str, names: Iterable[str], count: int) -> str:
     chars = 0
     for name in nsmallest(LISTED_MAX, names):
         chars += len(name)
-        if listed and chars > LISTED_CHARS_MAX:
+        # Max characters of names in such an event.
+        if listed and chars > 1_000:
             break
         listed.append(name)
     more = f" and {count - len(listed)} more" if count > len(listed) else ""
@@ -412,7 +407,9 @@ class WorkerRegistry:
         moments += [worker.until for worker in self.workers.values()]
         next_at = min(moments, default=inf)
         if len(moments) > FEW:  # many expire at nearly the same time
-            next_at = max(next_at, now + SCAN_S)
+            # Minimum interval between scans for silent workers and expired leases when there are many of
+            # them.
+            next_at = max(next_at, now + 0.25)
         self.look_at = min(next_at, self._news.flush_at)
         return found
 
@@ -787,9 +784,6 @@ class WorkerRegistry:
 # maintenance finds expired leases there. The registry in memory follows the exchanges.
 
 
-ENDED_AT_ONCE_MAX = 100
-"""Max runs with an expired lease that one transaction ends."""
-
 TOLD_AT_ONCE_MAX = 1_000
 """Max workers reported to other servers in one exchange: more than send a heartbeat in one second."""
 
@@ -871,7 +865,8 @@ class SharedWorkers(WorkerRegistry):
 
     def overdue(self, unit: Unit) -> list[int]:
         """Return the runs whose lease has expired in the database."""
-        found = cast(SharedUnit, unit).leases_over(timestamp_ms(self._leases.now()), ENDED_AT_ONCE_MAX)
+        # Max runs with an expired lease that one transaction ends.
+        found = cast(SharedUnit, unit).leases_over(timestamp_ms(self._leases.now()), 100)
         now = self._leases.monotonic()
         self._later = {run_id: until for run_id, until in self._later.items() if until > now}
         return [run_id for run_id in found if run_id not in self._later]

@@ -20,7 +20,6 @@ FORMS = (
 
 _PROGRAM = "castle-cron"
 _VERBS = ("add", "upd")
-_WORDS_OF_ADD = 4
 
 
 class _Job(NamedTuple):
@@ -91,7 +90,7 @@ def _lines(text: str) -> list[_Job]:
         if not words:
             continue
         verb = next((at for at, word in enumerate(words) if word in _VERBS), None)
-        if program is None or verb is None or verb < program or len(words) < verb + _WORDS_OF_ADD:
+        if program is None or verb is None or verb < program or len(words) < verb + 4:
             raise Unreadable(f"line {number}: expected {FORMS}")
         name, schedule, command, *arguments = words[verb + 1 :]
         job = {"Name": name, "Schedule": schedule, "Cmd": command, "Args": arguments}

@@ -101,9 +101,6 @@ SCHEDULES_MAX = 100
 FRESH_S = 1.0
 """Lifetime of a cached queue snapshot, so that many scrapers cost as much as one."""
 
-LOOKS_KEPT_MAX = 100
-"""Cached snapshots: one for the full scope and one for each restricted scope."""
-
 OTHER = "other"
 
 STATUSES = ("active", "quiet", "draining", "drained")
@@ -191,7 +188,8 @@ class Metrics:
                     found = await self._look(scope)
                 except CommandError:
                     found = None
-                if len(self._found) >= LOOKS_KEPT_MAX:
+                # Cached snapshots: one for the full scope and one for each restricted scope.
+                if len(self._found) >= 100:
                     self._found.clear()
                 self._found[key] = self._monotonic(), found
             return found

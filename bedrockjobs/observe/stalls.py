@@ -35,9 +35,6 @@ RESTS = 100
 AT_WORK_S = LOOK_S / 10
 """CPU time per sample above which the loop counts as busy."""
 
-TELL_AGAIN_S = 10.0
-"""Shortest interval between two log lines of a level."""
-
 ROOMS = (
     ("bedrockjobs.engine.maintenance", "maintenance"),
     ("bedrockjobs.pages", "page"),
@@ -108,7 +105,7 @@ class LoopWatch:
             return
         untold = self._untold.pop(level, 0)
         more = f"; {untold} more since this was last told" if untold else ""
-        self._tell_from[level] = now + TELL_AGAIN_S
+        self._tell_from[level] = now + 10.0  # shortest interval between two log lines of a level
         log.log(level, "%s%s", words, more)
 
     # --- in the thread -----------------------------------------------------------------------------------

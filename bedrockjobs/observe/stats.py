@@ -48,10 +48,6 @@ LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 LOOP_LATE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Bucket bounds of delays of the event loop, which should stay below a tenth of a second."""
 
-ACTS_MAX = 100
-"""Activities with a recorded longest stall: all commands and a few parts of the server."""
-
-
 UNKNOWN = "unknown"
 """A stall that ended before its activity was sampled."""
 
@@ -110,7 +106,8 @@ class Measurements:
 
     def stood_still(self, act: str, seconds: float) -> None:
         """Record a stall of the event loop by an activity."""
-        if act in self.stalls_s or len(self.stalls_s) < ACTS_MAX:
+        # Activities with a recorded longest stall: all commands and a few parts of the server.
+        if act in self.stalls_s or len(self.stalls_s) < 100:
             self.stalls_s[act] = max(seconds, self.stalls_s.get(act, 0.0))
 
     def hears(self) -> Mapping[type, Callable[[Any], object]]:

@@ -15,9 +15,6 @@ from bedrockjobs.pages.site import Site
 from bedrockjobs.protocol.http_answers import is_browser
 from bedrockjobs.service import VERSION, Service
 
-PATH_CHARS_SHOWN = 200
-"""Maximum length of an unknown path in the error page."""
-
 _MODULES = (overview, tables, forms, jobs, job, schedules, runs, upcoming)
 
 
@@ -41,7 +38,8 @@ async def _unknown(_: Site, request: web.Request) -> web.StreamResponse:
     """Answer 404: as a page for browsers, in plain form for others."""
     if not is_browser(request):
         raise web.HTTPNotFound
-    raise NotFound("No such page", f"There is no page {request.path[:PATH_CHARS_SHOWN]}")
+    # Maximum length of an unknown path in the error page.
+    raise NotFound("No such page", f"There is no page {request.path[:200]}")
 
 
 async def _to_pages(_: web.Request) -> web.Response:

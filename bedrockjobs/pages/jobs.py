@@ -198,9 +198,6 @@ TABS = (
 )
 """States in display order; RUNNING includes RUNQUEUED."""
 
-MATCHING_S = 1.0
-"""Time limit for finding the jobs of a bulk action."""
-
 
 class Tab(NamedTuple):
     """A tab: its state in the URL, its label, and the number of jobs; None if not counted."""
@@ -277,7 +274,8 @@ async def names(site: Site, request: web.Request) -> web.StreamResponse:
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
     """Return the matches for a bulk action: jobIDs, the first names, and whether these are all."""
     asked = _asked(request)._replace(before=None)
-    found = await site.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=MATCHING_S)
+    # Time limit for finding the jobs of a bulk action.
+    found = await site.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=1.0)
     shown = [row.name for row in found.jobs[:NAMES_OFFERED]]
     return _json({"ids": [row.job_id for row in found.jobs], "names": shown, "all": found.ended})
 

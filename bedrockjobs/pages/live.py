@@ -22,12 +22,6 @@ STREAMS_MAX = 1_000
 LOOK_S = 1.0
 """Interval between checks for changes: people read no faster."""
 
-AT_LEAST_S = 15.0
-"""Interval after which pages are refreshed anyway: jobs become due and workers silent by time alone."""
-
-OF_NAMES_S = 5.0
-"""The interval for scoped tokens, which must not learn when other jobs are processed."""
-
 COME_BACK_MS = 2_000
 """Delay before a page reconnects after its stream was cut."""
 
@@ -68,7 +62,9 @@ class _PageStreams:
     async def _tell(self, response: web.StreamResponse, caller: Principal) -> None:
         of_names = caller.scope is not None
         seen, quiet_s = 0 if of_names else self._done(), 0.0
-        at_least_s = OF_NAMES_S if of_names else AT_LEAST_S
+        # Pages are refreshed at least every 15 s: jobs become due and workers silent by time alone. Those of
+        # scoped tokens every 5 s, as they must not learn when other jobs are processed.
+        at_least_s = 5.0 if of_names else 15.0
         while self._access.still(caller) and not self._site.service.draining:
             await asyncio.sleep(LOOK_S)
             quiet_s += LOOK_S

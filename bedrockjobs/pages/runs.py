@@ -30,14 +30,8 @@ from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked
 LINES_SHOWN = 500
 """Lines of output on a page."""
 
-FOUND_SHOWN = 200
-"""Matches after which a search stops; the next page continues."""
-
 LOOKED_AT_MAX = 10_000
 """Lines examined before a search stops and says how far it got."""
-
-FIND_CHARS_MAX = 200
-"""Maximum length of a search text."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -67,7 +61,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
     wanted = QueryRun.read({"runID": request.match_info["runID"]})
     text = await site.ask_text(wanted)
     found = json.loads(text)
-    find = request.query.get("find", "")[:FIND_CHARS_MAX]
+    find = request.query.get("find", "")[:200]  # maximum length of a search text
     given = request.query.get("after", "")
     after = _after(given)
     log: Log | None
@@ -183,7 +177,8 @@ async def _found(site: Site, run_id: int, after: int, find: str) -> Log:
             looked, reached = looked + 1, row[0]
             if len(parts) > 1:
                 lines.append(_line(row, parts))
-            if len(lines) == FOUND_SHOWN or looked == LOOKED_AT_MAX:
+            # Matches after which a search stops; the next page continues.
+            if len(lines) == 200 or looked == LOOKED_AT_MAX:
                 return Log(lines, reached, more=True)
     return Log(lines, reached, more=False)
 

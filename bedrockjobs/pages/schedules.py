@@ -32,9 +32,6 @@ LEDGER_ROWS = 50
 RUNS_SHOWN = 30
 """Runs in the chart of durations."""
 
-TROUBLED_SHOWN = 7
-"""Days with failed or missed ticks that are listed below the chart."""
-
 CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 104
 """Size of the chart of durations, and the width of its scale, which is larger on narrow screens."""
 
@@ -99,6 +96,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     month = await _days(site, job["jobID"], row["repeat"], zone)
     bars, longest_s = _bars(runs)
     durations = [Tick(_height_of(part * longest_s, longest_s), span(part * longest_s)) for part in (0.5, 1)]
+    # Days with failed or missed ticks that are listed below the chart.
     return await site.show(
         request,
         "schedule.html",
@@ -119,7 +117,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         kinds=[(kind, mark, sum(getattr(day, kind) for day in month)) for kind, mark in days.KINDS],
         most=max(day.total for day in month),
         about=any(day.about for day in month),
-        troubled=[day for day in reversed(month) if day.failed or day.missed][:TROUBLED_SHOWN],
+        troubled=[day for day in reversed(month) if day.failed or day.missed][:7],
         month_size={"width": days.WIDTH, "height": days.HEIGHT, "left": days.LEFT},
         bars=bars,
         longest_s=longest_s,

@@ -71,9 +71,6 @@ HEADERS = {
 }
 """Headers of every response."""
 
-STATIC_KEPT_S = 31_536_000
-"""Browser cache lifetime of static files: their URL changes with their content."""
-
 NAVIGATION = (
     ("ui/", "Overview", "o"),
     ("ui/queues", "Queues", "q"),
@@ -222,7 +219,8 @@ class Site:
         body = self._files.get(name)
         if body is None:
             raise web.HTTPNotFound
-        lasting = f"public, max-age={STATIC_KEPT_S}, immutable" if "v" in request.query else "no-cache"
+        # Browser cache lifetime of static files: their URL changes with their content.
+        lasting = "public, max-age=31536000, immutable" if "v" in request.query else "no-cache"
         headers = {**HEADERS, "Cache-Control": lasting, "ETag": f'"{self._marks[name]}"'}
         return web.Response(
             body=body, content_type=_TYPES[Path(name).suffix], charset="utf-8", headers=headers

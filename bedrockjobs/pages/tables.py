@@ -163,9 +163,6 @@ def _shown(found: Failed) -> Shown:
 # The search is bounded in time; the page says how far it got.
 
 
-EVENT_ROWS = 100
-"""Events on a page."""
-
 EVENT_KINDS = (
     "failed",
     "retried",
@@ -201,11 +198,12 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of events."""
     given = {name: request.query.get(name, "") for name in _EVENTS_FILTERS}
     wanted = Events.read({name: given[name] for name in ("kind", "name") if given[name]})
+    # Events on a page.
     found = await site.views.find.events(
         before=cursor(request, "before", "the number of an event"),
         kind=wanted.kind,
         pattern=wanted.name,
-        limit=EVENT_ROWS,
+        limit=100,
     )
     return await site.show(
         request,

@@ -34,10 +34,6 @@ from bedrockjobs.service import Service
 # closed, largest first; if that does not free enough, the new request is refused.
 
 
-_MMAP_THRESHOLD = -3
-"""M_MMAP_THRESHOLD in glibc's malloc.h."""
-
-
 def full() -> Unavailable:
     """Return the refusal for requests that do not fit into the memory budget."""
     return Unavailable("Too much is under way", "the server's memory for requests is used up; try again soon")
@@ -131,7 +127,7 @@ def keep_large_apart() -> None:
     """Make glibc allocate large blocks by mmap, so they can be returned; a no-op without glibc."""
     allocator = _allocator()
     if allocator is not None:
-        allocator.mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
+        allocator.mallopt(-3, LARGE_BYTES)  # M_MMAP_THRESHOLD in glibc's malloc.h
 
 
 def _return_to_system() -> None:

@@ -94,12 +94,6 @@ def output_of(body: bytes) -> str:
 _BORROWED = web.RequestKey("borrowed", int)
 """Bytes of the memory budget that a request has reserved."""
 
-CHUNKED_STEP_BYTES = 1024 * 1024
-"""Step in which memory is reserved for a body of unknown length."""
-
-READ_ASIDE_CHARS = 64 * 1024
-"""Longer bodies are validated in a thread: one with 10,000 schedules would block the loop for 0.2 s."""
-
 _CONDITIONS = {
     header: " and ".join(kind.__name__ for kind in COMMANDS.values() if header in kind.headers)
     for header in ("If-Match", "Idempotency-Key")
@@ -347,7 +341,8 @@ class HTTPFront:
             if value is not None:
                 defaults[parameter] = value
         form = request.content_type == "application/x-www-form-urlencoded"
-        if len(text) > READ_ASIDE_CHARS:
+        # Longer bodies are validated in a thread: one with 10,000 schedules would block the loop for 0.2 s.
+        if len(text) > 64 * 1024:
             command = await asyncio.to_thread(read_body, kind, text, defaults, form=form)
         else:
             command = read_body(kind, text, defaults, form=form)
@@ -389,7 +384,8 @@ class HTTPFront:
             if len(body) > self._settings.body_bytes_max:
                 raise self._too_large()
             while len(body) > request.get(_BORROWED, 0):
-                self._borrow(request, CHUNKED_STEP_BYTES)
+                # Step in which memory is reserved for a body of unknown length.
+                self._borrow(request, 1024 * 1024)
         return bytes(body)
 
     def _borrow(self, request: web.Request, size: int) -> None:

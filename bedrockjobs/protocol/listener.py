@@ -27,9 +27,6 @@ from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpPr
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 4_096
-"""Backlog of connections not yet accepted: after a restart all clients reconnect at once."""
-
 ACCEPTED_AT_ONCE_MAX = 100
 """Connections accepted in one iteration of the event loop; that takes two milliseconds."""
 
@@ -39,21 +36,11 @@ BEGUN_AT_ONCE_MAX = 20
 ARRIVALS_MAX = 1_000
 """Accepted connections that wait for that; beyond it, the address with most of them loses the newest."""
 
-ACCEPT_AGAIN_S = 0.1
-"""Delay before accepting again when the process is out of file descriptors or memory."""
-
 AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER value that closes a socket with a reset and leaves no TIME_WAIT."""
 
-LINGER_S = 1.0
-"""Time an HTTP client may continue to send a refused body."""
-
 KEEPALIVE = (("TCP_KEEPIDLE", 45), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """TCP keepalive: a dead peer is detected after 75 s. An idle raw connection has no other deadline."""
-
-
-UNIX_MASK = 0o117
-"""The umask that gives the unix socket mode 0660: its owner and group may connect."""
 
 
 class Arrivals:
@@ -198,7 +185,8 @@ class Listener:
         listening = socket.socket(fileno=os.dup(bound.fileno()))
         listening.setblocking(False)
         try:
-            listening.listen(BACKLOG)
+            # Backlog of connections not yet accepted: after a restart all clients reconnect at once.
+            listening.listen(4_096)
         except OSError as error:
             listening.close()
             where = ", port ".join(map(str, bound.getsockname()[:2]))
@@ -225,7 +213,8 @@ class Listener:
                     log.warning("no connection can be accepted: %s", error.strerror)
                 self._full = True
                 loop.remove_reader(listening.fileno())
-                loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
+                # Delay before accepting again when the process is out of file descriptors or memory.
+                loop.call_later(0.1, self._accept_again, listening)
                 return
             place = address[0] if isinstance(address, tuple) else ""
             if not self._connections.arrives(place):
@@ -276,10 +265,11 @@ class Listener:
         server = self._runner.server
         assert server is not None
         limit = self._settings.head_bytes_max
+        # Time an HTTP client may continue to send a refused body.
         options: dict[str, Any] = {
             "access_log": None,
             "keepalive_timeout": NO_KEEPALIVE_TIMER_S,
-            "lingering_time": LINGER_S,
+            "lingering_time": 1.0,
             "auto_decompress": False,
             "max_headers": self._settings.headers_max,
             "max_line_size": limit,
@@ -334,7 +324,8 @@ def _bound(path: Path) -> tuple[socket.socket, int]:
                 if not tried.connect_ex(str(path)):
                     raise OSError(errno.EADDRINUSE, "somebody listens there")  # noqa: TRY301
             path.unlink()
-        before = os.umask(UNIX_MASK)
+        # The umask that gives the unix socket mode 0660: its owner and group may connect.
+        before = os.umask(0o117)
         try:
             listening.bind(str(path))
         finally:

@@ -39,9 +39,6 @@ COLUMNS = (
 )
 """Bedrock's columns in its order, which is also the order of ``Job``."""
 
-WAL2_VERSION = 3
-"""Bytes 18 and 19 of a file in WAL2 mode, which only Bedrock's own SQLite can read."""
-
 _TYPES: dict[str, TypeAdapter[Any]] = {
     "created": TypeAdapter(Timestamp),
     "jobID": TypeAdapter(JobID),
@@ -147,7 +144,8 @@ def _open_old(old: Path) -> sqlite3.Connection:
 
 def _check_file(old: Path) -> None:
     with old.open("rb") as file:
-        if WAL2_VERSION in file.read(20)[18:20]:
+        # Bytes 18 and 19 of a file in WAL2 mode, which only Bedrock's own SQLite can read.
+        if 3 in file.read(20)[18:20]:
             raise TransferError(
                 f"{old} is in WAL2 mode, which only Bedrock's own SQLite reads;"
                 " stop Bedrock and set PRAGMA journal_mode = DELETE with its sqlite3 first"

@@ -24,9 +24,6 @@ LEVEL = 9
 OUTPUT_PACKED_BYTES_MIN = 2_048
 """Min output of a finished run to compact; less would not get much smaller."""
 
-LINE_END_BYTES = 1
-"""Bytes counted per line in addition to its text, so that empty lines count towards the limit."""
-
 
 class PrintedLine(NamedTuple):
     """One line of output."""
@@ -60,7 +57,8 @@ class Chunk(NamedTuple):
 
 def chunk_of(run_id: int, first_seq: int, start: int, lines: Sequence[PrintedLine]) -> Chunk:
     """Encode one or more lines as an uncompressed chunk."""
-    size = sum(len(line.text.encode(errors="replace")) + LINE_END_BYTES for line in lines)
+    # Bytes counted per line in addition to its text, so that empty lines count towards the limit.
+    size = sum(len(line.text.encode(errors="replace")) + 1 for line in lines)
     last_seq = first_seq + len(lines) - 1
     content = json.encode(list(_items(lines)))
     return Chunk(run_id, first_seq, last_seq, lines[0].at, PLAIN, start, size, content)

@@ -197,9 +197,6 @@ class DiskReserve:
 
 log = logging.getLogger(__name__)
 
-OWNER_BYTES_MAX = 1_000
-"""Max bytes read of the description of an owner: a sentence with its addresses."""
-
 
 class Owned(RuntimeError):
     """Another server owns the database; the message names it."""
@@ -298,7 +295,8 @@ def lock_path(database: Path) -> Path:
 
 
 def _words(file: int) -> str:
-    return os.pread(file, OWNER_BYTES_MAX, 0).decode(errors="replace").strip()
+    # Max bytes read of the description of an owner: a sentence with its addresses.
+    return os.pread(file, 1_000, 0).decode(errors="replace").strip()
 
 
 def _owner(file: int) -> str:

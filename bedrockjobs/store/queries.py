@@ -30,9 +30,6 @@ log = logging.getLogger(__name__)
 START_S = 30.0
 """Startup timeout of a process: a hundred times the usual time, for an overloaded machine."""
 
-REAP_S = 1.0
-"""Time to wait for a killed process; one that hangs on a dead disk is abandoned."""
-
 PAUSE_S, PAUSE_S_MAX = 0.1, 30.0
 """Initial and maximum backoff before an idle process that exited is replaced."""
 
@@ -112,7 +109,8 @@ class _Process:
     def _wait(self) -> str:
         """Wait for the exit; return the name of the signal or the exit status."""
         try:
-            status = self._child.wait(REAP_S)
+            # Time to wait for a killed process; one that hangs on a dead disk is abandoned.
+            status = self._child.wait(1.0)
         except subprocess.TimeoutExpired:
             return "not yet, though it was killed"
         return signal.Signals(-status).name if status < 0 else f"exit status {status}"

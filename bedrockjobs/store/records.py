@@ -65,12 +65,6 @@ TRIM_EVERY = 10
 COUNTED_MAX = 10_000
 """Names and schedules whose history is counted in memory; beyond it, the counts are dropped."""
 
-LOOSE_MAX = 2_000
-"""Max chunks compacted together: a run that prints one line at a time has that many."""
-
-SEQ_MAX = 2**62
-"""Above the number of any line."""
-
 CLEANED_MAX = 10_000
 """Max rows of one kind deleted in one transaction, which must be short."""
 
@@ -371,7 +365,8 @@ class Records:
     def loose(self, run_id: int) -> list[Chunk]:
         """Return the first uncompacted chunks of a run, if possible enough for a compacted one."""
         last = size = 0
-        for first_seq, more in self._execute(self._sql["loose_sizes"], (run_id, LOOSE_MAX)).fetchall():
+        # Max chunks compacted together: a run that prints one line at a time has that many.
+        for first_seq, more in self._execute(self._sql["loose_sizes"], (run_id, 2_000)).fetchall():
             last, size = first_seq, size + more
             if size >= 2 * OUTPUT_CHUNK_BYTES:
                 break
@@ -394,7 +389,7 @@ class Records:
     def _lines(self, run_id: int, count: int) -> list[str]:
         """Return the last output lines of a run, newest first."""
         found: list[str] = []
-        before = SEQ_MAX
+        before = 2**62  # above the number of any line
         while len(found) < count:
             chunk = self._execute(self._sql["last_chunk"], (run_id, before)).fetchone()
             if chunk is None:

@@ -17,9 +17,6 @@ from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 monotonic = SystemClock().monotonic
 """The clock of deadlines."""
 
-_VALUE_BYTES_MAX = 32 * 1024 * 1024
-"""Max size of a value in SQL: above that of the largest data, or of a few of them joined."""
-
 _WORDS_MAX = 500
 """Max length of an error message of SQLite, which may quote a name as long as the whole query."""
 
@@ -61,7 +58,8 @@ class SandboxedConnection(sqlite3.Connection):
         """Whether rows were omitted because of their size."""
         self.execute("PRAGMA query_only = ON")
         self.execute("PRAGMA temp_store = MEMORY")
-        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES_MAX)
+        # Max size of a value in SQL: above that of the largest data, or of a few of them joined.
+        self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 32 * 1024 * 1024)
         self.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self.execute("SELECT 1 FROM json_each('[]')").close()  # its first use writes to the schema
         self.set_authorizer(_authorize)

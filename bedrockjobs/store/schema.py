@@ -141,9 +141,6 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
     return tuple(told)
 
 
-LINES_PER_CHUNK = 200
-"""Lines per chunk when migrating output of older versions."""
-
 _ADD_CHUNK = (
     "INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -155,7 +152,8 @@ def _chunks(connection: sqlite3.Connection) -> Iterator[Chunk]:
     rows = connection.execute("SELECT runID, seq, at, stream, line FROM old_output ORDER BY runID, seq")
     for run_id, lines in groupby(rows, itemgetter(0)):
         start = 0
-        while some := list(islice(lines, LINES_PER_CHUNK)):
+        # Lines per chunk when migrating output of older versions.
+        while some := list(islice(lines, 200)):
             printed = [PrintedLine(at, stream, without_zeros(text)) for _, _, at, stream, text in some]
             chunk = chunk_of(run_id, some[0][1], start, printed)
             start = chunk.end

@@ -39,9 +39,6 @@ MIGRATION_COPIES_KEPT = 2
 COMPLAINTS_MAX = 20
 """Invalid rows that are reported one by one; further ones are only counted."""
 
-CACHE_KIB = 65_536
-"""Page cache for writing a whole file: the same as the server's."""
-
 COUNTED_ID_MAX = 2**48
 """Upper bound of sequential jobIDs. Bedrock draws larger ones at random; ours do not continue after them."""
 
@@ -461,7 +458,8 @@ def new_queue(draft: Path, attached: Path | None = None) -> Iterator[sqlite3.Con
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF"):
             connection.execute(f"PRAGMA {pragma}")
-        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        # Page cache for writing a whole file: the same as the server's.
+        connection.execute("PRAGMA cache_size = -65536")
         schema.apply(connection)
         if attached is not None:
             connection.execute("ATTACH ? AS backup", (f"{attached}",))

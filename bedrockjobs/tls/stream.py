@@ -20,9 +20,6 @@ HANDSHAKE_BYTES_MAX = 64 * 1024
 PIECE_BYTES = 256 * 1024
 """Bytes encrypted or decrypted at once, which bounds the memory for copies."""
 
-RECORD_BYTES = 16 * 1024
-"""Largest plaintext of a TLS record, and the most that one read returns."""
-
 CERTIFICATE_NAME = "certificate_name"
 """Key for ``get_extra_info``: the name in the peer's certificate, or empty if it has none."""
 
@@ -233,7 +230,8 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         size = 0
         try:
             while size < PIECE_BYTES:
-                piece = self._ssl.read(RECORD_BYTES)
+                # Largest plaintext of a TLS record, and the most that one read returns.
+                piece = self._ssl.read(16 * 1024)
                 if not piece:
                     self._ended = True
                     break

@@ -61,12 +61,6 @@ from bedrockjobs.views.states import Families, States
 
 _P = TypeVar("_P")
 
-MINUTES_MAX = 12_000
-"""Most minutes in a chart: a little over a week."""
-
-READ_AT_ONCE_BYTES = 4_096
-"""Stored output that is decoded without a thread: less than a millisecond of work."""
-
 _OUTCOME = list(TickReply.model_fields).index("outcome")
 
 _ALWAYS = "~"
@@ -203,7 +197,8 @@ class Views:
 
         Large pages are decoded in a thread, one at a time.
         """
-        if sum(len(content) for _, _, content in chunks) <= READ_AT_ONCE_BYTES:
+        # Stored output that is decoded without a thread: less than a millisecond of work.
+        if sum(len(content) for _, _, content in chunks) <= 4_096:
             return _read_lines(chunks, after, limit, bytes_max)
         async with self._decoding:
             return await asyncio.to_thread(_read_lines, chunks, after, limit, bytes_max)
@@ -325,7 +320,8 @@ class Views:
         """
         if self._scope is not None:
             raise Forbidden(detail="statistics are not available for tokens limited to some names")
-        rows = (await self._reader.view("minutes", {"since": since}, MINUTES_MAX)).rows
+        # Most minutes in a chart: a little over a week.
+        rows = (await self._reader.view("minutes", {"since": since}, 12_000)).rows
         unwritten = self._stats.open
         rows = [*rows, (unwritten.minute, *unwritten.counts())] if unwritten.minute >= since else rows
         step = max(bucket_s // 60, 1) * 60

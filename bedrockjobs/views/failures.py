@@ -25,9 +25,6 @@ LISTED_OF_GROUP = 20
 LISTED_OF_ONE = 100
 """Failures on a page of one group."""
 
-ERROR_CHARS_SHOWN = 2_000
-"""Maximum length of a listed error; the run has all of it."""
-
 FailureKind = Literal["job", "run"]
 
 
@@ -76,12 +73,13 @@ async def _failures(
     rows = await views.find.newest_failed(kind, pattern, fingerprints, before, members + 1)
     found: dict[str, list[_Listed]] = {}
     for fingerprint, state, name, number, at, error, worker, started, seen, by in rows:
+        # Maximum length of a listed error; the run has all of it.
         listed = _Listed(
             id=number,
             name=name,
             at=at,
             line=line_of(error),
-            error=shortened(error, ERROR_CHARS_SHOWN),
+            error=shortened(error, 2_000),
             worker=worker,
             started=started,
             seen=seen,

@@ -38,9 +38,6 @@ FEW = 10_000
 EVENTS_SHOWN = 100
 """Newest events of a job that are shown."""
 
-OPEN_MAX = 10_000
-"""Newest open runs that are examined for running jobs: more than machines have workers."""
-
 NAMES_WALKED = 5_000
 """Names scanned for each pattern of a scope: 5 ms of the reader."""
 
@@ -154,6 +151,7 @@ class Finder:
         may not search data.
         """
         self._check_text(text)
+        # Newest open runs that are examined for running jobs: more than machines have workers.
         given: dict[str, Any] = {
             "before": JOB_ID_MAX if before is None else before,
             "state": state,
@@ -161,7 +159,7 @@ class Finder:
             "moment": moment,
             "since": since,
             "until": until,
-            "most": OPEN_MAX,
+            "most": 10_000,
             "oldest": OLDEST_MAX,
         }
 

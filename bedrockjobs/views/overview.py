@@ -34,14 +34,8 @@ from bedrockjobs.views.queues import (
 )
 from bedrockjobs.views.render import visible_pattern
 
-TROUBLES_MAX = 1_000
-"""Maximum count of schedules whose last run failed."""
-
 NEXT_SHOWN = 8
 """Next schedules that are shown."""
-
-NEXT_LOOKED_AT = 100
-"""Next schedules that are examined: some of them are running."""
 
 FAR_AWAY = "9999"
 """Prefix of the nextRun of schedules that only run when triggered."""
@@ -90,7 +84,8 @@ class OverviewBuilder:
         counts = {"running": running, **dict(zip(SET_ASIDE, set_aside, strict=True))}
         more = totals.more | ({"running"} if running > COUNTED_MAX else set())
         on_all_hosts = await self._queues.on_all_hosts()
-        last_failed = await self._find.schedules_that_failed(TROUBLES_MAX)
+        # Maximum count of schedules whose last run failed.
+        last_failed = await self._find.schedules_that_failed(1_000)
         found = await self._reader.view("rules", {"after": ""}, RULES_READ)
         rules = list(map(RuleRow._make, found.rows)) if self._scope is None else []
         workers, taking = self._workers(look)
@@ -139,7 +134,8 @@ class OverviewBuilder:
         return list((await self._reader.view("set_aside_of_visible", given, 1, scans=True)).rows[0])
 
     async def _next(self) -> list[NextSchedule]:
-        schedules, _ = await self._find.schedules_ahead(None, timestamp_ms(self._clock.now()), NEXT_LOOKED_AT)
+        # Next schedules that are examined: some of them are running.
+        schedules, _ = await self._find.schedules_ahead(None, timestamp_ms(self._clock.now()), 100)
         return [
             NextSchedule(job_id=one.job_id, name=one.name, next_run=one.next_run, paused=one.paused)
             for one in schedules

@@ -35,17 +35,11 @@ from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, p
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.render import filter_of, patterns_of, prefix_of_all, sees, visible_pauses
 
-ANY_WALK = 1_000_000_000
-"""Effectively unlimited; the scan ends at the last name or at the query timeout."""
-
 NAMES_MAX = 1_000
 """Names examined for one pattern or scope; there may be more."""
 
 NAMES_WALKED = 40_000
 """Names scanned to find those that match: 40 ms of the reader."""
-
-LANES_MAX = 1_000
-"""Lanes in a snapshot: one for each lock and for each worker with jobs of its own."""
 
 GROUPS_MAX = 1_000
 """Groups in a snapshot, about 20 index seeks each."""
@@ -353,7 +347,8 @@ class Queues:
         return found[begin : begin + limit]
 
     async def _lanes(self) -> tuple[list[str], bool]:
-        page = await self._reader.view("queue_lanes", {}, LANES_MAX, scans=True)
+        # Lanes in a snapshot: one for each lock and for each worker with jobs of its own.
+        page = await self._reader.view("queue_lanes", {}, 1_000, scans=True)
         return [row[0] for row in page.rows], page.more
 
     async def _count(self, groups: list[QueuedGroup], held: Held) -> None:
@@ -466,7 +461,8 @@ class Queues:
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
         """Return a page of names of jobs; raises TimedOut if too few match within ``query_s``."""
-        return (await self.first_names(pattern, after, limit, ANY_WALK))[0]
+        # Effectively unlimited; the scan ends at the last name or at the query timeout.
+        return (await self.first_names(pattern, after, limit, 1_000_000_000))[0]
 
     async def first_names(
         self, pattern: str | None, after: str, limit: int, walked: int

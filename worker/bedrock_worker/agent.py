@@ -29,9 +29,6 @@ from bedrockjobs.commands.schedules import SyncReply
 OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
 
-BURST_TRIES_MAX = 6
-"""Failed pulls in a row after which a burst gives up: about three seconds."""
-
 TERM_TO_KILL_S = 3.0
 """Time between TERM and KILL at shutdown; with the grace before it, below the usual 30 s of supervisors."""
 
@@ -274,7 +271,8 @@ class Agent:
             if burst and not jobs:
                 if idle and not self._puller.failures:
                     break
-                if idle and self._puller.failures >= BURST_TRIES_MAX:
+                # Failed pulls in a row after which a burst gives up: about three seconds.
+                if idle and self._puller.failures >= 6:
                     return UNAVAILABLE
                 if self._tasks and not self._puller.failures:
                     await self._changed.wait()

@@ -19,9 +19,6 @@ LOGGER = "bedrockjobs.run"
 PROGRESS_VARIABLE = "BEDROCK_PROGRESS_HANDLE"
 """Variable with the progress handle of one run; the interpreter removes it from its environment."""
 
-MESSAGE_CHARS_MAX = 1_000
-"""Max length of a progress message: a pipe accepts that much atomically."""
-
 _LINE_ENDS = str.maketrans({"\n": " ", "\r": " "})
 
 
@@ -78,7 +75,8 @@ class CurrentRun:
 
             raise InvalidArgument(f"progress: expected a number from 0 to 1, got {done!r}")
         percent, message = f"{round(100 * done, 2):.6g}", message.translate(_LINE_ENDS)
-        if _tell(f"{percent} {message[:MESSAGE_CHARS_MAX]}\n"):
+        # Max length of a progress message: a pipe accepts that much atomically.
+        if _tell(f"{percent} {message[:1_000]}\n"):
             return
         out = sys.__stdout__  # also if the function redirects its output
         if "BEDROCK_RUN_ID" in os.environ and out is not None:

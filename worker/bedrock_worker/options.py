@@ -18,9 +18,6 @@ from bedrockjobs.base.wire import wire_name
 from bedrockjobs.client import CA_VARIABLE, RUN_SERVER_VARIABLE, AnyAddress, AsyncClient
 from bedrockjobs.commands import GetJobs
 
-PULL_WAIT_MS = 60_000
-"""Wait of one request for jobs: a dead peer is noticed within two minutes."""
-
 GRACE_S = 25.0
 """Grace period of running commands; with the steps after it, below the usual 30 s of supervisors."""
 
@@ -136,7 +133,8 @@ class WorkerOptions:
         given = {wire_name(key): value for key, value in self.taker.items()}
         given |= {"names": list(names), "numResults": free}
         if not self.burst:
-            given |= {"connection": "wait", "timeout": PULL_WAIT_MS}
+            # Wait of one request for jobs: a dead peer is noticed within two minutes.
+            given |= {"connection": "wait", "timeout": 60_000}
         return GetJobs.read(given)
 
     def client(self) -> AsyncClient:

@@ -34,9 +34,6 @@ from bedrockjobs.store.base import AccessPlan, RowDamaged
 
 log = logging.getLogger(__name__)
 
-JITTER = 0.25
-"""Max share added to a backoff, so that jobs that failed together are not retried together."""
-
 
 def after_failure(
     context: Context, job: Job, *, final: bool, delay_s: int | None = None, retries: int | None = None
@@ -70,7 +67,8 @@ def backoff_s(job: Job, count: int) -> float:
     first = given(job.options.backoff, BACKOFF_S_DEFAULT)
     longest = given(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
     seconds = min(first * 2.0 ** min(count - 1, 40), longest)
-    return float(seconds * (1 + JITTER * (crc32(f"{job.job_id} {count}".encode()) % 1_000) / 1_000))
+    # Max share added to a backoff, so that jobs that failed together are not retried together.
+    return float(seconds * (1 + 0.25 * (crc32(f"{job.job_id} {count}".encode()) % 1_000) / 1_000))
 
 
 def over(context: Context, job: Job, event: Transition) -> None:

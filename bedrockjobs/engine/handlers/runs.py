@@ -230,9 +230,6 @@ REMOVED = "removed"
 EACH = 20
 """Runs after which the event loop gets a turn; each takes a few statements."""
 
-EVENTS_AT_ONCE = 1_000
-"""Events read at once, after which the event loop gets a turn."""
-
 
 @handles(DeleteRuns, plan=lambda command: AccessPlan(runs=tuple(command.run_ids)))
 def delete_runs(context: Context, command: DeleteRuns) -> Answer:
@@ -330,7 +327,8 @@ def _remove_text(context: Context, text: str) -> int:
     """Remove the details of all visible events that contain a text; return their number."""
     records = context.unit.records
     count = after = 0
-    while events := records.events_with_detail(after, EVENTS_AT_ONCE):
+    # Events read at once, after which the event loop gets a turn.
+    while events := records.events_with_detail(after, 1_000):
         for seq, name, detail in events:
             if text in detail and _sees(context, name):
                 records.put_detail(seq, REMOVED)

@@ -95,10 +95,6 @@ def synced(
     return Answer(jsontext.dump({**found, **said}))
 
 
-DIGEST_CHARS = 32
-"""Length of the digest of a source's version: 128 bits of SHA-256."""
-
-
 @handles(SyncSchedules, plan=lambda _: AccessPlan(everything=True))
 def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     """Add, change and remove a source's schedules; reply with their names."""
@@ -181,7 +177,8 @@ def _declare(
         [name, spec.repeat, spec.wanted_priority, sorted(_wanted(spec, "").items()), _defined(spec)]
         for name, spec in sorted(specs.items())
     ]
-    digest = sha256(jsontext.dump(said).encode()).hexdigest()[:DIGEST_CHARS]
+    # Length of the digest of a source's version: 128 bits of SHA-256.
+    digest = sha256(jsontext.dump(said).encode()).hexdigest()[:32]
     declared.declare(command.worker, digest, specs)
     _look(context, declared, command.worker)
     return declared.declared(newer_than=digest)

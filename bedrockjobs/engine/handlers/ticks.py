@@ -35,9 +35,6 @@ FAILED = "failed"
 MISSED = frozenset({"no worker", "server down", "too late", MOVED, FAILED})
 """Reasons for which a skipped tick also raises the event ``missed``."""
 
-SAME_LATE_S = 2
-"""Ticks that fired with less delay than this share a row."""
-
 
 class CannotEvaluate(ValueError):
     """Raised if a stored repeat can no longer be evaluated, since its time zone is gone."""
@@ -344,10 +341,11 @@ def _skip_free(context: Context, job: Job, first: str, last: str, *, too_late: b
 def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> None:
     """Add a row to the tick history; adjacent ticks with the same outcome share a row."""
     context.emit(TicksEntered(row.outcome, row.count, row.late, row.reason))
+    # Ticks that fired with less delay than this share a row.
     if (
         last is not None
         and (last.outcome, last.reason) == (row.outcome, row.reason)
-        and max(last.late, row.late) < SAME_LATE_S
+        and max(last.late, row.late) < 2
         and next_after(job, last.until) == row.tick
     ):
         row = last._replace(

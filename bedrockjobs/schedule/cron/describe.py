@@ -12,9 +12,6 @@ from datetime import datetime
 from bedrockjobs.schedule.cron.expression import MONTH_NAMES, WEEKDAY_NAMES
 from bedrockjobs.schedule.cron.plan import EVERY_YEAR, LAST, YEAR_MIN, DayField, DayRule, Schedule
 
-CLOCK_TIMES_MAX = 6
-"""Times of day that are listed individually; more are described by minutes and hours."""
-
 _PLACES = {1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 5: "5th", LAST: "last"}
 _WEEKDAYS = [name.capitalize() for name in (*WEEKDAY_NAMES[1:], WEEKDAY_NAMES[0])]
 _MONTHS = ["", *(name.capitalize() for name in MONTH_NAMES)]
@@ -44,7 +41,8 @@ def _time(seconds: list[int], minutes: list[int], hours: list[int]) -> str:
     regular = _regular_time(seconds, minutes, hours)
     if regular:
         return regular
-    if len(seconds) * len(minutes) * len(hours) <= CLOCK_TIMES_MAX:
+    # Times of day that are listed individually; more are described by minutes and hours.
+    if len(seconds) * len(minutes) * len(hours) <= 6:
         tail = "" if seconds == [0] else ":{:02}"
         form = "{:02}:{:02}" + tail
         return "at " + _joined(form.format(h, m, s) for h in hours for m in minutes for s in seconds)

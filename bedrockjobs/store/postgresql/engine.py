@@ -35,11 +35,6 @@ SCHEMA = "bedrockjobs"
 """Default PostgreSQL schema of the tables, so that they can share a database with others."""
 
 
-SESSION_ROWS = 64
-"""Rows of ``sessions`` per server, used in turn for the number of the last unit. An old snapshot keeps all
-versions of a row, and each update walks past them; several rows share that cost."""
-
-
 class PostgreSQLEngine:
     """One database, open for writing, shared with other servers."""
 
@@ -166,7 +161,9 @@ class PostgreSQLEngine:
     @property
     def _row(self) -> str:
         """Return the key of the row in ``sessions`` for the present unit."""
-        return f"{self.id}/{self._units % SESSION_ROWS}"
+        # Rows of ``sessions`` per server, used in turn for the number of the last unit. An old snapshot
+        # keeps all versions of a row, and each update walks past them; several rows share that cost.
+        return f"{self.id}/{self._units % 64}"
 
     def _was_committed(self, error: StoreAway) -> bool:
         """Return whether a commit whose answer was lost succeeded; raises OutcomeUnknown.

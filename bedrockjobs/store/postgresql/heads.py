@@ -114,10 +114,6 @@ NAMES_MATCHED_MAX = 50_000
 KEPT_S = 60
 """Cache lifetime: manual changes of rows send no notification."""
 
-LOOKED_PER_S = 2_000
-"""Rows per second of additional cache lifetime: an expensive scan is repeated less often, as it only finds
-manual changes."""
-
 ROWS_UNIT_MAX = 2 * SEARCHED_AT_ONCE
 """Max rows that scans read for the takes of one unit: about 10 ms."""
 
@@ -432,7 +428,9 @@ class RememberedHeads:
         return None if heads.walk is not None or heads.wide else heads
 
     def _is_old(self, heads: MatchingHeads) -> bool:
-        kept_s = KEPT_S + heads.looked // LOOKED_PER_S
+        # Rows per second of additional cache lifetime: an expensive scan is repeated less often, as it only
+        # finds manual changes.
+        kept_s = KEPT_S + heads.looked // 2_000
         return not heads.since <= self.now < after_seconds(heads.since, kept_s)
 
     def lower(self, job: Job) -> None:

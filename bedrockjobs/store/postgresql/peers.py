@@ -187,10 +187,6 @@ Connection = psycopg.AsyncConnection[Row]
 LINE_S_MAX = 5.0
 """Timeout for one exchange with the database, which normally takes milliseconds."""
 
-CLOSE_S_MAX = 0.5
-"""Timeout for cancelling a connection attempt, which cannot be closed before it has completed."""
-
-
 REFUSED_MAX = 1_000
 """Max workers remembered as refused by the database, so that each is logged once."""
 
@@ -253,7 +249,8 @@ class PostgreSQLNeighbours:
         self._closed = True
         if self._hearing is not None:
             self._hearing.cancel()
-            await asyncio.wait({self._hearing}, timeout=CLOSE_S_MAX)
+            # Timeout for cancelling a connection attempt, which cannot be closed before it has completed.
+            await asyncio.wait({self._hearing}, timeout=0.5)
         if self._telling is not None:
             await self._telling.close()
 

@@ -348,10 +348,8 @@ def _refusal(error: psycopg.Error) -> CommandError:
 _BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
 """Views always use the indexes, whatever the statistics say."""
 
-LARGE_AT_ONCE = 8
-"""Large rows fetched together; with 4 MiB of data each, that is how far a read may exceed its size limit."""
-
-_CHUNK = LARGE_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
+# Large rows fetched together; with 4 MiB of data each, that is how far a read may exceed its size limit.
+_CHUNK = 8 if psycopg.capabilities.has_stream_chunked() else 1
 """The same, or one row if libpq is too old."""
 
 

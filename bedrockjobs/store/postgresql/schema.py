@@ -76,8 +76,6 @@ _OLD = (
 )
 _VERSION = "SELECT version FROM control"
 _NOTE = "UPDATE control SET version = $1, epoch = epoch + 1"
-FAILURES_A_TURN = 1_000
-"""Failures that get their fingerprint in one statement: at most 10 MB of errors."""
 
 _FAILED_JOBS = "SELECT jobID, memory FROM jobs WHERE state = 'FAILED' AND jobID > $1 ORDER BY jobID LIMIT $2"
 _FAILED_RUNS = (
@@ -221,7 +219,8 @@ def _add_fingerprints(session: DatabaseSession) -> None:
         (_FAILED_RUNS, _FINGERPRINT_RUNS, str),
     ):
         last = 0
-        while found := session.run([(failed, (last, FAILURES_A_TURN))])[0]:
+        # Failures that get their fingerprint in one statement: at most 10 MB of errors.
+        while found := session.run([(failed, (last, 1_000))])[0]:
             numbers = [number for number, _ in found]
             fingerprints = [fingerprint_of(error_of(text)) for _, text in found]
             session.run([(note, (numbers, fingerprints))])

@@ -401,9 +401,6 @@ class CachedBounds:
 # follows from the numbers requested. Nothing is sent here.
 
 
-HEADS_MORE = 8
-"""Names queried in addition to 1.25 times the number that had any of the next jobs last time."""
-
 _BEHIND = -4
 """Index in a row after the columns of a job: priority, nextRun, jobID and name."""
 
@@ -462,7 +459,8 @@ def behind_heads(
     Plain jobs are marked as taken at ``claimed``, unless it is empty. The n-th name is asked for 1/n of the
     limit: if the names before it have as many jobs, no more of its jobs can be among the next.
     """
-    count = min(look.limit, int(1.25 * known.share * look.limit) + HEADS_MORE)
+    # Names queried in addition to 1.25 times the number that had any of the next jobs last time.
+    count = min(look.limit, int(1.25 * known.share * look.limit) + 8)
     try:
         heads = remembered.next(known, BEGINNING, now, look.sort.priority, count + 1)
     except StillSearching:
@@ -487,15 +485,6 @@ def _order(row: Row) -> Order:
 
 TakeKey = tuple[QueryShape, str | Names, str]
 """Shape, name or patterns, and timestamp of a take."""
-
-NAMES_ASKED_AT_ONCE = 16
-"""Names of a pattern queried for more jobs by one statement: those whose jobs are known least far."""
-
-LOCKS_LOOKED_AT = 20
-"""Max jobs with a lock, per name and priority, that are examined to decide whether a waiter may take one."""
-
-LATELY_MAX = 1_000
-"""Max jobs per lane and priority that became due lately and are reported to waiters: half a millisecond."""
 
 
 class NextNames:
@@ -708,7 +697,8 @@ class Takes:
         if _covers(asked.end, best):
             return []
         unknown = sum(not _covers(self._end(sort, name, now), best) for name in asked.names)
-        count = max(unknown, NAMES_ASKED_AT_ONCE)
+        # Names of a pattern queried for more jobs by one statement: those whose jobs are known least far.
+        count = max(unknown, 16)
         found = nsmallest(count, asked.names, key=lambda name: self._end(sort, name, now))
         return [name for name in found if self._end(sort, name, now) != EVERYTHING]
 
@@ -746,9 +736,10 @@ class Takes:
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
         """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
+        # Up to 20 jobs with a lock, per name and priority, decide whether a waiter may take one. Up to 1,000
+        # jobs per lane and priority that became due lately are reported to waiters: half a millisecond.
         found = self._transaction.read(
-            (SQL["due_of_names"], (now, list(names), LOCKS_LOOKED_AT)),
-            (SQL["due_lately"], (now, lately, LATELY_MAX)),
+            (SQL["due_of_names"], (now, list(names), 20)), (SQL["due_lately"], (now, lately, 1_000))
         )
         return list(dict.fromkeys(name for rows in found for (name,) in rows))
 

@@ -47,9 +47,6 @@ from bedrockjobs.store.ready_queue import AllHostsSchedules
 
 T = TypeVar("T", int, str)
 
-SMALL_OUTPUT_BYTES = 4_096
-"""Max output that is read together with its run: a run that ends needs its last lines."""
-
 
 class OpeningRound:
     """The statements that open one unit, and the parsing of their rows."""
@@ -135,7 +132,8 @@ class OpeningRound:
         if self.names:
             found.append((SQL["firsts"], (self.names,)))
         if self.job_ids or self.run_ids:
-            found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, SMALL_OUTPUT_BYTES)))
+            # Max output that is read together with its run: a run that ends needs its last lines.
+            found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, 4_096)))
         if self.keys:
             found.append((SQL["keys_ahead"], (self.keys,)))
         floors = self._remembered.floors

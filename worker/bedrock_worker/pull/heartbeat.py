@@ -30,9 +30,6 @@ ANSWER_S = 3.0
 GAP_S = 1.0
 """Minimum interval of heartbeats, however often something changes."""
 
-LEAVE_S = 2.0
-"""Time limit for the last heartbeat and for the one in flight."""
-
 
 class LeasedRun(Protocol):
     """A run whose lease is renewed."""
@@ -120,7 +117,8 @@ class Heartbeats:
         self._leaving.set()
         self._again.set()
         with suppress(ConnectionError, CommandError, TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
+            # Time limit for the last heartbeat and for the one in flight.
+            async with asyncio.timeout(2.0):
                 if self._task is not None:
                     await self._task
                 await self._client.call(self._command((), leaving=True))

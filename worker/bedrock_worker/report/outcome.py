@@ -25,9 +25,6 @@ from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 75, 100, 101, 102, 103
 """Exit statuses with a meaning of their own; 75 is EX_TEMPFAIL of sysexits.h."""
 
-ASKED_RETRIES = 3
-"""Retries of a job without a limit of its own whose command requests a retry."""
-
 TIMED_OUT = 124
 """Exit status of a request to a ``url`` that timed out."""
 
@@ -105,13 +102,9 @@ def report_of(job: TakenJob, ended: CompletedCommand, result_file: str | Path | 
             job_id=job.job_id, run_id=job.run_id, returned=True, unfit=ended.error, exit_code=UNFIT
         )
     if ended.status == RETRY:
+        # Retries of a job without a limit of its own whose command requests a retry.
         return FailJob(
-            job_id=job.job_id,
-            run_id=job.run_id,
-            exit_code=RETRY,
-            error=ended.error,
-            delay=delay,
-            retries=ASKED_RETRIES,
+            job_id=job.job_id, run_id=job.run_id, exit_code=RETRY, error=ended.error, delay=delay, retries=3
         )
     return _failed(job, ended, ended.error, result)
 

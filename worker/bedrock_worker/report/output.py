@@ -90,16 +90,11 @@ class LineSplitter:
         return text
 
 
-GATHER_S = 0.5
-"""Time to collect lines for one batch; with the request itself, output lags by at most 1 s."""
-
 BATCH_BYTES_MAX = 512 * 1024
 """Size of one batch, which stays in memory until the server has it."""
 
 PROGRESS_PAUSE_S = 1.0
 """Interval of progress updates: people read no faster, and each is a commit."""
-
-PERCENT_MAX = 100
 
 PROGRESS = "progress"
 """Name of the stream that carries only progress, in addition to ``out`` and ``err``."""
@@ -109,9 +104,6 @@ MEMORY_BYTES_MAX = 131_072
 
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
 """Size of the queued lines of one run; further ones are dropped and counted."""
-
-LINE_OVERHEAD_BYTES = 64
-"""Memory of a short line beyond its text."""
 
 _PERCENT = r"[0-9]{1,3}(?:\.[0-9]{1,6})?"
 _PROGRESS_LINE = re.compile(rf"::progress[ \t]+({_PERCENT})(?:[ \t]+(.*?))?[ \t]*::[ \t]*", re.ASCII)
@@ -124,7 +116,7 @@ def progress_of(line: str, pattern: re.Pattern[str] = _PROGRESS_LINE) -> str | N
     Control characters in its message are escaped, since pages and terminals show it as a fact of the run.
     """
     found = pattern.fullmatch(line)
-    if found is None or (percent := float(found[1])) > PERCENT_MAX:
+    if found is None or (percent := float(found[1])) > 100:
         return None
     number = int(percent) if percent.is_integer() else percent
     return jsontext.dump({"percent": number, "message": printable(found[2] or "")})
@@ -143,7 +135,7 @@ class Line:
     @property
     def size(self) -> int:
         """Return the approximate memory that the line uses."""
-        return len(self.text) + LINE_OVERHEAD_BYTES
+        return len(self.text) + 64  # memory of a short line beyond its text
 
 
 class LineQueue:
@@ -349,7 +341,9 @@ class LiveOutput:
                     self._more.clear()
                     await self._more.wait()
                 if not full:
-                    await self._pause(GATHER_S)
+                    # Time to collect lines for one batch; with the request itself, output lags by at most 1
+                    # s.
+                    await self._pause(0.5)
                 batch = self._lines.take(OUTPUT_LINES_PER_APPEND_MAX, BATCH_BYTES_MAX)
                 full = len(self._lines) > 0
                 if batch:

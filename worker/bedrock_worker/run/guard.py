@@ -31,9 +31,6 @@ HANDLES = 3
 TOLD_AFTER_S = 0.01
 """Delay before the start of a run is reported; a run that ends within it is reported in one message."""
 
-IDLE_S = 3_600.0
-"""Longest sleep between two checks of the deadlines."""
-
 DATA_FILE = "job.json"
 """The file in a run's folder that holds its job; also its stdin."""
 
@@ -174,7 +171,8 @@ class Guard:
             if now >= self._tell_at:
                 self._tell_at = NEVER
                 self._tell(self._started)
-            left = min(self._until - now, self._tell_at - now, IDLE_S)
+            # Longest sleep between two checks of the deadlines.
+            left = min(self._until - now, self._tell_at - now, 3_600.0)
             ready = {handle for handle, _ in poll.poll(left * 1_000)}
             if found := ready.intersection(handles):
                 return found

@@ -87,16 +87,6 @@ class Lease:
         self._end(signal.SIGTERM)
 
 
-TAIL_LINES = 10
-"""Last output lines that a failed job stores with its error."""
-
-TAIL_LINE_CHARS = 800
-"""Max length of each; together with the first line they fit into the error of a job."""
-
-NEAR_S = 1.0
-"""Window before the timeout in which a stop request is ignored: the server counts from the take, so it asks
-earlier."""
-
 RESULT_FILE = "result.json"
 
 FOLDER_BYTES = 8
@@ -132,7 +122,7 @@ class JobRun:
         self._kill_at = NEVER
         self._term_at = NEVER
         self._mask = Mask()
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._tail: deque[str] = deque(maxlen=10)  # last output lines that a failed job stores with its error
 
     async def perform(self) -> outcome.Report | None:
         """Run the command and return the report, or None if the run is no longer ours.
@@ -205,7 +195,9 @@ class JobRun:
 
     def stop(self, number: signal.Signals) -> None:
         """Signal the command's group on the server's request, once per signal."""
-        if number == signal.SIGTERM and asyncio.get_running_loop().time() > self._term_at - NEAR_S:
+        # Window before the timeout in which a stop request is ignored: the server counts from the take, so
+        # it asks earlier.
+        if number == signal.SIGTERM and asyncio.get_running_loop().time() > self._term_at - 1.0:
             return  # it is stopped and reported because of its own timeout
         if number not in self._stops and self._signal(number):
             self._stops.add(number)
@@ -400,7 +392,8 @@ class JobRun:
             shown = printable(line)
             if self._options.echo:
                 LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, shown)
-            self._tail.append(shown[:TAIL_LINE_CHARS])
+            # Max length of each; together with the first line they fit into the error of a job.
+            self._tail.append(shown[:800])
 
 
 def _remove(folder: str) -> None:

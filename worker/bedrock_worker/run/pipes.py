@@ -83,9 +83,6 @@ def _base64_inside(secret: bytes, offset: int) -> str:
 READ_BYTES = 8_192
 """Size of one read; further output waits in the pipe instead of our memory."""
 
-DRAIN_READS = 128
-"""Max reads of the rest of a pipe at the end: the capacity of the largest pipe (``pipe-max-size``)."""
-
 Listener = Callable[[str, str], None]
 """Called with the stream's name, ``out`` or ``err``, and a line."""
 
@@ -110,7 +107,8 @@ class Pump:
 
     def drain(self) -> None:
         """Read what is left: the writer has ended, unless it may live on and keeps writing."""
-        for _ in range(DRAIN_READS):
+        # Max reads of the rest of a pipe at the end: the capacity of the largest pipe (``pipe-max-size``).
+        for _ in range(128):
             if self.ended.is_set():
                 return
             if not self._read():

@@ -34,9 +34,6 @@ START_S = 30.0
 GUARDS_MAX = 8
 """Guards tried for one command: the idle ones may all have just been killed."""
 
-DRAIN_S = 1.0
-"""Time for the rest of the output after the end; only processes that may live on still hold the pipe."""
-
 MAY_PASS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 """Temporary reasons for a failed start: the machine is out of resources, or the program is being written."""
 
@@ -195,7 +192,9 @@ class ChildProcess:
             for pump in self._pumps:
                 pump.begin()
             with suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_S):
+                # Time for the rest of the output after the end; only processes that may live on still hold
+                # the pipe.
+                async with asyncio.timeout(1.0):
                     for pump in self._pumps:
                         await pump.ended.wait()
         self._close_pumps()

@@ -26,9 +26,6 @@ IN_STATUS = (
 """Compared lines of ``/proc/self/status``: threads (including those unknown to Python), signals, the umask,
 privileges, processors."""
 
-LIBRARY_SIGNALS = 0b11 << 31
-"""Signals 32 and 33, which the C library handles once the first thread starts."""
-
 FILES = ("status", "limits", "timers")
 """Files in ``/proc`` of the process; not every kernel has ``timers``."""
 
@@ -136,7 +133,8 @@ class ProcessState:
         if parts == self._parts:
             return self._status
         lines = status.split(b"\n")
-        found = self._lines(lines), int(lines[self._caught_at].split()[1], 16) & ~LIBRARY_SIGNALS
+        # Signals 32 and 33, which the C library handles once the first thread starts.
+        found = self._lines(lines), int(lines[self._caught_at].split()[1], 16) & ~(0b11 << 31)
         # for example, an additional line that is not compared
         if not self._parts[0] or found == self._status:
             self._parts, self._status = parts, found

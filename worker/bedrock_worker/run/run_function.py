@@ -56,9 +56,6 @@ def print_line_by_line() -> None:
         sys.stdout.reconfigure(line_buffering=True)
 
 
-NEAR_CHARS = 30
-"""Length of the excerpt of a result in an error."""
-
 Write = Callable[[str], object]
 """Called with the result of a run, a JSON object."""
 
@@ -255,7 +252,8 @@ def _leave(result: Any, status: int, write: Write | None) -> int:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        near = ascii(text[max(0, error.start - NEAR_CHARS) : error.start + 1])
+        # Length of the excerpt of a result in an error.
+        near = ascii(text[max(0, error.start - 30) : error.start + 1])
         raise ValueError(
             "the function returned text that is no Unicode, such as the name of a file that is not UTF-8:"
             f" half of a surrogate pair at the end of {near}"

@@ -28,9 +28,6 @@ from bedrock_worker.run import kernel, run_function
 from bedrock_worker.run.kernel import ControlGroup
 from bedrock_worker.run.process_state import ITIMERS, OFF, ProcessState, flushed
 
-FORK_HANDLES = 4
-"""Handles passed with a request: the process's socket to the guard, its output, its progress."""
-
 RESULT_BYTES_MAX = 3_000
 """Size of a result that is sent with the end of its run; a larger one stays in its file."""
 
@@ -116,7 +113,8 @@ def _temporary_folder() -> str | None:
 def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
     ours, prepared = os.getpid(), False
     while True:
-        word, value, handles = kernel.receive(way, FORK_HANDLES)
+        # Handles passed with a request: the process's socket to the guard, its output, its progress.
+        word, value, handles = kernel.receive(way, 4)
         if not word:
             os._exit(run_function.DONE)  # exit handlers belong to the runs
         if word == b"reap":

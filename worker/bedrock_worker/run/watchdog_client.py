@@ -53,12 +53,6 @@ ANSWERS_S = 1.0
 """Time for a guard to answer a ping. ``OBEYS_S`` and this together are shorter than the rest of a lease when
 its run is killed."""
 
-LIVED_S = 1.0
-"""Minimum lifetime of a watchdog that counts as stable."""
-
-REPLACED_MAX = 3
-"""Short-lived watchdogs replaced in a row; after that, the next command starts another."""
-
 STARTS_MAX = 2
 """Attempts to request a guard: the first watchdog may just have been killed."""
 
@@ -265,12 +259,14 @@ class WatchdogClient:
 
     def _replace(self) -> None:
         """Replace a dead watchdog; running commands keep their guards."""
-        stayed = asyncio.get_running_loop().time() - self._started_at >= LIVED_S
+        # Minimum lifetime of a watchdog that counts as stable.
+        stayed = asyncio.get_running_loop().time() - self._started_at >= 1.0
         self._short_lived = 0 if stayed else self._short_lived + 1
         self._end()
         while self._idle:
             self.over(self._idle.pop(), killed=False)
-        again = self._short_lived <= REPLACED_MAX
+        # Short-lived watchdogs replaced in a row; after that, the next command starts another.
+        again = self._short_lived <= 3
         event(logging.WARNING, "watchdog was ended", again="at once" if again else "with the next command")
         if again:
             with suppress(OSError):  # the next command tries again, and reports the error
