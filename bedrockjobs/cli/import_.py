@@ -101,8 +101,7 @@ _zone_option = click.option(
 def _reader(command: F) -> F:
     """Add the options of all formats."""
     found: Any = command
-    # Next times shown for each schedule: enough to notice a shifted weekday.
-    # Maximum number of next times: more cannot be read.
+    # By default three next times of each schedule, enough to notice a shifted weekday.
     for option in (
         click.argument("file", metavar="FILE"),
         click.option(
