@@ -146,7 +146,7 @@ def parsed(text: str, form: Format) -> Parsed:
     if len(text) > SCHEDULE_FILE_CHARS_MAX:
         raise ValueError(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
     if form == "toml":
-        places = _TomlPlaces().read(text)
+        places = _TomlPlaces().find_positions(text)
         return Parsed(toml_document(text), places)
     if form == "json":
         return Parsed(*json_items.document(text, LISTS))
@@ -166,7 +166,7 @@ class _TomlPlaces:
         """Positions of ``[schedules.name]`` tables."""
         self._current: Position | None = None
 
-    def read(self, text: str) -> dict[str, list[Position]]:
+    def find_positions(self, text: str) -> dict[str, list[Position]]:
         """Return the positions of entries; raises ValueError with a line."""
         for match in _TOML.finditer(text):
             self._take(match)
@@ -187,13 +187,13 @@ class _TomlPlaces:
             self._dots = 0
             self._line += kind == "line"
             if match["header"] is not None or kind == "table":
-                self._begin(match)
+                self._begin_table(match)
             if kind != "line":
                 self._depth += piece.count("[") + piece.count("{") - piece.count("]") - piece.count("}")
             if self._depth > JSON_DEPTH_MAX:
                 raise ValueError(f"line {self._line}: nested deeper than {JSON_DEPTH_MAX} levels")
 
-    def _begin(self, match: re.Match[str]) -> None:
+    def _begin_table(self, match: re.Match[str]) -> None:
         """Start a table, unless the bracket is inside a value and so starts a list."""
         if self._depth == 0:
             self._current = None

@@ -28,7 +28,7 @@ class Reloads:
         """Register a part; ``what`` is its name in the log, such as ``certificates``."""
         self._parts[what] = read
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start reloading all parts in the background."""
         task = asyncio.get_running_loop().create_task(self.run())
         self._under_way.add(task)

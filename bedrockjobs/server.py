@@ -138,7 +138,7 @@ class Server:
         self._listener.renew_tls(context)
 
     async def _open(self) -> None:
-        opened = await self._database.open(self._fail)
+        opened = await self._database.open_database(self._fail)
         self._engine, self._reader = opened
         workers, notifier = self._database.workers, Notifier()
         stats, measurements = Stats(), Measurements()
@@ -194,9 +194,9 @@ class Server:
         self.dispatcher.start()
         self._loop_watch = LoopWatch(measurements)
         try:
-            await self._listener.open()
+            await self._listener.listen()
         except OSError as error:
-            await self._database.leave()
+            await self._database.leave_cluster()
             await self.dispatcher.drain()
             await self._close()
             raise StartError(f"cannot listen: {error.strerror or error}", EXIT_FAILURE) from None
@@ -207,7 +207,7 @@ class Server:
 
     def _is_well(self) -> bool:
         """Return whether to send heartbeats: commands are accepted and the queue is not held."""
-        return not (self.service.trouble or self.service.hold)
+        return not (self.service.problem or self.service.hold)
 
     async def _learn_secrets(self) -> None:
         """Load tokens, sessions and the key of run tokens before accepting connections."""
@@ -215,7 +215,7 @@ class Server:
             self._database.workers.know_run_key(key)
         tokens = await self._reader.view("tokens", {"after": ""}, TOKEN_ROWS_MAX)
         logins = await self._reader.view("logins", {}, TOKEN_ROWS_MAX * LOGINS_PER_TOKEN_MAX)
-        self._access.begin(
+        self._access.set_initial(
             tuple(TokenRow._make(row) for row in tokens.rows),
             tuple(LoginRow._make(row) for row in logins.rows),
         )
@@ -262,9 +262,9 @@ class Server:
             await self._heartbeat.stop()
         self._listener.stop_accepting()
         self._reader.queries.refuse()
-        await self._database.leave()
+        await self._database.leave_cluster()
         await self.service.drain()
-        await self._reader.queries.close()
+        await self._reader.queries.cancel_all()
         await self._connections.close(at_once=self.dispatcher.cut_off)
         await self._listener.close()
         await self._close()
@@ -277,7 +277,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
     return chosen_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
 
 
-def run(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:
+def run_server(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:
     """Run a server until SIGTERM or SIGINT; return the exit status.
 
     ``read_again`` returns the current settings on SIGHUP; it raises ValueError for invalid ones.
@@ -318,7 +318,7 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, server.reloads.begin)
+    loop.add_signal_handler(signal.SIGHUP, server.reloads.start)
     stop = asyncio.ensure_future(stopped.wait())
     watchdog = systemd.SystemdWatchdog()
     start = asyncio.ensure_future(server.start())

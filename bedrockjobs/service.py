@@ -113,9 +113,9 @@ class Service:
         self.messenger.renew(_ways(self.settings), self.settings.public_url.rstrip("/"))
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why the server accepts no commands, for people; empty if it does."""
-        return "stopping" if self.draining else self._dispatcher.health.trouble
+        return "stopping" if self.draining else self._dispatcher.health.problem
 
     @property
     def begins(self) -> bool:
@@ -136,9 +136,9 @@ class Service:
         """Return the free disk space for the database; None if it is on another machine or unknown."""
         return free_bytes(self.settings)
 
-    async def look(self) -> QueueSnapshot:
+    async def snapshot(self) -> QueueSnapshot:
         """Return a snapshot of the queue; raises CommandError."""
-        return await self.views.queues.look()
+        return await self.views.queues.snapshot()
 
     async def options_of_run(self, run_id: int) -> str:
         """Return the options of a run as JSON; raises CommandError."""
@@ -283,7 +283,7 @@ class Service:
         submission.deliver(outcome)
 
     def _may_go_on(self, caller: Principal | None) -> bool:
-        return not self.access.on if caller is None else self.access.still(caller)
+        return not self.access.on if caller is None else self.access.is_still_allowed(caller)
 
     async def _answer(self, command: Command[Any], caller: Principal | None) -> Answer:
         if command.where == "reader":
@@ -321,7 +321,7 @@ class Service:
     async def move_clock(self, moment: datetime) -> None:
         """Move a test clock and wait until all work due by then is done. Raises Unavailable."""
         await self._move_clock(moment)
-        self.messenger.wake()
+        self.messenger.check_rules()
         for _ in range(SETTLES_MAX):
             if await self._dispatcher.settle():
                 break
@@ -352,7 +352,7 @@ _WITH_TOKENS_OF_RUNS = frozenset(kind for kind in ALL if "run_token" in kind.mod
 def _matters(caller: Principal, command: Command[Any]) -> bool:
     """Return whether the writer must know the principal, for its scope or for the audit."""
     grant, kind = caller.grant, type(command)
-    if caller.run is not None or (not grant.whole and not _is_seen_whole(command)):
+    if caller.run is not None or (not grant.is_unrestricted and not _is_seen_whole(command)):
         return True
     if "operate" not in grant.roles and (_is_unique(command) or _renames(command)):
         return True
@@ -409,7 +409,7 @@ class Waits:
     def _delivered(self, outcome: Outcome) -> bool:
         self._caller.grant.ends.discard(self._end)
         self._submission = None
-        if self._service.access.still(self._caller):
+        if self._service.access.is_still_allowed(self._caller):
             return self._deliver(outcome)
         self._deliver(Unauthenticated(detail="the token is no longer valid"))
         return False

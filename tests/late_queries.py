@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from bedrockjobs.store.queries import Queries
 
-_open, _run = Queries.open, Queries.run
+_open, _run = Queries.start_processes, Queries.run_query
 _opened: WeakSet[Queries] = WeakSet()
 
 
@@ -29,14 +29,14 @@ async def _first_opened(queries: Queries, sql: str, form: str) -> str:
 
 def begin() -> None:
     """Start processes late from now on."""
-    Queries.open = _not_yet  # type: ignore[method-assign]
-    Queries.run = _first_opened  # type: ignore[method-assign]
+    Queries.start_processes = _not_yet  # type: ignore[method-assign]
+    Queries.run_query = _first_opened  # type: ignore[method-assign]
 
 
 @contextmanager
 def at_once() -> Iterator[None]:
     """Start them as a server does, meanwhile."""
-    Queries.open, Queries.run = _open, _run  # type: ignore[method-assign]
+    Queries.start_processes, Queries.run_query = _open, _run  # type: ignore[method-assign]
     try:
         yield
     finally:

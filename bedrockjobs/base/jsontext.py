@@ -224,7 +224,7 @@ class Attributes:
         self._lenient = msgspec.json.Decoder(msgspec.defstruct("Lenient", fields))
         self._strict = msgspec.json.Decoder(msgspec.defstruct("Strict", fields, forbid_unknown_fields=True))
 
-    def of(self, text: str, *, strict: bool) -> dict[str, str]:
+    def texts_of(self, text: str, *, strict: bool) -> dict[str, str]:
         """Return the texts of the attributes that are present and not null.
 
         Raises UnknownAttribute for an unknown one if ``strict``, else ignores it; ValueError if the text is

@@ -177,39 +177,39 @@ def roles_held(role: str) -> frozenset[str]:
 class Scope:
     """The names that a token may see: those that match one of its patterns."""
 
-    __slots__ = ("_seen", "_within", "patterns")
+    __slots__ = ("_included", "_narrow", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         """Include the names that match one of ``patterns``."""
         self.patterns = tuple(patterns)
-        self._within: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._seen: dict[str, bool] = {}
+        self._narrow: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._included: dict[str, bool] = {}
 
     def sees(self, name: str) -> bool:
         """Return whether a name is in the scope."""
-        known = self._seen.get(name)
+        known = self._included.get(name)
         if known is None:
             known = any(glob(name, pattern) for pattern in self.patterns)
-            if len(self._seen) >= NAMES_SEEN_MAX:
-                self._seen.clear()
+            if len(self._included) >= NAMES_SEEN_MAX:
+                self._included.clear()
             if len(name) <= COMPARED_CHARS_MAX:
-                self._seen[name] = known
+                self._included[name] = known
         return known
 
-    def holds(self, pattern: str) -> bool:
+    def includes_pattern(self, pattern: str) -> bool:
         """Return whether all names that match a pattern are in the scope; False if unclear."""
         return lies_within(pattern, self.patterns)
 
-    def within(self, wanted: Iterable[str]) -> tuple[str, ...]:
+    def narrow(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Return the patterns of ``wanted`` narrowed to the scope; raises TooManyPatterns."""
         given = tuple(wanted)
-        found = self._within.get(given)
+        found = self._narrow.get(given)
         if found is None:
             found = common_of_all(given, self.patterns)
-            if len(self._within) >= COMPARED_MAX:
-                self._within.clear()
+            if len(self._narrow) >= COMPARED_MAX:
+                self._narrow.clear()
             if sum(map(len, (*given, *found))) <= COMPARED_CHARS_MAX:
-                self._within[given] = found
+                self._narrow[given] = found
         return found
 
     def __str__(self) -> str:
@@ -274,7 +274,7 @@ class Permission:
         """Callbacks for the time when it becomes invalid."""
 
     @property
-    def whole(self) -> bool:
+    def is_unrestricted(self) -> bool:
         """Return whether it sees everything of every name."""
         return self.scope is None and not self.no_data
 
@@ -306,7 +306,7 @@ class Principal(NamedTuple):
     @property
     def sees_all(self) -> bool:
         """Return whether the principal may read everything."""
-        return self.run is None and self.grant.whole and "read" in self.grant.roles
+        return self.run is None and self.grant.is_unrestricted and "read" in self.grant.roles
 
     @property
     def scope(self) -> Scope | None:

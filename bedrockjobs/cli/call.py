@@ -112,7 +112,7 @@ def _subcommand(kind: type[Command[Any]]) -> click.Command:
     @click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, shell_complete=complete)
     @server_options
     def send(session: Session, pairs: tuple[str, ...]) -> None:
-        _write(session.ask(built(kind, parameters(kind, pairs))), session)
+        _write(session.send(built(kind, parameters(kind, pairs))), session)
 
     return send
 

@@ -29,7 +29,7 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
     where = settings.shown_database
     try:
         session = DatabaseSession(
-            settings.database, settings.database_schema, SessionRequirements.of(settings)
+            settings.database, settings.database_schema, SessionRequirements.from_settings(settings)
         )
     except StoreError as error:
         words = f"{where}: {' '.join(str(error).split())}"
@@ -126,7 +126,7 @@ def check_listening(settings: Settings) -> Iterator[Finding]:
     direct = bool(settings.database_direct)
     name = "database_direct" if direct else "database"
     try:
-        heard = inspection.hears(settings.database_direct or settings.database)
+        heard = inspection.notifications_arrive(settings.database_direct or settings.database)
     except StoreError as error:
         words = f"the URL of {name} cannot be connected to: {' '.join(str(error).split())}"
         yield Finding(

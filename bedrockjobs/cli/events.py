@@ -62,7 +62,7 @@ def events(
     _write(found, session.form)
     pace = Pace()
     while True:
-        given = {**asked, "after": last, "limit": LIST_MAX, **pace.asking()}
+        given = {**asked, "after": last, "limit": LIST_MAX, **pace.next_parameters()}
         came = session.rows(Events, given)
         _write(came, session.form)
         if came:

@@ -173,7 +173,7 @@ def import_crontab(
         users = system
         if users is None and (users := cron != "supercronic" and crontab.has_users(text, file)):
             click.echo("The sixth column is read as users; --no-system makes it part of commands.", err=True)
-        found = crontab.read(text, zone=zone, system=bool(users), by=cron)
+        found = crontab.parse_crontab(text, zone=zone, system=bool(users), by=cron)
         return [entry._replace(name=f"{prefix}{entry.name}") for entry in found]
 
     _import(session, "crontab", file, wanted, read)
@@ -193,7 +193,13 @@ def import_cronken(
     session: Session, /, file: str, weekday_0: cronken.FirstDay, zone: str, **wanted: Any
 ) -> None:
     """Read Cronken's jobs: what `redis-cli --json HGETALL '{cronken}:jobs'` prints."""
-    _import(session, "cronken", file, wanted, lambda text: cronken.read(text, zone=zone, weekday_0=weekday_0))
+    _import(
+        session,
+        "cronken",
+        file,
+        wanted,
+        lambda text: cronken.parse_cronken(text, zone=zone, weekday_0=weekday_0),
+    )
 
 
 @import_.command("castle")
@@ -201,21 +207,21 @@ def import_cronken(
 @_reader
 def import_castle(session: Session, /, file: str, zone: str, **wanted: Any) -> None:
     """Read castle-cron's jobs: its znodes' JSON, or the lines `castle-cron add NAME SCHEDULE CMD ...`."""
-    _import(session, "castle", file, wanted, lambda text: castle.read(text, zone=zone))
+    _import(session, "castle", file, wanted, lambda text: castle.parse_castle(text, zone=zone))
 
 
 @import_.command("ftl")
 @_reader
 def import_ftl(session: Session, /, file: str, **wanted: Any) -> None:
     """Read the `//ftl:cron` directives of a Go source file, or `@Cron` of a Kotlin or Java one."""
-    _import(session, "ftl", file, wanted, lambda text: ftl.read(text, file=file))
+    _import(session, "ftl", file, wanted, lambda text: ftl.parse_ftl(text, file=file))
 
 
 @import_.command("luci")
 @_reader
 def import_luci(session: Session, /, file: str, **wanted: Any) -> None:
     """Read the jobs in a luci-scheduler.cfg."""
-    _import(session, "luci", file, wanted, luci.read)
+    _import(session, "luci", file, wanted, luci.parse_luci)
 
 
 def _import(
@@ -291,7 +297,7 @@ def _record(found: ImportedSchedule, wanted: _Wanted) -> Record:
     return {
         "name": found.name,
         "place": found.place,
-        "was": found.said,
+        "was": found.source_text,
         "repeat": found.repeat,
         "there": [timestamp(at) for at in found.old_times(wanted.after, wanted.times)],
         "here": [timestamp(at) for at in found.our_times(wanted.after, wanted.times)],

@@ -527,7 +527,7 @@ def _ended(session: Session, run_id: str, most_s: float) -> str:
     deadline = clock.monotonic() + most_s
     while True:
         left_ms = max(round((deadline - clock.monotonic()) * 1000), 0)
-        asked = {**pace.asking(), "timeout": min(left_ms, WAIT_MS)}
+        asked = {**pace.next_parameters(), "timeout": min(left_ms, WAIT_MS)}
         reply = session.reply(ReadOutput, {"runID": run_id, "after": AFTER_ALL, "limit": 1, **asked})
         if reply["ended"] == "true":
             return text_of(reply, "status")

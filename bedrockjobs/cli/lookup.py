@@ -165,18 +165,18 @@ class Pace:
     def __init__(self) -> None:
         """Start without early answers."""
         self._clock = SystemClock()
-        self._asked = 0.0
+        self._requests = 0.0
         self._hasty = 0
 
-    def asking(self) -> dict[str, object]:
+    def next_parameters(self) -> dict[str, object]:
         """Return the parameters of the next polling request."""
-        self._asked = self._clock.monotonic()
+        self._requests = self._clock.monotonic()
         return {"connection": "wait", "timeout": WAIT_MS}
 
     def answered(self, *, something: bool) -> None:
         """Register an answer; pause after an early empty one, and raise Failure after many."""
         # An empty answer that arrives sooner means that the server did not wait.
-        if something or self._clock.monotonic() - self._asked >= 1.0:
+        if something or self._clock.monotonic() - self._requests >= 1.0:
             self._hasty = 0
             return
         self._hasty += 1

@@ -110,7 +110,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
         """
         name = _pattern(pattern, everything)
         command = asked(session, PauseJobs, name=name)
-        session.ask(command)
+        session.send(command)
         ends = stamped(command.until)
         how = f" until {local_text(ends)}" if ends else f"; `{resume_command(name, str(group.name))}` ends it"
         record = {"name": name, "outcome": "paused", "until": command.until}

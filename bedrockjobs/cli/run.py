@@ -171,7 +171,7 @@ def logs(
     pace = Pace()
     ended, status = False, ""
     while True:
-        wait = pace.asking() if follow else {}
+        wait = pace.next_parameters() if follow else {}
         command = built(ReadOutput, {"runID": run_id, "after": after, **wait})
         reply = session.record(command)
         lines = records_in(reply["lines"])

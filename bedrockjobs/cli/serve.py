@@ -94,7 +94,7 @@ def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
         logs.configure("json")
         log.critical("%s", error.message)
         ctx.exit(error.exit_code)
-    from bedrockjobs.server import run  # only this command needs the server
+    from bedrockjobs.server import run_server  # only this command needs the server
 
     def read_again() -> Settings:
         try:
@@ -102,7 +102,7 @@ def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
         except click.UsageError as error:
             raise ValueError(error.message.replace("\n", "; ")) from None
 
-    ctx.exit(run(settings, read_again))
+    ctx.exit(run_server(settings, read_again))
 
 
 serve = SectionedCommand("serve", callback=_serve, help=_serve.__doc__, params=[config_option, *SETTINGS])

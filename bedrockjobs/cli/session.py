@@ -125,7 +125,7 @@ class Session:
     _client: Client | None = field(default=None, repr=False)
     _looked: datetime | None = field(default=None, repr=False)
 
-    def ask(self, command: Command[Any]) -> Response:
+    def send(self, command: Command[Any]) -> Response:
         """Send a command and return the answer; raises Refusal, or Failure if no server answers."""
         try:
             return self._connected().exchange(command)
@@ -148,7 +148,7 @@ class Session:
 
     def record(self, command: Command[Any]) -> dict[str, RawJSON]:
         """Send a command and return its reply as a record of raw JSON values."""
-        return record_of(self.ask(command))
+        return record_of(self.send(command))
 
     def reply(
         self, kind: type[Command[Any]], given: Mapping[str, Any] = MappingProxyType({})
@@ -160,7 +160,7 @@ class Session:
         """Send a command that returns a list, and return the rows of its reply."""
         return records_in(self.reply(kind, given)[rows_key(kind)])
 
-    def moment(self, given: str | timedelta | None) -> str | None:
+    def parse_time(self, given: str | timedelta | None) -> str | None:
         """Return a timestamp; a time from now is added to the clock of the server, not to ours."""
         if not isinstance(given, timedelta):
             return given

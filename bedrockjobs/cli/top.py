@@ -377,7 +377,7 @@ class Observer:
         self._count_again = float("-inf")
         self._picture = Picture()
 
-    def observe(self) -> Picture:
+    def snapshot(self) -> Picture:
         """Return the current state; raises Failure if the server does not answer."""
         session = self._session
         status = session.reply(Status)
@@ -453,7 +453,7 @@ def top(session: Session, once: bool, interval: float) -> None:
     console = Console()
     session.tries = 1  # a retry would show an old state
     observer = Observer(session)
-    picture = observer.observe()
+    picture = observer.snapshot()
     if session.form != "table":
         write_one(picture.record(), session.form, identity="ready")
     elif once or not console.is_terminal:
@@ -485,7 +485,7 @@ def _live(console: Console, observer: Observer, picture: Picture, interval: floa
                 if ended(interval):
                     return
                 try:
-                    picture = observer.observe()
+                    picture = observer.snapshot()
                 except Failure as failure:
                     if failure.exit_code != UNAVAILABLE:
                         raise

@@ -250,7 +250,7 @@ def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
             continue
         value, default = context.params[parameter.name], kind.model_fields[field].default
         if isinstance(value, timedelta):
-            value = session.moment(value)
+            value = session.parse_time(value)
         elif isinstance(value, float):
             value = int(value)
         elif isinstance(value, tuple):

@@ -87,7 +87,7 @@ def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
 
     Its runs continue. `worker drain --wait` waits for them.
     """
-    session.ask(asked(session, DrainWorker))
+    session.send(asked(session, DrainWorker))
     outcome = "active" if undo else "quiet"
     did = "takes jobs again" if undo else "takes no more jobs"
     write_one({"name": name, "outcome": outcome}, session.form, f"Worker {name} {did}.")
@@ -110,7 +110,7 @@ def drain(session: Session, /, name: str, undo: bool, wait: bool, timeout: float
         raise click.UsageError("--undo cannot be combined with --wait")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout needs --wait")
-    session.ask(asked(session, DrainWorker))
+    session.send(asked(session, DrainWorker))
     if undo:
         write_one({"name": name, "outcome": "active"}, session.form, f"Worker {name} takes jobs again.")
         return

@@ -44,7 +44,7 @@ class _AsyncConnection(asyncio.Protocol):
         self._limit_s = 0.0
 
     @property
-    def fresh(self) -> bool:
+    def is_reusable(self) -> bool:
         """Return whether the connection can take another request."""
         return self._transport is not None and not self._transport.is_closing()
 
@@ -65,7 +65,7 @@ class _AsyncConnection(asyncio.Protocol):
                 if hurry is None or await self._answered_before(hurry):
                     return await self._answer
                 self._transport.write_eof()
-                self.hurry()
+                self.shorten_deadline()
                 answer = await self._answer
                 self.close()
                 return answer
@@ -76,7 +76,7 @@ class _AsyncConnection(asyncio.Protocol):
             self._limit = None
             self._answer.cancel()  # the call may have been cancelled
 
-    def hurry(self) -> None:
+    def shorten_deadline(self) -> None:
         """Wait at most another ``HURRY_S`` for the answer."""
         if self._limit is None or self._limit.expired():
             return
@@ -160,12 +160,12 @@ class AsyncClient(BaseClient[_AsyncConnection]):
         """Wait until a job has ended successfully and return its last run, like ``Client.wait_for_job``."""
         return await self._perform(self._wait_steps(job_id, timeout))
 
-    def leave(self, server: AnyAddress) -> bool:
+    def leave_server(self, server: AnyAddress) -> bool:
         """Move on to the next address, as ``BaseClient`` does, and hurry calls to the old one."""
-        left = super().leave(server)
+        left = super().leave_server(server)
         for connection in self._busy if left else ():
             if connection.address == server:
-                connection.hurry()
+                connection.shorten_deadline()
         return left
 
     async def close(self) -> None:
@@ -219,7 +219,7 @@ class AsyncClient(BaseClient[_AsyncConnection]):
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop() is not loop:
             if self._loop is not None:
-                self._pool.drop()
+                self._pool.close_idle()
             self._busy = set()
             self._loop = weakref.ref(loop)
 

@@ -113,7 +113,7 @@ class Route:
         """Replace the lock in a forked process; another thread may have held it."""
         self._lock = threading.Lock()
 
-    def leave(self, failed: AnyAddress, now: float) -> bool:
+    def move_on(self, failed: AnyAddress, now: float) -> bool:
         """Move on to the next address, unless another call already has; return whether it moved.
 
         ``now`` is a monotonic time in seconds.
@@ -165,12 +165,12 @@ class Tries:
         ``now`` is a monotonic time in seconds.
         """
         if isinstance(error, (ConnectionError, *NOT_DONE)):
-            self._route.leave(failed, now)
+            self._route.move_on(failed, now)
         if isinstance(error, ServerUnreachable):
             self._unreachable[failed] = error
         self._failures += 1
         if not self._may_repeat(error) or self._failures >= self._tries_max:
-            raise self._told(error)
+            raise self._most_telling(error)
         if not isinstance(error, ServerUnreachable) and not isinstance(self._answered, ConnectionLost):
             self._answered = error
         rounds, within = divmod(self._failures, len(self._route.addresses))
@@ -190,7 +190,7 @@ class Tries:
             return self._repeatable
         return isinstance(error, (ServerUnreachable, *NOT_DONE))
 
-    def _told(self, error: Exception) -> Exception:
+    def _most_telling(self, error: Exception) -> Exception:
         """Return the most telling error of all attempts; an unreachable server is the least telling."""
         if not isinstance(error, ServerUnreachable):
             return error
@@ -385,7 +385,7 @@ class ClientConnection(Protocol):
         """Return the address of the server."""
 
     @property
-    def fresh(self) -> bool:
+    def is_reusable(self) -> bool:
         """Return whether it can take another request."""
 
     def close(self) -> None:
@@ -407,7 +407,7 @@ class Pool(Generic[C]):
         self._left: list[C] = []
         """Connections of the parent process: kept alive, since closing one may affect the parent."""
 
-    def forget(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset the pool in a forked process; another thread may have held the lock."""
         self._left += self._idle
         self._idle, self._lock = [], threading.Lock()
@@ -415,7 +415,7 @@ class Pool(Generic[C]):
         if was_closed:
             self.closed.set()
 
-    def drop(self) -> None:
+    def close_idle(self) -> None:
         """Close the idle connections; the pool stays open."""
         with self._lock:
             idle, self._idle = self._idle, []
@@ -432,7 +432,7 @@ class Pool(Generic[C]):
                 if self.closed.is_set():
                     raise RuntimeError("the client is closed")
                 connection = self._idle.pop() if self._idle else None
-            if connection is None or (connection.address == address and connection.fresh):
+            if connection is None or (connection.address == address and connection.is_reusable):
                 return connection
             connection.close()
 
@@ -447,7 +447,7 @@ class Pool(Generic[C]):
     def close(self) -> None:
         """Close all connections, including those returned later."""
         self.closed.set()
-        self.drop()
+        self.close_idle()
 
 
 R = TypeVar("R", bound=Reply)
@@ -518,7 +518,7 @@ class BaseClient(Generic[C]):
 
     def _after_fork(self) -> None:
         """Drop connections and locks shared with the parent process."""
-        self._pool.forget()
+        self._pool.reset_after_fork()
         self._route.unlock()
 
     @property
@@ -532,7 +532,7 @@ class BaseClient(Generic[C]):
         return self._credentials.has_token
 
     @property
-    def known(self) -> bool:
+    def is_identified(self) -> bool:
         """Return whether the client identifies itself, by a token or a certificate."""
         return self._credentials.has_token or self._credentials.has_certificate
 
@@ -543,12 +543,12 @@ class BaseClient(Generic[C]):
         """
         self._credentials.renew()
 
-    def leave(self, server: AnyAddress) -> bool:
+    def leave_server(self, server: AnyAddress) -> bool:
         """Move on to the next address, unless ``server`` is no longer in use; return whether it moved.
 
         For callers with a shorter time limit than the client's own.
         """
-        return self._route.leave(server, self._clock.monotonic())
+        return self._route.move_on(server, self._clock.monotonic())
 
     def _exchange_steps(self, command: Command[Any]) -> Steps[Response]:
         """Send a command, retrying as its kind allows, and return the answer."""

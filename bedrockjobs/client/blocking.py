@@ -47,7 +47,7 @@ class _BlockingConnection:
             raise unreachable(address, error) from error
 
     @property
-    def fresh(self) -> bool:
+    def is_reusable(self) -> bool:
         """Return whether the connection is open and silent; any byte now is an end or a stray answer."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)

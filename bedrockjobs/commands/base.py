@@ -166,7 +166,7 @@ class Parameters(Wire):
         if the text is not a JSON object.
         """
         try:
-            texts = _attributes(cls).of(text, strict=strict)
+            texts = _attributes(cls).texts_of(text, strict=strict)
         except jsontext.UnknownAttribute as error:
             name = str(error)
             raise BadArguments(f"Unknown attribute {name[:100]}", cls._known(name)) from None

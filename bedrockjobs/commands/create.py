@@ -110,7 +110,7 @@ class OwnKey(str):
     """The form in which servers before version 6 of the schema stored it."""
 
     @classmethod
-    def of(cls, key: str, *, token: str = "", run_id: int = 0, before: str) -> OwnKey:
+    def for_caller(cls, key: str, *, token: str = "", run_id: int = 0, before: str) -> OwnKey:
         """Return the key of a token, of a run if it is a run token, or of no owner without a token."""
         own = cls(f"{token}\x1f{run_id or ''}\x1f{key}")
         own.before = before
@@ -235,7 +235,7 @@ class JobSpec(JobOptions):
         """Return the idempotency key with its owner; without one unless ``owned_by`` set it."""
         key = self.idempotency_key
         assert key is not None
-        return key if isinstance(key, OwnKey) else OwnKey.of(key, before=key)
+        return key if isinstance(key, OwnKey) else OwnKey.for_caller(key, before=key)
 
     @property
     def wanted_priority(self) -> int:

@@ -36,7 +36,7 @@ class QueryShutdown(Protocol):
         """Refuse new queries."""
         ...
 
-    async def close(self) -> None:
+    async def cancel_all(self) -> None:
         """Cancel running queries."""
         ...
 
@@ -70,7 +70,7 @@ class Database(Protocol):
         """Return the worker registry."""
         ...
 
-    async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
+    async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Open the database; raises StartError. ``on_failure`` is called if it becomes unusable."""
         ...
 
@@ -92,7 +92,7 @@ class Database(Protocol):
         """Describe a failure after which the server must stop."""
         ...
 
-    async def leave(self) -> None:
+    async def leave_cluster(self) -> None:
         """Leave the other servers, as this one stops."""
         ...
 

@@ -70,11 +70,11 @@ class FileDatabase:
         self._lock: DatabaseLock | None = None
         self._version = ""
 
-    async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
+    async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Lock and open the file; raises StartError. ``on_failure`` is called if damage is found later."""
         self._path = usable_path(self._settings)
         self._lock = DatabaseLock(self._path, accept_loss=self._settings.accept_loss)
-        await self._own(self._lock)
+        await self._record_owner(self._lock)
         try:
             await self._check_damage()
             await self._copy_before_migration()
@@ -96,7 +96,7 @@ class FileDatabase:
         self._describe("which is starting")  # before anything is acknowledged
         return Opened(engine, SQLiteReader(self._path, self._settings, on_failure))
 
-    async def _own(self, lock: DatabaseLock) -> None:
+    async def _record_owner(self, lock: DatabaseLock) -> None:
         told = False
         while True:
             try:
@@ -176,7 +176,7 @@ class FileDatabase:
         why = "its file is gone" if isinstance(error, FileGone) else "the disk failed"
         return f"{why}, the server ends: {error}"
 
-    async def leave(self) -> None:
+    async def leave_cluster(self) -> None:
         """Do nothing: the file has one server."""
 
     def release(self) -> None:

@@ -19,7 +19,7 @@ from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.peers import NameTaken
 from bedrockjobs.store.postgresql.connect_checks import start_fault
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from bedrockjobs.store.postgresql.peers import PostgreSQLNeighbours
+from bedrockjobs.store.postgresql.peers import PostgreSQLPeers
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from bedrockjobs.store.postgresql.session import SessionRequirements
 from bedrockjobs.store.schema import SchemaError
@@ -39,10 +39,10 @@ class PostgreSQLDatabase:
         self.workers = SharedWorkers(self.clock, self._real)
         self._name = settings.resolved_server_name()
         self._engine: PostgreSQLEngine | None = None
-        self._neighbours: PostgreSQLNeighbours | None = None
+        self._peers: PostgreSQLPeers | None = None
         self._neighbourhood: ClusterMember | None = None
 
-    async def open(self, on_failure: Callable[[Exception], object]) -> Opened:
+    async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Connect and create missing tables; raises StartError."""
         settings = self._settings
         try:
@@ -54,7 +54,7 @@ class PostgreSQLDatabase:
                 settings.database,
                 self.clock,
                 name=settings.database_schema,
-                terms=SessionRequirements.of(settings),
+                terms=SessionRequirements.from_settings(settings),
             )
         except (SchemaError, StoreError) as error:
             raise StartError(*start_fault(error)) from None
@@ -67,7 +67,7 @@ class PostgreSQLDatabase:
 
     def _confirmed(self) -> str:
         """Return the last stored heartbeat of this server; empty before the first."""
-        return "" if self._neighbours is None else self._neighbours.confirmed
+        return "" if self._peers is None else self._peers.confirmed
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
@@ -75,7 +75,7 @@ class PostgreSQLDatabase:
         """Join the cluster; raises StartError."""
         assert self._engine is not None
         settings = self._settings
-        neighbours = self._neighbours = PostgreSQLNeighbours(
+        neighbours = self._peers = PostgreSQLPeers(
             settings.database_direct or settings.database,
             settings.database_schema,
             self._name,
@@ -85,12 +85,12 @@ class PostgreSQLDatabase:
         engine = self._engine
 
         def heard(due: Mapping[str, str] | None) -> None:
-            engine.heard(due)
+            engine.on_queued(due)
             dispatcher.heard(due)
 
         self._neighbourhood = ClusterMember(neighbours, self.workers, notifier, heard, dispatcher.poke)
         try:
-            await self._neighbourhood.open(self._name, version)
+            await self._neighbourhood.join(self._name, version)
         except NameTaken as error:
             await neighbours.close()
             raise StartError(str(error), EXIT_UNAVAILABLE) from None
@@ -121,10 +121,10 @@ class PostgreSQLDatabase:
         """Describe a failure after which the server must stop."""
         return f"the database failed, the server ends: {error}"
 
-    async def leave(self) -> None:
+    async def leave_cluster(self) -> None:
         """Leave the cluster."""
         if self._neighbourhood is not None:
-            await self._neighbourhood.leave()
+            await self._neighbourhood.leave_cluster()
 
     def release(self) -> None:
         """Do nothing: the connections are closed by their owners."""

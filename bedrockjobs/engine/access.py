@@ -134,16 +134,16 @@ class Access:
         self.on_first: Callable[[], object] = lambda: None
         """Called when the first token is created, to end the waits of clients without one."""
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handler for each event type."""
-        return {TokensChanged: lambda event: self._learn(event.tokens, event.logins)}
+        return {TokensChanged: lambda event: self._replace_tokens(event.tokens, event.logins)}
 
-    def begin(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
+    def set_initial(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
         """Set the initial tokens and sessions, unless a commit has already published newer ones."""
         if not self._known:
-            self._learn(tokens, logins)
+            self._replace_tokens(tokens, logins)
 
-    def _learn(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
+    def _replace_tokens(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
         now = timestamp_ms(self._clock.now())
         before, first = self._by_digest | self._logins, bool(tokens) and not self.on
         self._known, self.on = True, bool(tokens)
@@ -255,7 +255,7 @@ class Access:
         self._note_used(caller.grant, caller.address)
         return True
 
-    def still(self, caller: Principal) -> bool:
+    def is_still_allowed(self, caller: Principal) -> bool:
         """Return True if the principal is still allowed to use the server."""
         grant = caller.grant
         if grant is self.everything:

@@ -54,7 +54,7 @@ def check(run: RunOfToken, command: Command[Any], roles: frozenset[str]) -> None
 
 def check_open(run: RunOfToken, records: Records) -> None:
     """Raise Forbidden if the run has ended, which makes its token invalid."""
-    found = records.run(run.run_id)
+    found = records.read_run(run.run_id)
     if found is None or found.status != "running" or found.job_id != run.job_id:
         raise Forbidden(detail="the run of this token is over")
 
@@ -171,7 +171,7 @@ def _with_own_key(spec: S, caller: Principal) -> S:
         return spec
     run_id = 0 if caller.run is None else caller.run.run_id
     before = key if grant.scope is None else f"{grant.name}\x1f{key}"
-    own = OwnKey.of(key, token=grant.name, run_id=run_id, before=before)
+    own = OwnKey.for_caller(key, token=grant.name, run_id=run_id, before=before)
     return spec.with_value("idempotency_key", own)
 
 
@@ -191,7 +191,7 @@ def _scoped(command: Command[Any], scope: Scope) -> Command[Any]:
                     raise _outside(scope, path.replace(".", f".{index}."))
     for path in scoping.patterns:
         patterns = command.values_at(path)
-        if not patterns or not all(pattern and scope.holds(pattern) for pattern in patterns):
+        if not patterns or not all(pattern and scope.includes_pattern(pattern) for pattern in patterns):
             raise _outside(scope, path)
     if kind is c.ResumeJobs and cast(c.ResumeJobs, command).all:
         raise _outside(scope, "all")
@@ -205,7 +205,7 @@ def _outside(scope: Scope, place: str = "name") -> NotFound:
 
 def _within(wanted: Sequence[str], scope: Scope, place: str) -> tuple[str, ...]:
     try:
-        return scope.within(wanted)
+        return scope.narrow(wanted)
     except TooManyPatterns as error:
         raise Forbidden(detail=f"{place}: cannot be narrowed to {scope}: {error}") from None
 

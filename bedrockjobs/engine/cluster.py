@@ -65,45 +65,45 @@ class ClusterMember:
         ``heard`` is called with jobs that may be due, ``look`` when another server moved the test clock or
         changed tokens or logins.
         """
-        self._neighbours = neighbours
+        self._peers = neighbours
         self._workers = workers
         self._notifier = notifier
-        self._heard, self._look = heard, look
+        self._on_due, self._exchange_if_due = heard, look
         self._pulse: asyncio.Task[None] | None = None
-        self._soon = asyncio.Event()
+        self._exchange_soon = asyncio.Event()
         self._exchanged: asyncio.Future[None] | None = None
         self._hinting: asyncio.Task[None] | None = None
         self._due: dict[str, str] = {}
         self._anybody = self._events = self._runs = self._clock = self._access = False
         self._output: set[int] = set()
         self._left = False
-        neighbours.on_hint = self._hear
-        workers.exchange_soon = self._soon.set
-        workers.learn = self._learn
+        neighbours.on_hint = self._on_notification
+        workers.exchange_soon = self._exchange_soon.set
+        workers.add_runs = self._await_exchange
 
-    async def open(self, name: str, version: str) -> None:
+    async def join(self, name: str, version: str) -> None:
         """Join the cluster; raise NameTaken or StoreError."""
-        await self._neighbours.open(version)
+        await self._peers.connect(version)
         await self._exchange()
         self._workers.joined(name)
-        self._pulse = asyncio.ensure_future(self._live())
+        self._pulse = asyncio.ensure_future(self._live_servers())
 
     def serves_at(self, address: str) -> None:
         """Publish the address at which this server listens."""
-        self._neighbours.address, self._neighbours.state = address, "serving"
-        self._soon.set()
+        self._peers.address, self._peers.state = address, "serving"
+        self._exchange_soon.set()
 
-    async def leave(self) -> None:
+    async def leave_cluster(self) -> None:
         """Send the last changes; the last transaction records that the server has left."""
         if self._left:
             return
         self._left = True
-        self._neighbours.state = "stopping"
-        self._soon.set()
+        self._peers.state = "stopping"
+        self._exchange_soon.set()
         telling = asyncio.ensure_future(self._tell_the_last())
         if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:
             log.warning("the other servers could not be told that this one stops")
-        await self._neighbours.close()
+        await self._peers.close()
         if self._exchanged is not None and not self._exchanged.done():
             self._exchanged.set_result(None)
 
@@ -111,25 +111,25 @@ class ClusterMember:
         for task in (self._pulse, self._hinting):
             if task is not None:
                 await task
-        await self._tried()
+        await self._attempted_at()
 
     # --- exchanges ---------------------------------------------------------------------------------------
 
-    async def _live(self) -> None:
+    async def _live_servers(self) -> None:
         while not self._left:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EXCHANGE_EVERY_S):
-                    await self._soon.wait()
-            self._soon.clear()
+                    await self._exchange_soon.wait()
+            self._exchange_soon.clear()
             waiting, self._exchanged = self._exchanged, None
-            done = await self._tried()
+            done = await self._attempted_at()
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
             if not (done or self._left):
-                self._heard(None)  # notifications may have been lost meanwhile
+                self._on_due(None)  # notifications may have been lost meanwhile
                 await asyncio.sleep(EXCHANGE_EVERY_S)
 
-    async def _tried(self) -> bool:
+    async def _attempted_at(self) -> bool:
         """Perform an exchange; return True if it succeeded."""
         try:
             await self._exchange()
@@ -144,43 +144,43 @@ class ClusterMember:
     async def _exchange(self) -> None:
         told = self._workers.to_tell()
         try:
-            heard = await self._neighbours.exchange(told)
+            heard = await self._peers.exchange(told)
         except Exception:
             self._workers.tell_again(told)
             raise
         known = {server.name for server in self._workers.servers}
-        self._workers.hear(heard)
+        self._workers.apply_exchange(heard)
         if heard.lost:
-            self._heard(None)  # it may have failed before it could notify the others
+            self._on_due(None)  # it may have failed before it could notify the others
         if {server.name for server in heard.servers} - known:
             self._left_ready(LeftReady([], anybody=True))  # the new server has missed earlier notifications
 
-    async def _learn(self) -> None:
+    async def _await_exchange(self) -> None:
         """Wait for an exchange that begins after this call."""
         if self._left:
             return
         if self._exchanged is None:
             self._exchanged = asyncio.get_running_loop().create_future()
-        self._soon.set()
+        self._exchange_soon.set()
         await asyncio.shield(self._exchanged)
 
     async def move_clock(self, moment: str) -> str:
         """Move the test clock of all servers forward, never back; return its time. Raise StoreError."""
-        shown = await self._neighbours.move_clock(moment)
-        self._tell(clock=True)
+        shown = await self._peers.move_clock(moment)
+        self._notify_soon(clock=True)
         return shown
 
     # --- notifications to other servers ------------------------------------------------------------------
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handler for each event type."""
         return {
             LeftReady: self._left_ready,
-            EventLogged: lambda _: self._tell(events=True),
+            EventLogged: lambda _: self._notify_soon(events=True),
             OutputChanged: self._output_changed,
             RunEnded: self._run_over,
             RunForgotten: self._run_over,
-            RunStopped: lambda _: self._tell(runs=True),
+            RunStopped: lambda _: self._notify_soon(runs=True),
             TokensChanged: self._access_changed,
         }
 
@@ -189,21 +189,21 @@ class ClusterMember:
             for name, next_run in event.jobs:
                 self._due[name] = min(next_run, self._due.get(name, next_run))
             self._anybody = self._anybody or event.anybody
-            self._tell()
+            self._notify_soon()
 
     def _output_changed(self, event: OutputChanged) -> None:
         self._output.add(event.run_id)
-        self._tell()
+        self._notify_soon()
 
     def _run_over(self, event: RunEnded | RunForgotten) -> None:
         self._output.add(event.run_id)
-        self._tell(runs=True)
+        self._notify_soon(runs=True)
 
     def _access_changed(self, event: TokensChanged) -> None:
         if not event.elsewhere:
-            self._tell(access=True)
+            self._notify_soon(access=True)
 
-    def _tell(
+    def _notify_soon(
         self, *, events: bool = False, runs: bool = False, clock: bool = False, access: bool = False
     ) -> None:
         """Send a notification soon, unless there are no other servers."""
@@ -215,9 +215,9 @@ class ClusterMember:
         self._clock = self._clock or clock
         self._access = self._access or access
         if self._hinting is None or self._hinting.done():
-            self._hinting = asyncio.ensure_future(self._hint())
+            self._hinting = asyncio.ensure_future(self._send_notification())
 
-    async def _hint(self) -> None:
+    async def _send_notification(self) -> None:
         while (
             self._due
             or self._anybody
@@ -230,7 +230,7 @@ class ClusterMember:
             await asyncio.sleep(HINTS_GATHERED_S)
             text = self._text()
             try:
-                await self._neighbours.hint(text)
+                await self._peers.publish(text)
             except StoreError as error:
                 log.warning("a hint to the other servers was lost: %s", error)
 
@@ -246,28 +246,28 @@ class ClusterMember:
 
     # --- notifications from other servers ----------------------------------------------------------------
 
-    def _hear(self, text: str) -> None:
+    def _on_notification(self, text: str) -> None:
         """Act on a notification from another server; an empty one means that anything may have changed.
 
         Any database role may send notifications, so an invalid one counts as empty.
         """
         hint = _hint_in(text)
         if hint is None:
-            self._heard(None)
+            self._on_due(None)
             self._notifier.notify_all()
-            self._soon.set()
-            self._look()
+            self._exchange_soon.set()
+            self._exchange_if_due()
             return
         if "due" in hint:
-            self._heard(hint["due"])
+            self._on_due(hint["due"])
         for run_id in hint.get("output", ()):
             self._notifier.notify(output_topic(run_id))
         if hint.get("events"):
             self._notifier.notify(EVENTS)
         if hint.get("runs"):
-            self._soon.set()
+            self._exchange_soon.set()
         if hint.get("clock") or hint.get("access"):
-            self._look()
+            self._exchange_if_due()
 
 
 def _hint_in(text: str) -> dict[str, Any] | None:

@@ -227,7 +227,7 @@ JOB_FAILED, JOB_RETRIED, JOB_LOST = RunFailed(), JobRetried(), JobLost()
 class Subscriber(Protocol):
     """Subscribes to events."""
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the function to call for each event type."""
         ...
 
@@ -243,7 +243,7 @@ class Listeners:
 
     def add(self, listener: Subscriber) -> None:
         """Add a subscriber for all events from now on."""
-        for kind, call in listener.hears().items():
+        for kind, call in listener.event_handlers().items():
             self._hearing.setdefault(kind, []).append(call)
 
     def tell(self, events: Sequence[Event]) -> None:
@@ -319,7 +319,7 @@ class Notifier:
         """Return the number of topics with subscribers."""
         return len(self._listening)
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handler for each event type."""
         return {
             EventLogged: lambda _: self.notify(EVENTS),

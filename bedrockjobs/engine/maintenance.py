@@ -40,7 +40,7 @@ class Minutes(Protocol):
         """Return the counters of the minute that ends, to be written; None if there are none."""
         ...
 
-    def begin(self, minute: str) -> None:
+    def begin_minute(self, minute: str) -> None:
         """Reset the counters for a new minute."""
         ...
 
@@ -150,7 +150,7 @@ class Maintenance:
 
     def sleep_s(self) -> float:
         """Return the seconds until there is something to do."""
-        if not self._started or self._workers.news or self._to_plan:
+        if not self._started or self._workers.pending_events or self._to_plan:
             return 0.0
         if self._written:
             self._written = False
@@ -235,7 +235,7 @@ class Maintenance:
             self._tell_clock(context, done, moved_s)
         self._plan_anew(context, done)
         self._end_what_is_over(context)
-        if self._workers.news:
+        if self._workers.pending_events:
             done.news = self._write_news(context)
         if self._clock.monotonic() >= self._settled_at:
             self._fire_on_all_hosts(context)
@@ -250,7 +250,7 @@ class Maintenance:
         """End runs whose lease has expired, jobs past their deadline, and pauses."""
         overdue = self._workers.overdue(context.unit)
         for run_id in overdue:
-            self._try(
+            self._attempt(
                 context,
                 ("run", run_id),
                 partial(failing.lease_over, context, run_id),
@@ -259,7 +259,7 @@ class Maintenance:
         expired = context.unit.expired(context.now_ms, AT_ONCE_MAX)
         self._more = max(len(overdue), len(expired)) >= AT_ONCE_MAX
         for job in expired:
-            self._try(
+            self._attempt(
                 context,
                 ("expiry", job.job_id),
                 partial(failing.time_over, context, job),
@@ -272,15 +272,15 @@ class Maintenance:
         due = context.unit.due_on_all_hosts(context.now_ms)
         self._more = self._more or len(due) > AT_ONCE_MAX
         for job in due[:AT_ONCE_MAX]:
-            fire = partial(hosts.fire, context, job)
-            self._try(
+            fire = partial(hosts.fire_on_all_hosts, context, job)
+            self._attempt(
                 context,
                 ("tick", job.job_id),
                 partial(failing.unless_broken, context, job, fire),
                 partial(_fire_later, context, job),
             )
 
-    def _try(
+    def _attempt(
         self, context: Context, key: Hashable, act: Callable[[], object], later: Callable[[float], object]
     ) -> None:
         """Do one task as a unit of work; if it fails, call ``later`` with the retry delay in seconds."""
@@ -328,7 +328,7 @@ class Maintenance:
         for job in in_slices(context.unit.repeating()):
             if job.memory_json != "{}" and ticks.is_schedule(job) and job.memory.offset is not None:
                 plan = partial(plan_by_new_rules, context, job)
-                self._try(
+                self._attempt(
                     context,
                     ("plan", job.job_id),
                     partial(failing.unless_broken, context, job, plan),
@@ -340,7 +340,7 @@ class Maintenance:
         for job in context.unit.repeating(due=context.now_ms):
             if job.options.catchup == "skip" and ticks.is_schedule(job):
                 skip = partial(pass_over, context, job, "server down")
-                self._try(
+                self._attempt(
                     context,
                     ("start", job.job_id),
                     partial(failing.unless_broken, context, job, skip),
@@ -362,7 +362,7 @@ class Maintenance:
         """Plan some of the jobs again that were planned while the clock was ahead."""
         now = self._to_plan[:AT_ONCE_MAX]
         for job_id in now:
-            self._try(
+            self._attempt(
                 context,
                 ("plan", job_id),
                 partial(plan_anew, context, job_id, self._before),
@@ -380,7 +380,7 @@ class Maintenance:
             if self._not_before.get(key, 0.0) > now:
                 continue
             self._not_before.pop(key, None)
-            self._try(
+            self._attempt(
                 context, key, partial(control.end_pause, context, pause), partial(self._postpone_end, pause)
             )
 
@@ -388,7 +388,7 @@ class Maintenance:
         self._not_before[f"pause {pause.pattern}"] = self._clock.monotonic() + delay_s
 
     def _write_news(self, context: Context) -> int:
-        news = list(self._workers.news)
+        news = list(self._workers.pending_events)
         for kind, worker, there in news:
             context.note(kind, name=worker, detail=there)
         return len(news)
@@ -401,7 +401,7 @@ class Maintenance:
             nonlocal more
             more = context.unit.records.drop_old(context.moment)
 
-        self._try(context, "cleaning", clean, lambda _: None)
+        self._attempt(context, "cleaning", clean, lambda _: None)
         return more
 
     def note_alive(self, context: Context, done: Done) -> None:
@@ -428,7 +428,7 @@ class Maintenance:
         if done.started:
             self._started = True
         if done.news:
-            self._workers.told(done.news)
+            self._workers.discard_events(done.news)
         if done.looked_at_rules:
             self._rules_at = self._clock.now() + RULES_EVERY
         if done.cleaned:
@@ -442,7 +442,7 @@ class Maintenance:
             self._before, self._to_plan = done.set_back
         if done.minute is not None:
             self._minute = done.minute
-            self._minutes.begin(done.minute)
+            self._minutes.begin_minute(done.minute)
 
 
 def _expire_later(context: Context, job: Job, delay_s: float) -> None:
@@ -470,7 +470,7 @@ class SharedMaintenance(Maintenance):
 
     def sleep_s(self) -> float:
         """Return the seconds until there is something to do or to check."""
-        if not self._started or self._workers.news or self._to_plan:
+        if not self._started or self._workers.pending_events or self._to_plan:
             return 0.0
         return max(self._watch_at - self._clock.monotonic(), 0.0)
 
@@ -498,7 +498,7 @@ class SharedMaintenance(Maintenance):
             if not self._started:
                 self._start(context)
                 done.started = True
-            if self._workers.news:
+            if self._workers.pending_events:
                 done.news = self._write_news(context)
         context.seen, context.since = self.seen, self.since
         again_s = 0.0 if watch.mine and self._more else WATCH_EVERY_S

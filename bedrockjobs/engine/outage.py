@@ -32,14 +32,14 @@ class Health:
         """Start without known trouble, unless the disk of ``engine`` is full."""
         self._engine = engine
         self._clock = clock
-        self._trouble = ""
+        self._problem = ""
         self._until = 0.0
         self._look_from = 0.0
         self.hold: str | None = None
         """The message shown while the queue is quarantined after a restore, during which commands still work.
         None: not read yet."""
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handler for each event type."""
         return {HoldChanged: self._hold_changed}
 
@@ -48,20 +48,20 @@ class Health:
         self.hold = "" if hold is None else f"{hold_words(hold)}; {RELEASE}"
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return a description of what is wrong, or an empty string."""
         if self._clock.monotonic() < self._until:
-            return self._trouble
+            return self._problem
         return "disk full: no jobs are created until there is room" if self._engine.tight else ""
 
     def failed(self, error: Exception) -> None:
         """Record that a transaction failed; permanently if the server must stop."""
-        self._trouble = f"{getattr(error, 'reason', 'failure').lower()}: {error}"
+        self._problem = f"{getattr(error, 'reason', 'failure').lower()}: {error}"
         self._until = self._clock.monotonic() + TROUBLE_S
         if isinstance(error, StoreBroken):
             self._until = float("inf")
 
-    def reached(self) -> None:
+    def on_reconnected(self) -> None:
         """Record that an unreachable database can be reached again."""
         self.committed(wrote=True)
 
@@ -113,7 +113,7 @@ class Outage:
         self._clock = clock
         self._command_s = command_s
         self._gathered = gathered
-        self._health, self._refuse, self._tick, self._over = health, refuse, tick, over
+        self._health, self._refuse, self._tick, self._ended = health, refuse, tick, over
         self._loop = asyncio.get_running_loop()
         self._slices = TimeSlices[Step]()
         self._error: StoreError | None = None
@@ -161,11 +161,11 @@ class Outage:
         away_s = self._clock.monotonic() - self._since
         # Pause between reconnect attempts, as a share of the time that the database has been away.
         pause_s = min(max(PG_LOOK_S, away_s * 0.05), PG_LOOK_S_MAX)
-        self._loop.call_later(pause_s * random.uniform(0.5, 1.5), self._look)  # noqa: S311
+        self._loop.call_later(pause_s * random.uniform(0.5, 1.5), self._try_if_due)  # noqa: S311
 
-    def _look(self) -> None:
+    def _try_if_due(self) -> None:
         if not self._given_up:
-            self._follow(self._slices.begin(self._reach))
+            self._follow(self._slices.begin(self._reconnect))
 
     def _follow(self, step: Step | None) -> None:
         if step is None:
@@ -173,7 +173,7 @@ class Outage:
         else:
             step()
 
-    def _reach(self) -> Step:
+    def _reconnect(self) -> Step:
         try:
             self._engine.reach()
         except Exception as error:
@@ -182,7 +182,7 @@ class Outage:
                 log.exception("the database could not be looked for")
                 fault = StoreError(str(error))
             return lambda: self._not_yet(fault)
-        return self._reached
+        return self._on_reconnected
 
     def _not_yet(self, error: StoreError) -> None:
         if str(error) != str(self._error):
@@ -191,11 +191,11 @@ class Outage:
         self._health.failed(error)
         self._look_soon()
 
-    def _reached(self) -> None:
+    def _on_reconnected(self) -> None:
         log.info("the database is there again after %.1f s", self._clock.monotonic() - self._since)
         self._error = None
-        self._health.reached()
-        self._over()
+        self._health.on_reconnected()
+        self._ended()
 
     # --- commands that wait meanwhile --------------------------------------------------------------------
 

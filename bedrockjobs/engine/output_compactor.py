@@ -30,32 +30,32 @@ class OutputCompactor:
     def __init__(self, submit: Submit) -> None:
         """Read and write with ``submit`` of the dispatcher."""
         self._submit = submit
-        self._loose: dict[int, int] = {}
+        self._unpacked: dict[int, int] = {}
         """Bytes of unpacked output of each open run."""
         self._due: dict[int, bool] = {}
         """Runs to pack in order, and whether each has ended."""
         self._task: asyncio.Task[None] | None = None
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handler for each event type."""
         return {OutputChanged: self._printed, RunEnded: self._ended}
 
     def _printed(self, event: OutputChanged) -> None:
         if not event.size:  # only its progress changed
             return
-        if len(self._loose) >= RUNS_COUNTED_MAX:
-            self._loose.clear()
-        loose = self._loose.get(event.run_id, 0) + event.size
+        if len(self._unpacked) >= RUNS_COUNTED_MAX:
+            self._unpacked.clear()
+        loose = self._unpacked.get(event.run_id, 0) + event.size
         if loose >= OUTPUT_CHUNK_BYTES:
-            self._want(event.run_id, ended=False)
+            self._request(event.run_id, ended=False)
             loose = OUTPUT_PACKED_BYTES_MIN  # a rest may remain, which is packed at the end
-        self._loose[event.run_id] = loose
+        self._unpacked[event.run_id] = loose
 
     def _ended(self, event: RunEnded) -> None:
-        if self._loose.pop(event.run_id, 0) >= OUTPUT_PACKED_BYTES_MIN:
-            self._want(event.run_id, ended=True)
+        if self._unpacked.pop(event.run_id, 0) >= OUTPUT_PACKED_BYTES_MIN:
+            self._request(event.run_id, ended=True)
 
-    def _want(self, run_id: int, *, ended: bool) -> None:
+    def _request(self, run_id: int, *, ended: bool) -> None:
         self._due[run_id] = ended or self._due.get(run_id, False)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -84,7 +84,7 @@ class OutputCompactor:
     async def _pack(self, run_id: int, *, ended: bool) -> None:
         """Pack the output of a run; while it is open, a rest below the size of a chunk stays unpacked."""
         done = await self._done(PackOutput(run_id=run_id, loose=[]))
-        while some := _next(done.loose, ended=ended):
+        while some := _next_chunks(done.loose, ended=ended):
             packed = await asyncio.to_thread(joined, some)
             done = await self._done(PackOutput(run_id=run_id, chunk=packed, loose=[]))
 
@@ -104,7 +104,7 @@ class OutputCompactor:
         return command
 
 
-def _next(loose: Sequence[Chunk], *, ended: bool) -> list[Chunk]:
+def _next_chunks(loose: Sequence[Chunk], *, ended: bool) -> list[Chunk]:
     """Return the chunks to pack next: adjacent ones in order, until they are large enough.
 
     Chunks before a gap are packed even if they are small.

@@ -79,7 +79,7 @@ def _sees_job(context: Context, job_id: int, scope: Scope) -> bool:
 
 
 def _sees_run(context: Context, run_id: int, scope: Scope) -> bool:
-    run = context.unit.records.run(run_id)
+    run = context.unit.records.read_run(run_id)
     return run is None or scope.sees(run.name)
 
 
@@ -121,7 +121,7 @@ class HidingRecords:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._records, name)
 
-    def run(self, run_id: int) -> RunRow | None:
+    def read_run(self, run_id: int) -> RunRow | None:
         """Return a run unless it is hidden."""
-        found: RunRow | None = None if run_id in self._runs else self._records.run(run_id)
+        found: RunRow | None = None if run_id in self._runs else self._records.read_run(run_id)
         return found

@@ -53,9 +53,9 @@ from bedrockjobs.engine.events import (
     WaitLeft,
     WorkerAsked,
 )
-from bedrockjobs.job.eligibility import AskedNames
+from bedrockjobs.job.eligibility import RequestedNames
 from bedrockjobs.store.base import Unit
-from bedrockjobs.store.peers import Heard, OpenRunRow, ServerRow, SharedUnit, WorkerChanges, WorkerRow
+from bedrockjobs.store.peers import OpenRunRow, PeerState, ServerRow, SharedUnit, WorkerChanges, WorkerRow
 
 # The registry as handlers see it: interfaces and the null object.
 
@@ -89,7 +89,7 @@ class WorkerDirectory(Protocol):
         ...
 
     @property
-    def asked(self) -> AskedNames:
+    def requested_names(self) -> RequestedNames:
         """Return which workers ask for which names."""
         ...
 
@@ -106,7 +106,7 @@ class NoWorkers:
     """A worker directory without workers or tokens."""
 
     workers: Mapping[str, PresentWorker] = {}
-    asked = AskedNames()
+    requested_names = RequestedNames()
 
     def run_token(self, run: RunOfToken) -> str:
         """Return an empty token."""
@@ -149,7 +149,7 @@ class OpenRun:
     """When its lease expires, in monotonic seconds."""
     stop: str = ""
     """TERM or KILL if it must stop, else empty."""
-    told: str = ""
+    reported_stop: str = ""
     """The stop signal that its worker has already received."""
 
 
@@ -282,8 +282,8 @@ class WorkerRegistry:
         self.servers: list[ServerRow] = []
         """The live servers, as far as they are known."""
         self.on_news: Callable[[], None] = lambda: None
-        self._news = News(self._leases, lambda: self.on_news())
-        self.asked = AskedNames()
+        self._pending_events = News(self._leases, lambda: self.on_news())
+        self.requested_names = RequestedNames()
         """Which workers ask for which names."""
         self._runs_of: dict[str, set[int]] = {}
         """Open runs by the name of their worker."""
@@ -305,7 +305,7 @@ class WorkerRegistry:
 
     # --- runs --------------------------------------------------------------------------------------------
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handler for each event type."""
         return {
             RunOpened: self._opened,
@@ -313,7 +313,7 @@ class WorkerRegistry:
             RunEnded: self._ended_run,
             RunForgotten: self._ended_run,
             RunStopped: self._stopped,
-            WorkerAsked: self._asked,
+            WorkerAsked: self._on_jobs_requested,
             WaitLeft: self._wait_left,
             DrainsChanged: self._drains_changed,
             RunKeyKnown: lambda event: self.know_run_key(event.key),
@@ -358,9 +358,9 @@ class WorkerRegistry:
         if worker is not None:
             worker.runs = runs
             if not worker.served:
-                self._served(worker)
+                self._on_first_job(worker)
 
-    def _served(self, worker: Worker) -> None:
+    def _on_first_job(self, worker: Worker) -> None:
         """Record that a worker got its first job: it is evicted only after those that never did."""
         share = self._shares.get(worker.by)
         if share is not None and worker.name in share.unserved:
@@ -400,8 +400,8 @@ class WorkerRegistry:
         if now < self.look_at:
             return []
         for name in [worker.name for worker in self.workers.values() if worker.until <= now]:
-            self.leave(name)
-        self._news.flush_if_due(self._there)
+            self.remove_worker(name)
+        self._pending_events.flush_if_due(self._there)
         found = [run.run_id for run in self.runs.values() if run.lease_s and run.until <= now]
         moments = [run.until for run in self.runs.values() if run.lease_s]
         moments += [worker.until for worker in self.workers.values()]
@@ -410,7 +410,7 @@ class WorkerRegistry:
             # Minimum interval between scans for silent workers and expired leases when there are many of
             # them.
             next_at = max(next_at, now + 0.25)
-        self.look_at = min(next_at, self._news.flush_at)
+        self.look_at = min(next_at, self._pending_events.flush_at)
         return found
 
     def sleep_s(self) -> float:
@@ -420,16 +420,16 @@ class WorkerRegistry:
     # --- workers -----------------------------------------------------------------------------------------
 
     @property
-    def news(self) -> list[tuple[str, str, str]]:
+    def pending_events(self) -> list[tuple[str, str, str]]:
         """Return the events to write in the next transaction: kind, name and detail."""
-        return self._news.events
+        return self._pending_events.events
 
-    def told(self, count: int) -> None:
+    def discard_events(self, count: int) -> None:
         """Discard the first ``count`` events, which have been committed."""
-        del self._news.events[:count]
+        del self._pending_events.events[:count]
 
-    def _asked(self, event: WorkerAsked) -> None:
-        self.seen(
+    def _on_jobs_requested(self, event: WorkerAsked) -> None:
+        self.record_contact(
             event.worker,
             host=event.host,
             pid=event.pid,
@@ -439,7 +439,7 @@ class WorkerRegistry:
             by=event.by,
         )
 
-    def seen(
+    def record_contact(
         self,
         name: str,
         *,
@@ -508,7 +508,7 @@ class WorkerRegistry:
         worker.runs = self._runs_of.get(worker.name, worker.runs)
         worker.served = bool(worker.runs)
         if self._add(worker):
-            self._tell("worker joined", worker)
+            self._add_event("worker joined", worker)
             self._was_met(worker)
         return worker
 
@@ -523,11 +523,11 @@ class WorkerRegistry:
         share.size += size
         self._size += size
         self.workers[worker.name] = worker
-        self.asked.put(worker.name, worker.names)
+        self.requested_names.put(worker.name, worker.names)
         self.look_at = min(self.look_at, worker.until)
         return True
 
-    def _drop(self, name: str) -> Worker | None:
+    def _remove(self, name: str) -> Worker | None:
         """Remove and return a worker without an event."""
         worker = self.workers.pop(name, None)
         if worker is not None:
@@ -537,12 +537,12 @@ class WorkerRegistry:
             if not (share.served or share.unserved):
                 del self._shares[worker.by]
             self._size -= worker.size
-            self.asked.remove(name)
+            self.requested_names.remove(name)
         return worker
 
     def _move(self, worker: Worker, by: str) -> None:
         """Charge a worker to another token, the one it uses now."""
-        self._drop(worker.name)
+        self._remove(worker.name)
         worker.by = by
         if not self._add(worker):
             self._was_forgotten(worker)
@@ -555,7 +555,7 @@ class WorkerRegistry:
         self._shares[worker.by].size += size - worker.size
         self._size += size - worker.size
         worker.size = size
-        self.asked.put(worker.name, worker.names)
+        self.requested_names.put(worker.name, worker.names)
         while self._size > WORKERS_BYTES_MAX and self.workers:
             self._forget_one()
 
@@ -579,7 +579,7 @@ class WorkerRegistry:
     def _forget_one(self) -> None:
         """Evict the least needed worker of the token that uses most of the budget."""
         share = self._largest()
-        worker = self._drop(next(iter(share.unserved or share.served)))
+        worker = self._remove(next(iter(share.unserved or share.served)))
         assert worker is not None
         self._was_forgotten(worker)
 
@@ -612,18 +612,18 @@ class WorkerRegistry:
     def _was_met(self, worker: Worker) -> None:
         """Handle a sign of life; with a shared database, other servers have to be informed."""
 
-    def leave(self, name: str) -> None:
+    def remove_worker(self, name: str) -> None:
         """Remove a worker that ended."""
-        worker = self._drop(name)
+        worker = self._remove(name)
         if worker is not None:
-            self._tell("worker left", worker)
+            self._add_event("worker left", worker)
 
     def _there(self) -> str:
         return running("worker", self.workers, len(self.workers))
 
-    def _tell(self, kind: str, worker: Worker) -> None:
-        self._news.add(kind, worker.name, self._there)
-        self.look_at = min(self.look_at, self._news.flush_at)
+    def _add_event(self, kind: str, worker: Worker) -> None:
+        self._pending_events.add(kind, worker.name, self._there)
+        self.look_at = min(self.look_at, self._pending_events.flush_at)
 
     def _drains_changed(self, event: DrainsChanged) -> None:
         changed, self.drains = self.drains ^ event.drains, event.drains
@@ -654,12 +654,12 @@ class WorkerRegistry:
             if turn_size >= LISTED_A_TURN_BYTES:
                 turn_size = 0
                 await asyncio.sleep(0)
-            rows.append(jsontext.dump(self._shown(worker)))
+            rows.append(jsontext.dump(self._present(worker)))
             size += len(rows[-1])
             turn_size += len(rows[-1])
         return f'{{"workers":[{",".join(rows)}]}}'
 
-    def _shown(self, worker: Worker) -> dict[str, Any]:
+    def _present(self, worker: Worker) -> dict[str, Any]:
         return {
             "name": worker.name,
             "host": worker.host,
@@ -687,14 +687,14 @@ class WorkerRegistry:
         ``by`` is the name of the token that sends it.
         """
         if any(run_id not in self.runs for run_id in command.run_ids):
-            await self._learn()
+            await self._load_unknown_runs()
         wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
         wait_s = min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting and not command.leaving else 0.0
         leases = [
             run.lease_s for run in map(self.runs.get, command.run_ids) if run is not None and run.lease_s
         ]
         wait_s = min(wait_s, min(leases, default=LEASE_S_DEFAULT) / BEATS_PER_LEASE)
-        worker = self.seen(
+        worker = self.record_contact(
             command.worker,
             host=command.host,
             pid=command.pid,
@@ -709,7 +709,7 @@ class WorkerRegistry:
             if run is not None and run.worker == command.worker:
                 self._renew(run)
         if command.leaving:
-            self.leave(command.worker)
+            self.remove_worker(command.worker)
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while (
@@ -722,7 +722,7 @@ class WorkerRegistry:
         worker.told_drained = command.worker in self.drains
         return self._answer(command)
 
-    async def _learn(self) -> None:
+    async def _load_unknown_runs(self) -> None:
         """Learn of runs that other servers opened; a single server knows all of them."""
 
     def _renew(self, run: OpenRun) -> None:
@@ -741,7 +741,7 @@ class WorkerRegistry:
         """Return True if there is a stop signal that the worker has not received."""
         for run_id in command.run_ids:
             signal = self._signal(command, run_id)
-            if signal == "LOST" or (signal and self.runs[run_id].told != signal):
+            if signal == "LOST" or (signal and self.runs[run_id].reported_stop != signal):
                 return True
         return False
 
@@ -752,7 +752,7 @@ class WorkerRegistry:
     def _answer(self, command: Heartbeat) -> str:
         for stop in self._stops(command):
             if stop["signal"] != "LOST":
-                self.runs[stop["runID"]].told = stop["signal"]
+                self.runs[stop["runID"]].reported_stop = stop["signal"]
         return self.standing(command)
 
     async def _change(self, worker: str) -> None:
@@ -797,7 +797,7 @@ class SharedWorkers(WorkerRegistry):
     def __init__(self, clock: Clock, lease_clock: Clock) -> None:
         """Show dates of ``clock``; ``lease_clock`` is the same on all servers."""
         super().__init__(clock, lease_clock)
-        self.learn: Callable[[], Any] = lambda: asyncio.sleep(0)
+        self.add_runs: Callable[[], Any] = lambda: asyncio.sleep(0)
         """Performs an exchange and waits for it."""
         self.exchange_soon: Callable[[], object] = lambda: None
         """Schedules an exchange soon."""
@@ -823,9 +823,9 @@ class SharedWorkers(WorkerRegistry):
         self._met[worker.name] = None
         self._parted.pop(worker.name, None)
 
-    def leave(self, name: str) -> None:
+    def remove_worker(self, name: str) -> None:
         """Remove a worker that ended, and inform the other servers."""
-        self._drop(name)
+        self._remove(name)
         self._part(name)
         self.exchange_soon()
 
@@ -841,11 +841,11 @@ class SharedWorkers(WorkerRegistry):
         if len(self._parted) < WORKERS_MAX:  # otherwise the others remove it after a lease
             self._parted[name] = None
 
-    def _tell(self, kind: str, worker: Worker) -> None:
+    def _add_event(self, kind: str, worker: Worker) -> None:
         """Record nothing: the exchange determines which server records the event."""
 
-    async def _learn(self) -> None:
-        await self.learn()
+    async def _load_unknown_runs(self) -> None:
+        await self.add_runs()
 
     def _renew(self, run: OpenRun) -> None:
         super()._renew(run)
@@ -930,7 +930,7 @@ class SharedWorkers(WorkerRegistry):
             worker.quiet,
         )
 
-    def hear(self, heard: Heard) -> None:
+    def apply_exchange(self, heard: PeerState) -> None:
         """Apply the state that all servers know, and complete the exchange."""
         self.servers = heard.servers
         for row in heard.workers:
@@ -940,7 +940,7 @@ class SharedWorkers(WorkerRegistry):
         whole = len(there) < WORKERS_MAX  # otherwise the list is cut off, and may lack workers of this server
         for name in [name for name in self.workers if name not in there and name not in self._met]:
             if whole or name not in self._own:
-                self._drop(name)
+                self._remove(name)
                 self._own.pop(name, None)
         for run in heard.runs:
             self._know_run(run)
@@ -948,14 +948,14 @@ class SharedWorkers(WorkerRegistry):
             super()._ended_run(RunForgotten(run_id))
         for kind, names in (("worker joined", heard.joined), ("worker left", heard.left)):
             for name in names:
-                self._news.add(kind, name, self._there)
+                self._pending_events.add(kind, name, self._there)
         for name in heard.lost:
-            self._news.add("server left", name, self._servers_there)
-        self._news.flush_if_due(self._there)
+            self._pending_events.add("server left", name, self._servers_there)
+        self._pending_events.flush_if_due(self._there)
 
     def joined(self, name: str) -> None:
         """Record the event that this server has joined."""
-        self._news.add("server joined", name, self._servers_there)
+        self._pending_events.add("server joined", name, self._servers_there)
 
     def _servers_there(self) -> str:
         return running("server", [server.name for server in self.servers], len(self.servers))

@@ -32,17 +32,17 @@ class _Job(NamedTuple):
     """Whether it updates an earlier job."""
 
 
-def read(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
+def parse_castle(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
     """Parse jobs; ``zone`` is the servers' time zone, which castle-cron uses. Raises Unreadable.
 
     Duplicate names are refused with their locations; an ``upd`` changes the job of an earlier ``add``.
     """
     check_size(text)
     jobs = _structs(text) if text.lstrip()[:1] in ("{", "[") else _lines(text)
-    return once([_found(job, before, zone) for job, before in _last(jobs)])
+    return once([_imported(job, before, zone) for job, before in _final_jobs(jobs)])
 
 
-def _last(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
+def _final_jobs(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
     """Return the final jobs, each with the earlier job that it updates, if any."""
     found: list[tuple[_Job, _Job | None]] = []
     places: dict[str, int] = {}
@@ -56,7 +56,7 @@ def _last(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
     return found
 
 
-def _found(job: _Job, before: _Job | None, zone: str) -> ImportedSchedule:
+def _imported(job: _Job, before: _Job | None, zone: str) -> ImportedSchedule:
     found = _job(job, zone)
     if before is None or found.refused:
         return found
@@ -120,7 +120,7 @@ def _job(job: _Job, zone: str) -> ImportedSchedule:
             refused="HasError is set: castle-cron does not run it (a bad schedule, or deleted)"
         )
     try:
-        reading = gorhill.read(said)
+        reading = gorhill.parse_gorhill(said)
     except cron.BadSchedule as error:
         return found._replace(refused=str(error))
     found = found._replace(options={"argv": [command, *arguments]}).with_reading(*reading)

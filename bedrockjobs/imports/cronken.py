@@ -50,7 +50,7 @@ class _Refused(ValueError):
     """A definition is invalid; the others are still imported."""
 
 
-def read(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> list[ImportedSchedule]:
+def parse_cronken(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> list[ImportedSchedule]:
     """Parse a JSON object of job definitions by name; a definition may be JSON text, as stored in Redis.
 
     ``zone`` is the servers' time zone. With ``weekday_0`` monday a cronstring fires as it did in Cronken,
@@ -78,7 +78,7 @@ def _job(found: ImportedSchedule, given: Any, zone: str, weekday_0: FirstDay) ->
         definition = _object(
             "the definition", json_items.value_of(given) if isinstance(given, str) else given
         )
-        found = found._replace(said=_said(definition.get("cron_args")))
+        found = found._replace(source_text=_arguments_of(definition.get("cron_args")))
         return _read_job(found, definition, zone, weekday_0)
     except (_Refused, cron.BadSchedule) as error:
         return found._replace(refused=str(error))
@@ -86,7 +86,7 @@ def _job(found: ImportedSchedule, given: Any, zone: str, weekday_0: FirstDay) ->
         return found._replace(refused=f"expected a JSON object: {error}")
 
 
-def _said(arguments: Any) -> str:
+def _arguments_of(arguments: Any) -> str:
     if isinstance(arguments, dict) and set(arguments) == {"cronstring"}:
         return str(arguments["cronstring"])
     return json.dumps(arguments, ensure_ascii=False)

@@ -85,7 +85,7 @@ class _Variables:
     """Warnings for the next line only."""
 
 
-def read(
+def parse_crontab(
     text: str, *, zone: str = "UTC", system: bool = False, by: Cron | None = None
 ) -> list[ImportedSchedule]:
     """Parse a crontab; with ``system`` it has a user column. ``zone`` is the machine's time zone.
@@ -226,14 +226,16 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
     if words[count - system].startswith("*"):
         where = "a user" if system else "a command"
         return unnamed._replace(
-            said=said,
+            source_text=said,
             refused=f"expected {where}, not {words[count - system][:40]!r}, which cron refuses; a time of"
             " six or seven fields is supercronic's: --cron supercronic",
         )
     if command.startswith("-") and by != "debian":
         option, _, command = command.partition(" ")
         if option != "-n" or not command.strip():
-            return unnamed._replace(said=said, refused=f"command {option[:40]!r}: cronie has no such option")
+            return unnamed._replace(
+                source_text=said, refused=f"command {option[:40]!r}: cronie has no such option"
+            )
         command = command.lstrip()
         warnings.append("cronie mails output only of a run that fails (-n); here all output is kept")
         if by is None:
@@ -251,7 +253,7 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
     except NoExpression as error:
         return found._replace(old=old, refused=f"no expression of ours has {error}")
     if not notes and expression != said:
-        notes = (_why(said),)
+        notes = (_difference(said),)
     if system:
         warnings.append(f"cron runs it as {words[count - 1]}; here the worker's own user does")
     warnings += [*variables.once, *filter(None, [variables.of_zone])]
@@ -260,7 +262,7 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
     return found.with_reading(old, expression, notes).with_warning(*warnings)
 
 
-def _why(said: str) -> str:
+def _difference(said: str) -> str:
     """Return why the meaning of five fields differs between cron and bedrockjobs."""
     words = said.split(" ")
     if any(word.startswith("*") != ("*" in word.split(",")) for word in (words[2], words[4])):
@@ -441,15 +443,15 @@ def _supercronic_entry(line: str, place: str, variables: _Variables) -> Imported
             continue
         said, command = words[1], words[2]
         try:
-            reading = gorhill.read(said, gorhill.SUPERCRONIC)
+            reading = gorhill.parse_gorhill(said, gorhill.SUPERCRONIC)
         except gorhill.NeverFires as error:
-            return found._replace(said=said, refused=str(error))
+            return found._replace(source_text=said, refused=str(error))
         except cron.BadSchedule as error:
             problem = str(error) if count == 5 else problem
             continue
         name = name_of(command) or found.name
         options = _options(command, variables)
-        return found._replace(name=name, said=said, options=options).with_reading(*reading)
+        return found._replace(name=name, source_text=said, options=options).with_reading(*reading)
     return found._replace(refused=problem)
 
 

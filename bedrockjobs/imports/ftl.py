@@ -320,7 +320,7 @@ class Verb:
 
     line: int
     """The line of the directive."""
-    said: str
+    directives: str
     name: str = ""
     """The name in FTL's schema; empty if no function was found."""
     refused: str = ""
@@ -345,7 +345,7 @@ class Tokens:
         self._at = 0
 
     @property
-    def ahead(self) -> Token:
+    def peek(self) -> Token:
         """Return the next token."""
         return self._tokens[self._at]
 
@@ -357,7 +357,7 @@ class Tokens:
 
     def took(self, text: str) -> bool:
         """Consume the next token if it has this text; return whether it did."""
-        if self.ahead.kind in ("word", "mark") and self.ahead.text == text:
+        if self.peek.kind in ("word", "mark") and self.peek.text == text:
             self.next()
             return True
         return False
@@ -366,7 +366,7 @@ class Tokens:
         """Consume the rest of a bracketed group; return its content."""
         found: list[Token] = []
         depth = 1
-        while self.ahead.kind != "end":
+        while self.peek.kind != "end":
             token = self.next()
             if token.kind == "mark":
                 depth += (token.text in _OPENING) - (token.text in _OPENING.values())
@@ -378,7 +378,7 @@ class Tokens:
     def angles(self) -> bool:
         """Consume type arguments in angle brackets; return whether there were any."""
         depth = 0
-        while self.ahead.kind != "end" and (depth or self.ahead.text == "<"):
+        while self.peek.kind != "end" and (depth or self.peek.text == "<"):
             token = self.next()
             depth += (token.text == "<") - (token.text == ">")
             if not depth:
@@ -388,7 +388,7 @@ class Tokens:
     def path(self) -> str:
         """Consume a dotted name; return it, or an empty text."""
         words: list[str] = []
-        while self.ahead.kind == "word":
+        while self.peek.kind == "word":
             words.append(self.next().text)
             if not self.took("."):
                 break
@@ -433,13 +433,13 @@ def named(directives: list[Verb], name: str, refused: str, warnings: tuple[str, 
     lines = " and ".join(f"line {one.line}" for one in directives[:PLACES_SHOWN_MAX])
     if len(directives) > 1:
         return [
-            Verb(one.line, one.said, refused=f"{lines} are for one verb: expected a schedule once")
+            Verb(one.line, one.directives, refused=f"{lines} are for one verb: expected a schedule once")
             for one in directives
         ]
-    return [Verb(one.line, one.said, name, one.refused or refused, warnings) for one in directives]
+    return [Verb(one.line, one.directives, name, one.refused or refused, warnings) for one in directives]
 
 
-def judged(parameters: list[Parameter]) -> tuple[str, tuple[str, ...]]:
+def check_parameters(parameters: list[Parameter]) -> tuple[str, tuple[str, ...]]:
     """Return why a cron verb cannot have these parameters, and warnings for assumed injections.
 
     Types of other files are unknown. A cron verb that FTL accepts has no request, so an unknown type must be
@@ -467,8 +467,8 @@ _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^A-Za-z0-9]+")
 def read_go(tokens: list[Token]) -> tuple[str, list[Verb]]:
     """Return the package and the directives with their functions."""
     reader = _GoReader(Tokens(tokens), _types(tokens))
-    reader.read()
-    return reader.package, reader.found
+    reader.parse()
+    return reader.package, reader.verbs
 
 
 def schema_name(name: str) -> str:
@@ -481,29 +481,29 @@ class _GoReader:
     def __init__(self, tokens: Tokens, types: dict[str, str]) -> None:
         self.package = ""
         self._types = types
-        self.found: list[Verb] = []
+        self.verbs: list[Verb] = []
         self._tokens = tokens
         self._pending: list[Verb] = []
         """Directives of the current comment."""
 
-    def read(self) -> None:
+    def parse(self) -> None:
         tokens, depth = self._tokens, 0
-        while (token := tokens.ahead).kind != "end":
+        while (token := tokens.peek).kind != "end":
             if token.kind == "comment":
                 self._comment(tokens.next(), inside=depth > 0)
             elif token.kind == "newline":
                 self._line_end()
             elif depth == 0 and tokens.took("package"):
-                self._leave(NO_VERB)
+                self._refuse_pending(NO_VERB)
                 self.package = tokens.next().text
             elif depth == 0 and token.first and tokens.took("func"):
                 self._function()
             else:
-                self._leave(NO_VERB)
+                self._refuse_pending(NO_VERB)
                 if token.kind == "mark":
                     depth = max(0, depth + (token.text in "({[") - (token.text in ")}]"))
                 tokens.next()
-        self._leave(NO_VERB)
+        self._refuse_pending(NO_VERB)
 
     def _comment(self, token: Token, *, inside: bool) -> None:
         directive = _DIRECTIVE.fullmatch(token.text)
@@ -521,12 +521,12 @@ class _GoReader:
         """Skip the end of a line; a blank line separates a comment from the code below."""
         tokens = self._tokens
         tokens.next()
-        if tokens.ahead.kind == "newline":
-            self._leave(f"{NO_VERB}, without an empty line between them")
+        if tokens.peek.kind == "newline":
+            self._refuse_pending(f"{NO_VERB}, without an empty line between them")
 
-    def _leave(self, why: str) -> None:
+    def _refuse_pending(self, why: str) -> None:
         """Refuse the pending directives: no function follows."""
-        self.found += [Verb(one.line, one.said, refused=one.refused or why) for one in self._pending]
+        self.verbs += [Verb(one.line, one.directives, refused=one.refused or why) for one in self._pending]
         self._pending = []
 
     def _function(self) -> None:
@@ -540,7 +540,7 @@ class _GoReader:
             tokens.group()
         parameters = parts(tokens.group()) if tokens.took("(") else None
         result: list[Token] = []
-        while tokens.ahead.kind != "end" and not (tokens.ahead.kind == "newline" or tokens.ahead.text == "{"):
+        while tokens.peek.kind != "end" and not (tokens.peek.kind == "newline" or tokens.peek.text == "{"):
             result.append(tokens.next())
             if result[-1].kind == "mark" and result[-1].text == "(":
                 result += [*tokens.group(), Token("mark", ")", result[-1].line)]
@@ -550,10 +550,10 @@ class _GoReader:
         if method or generic or parameters is None:
             why = "expected a function, not a method and not a generic one"
         else:
-            why, warnings = judged(self._parameters(parameters))
+            why, warnings = check_parameters(self._parameters(parameters))
             if not _is_nothing(result):
                 why = NO_REQUEST
-        self.found += named(self._pending, schema_name(name), why, warnings)
+        self.verbs += named(self._pending, schema_name(name), why, warnings)
         self._pending = []
 
     def _parameters(self, given: list[list[Token]]) -> list[Parameter]:
@@ -646,22 +646,22 @@ def read_jvm(tokens: list[Token], language: Language) -> tuple[str, list[Verb]]:
     """Return the module and the annotations with their functions."""
     passed = Tokens([token for token in tokens if token.kind not in ("comment", "newline")])
     reader = _Java(passed) if language == "java" else _JVMReader(passed)
-    reader.read()
-    return reader.module, reader.found
+    reader.parse()
+    return reader.module, reader.verbs
 
 
 class _JVMReader:
     def __init__(self, tokens: Tokens) -> None:
         self.module = ""
-        self.found: list[Verb] = []
+        self.verbs: list[Verb] = []
         self._tokens = tokens
         self._names = {FULL_NAME, "Cron"}
         """Names of the annotation in this file, including import aliases."""
         self._pending: list[Verb] = []
 
-    def read(self) -> None:
+    def parse(self) -> None:
         tokens = self._tokens
-        while (token := tokens.ahead).kind != "end":
+        while (token := tokens.peek).kind != "end":
             if tokens.took("@"):
                 self._annotations()
             elif token.kind == "word" and token.first and token.text == "package":
@@ -672,7 +672,7 @@ class _JVMReader:
                 self._import()
             else:
                 self._declaration(token)
-        self._leave()
+        self._refuse_pending()
 
     def _declaration(self, token: Token) -> None:
         """Skip a modifier or another declaration, or read a function."""
@@ -680,7 +680,7 @@ class _JVMReader:
             self._function()
             return
         if not (token.kind == "word" and token.text in _MODIFIERS):
-            self._leave()
+            self._refuse_pending()
         self._tokens.next()
 
     def _import(self) -> None:
@@ -695,20 +695,20 @@ class _JVMReader:
         """Read one annotation after the ``@``, or several in brackets."""
         tokens = self._tokens
         target = ""
-        if tokens.ahead.text in _TARGETS:
+        if tokens.peek.text in _TARGETS:
             target = tokens.next().text
             tokens.took(":")
         if not tokens.took("["):
             self._annotation(target)
             return
-        while tokens.ahead.kind != "end" and not tokens.took("]"):
+        while tokens.peek.kind != "end" and not tokens.took("]"):
             if not self._annotation(target):
                 tokens.next()
 
     def _annotation(self, target: str) -> bool:
         """Read one annotation; return whether there was one."""
         tokens = self._tokens
-        line = tokens.ahead.line
+        line = tokens.peek.line
         name = tokens.path()
         tokens.angles()
         arguments = tokens.group() if name and tokens.took("(") else None
@@ -717,9 +717,11 @@ class _JVMReader:
             self._pending.append(Verb(line, said, refused=refused or (NO_VERB if target else "")))
         return bool(name)
 
-    def _leave(self) -> None:
+    def _refuse_pending(self) -> None:
         """Refuse the pending annotations: no function follows."""
-        self.found += [Verb(one.line, one.said, refused=one.refused or NO_VERB) for one in self._pending]
+        self.verbs += [
+            Verb(one.line, one.directives, refused=one.refused or NO_VERB) for one in self._pending
+        ]
         self._pending = []
 
     def _function(self) -> None:
@@ -730,15 +732,15 @@ class _JVMReader:
             return  # an anonymous function, or not Kotlin
         parameters = parts(tokens.group(), angles=True) if tokens.took("(") else None
         result = tokens.path() if tokens.took(":") else "Unit"
-        more = tokens.ahead.kind == "mark" and tokens.ahead.text in "<?(" and not tokens.ahead.first
+        more = tokens.peek.kind == "mark" and tokens.peek.text in "<?(" and not tokens.peek.first
         warnings: tuple[str, ...] = ()
         if generic or "." in name or parameters is None:
             why = "expected a function of its own name, not of a class and not a generic one"
         else:
-            why, warnings = judged([_parameter(part, kotlin=True) for part in parameters])
+            why, warnings = check_parameters([_parameter(part, kotlin=True) for part in parameters])
             if result not in ("Unit", "kotlin.Unit") or more:
                 why = NO_REQUEST
-        self.found += named(self._pending, name, why, warnings)
+        self.verbs += named(self._pending, name, why, warnings)
         self._pending = []
 
 
@@ -752,7 +754,7 @@ class _Java(_JVMReader):
         elif (
             not self._pending or token.text in _JAVA_TYPES or not (token.kind == "word" or token.text == "<")
         ):
-            self._leave()
+            self._refuse_pending()
             tokens.next()
         else:
             self._method()
@@ -767,16 +769,16 @@ class _Java(_JVMReader):
             tokens.took("]")
         name = tokens.path()
         if not name or not tokens.took("("):
-            self._leave()  # a field, or a constructor
+            self._refuse_pending()  # a field, or a constructor
             return
-        why, warnings = judged(
+        why, warnings = check_parameters(
             [_parameter(part, kotlin=False) for part in parts(tokens.group(), angles=True)]
         )
         if generic:
             why = "expected a method, not a generic one"
         elif result != "void" or more:
             why = NO_REQUEST
-        self.found += named(self._pending, name, why, warnings)
+        self.verbs += named(self._pending, name, why, warnings)
         self._pending = []
 
 
@@ -789,7 +791,7 @@ def _parameter(part: list[Token], *, kotlin: bool) -> Parameter:
         if reader.took("("):
             reader.group()
     rest: list[Token] = []
-    while reader.ahead.kind != "end":
+    while reader.peek.kind != "end":
         rest.append(reader.next())
     if kotlin:
         at = next((at for at, token in enumerate(rest) if token.kind == "mark" and token.text == ":"), -1)
@@ -840,7 +842,7 @@ _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _UNITS = {"s": "*/{} * * * * * *", "m": "0 */{} * * * * *", "h": "0 0 */{} * * * *"}
 
 
-def read(text: str, *, file: str = "") -> list[ImportedSchedule]:
+def parse_ftl(text: str, *, file: str = "") -> list[ImportedSchedule]:
     """Parse the directives of one source file; a verb's name is ``module.verb``, as in FTL's schema.
 
     Raises Unreadable if a comment or a string is not terminated.
@@ -849,7 +851,7 @@ def read(text: str, *, file: str = "") -> list[ImportedSchedule]:
     tokens = source_tokens(text, language)
     module, verbs = read_go(tokens) if language == "go" else read_jvm(tokens, language)
     check_count(verbs, f"line {tokens[-1].line}")
-    return once([_found(module, verb) for verb in sorted(verbs, key=lambda verb: verb.line)])
+    return once([_imported(module, verb) for verb in sorted(verbs, key=lambda verb: verb.line)])
 
 
 def reading_of(said: str) -> gorhill.Reading:
@@ -860,13 +862,13 @@ def reading_of(said: str) -> gorhill.Reading:
     return gorhill.written(gorhill.Reading(schedule, " ".join(said.split()), tuple(notes)))
 
 
-def _found(module: str, verb: Verb) -> ImportedSchedule:
+def _imported(module: str, verb: Verb) -> ImportedSchedule:
     name = f"{module}.{verb.name}".lstrip(".") if verb.name else f"line-{verb.line}"
-    found = ImportedSchedule(name, f"line {verb.line}", verb.said)
+    found = ImportedSchedule(name, f"line {verb.line}", verb.directives)
     if verb.refused:
         return found._replace(refused=verb.refused)
     try:
-        reading = reading_of(verb.said)
+        reading = reading_of(verb.directives)
     except cron.BadSchedule as error:
         return found._replace(refused=str(error))
     return found._replace(options=dict(OPTIONS)).with_reading(*reading).with_warning(*verb.warnings)
@@ -894,7 +896,7 @@ def _seven(said: str, pieces: list[tuple[str, str]]) -> list[str]:
         return (_UNITS[words[1]].format(count) if count else "0 0 0 * * * *").split()
     if kinds == ["word"] and words[0].lower() in _WEEKDAYS:
         return ["0", "0", "0", "*", "*", str(_WEEKDAYS.index(words[0].lower())), "*"]
-    fields = _Fields(said, pieces).read()
+    fields = _Fields(said, pieces).largest_numbers()
     if not 5 <= len(fields) <= 7:
         raise cron.BadSchedule("expression", said, f"5 to 7 fields, not {len(fields)}: {FORMS}")
     if len(fields) == 7:
@@ -909,11 +911,11 @@ class _Fields:
     """Parses fields with Go's rules for numbers: 010 is eight, and 09 is invalid."""
 
     def __init__(self, said: str, pieces: list[tuple[str, str]]) -> None:
-        self._said = said
+        self._numbers = said
         self._pieces = [*pieces, ("end", "")]
         self._at = 0
 
-    def read(self) -> list[tuple[str, int]]:
+    def largest_numbers(self) -> list[tuple[str, int]]:
         """Return each field with the largest number in it."""
         found: list[tuple[str, int]] = []
         while self._pieces[self._at][0] != "end":
@@ -945,10 +947,10 @@ class _Fields:
     def _number(self) -> int:
         kind, text = self._pieces[self._at]
         if kind != "number":
-            raise cron.BadSchedule("expression", self._said, FORMS)
+            raise cron.BadSchedule("expression", self._numbers, FORMS)
         self._at += 1
         try:
             return int(text, 8 if len(text) > 1 and text[0] == "0" else 10) if len(text) < 10 else int("x")
         except ValueError:
             expected = f"numbers as Go reads them: without a zero before them, not {text[:20]}"
-            raise cron.BadSchedule("expression", self._said, expected) from None
+            raise cron.BadSchedule("expression", self._numbers, expected) from None

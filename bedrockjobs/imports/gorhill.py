@@ -89,7 +89,7 @@ _STEPS = frozenset(
 
 
 @lru_cache(maxsize=READ_MAX)
-def read(text: str, library: Library = GORHILL) -> Reading:
+def parse_gorhill(text: str, library: Library = GORHILL) -> Reading:
     """Parse an expression and find its equivalent; raises BadSchedule."""
     check_length(text)
     spelled = text

@@ -325,7 +325,7 @@ class ImportedSchedule(NamedTuple):
     name: str
     place: str
     """Its location: ``line 3``, ``job noop``."""
-    said: str
+    source_text: str
     """Its original schedule."""
     expression: str = ""
     """Its cron expression here; empty if it is refused or repeats after the end of a run."""

@@ -213,7 +213,7 @@ class _InvalidBlock(ValueError):
     """A definition is invalid; the others are still imported."""
 
 
-def read(text: str) -> list[ImportedSchedule]:
+def parse_luci(text: str) -> list[ImportedSchedule]:
     """Parse ``job`` and ``trigger`` blocks; raises Unreadable if the text is not a valid file."""
     fields = textproto.parse(text)
     blocks: list[tuple[str, int, Message]] = []
@@ -366,7 +366,7 @@ def _absolute(url: str) -> bool:
 
 
 def _with_schedule(found: ImportedSchedule, line: int) -> ImportedSchedule:
-    said = found.said
+    said = found.source_text
     if said == "triggered":
         return found._replace(old=cron.parse("@never"), expression="@never")
     relative = _INTERVAL.fullmatch(said)
@@ -380,7 +380,7 @@ def _with_schedule(found: ImportedSchedule, line: int) -> ImportedSchedule:
         found = found._replace(repeat_after=f"FINISHED, +{max(1, round(seconds)) if seconds else 0} SECONDS")
         return found.with_warning("a run that fails ends the loop here: RetryJob with revive starts it again")
     try:
-        reading = gorhill.read(said)
+        reading = gorhill.parse_gorhill(said)
     except cron.BadSchedule as error:
         raise _InvalidBlock(f"line {line}: schedule: {error}") from None
     return found.with_reading(*reading)

@@ -48,7 +48,7 @@ class Declarations:
             separators=(",", ":"),
         )
 
-    def look(self, is_live: Callable[[str], bool], now: str) -> None:
+    def update_live(self, is_live: Callable[[str], bool], now: str) -> None:
         """Drop workers that are gone, and record which versions lost their last one."""
         for place, version in enumerate(self._versions):
             workers = tuple(filter(is_live, version.workers))
@@ -70,7 +70,7 @@ class Declarations:
         workers = (worker, *version.workers)[:DECLARERS_KEPT_MAX]
         self._versions[place] = Version(digest, frozenset(names), workers)
 
-    def adopt(self, names: Iterable[str], now: str) -> frozenset[str]:
+    def add_undeclared(self, names: Iterable[str], now: str) -> frozenset[str]:
         """Record existing schedules that no version declares as undeclared since now; return them."""
         strangers = frozenset(names).difference(*(version.names for version in self._versions))
         if strangers:

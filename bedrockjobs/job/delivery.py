@@ -65,7 +65,7 @@ class Delivery(NamedTuple):
     def arrived(self, now: str, missed: str = "") -> Delivery:
         """Return the state after delivery; ``missed`` names recipients that did not get it, and why."""
         missed = missed[:ERROR_CHARS_KEPT]
-        return self._over()._replace(last_sent=now, last_error="", missed=missed, sent=self.sent + 1)
+        return self._ended()._replace(last_sent=now, last_error="", missed=missed, sent=self.sent + 1)
 
     def failed(self, error: str, now: str) -> Delivery:
         """Return the state after a failed attempt, with the time of the next one."""
@@ -80,17 +80,17 @@ class Delivery(NamedTuple):
 
     def given_up(self, events: int) -> Delivery:
         """Return the state after a message was given up."""
-        return self._over()._replace(lost=self.lost + events)
+        return self._ended()._replace(lost=self.lost + events)
 
     def passed_over(self, events: int) -> Delivery:
         """Return the state after events were skipped because the rule was muted."""
-        return self._over()._replace(dropped=self.dropped + events)
+        return self._ended()._replace(dropped=self.dropped + events)
 
     def renewed(self) -> Delivery:
         """Return the state for a changed rule: no message in progress, no conditions."""
-        return self._over()._replace(last_error="", missed="", conditions={})
+        return self._ended()._replace(last_error="", missed="", conditions={})
 
-    def _over(self) -> Delivery:
+    def _ended(self) -> Delivery:
         return self._replace(up_to=0, sender="", sender_until="", tries=0, since="", next_try="")
 
     def is_too_old(self, now: str) -> bool:

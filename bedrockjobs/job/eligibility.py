@@ -49,7 +49,7 @@ class Pauses:
         self.rows = tuple(rows)
         self._known: dict[str, PauseRow | None] = {}
 
-    def of(self, name: str, lane: str) -> PauseRow | None:
+    def pause_for(self, name: str, lane: str) -> PauseRow | None:
         """Return the first pause that applies to a job; none applies to a triggered one."""
         if not self.rows or parse_lane(lane).now:
             return None
@@ -64,11 +64,11 @@ def lock_holder(lane: str, holders: Mapping[str, int]) -> int | None:
     return holders.get(lock) if lock else None
 
 
-def standing(name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, int]) -> Readiness:
+def readiness_of(name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, int]) -> Readiness:
     """Return the readiness of a queued job."""
     if lane == MOCK_LANE:
         return "mocked"
-    if pauses.of(name, lane) is not None:
+    if pauses.pause_for(name, lane) is not None:
         return "paused"
     if not due or lane in UNTAKEN:
         return "later"
@@ -119,7 +119,7 @@ class WorkerCapabilities(Protocol):
         ...
 
 
-class AskedNames:
+class RequestedNames:
     """An index from names to the workers that ask for them.
 
     Patterns are indexed by the plain text at their beginning and end, so that a name is matched against few
@@ -162,7 +162,7 @@ class AskedNames:
                     found += [pattern for pattern in some if glob(name, pattern)]
         return (*found, *self._crowded.matching(name)) if self._crowded else tuple(found)
 
-    def askers(self, pattern: str) -> Mapping[str, None]:
+    def workers(self, pattern: str) -> Mapping[str, None]:
         """Return the workers that ask for exactly this name or pattern."""
         return (self._plain if is_plain(pattern) else self._globs).get(pattern, {})
 
@@ -216,17 +216,17 @@ class EligibleWorkers:
         self,
         workers: Iterable[WorkerCapabilities] | Mapping[str, WorkerCapabilities],
         drains: Mapping[str, Drain],
-        asked: AskedNames | None = None,
+        asked: RequestedNames | None = None,
     ) -> None:
         """Take the workers, the drained ones, and optionally the index of the names they ask for."""
         found = workers if isinstance(workers, Mapping) else {worker.name: worker for worker in workers}
         self._workers: Mapping[str, WorkerCapabilities] = found
         self._drains = drains
         if asked is None:
-            asked = AskedNames()
+            asked = RequestedNames()
             for name, worker in found.items():
                 asked.put(name, worker.names)
-        self._asked = asked
+        self._by_names = asked
         self._known: dict[tuple[tuple[str, ...], Requirements], frozenset[str]] = {}
 
     def __contains__(self, worker: str) -> bool:
@@ -238,34 +238,36 @@ class EligibleWorkers:
         return len(self._workers)
 
     @property
-    def taking(self) -> int:
+    def count_active(self) -> int:
         """Return how many are neither drained nor quiet."""
         return sum(not self.held_back(worker) for worker in self._workers.values())
 
-    def of(self, name: str, need: Requirements) -> frozenset[str]:
+    def names_for(self, name: str, need: Requirements) -> frozenset[str]:
         """Return the names of the eligible workers."""
-        patterns = self._asked.patterns_of(name)
+        patterns = self._by_names.patterns_of(name)
         found = self._known.get((patterns, need))
         if found is None:
-            asking = self._asking(patterns, need)
+            asking = self._requesting(patterns, need)
             found = frozenset(worker.name for worker in asking if not self._why_not(worker, need))
             self._known[patterns, need] = found
         return found
 
     def any_of(self, name: str, need: Requirements) -> bool:
         """Return whether any worker is eligible; stops at the first one."""
-        patterns = self._asked.patterns_of(name)
-        return any(not self._why_not(worker, need) for worker in self._asking(patterns, need))
+        patterns = self._by_names.patterns_of(name)
+        return any(not self._why_not(worker, need) for worker in self._requesting(patterns, need))
 
     def asked_for(self, name: str, need: Requirements) -> bool:
         """Return whether an active worker asks for such jobs, even if it does not accept them."""
-        return any(not self.held_back(worker) for worker in self._asking(self._asked.patterns_of(name), need))
+        return any(
+            not self.held_back(worker) for worker in self._requesting(self._by_names.patterns_of(name), need)
+        )
 
     def why_nobody(self, name: str, need: Requirements) -> str:
         """Explain in plain words why no worker is eligible."""
         if not self._workers:
             return "no worker is there"
-        asking = {worker.name: worker for worker in self._asking(self._asked.patterns_of(name), need)}
+        asking = {worker.name: worker for worker in self._requesting(self._by_names.patterns_of(name), need)}
         if need.worker and not asking:
             there = "does not ask for it" if need.worker in self._workers else "is not there"
             return f"worker {need.worker}, for which it is, {there}"
@@ -281,10 +283,10 @@ class EligibleWorkers:
             said.append(f"and so on for {len(asking) - WORKERS_NAMED_MAX} more")
         return "; ".join(said)
 
-    def _asking(self, patterns: tuple[str, ...], need: Requirements) -> Iterator[WorkerCapabilities]:
+    def _requesting(self, patterns: tuple[str, ...], need: Requirements) -> Iterator[WorkerCapabilities]:
         """Yield the workers that ask for one of the patterns and may take the job; may repeat workers."""
         for pattern in patterns:
-            askers = self._asked.askers(pattern)
+            askers = self._by_names.workers(pattern)
             for name in askers if not need.worker else (need.worker,) if need.worker in askers else ():
                 worker = self._workers.get(name)
                 if worker is not None:

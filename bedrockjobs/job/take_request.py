@@ -127,7 +127,7 @@ def _shared(exact: frozenset[str], patterns: tuple[str, ...]) -> Names:
 
 def names_within(names: Names, scope: Scope) -> Names:
     """Return the requested names within a scope; raises TooManyPatterns."""
-    seen = tuple(sorted(filter(scope.sees, names.exact))) if names.exact else scope.within(names.patterns)
+    seen = tuple(sorted(filter(scope.sees, names.exact))) if names.exact else scope.narrow(names.patterns)
     if len(seen) == len(names.exact) if names.exact else seen == names.patterns:
         return names  # the usual case: all are in the scope
     if names.exact and not all(map(is_plain, seen)):  # list syntax marks them as exact names

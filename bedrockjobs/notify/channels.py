@@ -127,7 +127,7 @@ class Channels:
                 if place.startswith("mailto:") and not place.startswith("mailto://"):
                     return await self._mail(message, place.removeprefix("mailto:"))
                 if place.startswith("command:"):
-                    await self._run(message, place.removeprefix("command:"))
+                    await self._run_program(message, place.removeprefix("command:"))
                 elif place.startswith(("http://", "https://")):
                     await self._post(message, place, resolved(secret, self._environment), sent_at)
                 else:
@@ -174,7 +174,7 @@ class Channels:
             }
         ).encode()
 
-    async def _run(self, message: Message, name: str) -> None:
+    async def _run_program(self, message: Message, name: str) -> None:
         """Run a program with the CloudEvent on stdin; exit status 0 means it arrived."""
         if not self._commands:
             raise NotSent("notify_commands: no folder of programs is set where the server runs")

@@ -64,7 +64,7 @@ class NotificationSource(Protocol):
         """Return why the queue is held, in which case nothing is sent; otherwise empty."""
         ...
 
-    async def look(self) -> QueueSnapshot:
+    async def snapshot(self) -> QueueSnapshot:
         """Return a snapshot of the queue; raises CommandError."""
         ...
 
@@ -98,11 +98,11 @@ class NotificationDispatcher:
         self._clock = clock
         self._name = name
         self._url = url
-        self._alone = alone
+        self._single_rule = alone
         self._woken = asyncio.Event()
         self._kinds: frozenset[str] = frozenset()
         """Event kinds that any rule matches."""
-        self._seen: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         """Last event examined without a match, by rule; kept in memory only."""
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._watched = -WATCH_S
@@ -111,23 +111,23 @@ class NotificationDispatcher:
         """Rules to examine again because they were busy when events arrived."""
         self._task: asyncio.Task[None] | None = None
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handlers of events."""
         return {
-            EventLogged: self._noted,
-            RulesChanged: lambda _: self.wake(),
-            HoldChanged: lambda _: self.wake(),
+            EventLogged: self._on_event,
+            RulesChanged: lambda _: self.check_rules(),
+            HoldChanged: lambda _: self.check_rules(),
         }
 
-    def _noted(self, event: EventLogged) -> None:
+    def _on_event(self, event: EventLogged) -> None:
         if event.kind in self._kinds:
-            self.wake()
+            self.check_rules()
 
     def renew(self, ways: Channels, url: str) -> None:
         """Use other channels and another URL for links from now on."""
         self._ways, self._url = ways, url
 
-    def wake(self) -> None:
+    def check_rules(self) -> None:
         """Examine the rules again, because of new events, changed rules or a changed time."""
         self._woken.set()
 
@@ -146,7 +146,7 @@ class NotificationDispatcher:
         while True:
             pause = LOOK_S
             try:
-                pause = await self._look()
+                pause = await self._start_due()
             except CommandError as error:
                 log.debug("messages wait: %s", error)
             except Exception:
@@ -158,7 +158,7 @@ class NotificationDispatcher:
                 continue
             self._woken.clear()
 
-    async def _look(self) -> float:
+    async def _start_due(self) -> float:
         """Start every rule that may send; return the seconds until the next one may."""
         rules = await self.rules()
         if not self._server.hold and self._clock.monotonic() >= self._watched + WATCH_S:
@@ -168,7 +168,7 @@ class NotificationDispatcher:
             each for rule in rules for kind in rule.on for each in (kind, f"{kind}{OVER}")
         )
         names = {rule.name for rule in rules}
-        self._seen = {name: seen for name, seen in self._seen.items() if name in names}
+        self._positions = {name: seen for name, seen in self._positions.items() if name in names}
         pause = LOOK_S
         for rule in rules:
             task = self._busy.get(rule.name)
@@ -208,7 +208,7 @@ class NotificationDispatcher:
         asking = [rule for rule in rules if asks_for_conditions(rule)]
         if not asking:
             return
-        look, free_bytes = await self._server.look(), self._server.free_bytes
+        look, free_bytes = await self._server.snapshot(), self._server.free_bytes
         for rule in asking:
             found = conditions(rule, look, free_bytes)
             if {kind: set(names) for kind, names in found.items()} != {
@@ -224,9 +224,9 @@ class NotificationDispatcher:
     async def step(self, rule: RuleReply) -> bool:
         """Send the next message of a rule; return whether there was one. Raises CommandError."""
         again = rule.up_to if rule.up_to > rule.cursor else 0
-        batch = await self._next(rule, again)
+        batch = await self._next_events(rule, again)
         if not batch.events and not again:
-            self._seen[rule.name] = batch.seen
+            self._positions[rule.name] = batch.seen
             return False
         up_to = again or batch.events[-1]["seq"]
         told = {"name": rule.name, "sender": self._name, "up_to": up_to, "events": len(batch.events)}
@@ -234,9 +234,9 @@ class NotificationDispatcher:
             await self._server.call(ReportDelivery(**told, muted=True))
             return True
         await self._server.call(
-            ClaimMessage(name=rule.name, sender=self._name, up_to=up_to, alone=self._alone)
+            ClaimMessage(name=rule.name, sender=self._name, up_to=up_to, alone=self._single_rule)
         )
-        told_events = await self._told(batch.events, data=not rule.no_data)
+        told_events = await self._with_runs(batch.events, data=not rule.no_data)
         message = message_of(rule.name, told_events, self._url, repeated=bool(again))
         try:
             missed = await self._ways.send(message, rule.to, rule.secret, int(self._clock.now().timestamp()))
@@ -249,9 +249,9 @@ class NotificationDispatcher:
         await self._server.call(ReportDelivery(**told, error=missed or None, partly=bool(missed)))
         return True
 
-    async def _next(self, rule: RuleReply, up_to: int) -> EventBatch:
+    async def _next_events(self, rule: RuleReply, up_to: int) -> EventBatch:
         """Return the events of the next message; ``up_to`` is the end of a message claimed before."""
-        after = rule.cursor if up_to else max(rule.cursor, self._seen.get(rule.name, 0))
+        after = rule.cursor if up_to else max(rule.cursor, self._positions.get(rule.name, 0))
         found: list[dict[str, Any]] = []
         while len(found) < EVENTS_PER_MESSAGE:
             read = await self._events(after)
@@ -286,7 +286,7 @@ class NotificationDispatcher:
         events: list[dict[str, Any]] = jsontext.parse(answer.body)["events"]
         return events
 
-    async def _told(self, events: list[dict[str, Any]], *, data: bool) -> list[NotifiedEvent]:
+    async def _with_runs(self, events: list[dict[str, Any]], *, data: bool) -> list[NotifiedEvent]:
         """Return events with their runs, for the first ``EVENTS_SHOWN``; ``data`` includes the output."""
         told = []
         for place, event in enumerate(events):
@@ -322,7 +322,7 @@ class NotificationDispatcher:
         known = await self._events(max(rule.cursor - EVENTS_READ, 0))
         newest = [event for event in known if is_about(rule, event)]
         newest = await self._tagged(rule, newest[-EVENTS_SHOWN:]) if rule.tags else newest
-        told = await self._told(newest[-1:] or [made_up], data=not rule.no_data)
+        told = await self._with_runs(newest[-1:] or [made_up], data=not rule.no_data)
         message: Message = message_of(rule.name, told, self._url, test=True)
         if send:
             try:

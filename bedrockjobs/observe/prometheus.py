@@ -185,7 +185,7 @@ class Metrics:
             at, found = self._found.get(key, (float("-inf"), None))
             if self._monotonic() - at >= FRESH_S:
                 try:
-                    found = await self._look(scope)
+                    found = await self._snapshot(scope)
                 except CommandError:
                     found = None
                 # Cached snapshots: one for the full scope and one for each restricted scope.
@@ -194,7 +194,7 @@ class Metrics:
                 self._found[key] = self._monotonic(), found
             return found
 
-    async def _look(self, scope: Scope | None) -> Queue:
+    async def _snapshot(self, scope: Scope | None) -> Queue:
         views = self.views.scoped(scope)
         overview, look = await views.standings.overview_and_look(ahead=False)
         groups: dict[str, list[QueuedGroup]] = {}
@@ -315,9 +315,9 @@ class Metrics:
     # --- health ------------------------------------------------------------------------------------------
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return why the server is unhealthy, for people; empty if it is healthy."""
-        return "stopping" if self.views.ended else self._work.health.trouble
+        return "stopping" if self.views.ended else self._work.health.problem
 
     async def health(self, name: str, scope: Scope | None = None) -> tuple[bool, str]:
         """Return whether all schedules of a name are healthy, with the reason.
@@ -400,7 +400,7 @@ def routes(
     async def healthz(request: web.Request) -> web.Response:
         name = request.query.get("schedule")
         if name is None:
-            trouble = metrics.trouble
+            trouble = metrics.problem
             well, reason = not trouble, trouble or "serving"
         else:
             well, reason = await metrics.health(name, scope_of(request))

@@ -54,14 +54,14 @@ class LoopWatch:
         """Record delays of the loop in ``measurements``."""
         self._measurements = measurements
         self._clock = SystemClock()
-        self._seen: Counter[tuple[str, str]] = Counter()
+        self._last_seen: Counter[tuple[str, str]] = Counter()
         """Samples since the last callback: counts of activity and place."""
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
-        self._asked: tuple[float, float] | None = None
+        self._thread = threading.Thread(target=self._check, name="loop watch", daemon=True)
+        self._scheduled_at: tuple[float, float] | None = None
         """Time at which the pending callback was scheduled, and the loop's CPU time then."""
         self._tell_from = dict.fromkeys((logging.WARNING, logging.INFO), 0.0)
-        self._untold = Counter[int]()
+        self._unlogged = Counter[int]()
 
     def start(self) -> None:
         """Start watching the event loop of this thread."""
@@ -77,53 +77,53 @@ class LoopWatch:
     # --- in the loop -------------------------------------------------------------------------------------
 
     def _sign(self) -> None:
-        assert self._asked is not None
-        when, cpu = self._asked
+        assert self._scheduled_at is not None
+        when, cpu = self._scheduled_at
         late_s = self._clock.monotonic() - when
         self._measurements.loop_late_s.add(late_s)
         if late_s >= LOOP_STALL_S:
-            self._stood_still(late_s, min(self._cpu() - cpu, late_s), self._seen)
-        if self._seen:
-            self._seen = Counter()
-        self._asked = None
+            self._stood_still(late_s, min(self._cpu() - cpu, late_s), self._last_seen)
+        if self._last_seen:
+            self._last_seen = Counter()
+        self._scheduled_at = None
 
     def _stood_still(self, late_s: float, computed_s: float, seen: Counter[tuple[str, str]]) -> None:
         if computed_s < LOOP_STALL_S:
             words = f"the event loop was kept waiting for {late_s:.3f} s, by a busy machine or a slow disk"
-            self._tell(logging.INFO, words)
+            self._log(logging.INFO, words)
             return
         (act, place), _ = seen.most_common(1)[0] if seen else ((UNKNOWN, ""), 1)
         self._measurements.stood_still(act, late_s)
         where = f"{act} at {place}" if place else act
         words = f"the event loop stood still for {late_s:.3f} s, computing {computed_s:.3f} s, in {where}"
-        self._tell(logging.WARNING, words)
+        self._log(logging.WARNING, words)
 
-    def _tell(self, level: int, words: str) -> None:
+    def _log(self, level: int, words: str) -> None:
         now = self._clock.monotonic()
         if now < self._tell_from[level]:
-            self._untold[level] += 1
+            self._unlogged[level] += 1
             return
-        untold = self._untold.pop(level, 0)
+        untold = self._unlogged.pop(level, 0)
         more = f"; {untold} more since this was last told" if untold else ""
         self._tell_from[level] = now + 10.0  # shortest interval between two log lines of a level
         log.log(level, "%s%s", words, more)
 
     # --- in the thread -----------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         before, rests = 0.0, 0
         with suppress(OSError, RuntimeError):  # the loop or its thread has ended
             while not self._stopped.wait(LOOK_S if rests < RESTS else LOOK_AT_REST_S):
                 now, cpu = self._clock.monotonic(), self._cpu()
-                rests = 0 if self._asked or cpu - before >= AT_WORK_S else rests + 1
-                if self._asked is None:
+                rests = 0 if self._scheduled_at or cpu - before >= AT_WORK_S else rests + 1
+                if self._scheduled_at is None:
                     if cpu - before >= AT_WORK_S:
-                        self._asked = now, cpu
+                        self._scheduled_at = now, cpu
                         self._loop.call_soon_threadsafe(self._sign)
-                elif now - self._asked[0] > LOOP_STALL_S / 2:
+                elif now - self._scheduled_at[0] > LOOP_STALL_S / 2:
                     frame = sys._current_frames().get(self._watched)
                     if frame is not None:
-                        self._seen[act_of(frame)] += 1
+                        self._last_seen[act_of(frame)] += 1
                 before = cpu
 
 

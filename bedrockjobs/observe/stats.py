@@ -110,7 +110,7 @@ class Measurements:
         if act in self.stalls_s or len(self.stalls_s) < 100:
             self.stalls_s[act] = max(seconds, self.stalls_s.get(act, 0.0))
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handlers of events."""
         return {RunOpened: self._opened, RunEnded: self._ended, TicksEntered: self._ticked}
 
@@ -165,7 +165,7 @@ class Stats:
         self.open = Minute()
         self._before = self.open.counts()
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handlers of events."""
         return {
             JobsCreated: self._created,
@@ -205,7 +205,7 @@ class Stats:
         counts = self.open.counts()
         return counts if self.open.minute != minute and any(counts) else None
 
-    def begin(self, minute: str) -> None:
+    def begin_minute(self, minute: str) -> None:
         """Start counting a new minute."""
         self._before = self._totals()
         self.open = Minute(minute)

@@ -62,7 +62,7 @@ class Telemetry:
         self._propagator = TraceContextTextMapPropagator()
         self._trace = trace
 
-    def hears(self) -> Mapping[type, Callable[[Any], object]]:
+    def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handlers of events."""
         return {RunEnded: self.run_ended}
 

@@ -109,7 +109,7 @@ def moments(sentence: str) -> list[str]:
     return _STAMP.split(sentence)
 
 
-def by_hand(timestamp: str) -> bool:
+def runs_only_if_triggered(timestamp: str) -> bool:
     """Return whether a next run is the end of time: the job runs only when triggered."""
     return timestamp >= "9999"
 
@@ -210,7 +210,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
 }
 GLOBALS: dict[str, Any] = {
     "hold_pattern": HOLD_PATTERN,
-    "by_hand": by_hand,
+    "by_hand": runs_only_if_triggered,
     "lasted": lasted,
     "line_of": line_of,
     "states": NAME_STATES,

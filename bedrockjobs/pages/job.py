@@ -51,7 +51,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a job."""
     job_id = ListJobs.read({"after": request.match_info["jobID"]}).after
     there = await site.views.job_is_there(job_id)
-    runs = (await site.ask(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
+    runs = (await site.read(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
     events = await site.views.find.events_of(job_id)
     waits = await _waits(site, job_id) if there else []
     after = ListJobs.read({"after": request.query.get("children") or 0}).after
@@ -112,7 +112,7 @@ async def _children(site: Site, job_id: int, after: int) -> Children:
 
 async def _waits(site: Site, job_id: int) -> list[dict[str, Any]]:
     try:
-        waits: list[dict[str, Any]] = (await site.ask(ExplainJob(job_id=job_id)))["waitsFor"]
+        waits: list[dict[str, Any]] = (await site.read(ExplainJob(job_id=job_id)))["waitsFor"]
     except NotFound:  # the job ended meanwhile
         return []
     return waits

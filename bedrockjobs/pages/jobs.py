@@ -19,7 +19,7 @@ from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.job.eligibility import need_of
 from bedrockjobs.job.rows import Job
-from bedrockjobs.pages.formatting import by_hand, number
+from bedrockjobs.pages.formatting import number, runs_only_if_triggered
 from bedrockjobs.pages.runs import progress_of
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
 from bedrockjobs.views.find import RunsFound, TimeField
@@ -73,10 +73,10 @@ async def family(site: Site, job_id: int) -> Family | None:
     if not counts.states:
         return None
     failed = await site.views.families.failed(job_id, FAILED_SHOWN) if "FAILED" in counts.states else []
-    return told(counts, [child._replace(data="") for child in failed])
+    return progress_bar(counts, [child._replace(data="") for child in failed])
 
 
-def told(counted: FamilyCounts, failed: list[Job]) -> Family:
+def progress_bar(counted: FamilyCounts, failed: list[Job]) -> Family:
     """Return the progress bar for counts by state."""
     counts, more = counted
     total = sum(counts.values())
@@ -130,7 +130,7 @@ async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Ro
         return [Row(job) for job in jobs]
     runs = await site.views.states.newest_runs(ids)
     if state == "FAILED":
-        return [Row(job, why=_why(job), run=runs.get(job.job_id)) for job in jobs]
+        return [Row(job, why=_readiness(job), run=runs.get(job.job_id)) for job in jobs]
     return [_running(job, runs.get(job.job_id)) for job in jobs]
 
 
@@ -147,7 +147,7 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
         why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
     elif standing == "ready" and not held.takers.any_of(job.name, need_of(job.lane)):
         why = "nobody takes it"
-    elif standing == "later" and by_hand(job.next_run):
+    elif standing == "later" and runs_only_if_triggered(job.next_run):
         why = "only by hand"
     return Row(job, standing=standing, why=why)
 
@@ -161,7 +161,7 @@ def _running(job: Job, run: NewestRun | None) -> Row:
     return Row(job, run=run, progress=progress_of(said), message=message[:LINE_CHARS_SHOWN])
 
 
-def _why(job: Job) -> str:
+def _readiness(job: Job) -> str:
     return line_of(job.memory.error or "")[:LINE_CHARS_SHOWN]
 
 
@@ -169,7 +169,7 @@ def _family(counts: FamilyCounts | None) -> Family | None:
     if counts is None:
         return None
     known = {state: count for state, count in counts.states.items() if count}
-    return told(counts._replace(states=known), []) if known else None
+    return progress_bar(counts._replace(states=known), []) if known else None
 
 
 ROWS = 50
@@ -240,10 +240,10 @@ class JobFilters(NamedTuple):
 
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, newest first."""
-    asked = _asked(request)
+    asked = _parse_query(request)
     limit = rows_asked(request, ROWS)
     found = (await site.views.find.jobs(**asked.search(), limit=limit)).without_data()
-    kept = await _kept(site, request, asked)
+    kept = await _kept_finished(site, request, asked)
     return await site.show(
         request,
         "jobs.html",
@@ -273,7 +273,7 @@ async def names(site: Site, request: web.Request) -> web.StreamResponse:
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
     """Return the matches for a bulk action: jobIDs, the first names, and whether these are all."""
-    asked = _asked(request)._replace(before=None)
+    asked = _parse_query(request)._replace(before=None)
     # Time limit for finding the jobs of a bulk action.
     found = await site.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=1.0)
     shown = [row.name for row in found.jobs[:NAMES_OFFERED]]
@@ -295,7 +295,7 @@ async def _tabs(site: Site, asked: JobFilters) -> list[Tab]:
     return [Tab(state, called, counts.get(state), state == current) for state, called in TABS]
 
 
-async def _kept(site: Site, request: web.Request, asked: JobFilters) -> RunsFound | None:
+async def _kept_finished(site: Site, request: web.Request, asked: JobFilters) -> RunsFound | None:
     """Return the kept finished jobs; None if the filter excludes them."""
     if asked.state != "FINISHED" or asked.text or asked.since or asked.until:
         return None
@@ -303,7 +303,7 @@ async def _kept(site: Site, request: web.Request, asked: JobFilters) -> RunsFoun
     return await site.views.find.runs(before=before, pattern=asked.name, kept=True, limit=KEPT_ROWS)
 
 
-def _asked(request: web.Request) -> JobFilters:
+def _parse_query(request: web.Request) -> JobFilters:
     given = {key: value for key, value in request.query.items() if value}
     moment = given.get("time", "created")
     if moment not in MOMENTS:

@@ -28,7 +28,7 @@ COME_BACK_MS = 2_000
 
 def routes(site: Site) -> list[web.RouteDef]:
     """Return the route of the stream."""
-    return [web.get("/ui/live", _PageStreams(site).live, allow_head=False)]
+    return [web.get("/ui/live", _PageStreams(site).stream, allow_head=False)]
 
 
 class _PageStreams:
@@ -39,7 +39,7 @@ class _PageStreams:
         self._access = site.service.access
         self._open = 0
 
-    async def live(self, request: web.Request) -> web.StreamResponse:
+    async def stream(self, request: web.Request) -> web.StreamResponse:
         """Stream until the client disconnects, its session ends, or the server drains."""
         if self._open >= STREAMS_MAX:
             return web.Response(status=429, text="Too many streams\n", headers=HEADERS)
@@ -53,19 +53,19 @@ class _PageStreams:
             await response.prepare(request)
             await response.write(f"retry: {COME_BACK_MS}\n\n".encode())
             with suppress(ConnectionError):
-                await self._tell(response, caller)
+                await self._send_changes(response, caller)
             return response
         finally:
             self._open -= 1
             caller.grant.ends.discard(end)
 
-    async def _tell(self, response: web.StreamResponse, caller: Principal) -> None:
+    async def _send_changes(self, response: web.StreamResponse, caller: Principal) -> None:
         of_names = caller.scope is not None
         seen, quiet_s = 0 if of_names else self._done(), 0.0
         # Pages are refreshed at least every 15 s: jobs become due and workers silent by time alone. Those of
         # scoped tokens every 5 s, as they must not learn when other jobs are processed.
         at_least_s = 5.0 if of_names else 15.0
-        while self._access.still(caller) and not self._site.service.draining:
+        while self._access.is_still_allowed(caller) and not self._site.service.draining:
             await asyncio.sleep(LOOK_S)
             quiet_s += LOOK_S
             done = 0 if of_names else self._done()

@@ -55,13 +55,13 @@ class _Login:
         if not self._access.on:
             return self._to(request, "/ui/")
         return await site.show(
-            request, "login.html", title="Log in", to=_wanted(request.query.get("to", "")), problem=""
+            request, "login.html", title="Log in", to=_target_page(request.query.get("to", "")), problem=""
         )
 
     async def log_in(self, request: web.Request) -> web.StreamResponse:
         """Create a session for a token, and redirect to the requested page."""
         given = await self._sent(request)
-        token, to = given.get("token", "").strip(), _wanted(given.get("to", ""))
+        token, to = given.get("token", "").strip(), _target_page(given.get("to", ""))
         if not self._access.on:
             return self._to(request, to)
         try:
@@ -138,7 +138,7 @@ async def _on_disk(write: Callable[[Callable[[Outcome], bool]], T]) -> T:
     return written
 
 
-def _wanted(path: str) -> str:
+def _target_page(path: str) -> str:
     """Return the requested path if it is one of these pages, else the overview."""
     known = path.startswith("/ui/") and len(path) <= TO_CHARS_MAX and path.isprintable() and "\\" not in path
     return quote(unquote(path), safe="/?=&:*,%") if known and not path.startswith(LOGIN_PATH) else "/ui/"

@@ -68,7 +68,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
     if not site.shows_data:
         log, after = None, 0
     elif find:
-        log = await _found(site, wanted.run_id, after, find)
+        log = await _matching_lines(site, wanted.run_id, after, find)
     elif given:
         log = await _page(site, wanted.run_id, after, LINES_SHOWN)
     else:
@@ -106,7 +106,7 @@ def _command(options: str) -> str:
 async def output(site: Site, request: web.Request) -> web.StreamResponse:
     """Return the whole output as a text file, streamed page by page."""
     wanted = QueryRun.read({"runID": request.match_info["runID"]})
-    await site.ask(wanted)
+    await site.read(wanted)
     if not site.shows_data:
         raise Forbidden(detail="output counts as data, which this token does not see")
     name = f"run-{wanted.run_id}.txt"
@@ -166,7 +166,7 @@ async def _page(site: Site, run_id: int, after: int, count: int) -> Log:
     return Log(lines, rows[-1][0] if rows else after, len(page.lines) > count)
 
 
-async def _found(site: Site, run_id: int, after: int, find: str) -> Log:
+async def _matching_lines(site: Site, run_id: int, after: int, find: str) -> Log:
     """Return the lines that contain a text, ignoring case."""
     sought = re.compile(f"({re.escape(find)})", re.IGNORECASE)
     lines: list[HighlightedLine] = []
@@ -247,11 +247,11 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         begins=before is None,
         found=found,
         short=len(found.runs) < limit,
-        said={run.run_id: said(run.error, run.output) for run in found.runs},
+        said={run.run_id: last_message(run.error, run.output) for run in found.runs},
     )
 
 
-def said(error: str, output: str) -> str:
+def last_message(error: str, output: str) -> str:
     """Return the last message of a run: the main line of its error, or its last line of output."""
     lines = [plain(line).strip() for line in json.loads(output)]
     told = line_of(error) or next((line for line in reversed(lines) if line), "")

@@ -80,14 +80,14 @@ class Tick(NamedTuple):
 
 async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a schedule."""
-    job = await site.ask(QueryJob.read({"jobID": request.match_info["jobID"]}))
+    job = await site.read(QueryJob.read({"jobID": request.match_info["jobID"]}))
     job.pop("data", None)  # up to 4 MiB that are not shown
     row = await _row(site, job)
     given = {"before": request.query["before"]} if request.query.get("before") else {}
-    history = await site.ask(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given}))
+    history = await site.read(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given}))
     ticks = history["ticks"]
-    runs = (await site.ask(ListRuns(job_id=job["jobID"], limit=RUNS_SHOWN)))["runs"]
-    meaning = await site.ask(ValidateSchedule(repeat=row["repeat"]))
+    runs = (await site.read(ListRuns(job_id=job["jobID"], limit=RUNS_SHOWN)))["runs"]
+    meaning = await site.read(ValidateSchedule(repeat=row["repeat"]))
     zone = zone_of(row["repeat"]) if meaning["valid"] else "UTC"
     coming = [
         (tick, f"{moment_of(tick).astimezone(find_zone(zone)):%a %Y-%m-%d %H:%M:%S %z}")
@@ -142,7 +142,7 @@ async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Da
 async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
     """Return the row of ListSchedules for a job; raises NotFound if it is no schedule."""
     wanted = ListSchedules(name=literal(job["name"]), after=max(job["jobID"] - 1, 0), limit=1)
-    rows = (await site.ask(wanted))["schedules"]
+    rows = (await site.read(wanted))["schedules"]
     if not rows or rows[0]["jobID"] != job["jobID"]:
         raise NotFound(
             "Not a schedule", f"job {job['jobID']} ({job['name']}) has no repeat that begins with CRON"
@@ -193,7 +193,7 @@ async def _failing(site: Site) -> tuple[list[Failing], bool]:
     names = await site.views.find.schedules_that_failed(FAILING_SHOWN + 1)
     found = []
     for name in names[:FAILING_SHOWN]:
-        runs = (await site.ask(ListRuns.read({"name": literal(name), "limit": 1})))["runs"]
+        runs = (await site.read(ListRuns.read({"name": literal(name), "limit": 1})))["runs"]
         found += [Failing(run, line_of(run["error"])) for run in runs]
     return found, len(names) > FAILING_SHOWN
 
@@ -201,7 +201,7 @@ async def _failing(site: Site) -> tuple[list[Failing], bool]:
 async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of schedules."""
     given = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
-    rows = (await site.ask(ListSchedules.read({**given, "limit": ROWS + 1})))["schedules"]
+    rows = (await site.read(ListSchedules.read({**given, "limit": ROWS + 1})))["schedules"]
     shown = rows[:ROWS]
     failing, more_fail = ([], False) if given else await _failing(site)
     return await site.show(

@@ -127,7 +127,7 @@ class Site:
 
     # --- reading -----------------------------------------------------------------------------------------
 
-    async def ask(self, command: Command[Any]) -> Any:
+    async def read(self, command: Command[Any]) -> Any:
         """Send a read-only command and parse the reply; raises CommandError."""
         return json.loads(await self.ask_text(command))
 

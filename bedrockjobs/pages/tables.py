@@ -90,12 +90,12 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of workers."""
     given = {name: request.query.get(name, "") for name in _WORKERS_FILTERS}
     asked = ListWorkers(name=given["name"] or None, after=given["after"], limit=WORKER_ROWS + 1)
-    fitting = (await site.ask(asked))["workers"]
+    fitting = (await site.read(asked))["workers"]
     shown = fitting[:WORKER_ROWS]
-    runs = (await site.ask(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
+    runs = (await site.read(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
     there = site.service.presence.workers
     resting = [there[row["name"]] for row in shown if row["name"] in there and _rests(row)]
-    servers = (await site.ask(ListServers()))["servers"] if site.settings.on_postgresql else []
+    servers = (await site.read(ListServers()))["servers"] if site.settings.on_postgresql else []
     return await site.show(
         request,
         "workers.html",
@@ -146,14 +146,14 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
         request,
         "failures.html",
         title="Failures",
-        jobs=_shown(jobs),
-        runs=_shown(runs),
+        jobs=_rows(jobs),
+        runs=_rows(runs),
         failures=FAILED_STATUSES,
         filters=given,
     )
 
 
-def _shown(found: Failed) -> Shown:
+def _rows(found: Failed) -> Shown:
     unseen = [group for group in found.groups if group.unseen]
     return Shown(unseen, [group for group in found.groups if not group.unseen], found.following)
 
@@ -233,9 +233,9 @@ KEPT_KINDS = {
 """Labels of the kinds of rows."""
 
 
-async def kept(site: Site, request: web.Request) -> web.StreamResponse:
+async def retention(site: Site, request: web.Request) -> web.StreamResponse:
     """Show retention limits."""
-    rows = (await site.ask(ListRetention()))["kept"]
+    rows = (await site.read(ListRetention()))["kept"]
     return await site.show(request, "kept.html", title="What is kept", rows=rows, kinds=KEPT_KINDS)
 
 
@@ -244,5 +244,5 @@ PAGES: Pages = (
     ("/ui/workers", workers),
     ("/ui/failures", failures),
     ("/ui/events", events),
-    ("/ui/kept", kept),
+    ("/ui/kept", retention),
 )

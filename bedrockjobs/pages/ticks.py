@@ -34,8 +34,8 @@ async def cells(site: Site, job_id: int) -> list[Cell]:
 
     A row of the tick history may cover several ticks, so runs are matched by their scheduled time.
     """
-    rows = (await site.ask(ListTicks(job_id=job_id, limit=TICKS_SHOWN)))["ticks"]
-    runs = (await site.ask(ListRuns(job_id=job_id, limit=TICKS_SHOWN)))["runs"]
+    rows = (await site.read(ListTicks(job_id=job_id, limit=TICKS_SHOWN)))["ticks"]
+    runs = (await site.read(ListRuns(job_id=job_id, limit=TICKS_SHOWN)))["runs"]
     found: list[Cell] = []
     for row in rows:
         own = {
@@ -94,7 +94,7 @@ async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, s
     found: dict[str, str] = {}
     for row in schedules:
         if row["paused"] and row["paused"] not in found:
-            waits = (await site.ask(ExplainJob(job_id=row["jobID"])))["waitsFor"]
+            waits = (await site.read(ExplainJob(job_id=row["jobID"])))["waitsFor"]
             told = [wait["detail"] for wait in waits if wait["reason"] in ("paused", "held")]
             found[row["paused"]] = told[0] if told else f"{row['paused']} is paused"
     return found

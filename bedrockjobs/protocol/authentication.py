@@ -121,7 +121,7 @@ class HTTPAuthentication:
             raise Forbidden(detail=WORDS)
         if "read" not in caller.grant.roles:
             raise Forbidden(detail=f"{path} needs the role read; {caller.name} is for {caller.grant.role}")
-        if not (caller.grant.whole or path.startswith(_PAGES) or path in _OF_NAMES):
+        if not (caller.grant.is_unrestricted or path.startswith(_PAGES) or path in _OF_NAMES):
             raise Forbidden(detail=f"{path} is not for tokens that do not see everything")
 
     def needs_name(self, request: web.Request, path: str) -> bool:
@@ -153,13 +153,13 @@ class HTTPAuthentication:
         if session and self._access.on and not _is_token(given):
             return self._access.by_login(session, address)
         user = self._proxies.user(request.headers, address_of(request.transport))
-        return self._of(given, address, request.transport, user)
+        return self._principal(given, address, request.transport, user)
 
     def address(self, request: web.Request) -> str:
         """Return the client address of a request, as reported by trusted proxies."""
         return self._proxies.address(request.headers, address_of(request.transport))
 
-    def _of(
+    def _principal(
         self, given: str, address: str, transport: asyncio.BaseTransport | None, user: str = ""
     ) -> Principal:
         """Return the principal, by the ``user`` of a trusted proxy, a certificate, or the header."""
@@ -175,7 +175,7 @@ class HTTPAuthentication:
     def of_plain(self, authorization: bytes, transport: asyncio.BaseTransport | None) -> Principal:
         """Return the principal of a plain request with an ``Authorization``; raises as ``check`` does."""
         address = self._proxies.address(None, address_of(transport))
-        return self._of(authorization.decode("latin-1"), address, transport)
+        return self._principal(authorization.decode("latin-1"), address, transport)
 
     def goes_on(self, caller: Principal) -> bool:
         """Return whether a principal authenticated earlier on this connection is still valid."""
@@ -236,12 +236,12 @@ class ConnectionIdentity:
     Caches the last header and its principal, because most clients repeat it.
     """
 
-    __slots__ = ("_access", "_address", "_by_header", "_header", "_who")
+    __slots__ = ("_access", "_address", "_by_header", "_header", "_principal")
 
     def __init__(self, access: Access, address: str) -> None:
         """Look up principals in ``access``; ``address`` is empty for the unix socket."""
         self._access, self._address = access, address or UNIX
-        self._who: Principal | None = None
+        self._principal: Principal | None = None
         """The principal set by ``Authenticate`` or by the certificate."""
         self._header = b""
         self._by_header: Principal | None = None
@@ -255,14 +255,14 @@ class ConnectionIdentity:
                 caller = access.by_header(authorization, self._address)
                 self._header, self._by_header = header, caller
             return caller
-        if self._who is not None and access.still(self._who):
-            return self._who
+        if self._principal is not None and access.is_still_allowed(self._principal):
+            return self._principal
         if access.on and (name := certificate_of(transport)):
-            self._who = access.by_certificate(name, self._address)
-            return self._who
+            self._principal = access.by_certificate(name, self._address)
+            return self._principal
         return access.visitor(self._address)
 
     def authenticate(self, token: str) -> Principal:
         """Authenticate the connection by a token for all later requests; raises as ``caller`` does."""
-        self._who = self._access.by_bearer(token, self._address)
-        return self._who
+        self._principal = self._access.by_bearer(token, self._address)
+        return self._principal

@@ -267,7 +267,7 @@ class Connections:
         connection.deadline = self.clock.monotonic() + seconds
         self._timed.add(connection)
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look)
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_deadlines)
 
     def expects(self, connection: Connection) -> bool:
         """Return whether a connection has a deadline."""
@@ -277,14 +277,14 @@ class Connections:
         """Remove the deadline of a connection."""
         self._timed.discard(connection)
 
-    def _look(self) -> None:
+    def _check_deadlines(self) -> None:
         now = self.clock.monotonic()
         for connection in [each for each in self._timed if each.deadline <= now]:
             self._timed.discard(connection)
             connection.expire()
         self.memory.trim()
         again = self._timed or self.open
-        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._look) if again else None
+        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_deadlines) if again else None
 
     async def close(self, *, at_once: bool = False) -> None:
         """Close all connections, each after its pending replies unless ``at_once``."""

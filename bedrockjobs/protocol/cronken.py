@@ -258,7 +258,9 @@ class CronkenEvents:
             raise BadArguments("Malformed args", "args: expected an object with job_name and job_def")
         name = _name(args["job_name"], "args.job_name")
         try:
-            (found,) = cronken.read(jsontext.dump({name: args["job_def"]}), weekday_0=self._weekday_0)
+            (found,) = cronken.parse_cronken(
+                jsontext.dump({name: args["job_def"]}), weekday_0=self._weekday_0
+            )
         except Unreadable as error:
             raise BadArguments("Malformed args", f"args.job_def: {error}") from None
         if found.refused:

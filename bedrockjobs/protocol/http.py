@@ -187,7 +187,7 @@ class HTTPFront:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             connection = _connection_of(request)
             if connection is not None:
-                connection.begun()
+                connection.handler_started()
             response: web.StreamResponse
             try:
                 response = await guarded(request, handler)
@@ -252,7 +252,7 @@ class HTTPFront:
 
     async def _command(self, kind: type[Command[Any]], request: web.Request) -> web.StreamResponse:
         handed = _handed_over(request)
-        command = await self._read(request, kind) if handed is None else handed.command
+        command = await self._parse(request, kind) if handed is None else handed.command
         access, caller = self._service.access, request.get(CALLER)
         if isinstance(command, Authenticate):
             known = access.by_bearer(command.token, self._gate.address(request), http=True)
@@ -323,7 +323,7 @@ class HTTPFront:
         command = command_of(job_id, request.match_info.get("what", ""), body, self._gate.address(request))
         return text_response((await self._service.call(command)).body, "application/json")
 
-    async def _read(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:
+    async def _parse(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:
         defaults: dict[str, Any] = {}
         wait = _PREFER_WAIT.search(request.headers.get("Prefer", ""))
         if wait is not None:
@@ -411,7 +411,7 @@ class HTTPFront:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        trouble = self._service.trouble
+        trouble = self._service.problem
         hold = self._service.hold
         well = "ok" if hold in ("", NOT_LOOKED_YET) else f"ok, but {hold}"
         return web.Response(text=f"{trouble or well}\n", status=503 if trouble else 200)

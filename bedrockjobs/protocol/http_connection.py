@@ -173,7 +173,7 @@ class PlainHTTP:
         return self.gate.needs_token and not self._origins.local_only
 
     @staticmethod
-    def read(head: RequestHead, body: bytes) -> Command[Any]:
+    def parse(head: RequestHead, body: bytes) -> Command[Any]:
         """Return the command of a plain request; raises CommandError."""
         assert head.kind is not None
         return read_body(head.kind, text_of(body), form=head.form)
@@ -462,16 +462,16 @@ class HTTPConnection(asyncio.Protocol):
                 self._schedule_turn()
                 break
             left -= 1
-            if not self._begin():
+            if not self._start_request():
                 break
         self._in_turn = False
         if self._idle and not self._scheduled:
-            self._rest()
+            self._await_request()
         if not self._reading and len(self._buffer) <= AHEAD_BYTES_MAX and self._transport is not None:
             self._reading = True
             self._transport.resume_reading()
 
-    def _rest(self) -> None:
+    def _await_request(self) -> None:
         """Wait for the next request; after the end of input, close instead."""
         if self._ended and self._transport is not None:
             self._transport.close()
@@ -492,7 +492,7 @@ class HTTPConnection(asyncio.Protocol):
         self._scheduled = False
         self._take_turn()
 
-    def _begin(self) -> bool:
+    def _start_request(self) -> bool:
         """Start the first request of the buffer; return False if it is incomplete."""
         buffer, settings = self._buffer, self._connections.settings
         end = buffer.find(_END_OF_HEAD)
@@ -548,7 +548,7 @@ class HTTPConnection(asyncio.Protocol):
         try:
             if (service.access.asks or kind.signed) and not kind.open:
                 caller = self._caller_of(head.authorization)
-            command = self._plain.read(head, body)
+            command = self._plain.parse(head, body)
             if command.connection is not None and command.connection.lower() == "forget":
                 self._hand_over(HandedOver(command))
                 return
@@ -644,7 +644,7 @@ class HTTPConnection(asyncio.Protocol):
         self._aiohttp.data_received(data[:left] if rest else data)
         return rest
 
-    def begun(self) -> None:
+    def handler_started(self) -> None:
         """Record that aiohttp's handler has started."""
         self._active = True
         self._await("")

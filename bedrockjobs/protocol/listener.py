@@ -119,7 +119,7 @@ class Listener:
         self.addresses: list[tuple[str, int]] = []
         """Host and port of each TCP socket."""
 
-    async def open(self) -> None:
+    async def listen(self) -> None:
         """Start listening; raises OSError if an address is not available."""
         settings = self._settings
         hosts = [each.getsockname()[0] for each in self._sockets] or [settings.host]
@@ -231,7 +231,7 @@ class Listener:
         """Serve the next of the accepted connections; the others follow in later iterations."""
         loop = asyncio.get_running_loop()
         for accepted in self._arrivals.some(most):
-            begun = loop.create_task(self._begin(accepted))
+            begun = loop.create_task(self._create_transport(accepted))
             self._begun.add(begun)
             begun.add_done_callback(self._begun.discard)
         self._begins = bool(self._arrivals)
@@ -242,7 +242,7 @@ class Listener:
         if listening in self._accepting:
             asyncio.get_running_loop().add_reader(listening.fileno(), self._accept, listening)
 
-    async def _begin(self, accepted: socket.socket) -> None:
+    async def _create_transport(self, accepted: socket.socket) -> None:
         """Create the transport of an accepted connection."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(self._connect, accepted)

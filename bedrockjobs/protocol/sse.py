@@ -68,7 +68,7 @@ class _Streams:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /events``: each event with its kind and ID."""
-        command = _read(Events, request, {})
+        command = _parse(Events, request, {})
         caller = caller_of(request, self._access)
         command, views = admit(caller, command), self._views.seen_by(caller)
         if _asks_for_stream(request):
@@ -77,7 +77,7 @@ class _Streams:
 
     async def output(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /runs/{runID}/output``: each line with its number, and ``end`` after the run."""
-        command = _read(ReadOutput, request, {"runID": request.match_info["runID"]})
+        command = _parse(ReadOutput, request, {"runID": request.match_info["runID"]})
         caller = caller_of(request, self._access)
         command, views = admit(caller, command), self._views.seen_by(caller)
         if _asks_for_stream(request):
@@ -85,17 +85,17 @@ class _Streams:
         return await _page(views, command)
 
     async def _new_events(self, views: Views, command: Events) -> AsyncGenerator[bytes]:
-        page = await views.events(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
+        page = await views.events(_next_command(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
         while True:
             data = _joined([_block(row[0], row[2], render.event(row)) for row in page.events], page.reached)
-            following = _next(command, {**self._wait, "after": page.reached})
+            following = _next_command(command, {**self._wait, "after": page.reached})
             del page  # free it while a slow client reads
             yield data
             del data
             page = await views.events(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
     async def _new_lines(self, views: Views, command: ReadOutput) -> AsyncGenerator[bytes]:
-        page = await views.output(_next(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
+        page = await views.output(_next_command(command, {"connection": None}), bytes_max=STREAM_BYTES_MAX)
         reached = command.after
         while True:
             reached = page.lines[-1][0] if page.lines else reached
@@ -107,7 +107,7 @@ class _Streams:
             if end is not None:
                 yield f'event: end\ndata: {{"status":"{end}"}}\n\n'.encode()
                 return
-            following = _next(command, {**self._wait, "after": reached})
+            following = _next_command(command, {**self._wait, "after": reached})
             page = await views.output(following, again=True, bytes_max=STREAM_BYTES_MAX)
 
     async def _stream(
@@ -131,10 +131,10 @@ class _Streams:
             async with aclosing(blocks):
                 async for data in blocks:
                     if begun is None:
-                        begun = await _begun(request)
+                        begun = await _open_stream(request)
                     await _write(request, begun, data)
                     del data
-                    if self._views.ended or not self._access.still(caller):
+                    if self._views.ended or not self._access.is_still_allowed(caller):
                         break
         except CommandError:
             if begun is None:
@@ -154,7 +154,7 @@ async def _page(views: Views, command: Command[Any]) -> web.Response:
     return web.Response(text=answer.body, content_type=answer.media, headers=_SERVER)
 
 
-async def _begun(request: web.Request) -> web.StreamResponse:
+async def _open_stream(request: web.Request) -> web.StreamResponse:
     headers = {"Content-Type": _STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no", **_SERVER}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
@@ -174,7 +174,7 @@ def _asks_for_stream(request: web.Request) -> bool:
     return _STREAM in request.headers.get("Accept", "").lower()
 
 
-def _read(kind: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
+def _parse(kind: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
     """Return the command in the query string; ``Last-Event-ID`` takes precedence over ``after``."""
     given = {name: value for name, value in request.query.items() if name not in defaults}
     last = request.headers.get("Last-Event-ID", "")
@@ -184,7 +184,7 @@ def _read(kind: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
     return command.model_copy(update={"after": int(last)}) if last else command
 
 
-def _next(command: _C, changes: dict[str, Any]) -> _C:
+def _next_command(command: _C, changes: dict[str, Any]) -> _C:
     """Return the command for the next read of a stream."""
     return command.model_copy(update={"limit": min(command.limit, STREAM_ROWS_MAX), **changes})
 

@@ -70,7 +70,7 @@ class WorkerChanges(NamedTuple):
     """Number of connected workers."""
 
 
-class Heard(NamedTuple):
+class PeerState(NamedTuple):
     """The cluster members after an exchange, and what changed."""
 
     joined: list[str]
@@ -98,11 +98,11 @@ class PeerLink(Protocol):
     state: ServerState
     """The state of this server."""
 
-    async def open(self, version: str) -> None:
+    async def connect(self, version: str) -> None:
         """Join the cluster; raises NameTaken if a live server has this name, StoreError."""
         ...
 
-    async def exchange(self, told: WorkerChanges) -> Heard:
+    async def exchange(self, told: WorkerChanges) -> PeerState:
         """Store a heartbeat and the changes of the workers; return the members. Raises StoreError."""
         ...
 
@@ -110,7 +110,7 @@ class PeerLink(Protocol):
         """Advance the test clock of the database; return its time. Raises StoreError."""
         ...
 
-    async def hint(self, text: str) -> None:
+    async def publish(self, text: str) -> None:
         """Publish a notification to all other servers; raises StoreError if the database is unreachable."""
         ...
 

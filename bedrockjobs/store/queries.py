@@ -71,7 +71,7 @@ class _Process:
         self._reply: asyncio.Future[tuple[dict[str, Any], str]] | None = None
         self.was_asked = False
         """Whether it has ever run a Query."""
-        self.gone = False
+        self.has_ended = False
         """Whether it can no longer be used."""
 
     async def serve(self, on_ready: Callable[[_Process], object]) -> str:
@@ -115,7 +115,7 @@ class _Process:
             return "not yet, though it was killed"
         return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
-    async def ask(self, sql: str, form: str) -> tuple[dict[str, Any], str]:
+    async def run_query(self, sql: str, form: str) -> tuple[dict[str, Any], str]:
         """Run a Query; return the head and the rows as text. Raises _Ended, TimeoutError if it was killed."""
         self._reply = asyncio.get_running_loop().create_future()
         self.was_asked = True
@@ -126,7 +126,7 @@ class _Process:
         except TimeoutError:
             self.kill()
             raise
-        self.gone = self.gone or "leaves" in head
+        self.has_ended = self.has_ended or "leaves" in head
         return head, body
 
     def _send(self, message: Any) -> None:
@@ -135,7 +135,7 @@ class _Process:
 
     def kill(self) -> None:
         """Kill the process if it is running."""
-        self.gone = True
+        self.has_ended = True
         with suppress(ProcessLookupError):
             self._child.kill()
 
@@ -144,7 +144,7 @@ class Queries:
     """The process pool of one server and its waiting Queries."""
 
     def __init__(self, database: Path, settings: Settings, on_damage: Callable[[Exception], object]) -> None:
-        """Read ``database``; call ``open`` before use. ``on_damage`` is called if the file is damaged."""
+        """Read ``database``; call ``start_processes`` before use. ``on_damage`` is called if the file is damaged."""
         self._limits = Limits(
             database=f"{database.absolute().as_uri()}?mode=ro",
             seconds=settings.query_s,
@@ -165,23 +165,23 @@ class Queries:
         self.pending = 0
         """Number of running and waiting Queries."""
 
-    def open(self) -> None:
+    def start_processes(self) -> None:
         """Start the processes; a Query waits until one is ready."""
-        self._keepers = [asyncio.create_task(self._keep()) for _ in range(QUERY_PROCESSES)]
+        self._keepers = [asyncio.create_task(self._keep_process()) for _ in range(QUERY_PROCESSES)]
 
     def refuse(self) -> None:
         """Refuse new and waiting Queries, as the server is stopping; running ones may finish."""
         self._closing.set()
         self._turn_away(Unavailable("Server is stopping", "try again in a moment"))
 
-    async def close(self) -> None:
+    async def cancel_all(self) -> None:
         """Kill the processes."""
         self.refuse()
         for process in self._running:
             process.kill()
         await asyncio.gather(*self._keepers)
 
-    async def run(self, sql: str, form: str) -> str:
+    async def run_query(self, sql: str, form: str) -> str:
         """Run one SELECT; return its rows as text.
 
         Raises CommandError: BadArguments, BadQuery, TimedOut, TooMany if too many wait, Unavailable if no
@@ -197,11 +197,11 @@ class Queries:
 
     async def _in_turn(self, sql: str, form: str) -> str:
         try:
-            process = await self._next()
+            process = await self._next_process()
             try:
-                head, body = await process.ask(sql, form)
+                head, body = await process.run_query(sql, form)
             finally:
-                if not process.gone:
+                if not process.has_ended:
                     self._free(process)
         except TimeoutError:
             raise self._late() from None
@@ -223,7 +223,7 @@ class Queries:
 
     # --- whose turn it is --------------------------------------------------------------------------------
 
-    async def _next(self) -> _Process:
+    async def _next_process(self) -> _Process:
         while True:
             if self._idle:
                 process = self._idle.popleft()
@@ -231,7 +231,7 @@ class Queries:
                 turn: asyncio.Future[_Process] = asyncio.get_running_loop().create_future()
                 self._waiting.append(turn)
                 process = await turn
-            if not process.gone:
+            if not process.has_ended:
                 return process
 
     def _free(self, process: _Process) -> None:
@@ -253,7 +253,7 @@ class Queries:
             self._refusal = None
             self._free(process)
 
-    async def _keep(self) -> None:
+    async def _keep_process(self) -> None:
         """Keep one process running."""
         pause_s = 0.0
         while not self._closing.is_set():

@@ -27,11 +27,11 @@ from bedrockjobs.store.statements import METRICS, QUEUES, VIEWS
 class FreeQueries(Protocol):
     """Executes the SQL of Query."""
 
-    async def run(self, sql: str, form: str) -> str:
+    async def run_query(self, sql: str, form: str) -> str:
         """Run one SELECT; return its rows as text. Raises CommandError."""
         ...
 
-    async def close(self) -> None:
+    async def cancel_all(self) -> None:
         """Cancel running queries."""
         ...
 
@@ -66,7 +66,7 @@ class NamedReads(ABC, Generic[ConnectionT, QueriesT]):
         """Close the connections and cancel running reads."""
         await self._seeks.close()
         await self._scans.close()
-        await self.queries.close()
+        await self.queries.cancel_all()
 
     async def query(self, sql: str, form: str) -> str:
         """Run one SELECT that ends in ``;``; return its rows as text.
@@ -77,7 +77,7 @@ class NamedReads(ABC, Generic[ConnectionT, QueriesT]):
         """
         if not sql.rstrip().endswith(";"):
             raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
-        return await self.queries.run(sql, form)
+        return await self.queries.run_query(sql, form)
 
     async def view(
         self,
@@ -142,7 +142,7 @@ class _ReadConnection:
             self._guarded.interrupt()  # running reads are cancelled
             await self._connection.close()
 
-    async def read(
+    async def fetch(
         self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int, *, again: bool = False
     ) -> tuple[list[str], Page]:
         """Return the column names and at most ``rows_max`` rows, fewer if they are large.
@@ -223,11 +223,11 @@ class SQLiteReader(NamedReads[_ReadConnection, Queries]):
         """Open the connections and start the processes."""
         await self._seeks.open()
         await self._scans.open()
-        self.queries.open()
+        self.queries.start_processes()
 
     async def _page(
         self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
     ) -> Page:
         connection = self._scans if scans else self._seeks
-        _, page = await connection.read(_VIEWS[name], given, limit, bytes_max, again=again)
+        _, page = await connection.fetch(_VIEWS[name], given, limit, bytes_max, again=again)
         return page

@@ -213,7 +213,7 @@ class Records:
     def kept_of_job(self, job_id: int) -> RunRow | None:
         """Return the last run of a job if it is kept for a while, or None."""
         found = self._execute(self._sql["kept_of_job"], (job_id,)).fetchone()
-        return self.run(found[0]) if found and found[1] else None
+        return self.read_run(found[0]) if found and found[1] else None
 
     def given_to(self, run_id: int) -> RunGiven:
         """Return the input of a run; raises LookupError if the run does not exist."""
@@ -222,7 +222,7 @@ class Records:
             raise LookupError(run_id)
         return RunGiven._make(found)
 
-    def run(self, run_id: int) -> RunRow | None:
+    def read_run(self, run_id: int) -> RunRow | None:
         """Return a run, or None."""
         found = self._execute(self._sql["run_by_id"], (run_id,)).fetchone()
         return None if found is None else RunRow._make(found)
@@ -733,7 +733,7 @@ class Records:
             if found is None:
                 return 0
             after = found[0]
-            run = self.run(after)
+            run = self.read_run(after)
             kept_s = OUTPUT_KEPT_S if run is None else value_for(rules, run.name, OUTPUT_KEPT_S)
             if run is None or (run.ended and run.ended <= after_seconds(now, -kept_s)):
                 self._execute(self._sql["delete_output"], (after,))

@@ -303,7 +303,7 @@ class Sum:
         self.rows += 1
         self._hash.update(self._encode(row))
 
-    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def passing(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Add rows while passing them on."""
         for row in rows:
             self.add(row)

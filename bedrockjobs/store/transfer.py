@@ -252,7 +252,7 @@ class NextIDs(NamedTuple):
 class Source(Protocol):
     """All rows of one queue, read in one transaction."""
 
-    def read(self, table: TableDefinition) -> Iterator[Row]:
+    def rows_of(self, table: TableDefinition) -> Iterator[Row]:
         """Yield the rows of a table in key order."""
         ...
 
@@ -320,13 +320,13 @@ def copy_rows(
     sums: dict[str, Sum] = {}
     for table in tables():
         sent = sums[table.name] = Sum()
-        target.write(table, sent.of(validator.valid(table, measured(source.read(table)))))
+        target.write(table, sent.passing(validator.valid(table, measured(source.rows_of(table)))))
     validator.finish()
     meta, numbers = source.meta(), source.numbers()
     target.finish(meta, numbers)
     for table in tables():
         sent, found = sums[table.name], Sum()
-        for row in measured(target.read(table)):
+        for row in measured(target.rows_of(table)):
             found.add(row)
         if found != sent:
             raise TransferError(
@@ -397,7 +397,7 @@ class SQLiteRows:
         """Use a connection in autocommit mode."""
         self._db = connection
 
-    def read(self, table: TableDefinition) -> Iterator[Row]:
+    def rows_of(self, table: TableDefinition) -> Iterator[Row]:
         """Yield all rows in key order; raises TransferError for a text that is not UTF-8."""
         last: Row | None = None
         try:

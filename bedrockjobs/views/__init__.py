@@ -267,7 +267,11 @@ class Views:
         """Return whether an event may be shown: within a scope, events about workers or tokens are hidden."""
         _, _, kind, name, job_id, run_id, *_ = row
         about_jobs = bool(job_id or run_id)
-        return self._scope is None or about_jobs or (kind in _ABOUT_PAUSES and self._scope.holds(name))
+        return (
+            self._scope is None
+            or about_jobs
+            or (kind in _ABOUT_PAUSES and self._scope.includes_pattern(name))
+        )
 
     def _shown_event(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return row if self._data else event_as_unseen(row)
@@ -348,7 +352,7 @@ class Views:
         rows = (await self.rows("run", {"runID": command.run_id})).rows
         if not rows:
             raise _no_run(command.run_id)
-        return Answer(self._shown(render.run(rows[0])))
+        return Answer(self._shown(render.render_run(rows[0])))
 
     def _shown(self, text: str) -> str:
         """Return a job or run as JSON text, without data if the token sees none."""
@@ -357,7 +361,7 @@ class Views:
     @handles(ListRuns)
     async def _list_runs(self, command: ListRuns) -> Answer:
         page = await self._runs(command)
-        return Answer(f'{{"runs":[{",".join(self._shown(render.run(row)) for row in page.rows)}]}}')
+        return Answer(f'{{"runs":[{",".join(self._shown(render.render_run(row)) for row in page.rows)}]}}')
 
     async def _runs(self, command: ListRuns) -> Page:
         """Read by the index that finds the fewest rows."""
@@ -414,7 +418,7 @@ class Views:
         tries = await self._reader.view("tries_of_schedule", {"jobID": command.job_id}, RUNS_LOOKED_AT)
         ends = TickOutcomes(tries.rows)
         ticks = ",".join(
-            render.tick(row, *(ends.of(row[0], row[1]) if row[_OUTCOME] != "skipped" else ("", 0)))
+            render.tick(row, *(ends.summarize(row[0], row[1]) if row[_OUTCOME] != "skipped" else ("", 0)))
             for row in page.rows
             if row[0] is not None
         )

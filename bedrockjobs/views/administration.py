@@ -99,7 +99,7 @@ class _Limits(NamedTuple):
     bytes: int | None = None
     most: int | None = None
 
-    def over(self, seconds: int | None, size: int | None) -> _Limits:
+    def replaced_by(self, seconds: int | None, size: int | None) -> _Limits:
         """Return these limits with the given ones in their place, unless None."""
         return _Limits(
             self.seconds if seconds is None else seconds, self.bytes if size is None else size, self.most
@@ -133,7 +133,7 @@ def _of_the_server(settings: Settings, own: Retention) -> dict[str, _Limits]:
         "keys": _Limits(int(settings.keep_keys_s)),
     }
     return {
-        kind: limits.over(*set_by_hand[kind][:2]) if kind in set_by_hand else limits
+        kind: limits.replaced_by(*set_by_hand[kind][:2]) if kind in set_by_hand else limits
         for kind, limits in default.items()
     }
 

@@ -106,7 +106,7 @@ def _before_workers(row: Job, held: Held) -> Reasons:
     found: Reasons = []
     if row.mocked:
         found.append(("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it"))
-    pause = held.pauses.of(row.name, row.lane)
+    pause = held.pauses.pause_for(row.name, row.lane)
     because = f": {pause.reason}" if pause is not None and pause.reason else ""
     if pause is not None and pause.pattern == HOLD_PATTERN:
         found.append(("held", f"{hold_words(pause)}; {RELEASE}"))

@@ -106,7 +106,7 @@ class NameTree:
 
     async def all(self, most: int) -> Folds:
         """Return at most ``most`` rows for all names, grouped at the first slash."""
-        look = await self._queues.look()
+        look = await self._queues.snapshot()
         running, failed = await self._queues.running(), await self._queues.failed()
         names = {group.name for group in look.groups} | running.keys() | failed.keys()
         labels = {name: _label(name, "") for name in names}
@@ -158,7 +158,7 @@ class NameTree:
         for fold in rows:
             await self._queues.add_up(look, groups.get(fold.label, []), fold.totals)
             fold.more = fold.label in rests or bool(fold.totals.more)
-            _hold(fold, look, groups.get(fold.label, []), names[fold.label])
+            _set_workers(fold, look, groups.get(fold.label, []), names[fold.label])
             fold.paused_by = visible_pattern(fold.paused_by, self._scope)
             fold.age = age_s(fold.totals.oldest, look.held.now)
         await self._measure({fold.label: fold for fold in rows}, shown, under)
@@ -191,7 +191,10 @@ class NameTree:
             if ended:
                 measured.ended.append(moment_of(ended))
                 measured.took.append(max((measured.ended[-1] - began).total_seconds(), 0))
-        back = [_reach(now, [row[1] for row in jobs]), _reach(now, [row[3] for row in runs])]
+        back = [
+            _covered_period(now, [row[1] for row in jobs]),
+            _covered_period(now, [row[3] for row in runs]),
+        ]
         for label, measured in seen.items():
             fold = found[label]
             fold.incoming = _a_minute(now, measured.came, min(back))
@@ -218,13 +221,17 @@ def _label(name: str, under: str) -> str:
     return f"{under}{head}{slash}"
 
 
-def _hold(fold: Fold, look: QueueSnapshot, groups: Iterable[QueuedGroup], names: Sequence[str]) -> None:
+def _set_workers(
+    fold: Fold, look: QueueSnapshot, groups: Iterable[QueuedGroup], names: Sequence[str]
+) -> None:
     """Set the workers of a fold, and the pause that applies to all of its names."""
     held = look.held
     asked = {(group.name, need_of(group.lane)) for group in groups} | {
         (name, Requirements()) for name in names
     }
-    fold.workers = tuple(sorted(frozenset().union(*{held.takers.of(name, need) for name, need in asked})))
+    fold.workers = tuple(
+        sorted(frozenset().union(*{held.takers.names_for(name, need) for name, need in asked}))
+    )
     pauses = {held.pause_of(QueuedGroup(OPEN_LANE, name, "")) for name in names}
     pause = next(iter(pauses)) if len(pauses) == 1 else None
     if pause is not None:
@@ -240,7 +247,7 @@ def spread(spans: list[float]) -> Percentiles | None:
     return Percentiles(ranked[(len(ranked) - 1) // 2], ranked[(len(ranked) * 95 + 99) // 100 - 1])
 
 
-def _reach(now: datetime, timestamps: list[str]) -> float:
+def _covered_period(now: datetime, timestamps: list[str]) -> float:
     """Return the period in seconds that the timestamps cover completely."""
     if len(timestamps) < MEASURED_MAX:
         return MEASURED_S

@@ -73,7 +73,7 @@ class OverviewBuilder:
 
     async def overview_and_look(self, *, ahead: bool = True) -> tuple[OverviewReply, QueueSnapshot]:
         """Return the overview and the snapshot of the queue that it was made from."""
-        look = await self._queues.look()
+        look = await self._queues.snapshot()
         totals = await self._queues.totals(look)
         given = {"most": ALL}
         aside = await self._reader.view("set_aside", given, 1, scans=True)
@@ -124,8 +124,10 @@ class OverviewBuilder:
         """Return how many workers are live and how many take jobs; within a scope, how many take its jobs."""
         takers = look.held.takers
         if self._scope is None:
-            return len(takers), takers.taking
-        found = frozenset().union(*{takers.of(group.name, need_of(group.lane)) for group in look.groups})
+            return len(takers), takers.count_active
+        found = frozenset().union(
+            *{takers.names_for(group.name, need_of(group.lane)) for group in look.groups}
+        )
         return len(found), len(found)
 
     async def _set_aside(self, scope: Scope) -> list[int]:
@@ -163,7 +165,7 @@ class OverviewBuilder:
             await self._queues.add_up(look, groups[name], totals)
             pause = look.held.pause_of(QueuedGroup(OPEN_LANE, name, ""))
             needs = {_need(group, on_all_hosts) for group in groups[name]} or {Requirements()}
-            takers = {look.held.takers.of(name, need) for need in needs}
+            takers = {look.held.takers.names_for(name, need) for need in needs}
             workers = takers.pop() if len(takers) == 1 else frozenset().union(*takers)
             found.append(
                 QueueReply(

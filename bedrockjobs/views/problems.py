@@ -16,7 +16,13 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import Trouble
 from bedrockjobs.job.delivery import delivery_of
-from bedrockjobs.job.eligibility import AskedNames, EligibleWorkers, Requirements, WorkerCapabilities, need_of
+from bedrockjobs.job.eligibility import (
+    EligibleWorkers,
+    RequestedNames,
+    Requirements,
+    WorkerCapabilities,
+    need_of,
+)
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.rows import EVERY_LANE, PauseRow, RuleRow, parse_lane
@@ -67,9 +73,9 @@ _FIRST = {"ready": READY, "blocked": BLOCKED, "paused": PAUSED}
 
 async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dict[str, str]:
     """Return the idle reason of each worker, by its name."""
-    look = await queues.look()
+    look = await queues.snapshot()
     standings: dict[str, set[str]] = {worker.name: set() for worker in workers}
-    asked = AskedNames()
+    asked = RequestedNames()
     for number, worker in enumerate(workers):
         if number % WORKERS_A_TURN == WORKERS_A_TURN - 1:
             await asyncio.sleep(0)
@@ -80,7 +86,7 @@ async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dic
             await asyncio.sleep(0)
         if group.due:
             stands = look.held.standing(group, due=True)
-            for name in takers.of(group.name, need_of(group.lane)):
+            for name in takers.names_for(group.name, need_of(group.lane)):
                 standings[name].add(stands)
     found = {}
     for worker in workers:

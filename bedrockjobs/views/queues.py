@@ -28,7 +28,7 @@ from bedrockjobs.job.eligibility import (
     Requirements,
     lock_holder,
     need_of,
-    standing,
+    readiness_of,
 )
 from bedrockjobs.job.quarantine import plain_pattern
 from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, parse_lane
@@ -132,11 +132,11 @@ class Held(NamedTuple):
 
     def standing(self, group: QueuedGroup, *, due: bool) -> Readiness:
         """Return whether jobs of a group are ready, later, paused or blocked."""
-        return standing(group.name, group.lane, due=due, pauses=self.pauses, holders=self.holders)
+        return readiness_of(group.name, group.lane, due=due, pauses=self.pauses, holders=self.holders)
 
     def pause_of(self, group: QueuedGroup) -> PauseRow | None:
         """Return the pause that applies to a group."""
-        return self.pauses.of(group.name, group.lane)
+        return self.pauses.pause_for(group.name, group.lane)
 
     def lock_holder(self, group: QueuedGroup) -> int | None:
         """Return the jobID of the job that holds a group's lock."""
@@ -221,7 +221,7 @@ class Queues:
             if lock := parse_lane(lane).lock:
                 holders[lock] = min(job_id, holders.get(lock, job_id))
         drained = {row[0]: Drain._make(row) for row in drains}
-        takers = EligibleWorkers(self._presence.workers, drained, self._presence.asked)
+        takers = EligibleWorkers(self._presence.workers, drained, self._presence.requested_names)
         return Held(now, pauses, holders, takers, drained, self._scope is None)
 
     async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
@@ -241,7 +241,7 @@ class Queues:
 
     # --- snapshots ---------------------------------------------------------------------------------------
 
-    async def look(self) -> QueueSnapshot:
+    async def snapshot(self) -> QueueSnapshot:
         """Take a snapshot of the whole queue, within the scope."""
         if self._scope is not None:
             names, more = await self.first_names(None, "", NAMES_MAX, NAMES_WALKED)

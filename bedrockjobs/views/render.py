@@ -63,7 +63,7 @@ _STOP = keys_of(RunReply).index("stop")
 _WORDS = keys_of(ScheduleReply).index("words")
 
 
-def run(row: Sequence[Any]) -> str:
+def render_run(row: Sequence[Any]) -> str:
     """Return a run, with its data if the row has it; of a stop, only the signal and not the requester."""
     shape = _RUN if len(row) == len(_RUN) else _RUN[: len(row)]
     return _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
@@ -101,7 +101,7 @@ WIDE = "*"
 def patterns_within(wanted: str | None, scope: Scope) -> tuple[str, ...]:
     """Return the intersection of a pattern and a scope; raises Forbidden if it is too complex."""
     try:
-        return scope.within([wanted or "*"])
+        return scope.narrow([wanted or "*"])
     except TooManyPatterns as error:
         raise Forbidden(detail=f"name: cannot be narrowed to {scope}: {error}") from None
 
@@ -145,7 +145,7 @@ def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[Pau
         return tuple(pauses)
     found = []
     for pause in pauses:
-        if scope.holds(pause.pattern):
+        if scope.includes_pattern(pause.pattern):
             found.append(pause)
         elif any(overlaps(pause.pattern, pattern) for pattern in scope.patterns):
             found.append(pause._replace(by=pause.by if pause.by == AT_LIMIT else "", reason=""))
@@ -154,5 +154,5 @@ def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[Pau
 
 def visible_pattern(pattern: str, scope: Scope | None) -> str:
     """Return the pattern of a pause as shown: ``*`` if it also applies to names outside of the scope."""
-    wide = scope is not None and pattern not in ("", HOLD_PATTERN) and not scope.holds(pattern)
+    wide = scope is not None and pattern not in ("", HOLD_PATTERN) and not scope.includes_pattern(pattern)
     return WIDE if wide else pattern

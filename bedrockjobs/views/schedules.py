@@ -68,7 +68,7 @@ class TickOutcomes:
         failed = (status in FAILED_STATUSES for status in self._statuses)
         self._failed: Sequence[int] = [0, *accumulate(failed)]
 
-    def of(self, first: str, last: str) -> tuple[str, int]:
+    def summarize(self, first: str, last: str) -> tuple[str, int]:
         """Return the status of the last run in a range of ticks, or empty, and the number of failures."""
         low, high = bisect_left(self._ticks, first), bisect_right(self._ticks, last)
         return (self._statuses[high - 1] if high > low else "", self._failed[high] - self._failed[low])

@@ -152,7 +152,7 @@ class PostgreSQLQueue(Queue):
     def jobs(self, given: dict[str, Any]) -> list[Job]:
         """Return a page of jobs."""
         view = VIEWS["jobs"]
-        rows = self.store.session.run([(view.sql, view.parameters(given))])[0]
+        rows = self.store.session.run_statements([(view.sql, view.parameters(given))])[0]
         return [job_from(row) for row in rows]
 
 

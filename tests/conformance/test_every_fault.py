@@ -184,7 +184,9 @@ def acts(dice: random.Random) -> Iterator[tuple[str, Act]]:
             ),
             (
                 "hosts",
-                lambda context: [hosts.fire(context, job) for job in context.unit.due_on_all_hosts("9")],
+                lambda context: [
+                    hosts.fire_on_all_hosts(context, job) for job in context.unit.due_on_all_hosts("9")
+                ],
             ),
             ("waiter", _serve),
         ]
@@ -203,7 +205,7 @@ def _expire(context: Context) -> None:
 
 def _fire(context: Context) -> None:
     for job in context.unit.due_on_all_hosts(context.now_ms):
-        hosts.fire(context, job)
+        hosts.fire_on_all_hosts(context, job)
 
 
 def _serve(context: Context) -> object:

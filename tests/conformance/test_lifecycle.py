@@ -16,7 +16,7 @@ from bedrockjobs.engine.handlers import failing, hosts, take
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.eligibility import AskedNames
+from bedrockjobs.job.eligibility import RequestedNames
 from bedrockjobs.job.lifecycle import ARROWS, GONE, NotAnArrow, allows, arrows, move, target
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.sqlite import SQLiteEngine
@@ -39,9 +39,9 @@ class OneWorker:
     workers: Any = {"h1": Worker()}
 
     @property
-    def asked(self) -> AskedNames:
+    def asked(self) -> RequestedNames:
         """Return what it asks for."""
-        asked = AskedNames()
+        asked = RequestedNames()
         for name, worker in self.workers.items():
             asked.put(name, worker.names)
         return asked
@@ -225,7 +225,7 @@ def schedules(queue: Queue) -> None:
     queue.do(c.SyncSchedules, source="s", schedules=[])
     queue.do(c.CreateJob, name="e", repeat="CRON @daily", hosts="all")
     queue.do(c.TriggerJob, name="e")
-    queue.act(lambda context: hosts.fire(context, context.unit.job(3)))
+    queue.act(lambda context: hosts.fire_on_all_hosts(context, context.unit.job(3)))
     queue.do(c.CrashBedrockJob, names=["e"])
     queue.do(c.GetJob, name="e", worker="h1")
 

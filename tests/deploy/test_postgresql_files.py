@@ -152,6 +152,6 @@ def test_postgresql_knows_the_parameters_that_patroni_gives_it() -> None:
     given = found["bootstrap"]["dcs"]["postgresql"]["parameters"]
     session = DatabaseSession(CLUSTER.url, "public")
     query = "SELECT name FROM pg_settings WHERE name = ANY ($1::text[])"
-    known = session.run([(query, (list(given),))])[0]
+    known = session.run_statements([(query, (list(given),))])[0]
     session.close()
     assert {name for (name,) in known} == set(given)

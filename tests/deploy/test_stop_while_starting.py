@@ -26,7 +26,7 @@ class Hanging(SQLiteReader):
         await asyncio.Event().wait()
 
 file.SQLiteReader = Hanging
-sys.exit(server.run(Settings(port=0, database=sys.argv[1], wal_bytes=0, ballast_bytes=0)))
+sys.exit(server.run_server(Settings(port=0, database=sys.argv[1], wal_bytes=0, ballast_bytes=0)))
 """
 
 

@@ -66,7 +66,7 @@ def _made() -> Access:
     settings = Settings()
     access = Access(_clock, settings, reachable=True)
     row = TokenRow("root", digest_of(TOKEN), "admin", "[]", 0, "", "", "", "", "", "[]")
-    access.begin((row,), (LoginRow(digest_of(SESSION), "root", "", "2030-01-01 00:00:00.000"),))
+    access.set_initial((row,), (LoginRow(digest_of(SESSION), "root", "", "2030-01-01 00:00:00.000"),))
     access.run_of_token = lambda token: run_of_token(KEY, token)
     return access
 

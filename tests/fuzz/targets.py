@@ -139,7 +139,7 @@ def _definitions(form: definitions.Format) -> Callable[[bytes], None]:
 def read_textproto(data: bytes) -> None:
     """Read LUCI's configuration."""
     try:
-        found = luci.read(_text(data))
+        found = luci.parse_luci(_text(data))
     except Unreadable:
         return
     for one in found:

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from bedrockjobs.pages.job import CHILDREN_SHOWN, timeline
-from bedrockjobs.pages.jobs import FAILED_SHOWN, told
+from bedrockjobs.pages.jobs import FAILED_SHOWN, progress_bar
 from bedrockjobs.views.states import CHILDREN_COUNTED, FamilyCounts
 from tests.pages.looking import Site, check
 
@@ -206,10 +206,10 @@ async def test_how_far_a_family_is_stands_above_it_with_those_that_failed(site: 
 
 async def test_a_family_is_counted_up_to_a_bound() -> None:
     assert CHILDREN_COUNTED == 10_000
-    found = told(FamilyCounts({"FINISHED": 9_000, "CANCELLED": 1_000}, more=True), [])
+    found = progress_bar(FamilyCounts({"FINISHED": 9_000, "CANCELLED": 1_000}, more=True), [])
     assert (found.more, found.words) == (True, "10,000+ children: 9,000 done, 1,000 cancelled")
     assert [(part.begins, part.width) for part in found.parts] == [(0, 90), (90, 10)]
-    assert told(FamilyCounts({"QUEUED": 1}, more=False), []).words == "1 child: 1 waiting"
+    assert progress_bar(FamilyCounts({"QUEUED": 1}, more=False), []).words == "1 child: 1 waiting"
     assert FAILED_SHOWN < CHILDREN_SHOWN
 
 

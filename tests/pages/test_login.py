@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bedrockjobs.engine.handlers import access
-from bedrockjobs.pages.login import FORM_BYTES_MAX, _wanted
+from bedrockjobs.pages.login import FORM_BYTES_MAX, _target_page
 from bedrockjobs.protocol.authentication import SESSION_COOKIE
 from tests.certificates import Authority
 from tests.conftest import Live, Serve
@@ -178,7 +178,7 @@ async def test_buttons_of_what_one_may_not_do_are_not_shown(live: Live) -> None:
     ],
 )
 def test_only_pages_of_ours_are_led_to(given: str, page: str) -> None:
-    assert _wanted(given) == page
+    assert _target_page(given) == page
 
 
 PATHS = (

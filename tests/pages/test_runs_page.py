@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from bedrockjobs.pages import runs
-from bedrockjobs.pages.runs import SAID_CHARS, said
+from bedrockjobs.pages.runs import SAID_CHARS, last_message
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -98,8 +98,8 @@ async def test_what_cannot_be_asked_is_refused_and_an_empty_page_teaches(site: S
 
 
 async def test_last_words_are_short() -> None:
-    assert said("first\nsecond", "[]") == "first"
-    assert said("exit status 1\ncopying\nno space left on device", "[]") == "no space left on device"
-    assert said("", '["a", "\\u001b[31mred\\u001b[0m", "  "]') == "red"
-    assert said("", "[]") == ""
-    assert len(said("x" * 999, "[]")) == SAID_CHARS + 1
+    assert last_message("first\nsecond", "[]") == "first"
+    assert last_message("exit status 1\ncopying\nno space left on device", "[]") == "no space left on device"
+    assert last_message("", '["a", "\\u001b[31mred\\u001b[0m", "  "]') == "red"
+    assert last_message("", "[]") == ""
+    assert len(last_message("x" * 999, "[]")) == SAID_CHARS + 1

@@ -56,7 +56,7 @@ class Server(PostgreSQLQueue):
 
     def value(self, sql: str, *parameters: Any) -> Any:
         """Return one value that the database has, outside of any unit."""
-        return self.store.session.run([(sql, parameters)])[0][0][0]
+        return self.store.session.run_statements([(sql, parameters)])[0][0][0]
 
 
 @pytest.fixture

@@ -27,7 +27,9 @@ def _plans_of(one: Server, sql: str, parameters: Sequence[Any], options: str, *,
     given = f"({values})" if parameters else ""
     explained = (f"EXPLAIN (COSTS OFF, {options}) EXECUTE explained{given}", ())
     one.store.session.script(f"PREPARE explained AS {sql}")
-    plans = ["\n".join(row[0] for row in one.store.session.run([explained])[0]) for _ in range(times)]
+    plans = [
+        "\n".join(row[0] for row in one.store.session.run_statements([explained])[0]) for _ in range(times)
+    ]
     one.store.session.script("DEALLOCATE explained")
     return plans
 

@@ -53,13 +53,13 @@ async def test_commands_wait_for_a_database_that_comes_back_at_once(proxy: Proxy
     await until(lambda: live.dispatcher.waiting == 1 and not live.dispatcher.pending)
     proxy.shut()
     creating = live.send(c.CreateJob(name="a"))
-    await until(lambda: live.dispatcher.health.trouble.startswith("database away"))
+    await until(lambda: live.dispatcher.health.problem.startswith("database away"))
     proxy.open()
     assert isinstance(await asyncio.wait_for(creating, DEADLINE_S), Answer)
     taken = await asyncio.wait_for(taking, DEADLINE_S)
     assert isinstance(taken, Answer)
     assert '"jobID":1,' in taken.body
-    assert live.dispatcher.health.trouble == ""
+    assert live.dispatcher.health.problem == ""
     assert CLUSTER.do(f"SELECT count(*) FROM {SCHEMA}.jobs") == [(1,)]
 
 
@@ -78,11 +78,11 @@ async def test_who_has_waited_long_enough_is_told_and_who_waits_for_a_job_stays(
         took = monotonic() - sent
         assert took > COMMAND_S / 2
         assert in_time(took, COMMAND_S + PG_LOOK_S_MAX + 1)
-    assert live.dispatcher.health.trouble
+    assert live.dispatcher.health.problem
     assert live.dispatcher.waiting == 1
     assert live.dispatcher.pending == 0
     proxy.open()
-    await until(lambda: not live.dispatcher.health.trouble)
+    await until(lambda: not live.dispatcher.health.problem)
     assert isinstance(await live.ask(c.CreateJob(name="a")), Answer)
     assert isinstance(await asyncio.wait_for(taking, DEADLINE_S), Answer)
 
@@ -101,7 +101,7 @@ async def test_the_loop_goes_on_while_a_connection_is_made_that_nobody_answers(
     assert isinstance(outcome.result(), Unavailable)
     assert in_time(longest, COMMAND_S - 2 * PG_LOOK_S)
     proxy.cut()
-    await until(lambda: not live.dispatcher.health.trouble)
+    await until(lambda: not live.dispatcher.health.problem)
     assert isinstance(await live.ask(c.CreateJob(name="a")), Answer)
 
 
@@ -111,7 +111,7 @@ async def test_a_server_that_stops_waits_for_no_database(proxy: Proxy) -> None:
     await live.dispatcher.settle()
     proxy.shut()
     outcome = live.send(c.CreateJob(name="a"))
-    await until(lambda: bool(live.dispatcher.health.trouble))
+    await until(lambda: bool(live.dispatcher.health.problem))
     await asyncio.wait_for(live.stop(), DEADLINE_S)
     assert isinstance(outcome.result(), Unavailable)
 

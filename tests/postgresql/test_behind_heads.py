@@ -137,7 +137,7 @@ def test_plain_jobs_are_marked_as_taken_at_once_and_put_back_where_nobody_took_t
     states = "SELECT string_agg(state, ' ' ORDER BY jobID) FROM jobs WHERE jobID > 7"
     before = one.value("SELECT string_agg(jobs::text, ' ' ORDER BY jobID) FROM jobs")
     one.open(c.GetJob(name="n*"), c.GetJob(name="n*"))
-    watched = one.store.session.run([(states, ())])[0][0][0]
+    watched = one.store.session.run_statements([(states, ())])[0][0][0]
     assert watched.split() == ["RUNNING"] * 2 + ["QUEUED"] * 3
     one.commit()
     assert one.value("SELECT string_agg(jobs::text, ' ' ORDER BY jobID) FROM jobs") == before

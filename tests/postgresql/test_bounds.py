@@ -25,9 +25,9 @@ from bedrockjobs.store.postgresql.heads import (
     ANY,
     BEHIND_S,
     RAISED_EVERY_S,
+    HeadIndex,
     LowWaterMarks,
     MatchingHeads,
-    RememberedHeads,
 )
 from bedrockjobs.store.postgresql.statements import QUERIES
 from bedrockjobs.store.postgresql.takes import planned_looks
@@ -52,15 +52,15 @@ def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sent(one: Server, act: Callable[[], Any]) -> list[str]:
     """Return the names of the statements that are sent by an act."""
-    names, found, run = {sql: name for name, sql in QUERIES.items()}, [], one.store.session.run
+    names, found, run = {sql: name for name, sql in QUERIES.items()}, [], one.store.session.run_statements
 
     def noted(statements: Any) -> Any:
         found.extend(names.get(sql, "?") for sql, _ in statements)
         return run(statements)
 
-    one.store.session.run = noted  # type: ignore[method-assign]
+    one.store.session.run_statements = noted  # type: ignore[method-assign]
     act()
-    one.store.session.run = run  # type: ignore[method-assign]
+    one.store.session.run_statements = run  # type: ignore[method-assign]
     return found
 
 
@@ -114,19 +114,19 @@ def test_floors_stay_behind_the_clock_and_are_read_now_and_then() -> None:
     assert floors.to_raise(["a"], later) == ["a"]
     floors.raised({"a": [EARLY, None, NOW, later, None, None]}, later)
     behind = "2026-12-31 23:59:59"
-    assert floors.of("a") == (EARLY, *[behind] * 5)
+    assert floors.marks_of("a") == (EARLY, *[behind] * 5)
     assert later > behind
     assert floors.to_raise(["a"], later) == []
     assert floors.to_raise(["a"], NOW) == ["a"]  # the clock was set back
-    assert floors.of("b") == ("",) * len(PRIORITIES)
+    assert floors.marks_of("b") == ("",) * len(PRIORITIES)
 
 
 def test_a_job_that_is_queued_lowers_the_floor_of_its_class_or_of_each() -> None:
     floors = LowWaterMarks({"a": (NOW,) * 6, ANY: (NOW,) * 6, "b": (NOW,) * 6}, {})
     floors.lower("a", EARLY, 500)
-    assert floors.of("a") == (NOW, NOW, NOW, EARLY, NOW, NOW) == floors.of(ANY)
+    assert floors.marks_of("a") == (NOW, NOW, NOW, EARLY, NOW, NOW) == floors.marks_of(ANY)
     floors.lower("b", EARLY)
-    assert floors.of("b") == (EARLY,) * 6
+    assert floors.marks_of("b") == (EARLY,) * 6
 
 
 def test_floors_of_so_many_names_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_floors_of_so_many_names_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
     floors = LowWaterMarks({}, {})
     floors.to_raise(["a", "b", "c"], NOW)
     floors.raised({"a": [NOW] * 6}, NOW)
-    assert list(floors.known) == ["a"] == list(floors.read)
+    assert list(floors.known) == ["a"] == list(floors.load)
 
 
 def hot(one: Server) -> None:
@@ -144,7 +144,7 @@ def hot(one: Server) -> None:
         one.do(c.CreateJob, name="a")
         one.clock.advance(5)
         assert taken(one, "a", 1) != ["404"]
-    assert min(one.store.unit.remembered.floors.of("a")) > EARLY
+    assert min(one.store.unit.remembered.floors.marks_of("a")) > EARLY
 
 
 def test_a_job_of_this_server_is_found_below_a_floor(servers: Servers) -> None:
@@ -159,17 +159,19 @@ def test_so_is_one_of_another_server_that_told_of_it(servers: Servers) -> None:
     hot(one)
     other.do(c.CreateJob, name="a", firstRun=EARLY)
     assert taken(one, "a", 1) == ["404"]
-    one.store.heard({"a": EARLY})
+    one.store.on_queued({"a": EARLY})
     assert taken(one, "a", 1) == ["4a"]
     other.do(c.CreateJob, name="a", firstRun=EARLY)
-    one.store.heard(None)
+    one.store.on_queued(None)
     assert taken(one, "a", 1) == ["5a"]
 
 
 def test_what_was_changed_by_hand_is_found_after_a_while(servers: Servers) -> None:
     (one,) = servers(1)
     hot(one)
-    one.store.session.run([("UPDATE jobs SET state = 'QUEUED', nextRun = $1 WHERE jobID = 3", (EARLY,))])
+    one.store.session.run_statements(
+        [("UPDATE jobs SET state = 'QUEUED', nextRun = $1 WHERE jobID = 3", (EARLY,))]
+    )
     assert taken(one, "a", 1) == ["404"]
     one.clock.advance(heads_module.KEPT_S)
     assert taken(one, "a", 1) == ["3a"]
@@ -180,18 +182,18 @@ def test_a_hint_while_the_floor_is_read_counts(servers: Servers) -> None:
     one.do(c.CreateJob, name="a")
     taken(one, "a", 1)
     one.clock.advance(10)
-    run = one.store.session.run
+    run = one.store.session.run_statements
 
     def told_after(statements: Any) -> Any:
         found = run(statements)
         if any(sql == QUERIES["floors_of_names"] for sql, _ in statements):
             other.do(c.CreateJob, name="a", firstRun=EARLY)
-            one.store.heard({"a": EARLY})
+            one.store.on_queued({"a": EARLY})
         return found
 
-    one.store.session.run = told_after  # type: ignore[method-assign]
+    one.store.session.run_statements = told_after  # type: ignore[method-assign]
     assert taken(one, "a", 1) == ["404"]
-    one.store.session.run = run  # type: ignore[method-assign]
+    one.store.session.run_statements = run  # type: ignore[method-assign]
     assert taken(one, "a", 1) == ["2a"]
 
 
@@ -200,7 +202,7 @@ def test_what_is_remembered_is_forgotten_where_another_primary_may_not_have_it(s
     hot(one)
     one.store.session.close()
     assert taken(one, "b", 1) == ["404"]
-    assert one.store.unit.remembered.floors.of("a") == ("",) * len(PRIORITIES)
+    assert one.store.unit.remembered.floors.marks_of("a") == ("",) * len(PRIORITIES)
 
 
 # --- heads -----------------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ def test_what_others_left_is_found_when_they_tell_and_what_nobody_tells_after_a_
     assert taken(one, "[abc]", 2) == ["5a", "404"]
     other.do(c.CreateJob, name="b")
     assert taken(one, "[abc]", 1) == ["404"]
-    one.store.heard({"b": EARLY})
+    one.store.on_queued({"b": EARLY})
     assert taken(one, "[abc]", 1) == ["6b"]
     other.do(c.CreateJob, name="c")
     one.clock.advance(heads_module.KEPT_S)
@@ -305,7 +307,7 @@ def test_heads_are_in_the_order_of_takes() -> None:
     known.lower("d", EARLY)
     known.lower("d", NOW, 11, 250)  # is later than what is known
     begin = (-1001, "", 0, "")
-    due = known.next(begin, timestamps[1], None, 100)
+    due = known.next_due(begin, timestamps[1], None, 100)
     assert [f"{name}{-down}" for down, *_, name in due] == [
         "d1000",
         "d850",
@@ -318,28 +320,28 @@ def test_heads_are_in_the_order_of_takes() -> None:
         "c250",
         "d0",
     ]
-    assert known.next(begin, NOW, None, 100) == [*due[:5], *due[7:]]
-    assert known.next(begin, NOW, 250, 1) == [due[7]]
-    assert known.next(due[5], timestamps[9], None, 2) == due[6:8]
-    assert known.asked == {(-priority, "d"): None for priority in PRIORITIES}  # it may be a job of any class
-    known.replace([*known.asked, (-500, "a")], [(-500, NOW, 12, "a", False)])
-    assert [name for *_, name in known.next(begin, timestamps[9], None, 9)] == ["c", "a", "b", "c"]
+    assert known.next_due(begin, NOW, None, 100) == [*due[:5], *due[7:]]
+    assert known.next_due(begin, NOW, 250, 1) == [due[7]]
+    assert known.next_due(due[5], timestamps[9], None, 2) == due[6:8]
+    assert known.used == {(-priority, "d"): None for priority in PRIORITIES}  # it may be a job of any class
+    known.replace([*known.used, (-500, "a")], [(-500, NOW, 12, "a", False)])
+    assert [name for *_, name in known.next_due(begin, timestamps[9], None, 9)] == ["c", "a", "b", "c"]
 
 
 def test_patterns_asked_for_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (heads_module.PATTERNS_KEPT_MAX, heads_module.NAMES_MATCHED_MAX) == (10_000, 50_000)
     monkeypatch.setattr(heads_module, "PATTERNS_KEPT_MAX", 2)
     monkeypatch.setattr(heads_module, "NAMES_MATCHED_MAX", 1)
-    known = RememberedHeads(lambda: 0.0)
-    known.begin(NOW)
+    known = HeadIndex(lambda: 0.0)
+    known.begin_unit(NOW)
     keys = [(("",), names) for text in ("a*", "b*", "c*") if (names := names_from(text, None)) is not None]
     for key in (*keys[:2], keys[0], keys[2]):
-        known.begin(NOW)
+        known.begin_unit(NOW)
         known.ready(key, "", lambda _: [])
-    assert [known.of(key) is not None for key in keys] == [True, False, True]
+    assert [known.heads_of(key) is not None for key in keys] == [True, False, True]
     for name in ("a1", "c1", "a2"):
         known.lower(Job(created=NOW, job_id=1, state="QUEUED", name=name, next_run=NOW))
-    assert [len(known.of(key) or ()) for key in (keys[0], keys[2])] == [2, 1]
+    assert [len(known.heads_of(key) or ()) for key in (keys[0], keys[2])] == [2, 1]
 
 
 def test_the_next_unit_asks_such_a_name_for_as_many_at_once(servers: Servers, short_walks: None) -> None:
@@ -442,7 +444,7 @@ def test_a_pattern_with_too_many_names_keeps_the_place_up_to_which_nothing_match
     assert listed.count("jobs_behind") <= len(PRIORITIES), "it begins at the place"
     one.do(c.CreateJob, name="n-own", firstRun=EARLY)
     other.do(c.CreateJob, name="n-other", firstRun=EARLY)
-    one.store.heard({"n-other": EARLY})
+    one.store.on_queued({"n-other": EARLY})
     assert [searched(one, "n*")[0] for _ in range(3)] == ["n-own", "n-other", "n02"]
     other.do(c.PauseJobs, name="n0*")
     assert searched(one, "n*")[0] == "n10"
@@ -487,7 +489,9 @@ def test_whatever_is_paused_meanwhile_jobs_are_found_in_their_order(
     dice = random.Random(seed)
     one, other = servers(2)
     create(one, *(f"{dice.choice('abx')}{dice.randrange(20):02d}/{dice.choice('yz')}" for _ in range(80)))
-    queued = one.store.session.run([("SELECT nextRun, jobID, name FROM jobs ORDER BY 1, 2", ())])[0]
+    queued = one.store.session.run_statements([("SELECT nextRun, jobID, name FROM jobs ORDER BY 1, 2", ())])[
+        0
+    ]
     paused: set[str] = set()
     for _ in range(60):
         by = dice.choice((one, other))
@@ -502,7 +506,7 @@ def test_whatever_is_paused_meanwhile_jobs_are_found_in_their_order(
             case 2:
                 name = f"a{dice.randrange(20):02d}/y"
                 job_id = by.do(c.CreateJob, name=name, firstRun=EARLY)["jobID"]
-                one.store.heard({name: EARLY})
+                one.store.on_queued({name: EARLY})
                 queued.append((EARLY, job_id, name))
             case _:
                 asked = dice.choice(("*/y", "[ab]*", "?1*", "x*", "*"))

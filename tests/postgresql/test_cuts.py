@@ -119,7 +119,7 @@ def test_a_database_that_does_not_answer_counts_as_away(cut: Cut, monkeypatch: p
     with monkeypatch.context() as brief:
         brief.setattr(cut.server.store.session._connection, "answer_s", 0.2)
         with pytest.raises(StoreAway, match="no answer within"):
-            cut.server.store.session.run([("SELECT 1", ())])
+            cut.server.store.session.run_statements([("SELECT 1", ())])
     cut.server.store.rollback()
     cut.proxy.swallow()
     assert cut.server.do(c.CreateJob, name="a") == {"jobID": 1}

@@ -93,7 +93,7 @@ async def test_a_job_that_becomes_due_reaches_who_waits_at_another_server(pair: 
 async def test_a_moved_date_counts_at_once_where_no_hint_arrives(pair: tuple[Live, Live]) -> None:
     a, b = pair
     neighbourhood = b.server._database._neighbourhood  # type: ignore[attr-defined]
-    neighbourhood._neighbours.on_hint = lambda text: None
+    neighbourhood._peers.on_hint = lambda text: None
     await advance(a, to="2035-01-01 00:00:30")
     await a.http("CreateJob", {"name": "tick", "repeat": "CRON * * * * *"})
     await advance(a)
@@ -125,7 +125,7 @@ async def test_leases_and_servers_live_in_real_time(pair: tuple[Live, Live]) -> 
     await a.http("CreateJob", {"name": "x"})
     await a.http("GetJob", {"name": "x", "worker": "w", "heartbeat": True})
     await advance(b, seconds=100_000)
-    await b.server._database._neighbourhood._learn()  # type: ignore[attr-defined]
+    await b.server._database._neighbourhood._await_exchange()  # type: ignore[attr-defined]
     assert do("SELECT status FROM runs") == [("running",)]
     assert [row.name for row in b.server.service.presence.servers_alive()] == ["a", "b"]
     assert do("SELECT kind FROM events WHERE kind IN ('server left', 'clock set')") == []
@@ -149,9 +149,9 @@ async def test_a_clock_is_not_moved_while_the_database_is_away(start: Start) -> 
     before = await advance(a)
     proxy.shut()
     assert (await a.http("AdvanceClock", {"seconds": 60})).code == 503
-    await a.until(lambda: bool(a.server.service.trouble))  # units find it out by themselves
+    await a.until(lambda: bool(a.server.service.problem))  # units find it out by themselves
     proxy.open()
-    await a.until(lambda: not a.server.service.trouble)
+    await a.until(lambda: not a.server.service.problem)
     assert await advance(a, seconds=60) == timestamp(moment_of(before) + timedelta(seconds=60))
     await a.server.stop()
     proxy.close()
@@ -175,9 +175,9 @@ async def test_servers_of_one_database_have_one_kind_of_date(start: Start) -> No
 async def test_a_server_that_finds_another_kind_of_date_is_away_until_it_is_gone(start: Start) -> None:
     real = await start("a", test_clock=False)
     do("UPDATE control SET clock = '2035-01-01 00:00:00.000'")
-    await real.until(lambda: "have a test clock" in real.server.service.trouble)
+    await real.until(lambda: "have a test clock" in real.server.service.problem)
     do("UPDATE control SET clock = ''")
-    await real.until(lambda: not real.server.service.trouble)
+    await real.until(lambda: not real.server.service.problem)
     assert (await real.http("CreateJob", {"name": "x"})).code == 200
 
 

@@ -36,7 +36,7 @@ async def live() -> AsyncIterator[Live]:
 def listened(engine: Any) -> list[list[str]]:
     """Return a list that gets the names of the statements of each round trip from now on."""
     trips: list[list[str]] = []
-    session, run, commit = engine.session, engine.session.run, engine.session.commit
+    session, run, commit = engine.session, engine.session.run_statements, engine.session.commit
 
     def noted(statements: Any) -> Any:
         trips.append([NAMES.get(sql, "?") for sql, _ in statements])
@@ -46,7 +46,7 @@ def listened(engine: Any) -> list[list[str]]:
         trips.append([NAMES.get(sql, "?") for sql, _ in statements])
         return commit(statements)
 
-    session.run, session.commit = noted, noted_commit
+    session.run_statements, session.commit = noted, noted_commit
     return trips
 
 
@@ -85,7 +85,9 @@ def test_workers_that_ask_for_the_same_share_a_statement(servers: Servers) -> No
 
 def bind(one: Server, job_id: int, worker: str) -> None:
     """Let a job be one worker's own."""
-    one.store.session.run([("UPDATE jobs SET lane = 'for ' || $2::text WHERE jobID = $1", (job_id, worker))])
+    one.store.session.run_statements(
+        [("UPDATE jobs SET lane = 'for ' || $2::text WHERE jobID = $1", (job_id, worker))]
+    )
 
 
 def test_a_job_of_its_own_goes_to_that_worker_alone_in_its_order(servers: Servers) -> None:

@@ -89,7 +89,7 @@ def many(servers: Servers, request: pytest.FixtureRequest) -> Server:
         f" SELECT '', n, 'QUEUED', 'n' || n % {request.param}, '2026',"
         f" ($1::bigint[])[1 + n / {request.param} % {len(PRIORITIES)}] FROM generate_series(1, {JOBS}) AS n"
     )
-    one.store.session.run([(add, (list(PRIORITIES),))])
+    one.store.session.run_statements([(add, (list(PRIORITIES),))])
     one.store.session.script("VACUUM ANALYZE jobs")  # else a take walks past what tests before have left
     return one
 

@@ -25,7 +25,7 @@ from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.engine.workers import SharedWorkers
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.peers import NameTaken
-from bedrockjobs.store.postgresql.peers import PostgreSQLNeighbours
+from bedrockjobs.store.postgresql.peers import PostgreSQLPeers
 from tests.conformance.engine import START
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -66,7 +66,7 @@ class Peer:
             minutes=stats,
             listeners=listeners,
         )
-        self.line = PostgreSQLNeighbours(CLUSTER.url, SCHEMA, name, self.engine.id, clock)
+        self.line = PostgreSQLPeers(CLUSTER.url, SCHEMA, name, self.engine.id, clock)
         self.neighbourhood = ClusterMember(
             self.line, self.workers, self.notifier, self.dispatcher.heard, self.dispatcher.poke
         )
@@ -74,13 +74,13 @@ class Peer:
 
     async def start(self) -> None:
         """Join the others."""
-        await self.neighbourhood.open(self.name, "1")
+        await self.neighbourhood.join(self.name, "1")
         self.dispatcher.start()
         await self.dispatcher.settle()
 
     async def stop(self) -> None:
         """End as a server does that is told to."""
-        await self.neighbourhood.leave()
+        await self.neighbourhood.leave_cluster()
         self.workers.end()
         await self.dispatcher.drain()
         self.engine.close()
@@ -154,7 +154,7 @@ async def start(date: LivingClock) -> AsyncIterator[Start]:
 
     yield start
     for peer in peers:
-        if peer.engine.session.alive:
+        if peer.engine.session.is_open:
             await peer.stop()
 
 
@@ -220,7 +220,7 @@ async def test_a_heartbeat_may_come_to_any_server(start: Start, date: LivingCloc
     for _ in range(3):  # more than a lease, with a sign of life at the other server in between
         date.advance(LEASE_S_DEFAULT * 0.7)
         await b.beat("w", run)
-        await b.neighbourhood._learn()
+        await b.neighbourhood._await_exchange()
         await a.dispatcher.settle()
     assert not [kind for kind, _, _ in a.told() if kind == "job lost"]
     assert (await a.beat("w", run))["stop"] == []
@@ -242,7 +242,7 @@ async def test_a_stop_at_one_server_reaches_the_worker_at_another(start: Start) 
     a, b = await start("a", "b")
     await a.ask(c.CreateJob(name="x"))
     run = (await a.take("x", "w"))["runID"]
-    await b.neighbourhood._learn()
+    await b.neighbourhood._await_exchange()
     beat = asyncio.ensure_future(b.beat("w", run, wait_ms=10_000))
     await b.until(lambda: "w" in b.workers._changed)
     await a.ask(c.TerminateRun(run_id=run))
@@ -255,7 +255,7 @@ async def test_servers_tell_who_joined_and_left_with_the_sorted_list(start: Star
     await dead.die()
     for _ in range(2):
         date.advance(SERVER_GONE_S / 2 + 1)
-        await asyncio.gather(a.neighbourhood._learn(), b.neighbourhood._learn())
+        await asyncio.gather(a.neighbourhood._await_exchange(), b.neighbourhood._await_exchange())
     await a.until(lambda: [row.name for row in a.workers.servers] == ["a", "b"])
     await a.until(lambda: "server left" in [kind for kind, _, _ in a.told()])
     await b.stop()
@@ -282,7 +282,7 @@ async def test_a_name_that_a_living_server_has_is_refused(start: Start, date: Li
 async def test_a_worker_joins_once_whichever_servers_it_asks(start: Start) -> None:
     a, b = await start("a", "b")
     await asyncio.gather(a.beat("w"), b.beat("w"), a.beat("v"))
-    await asyncio.gather(a.neighbourhood._learn(), b.neighbourhood._learn())
+    await asyncio.gather(a.neighbourhood._await_exchange(), b.neighbourhood._await_exchange())
     await asyncio.gather(a.dispatcher.settle(), b.dispatcher.settle())
     assert sorted(a.workers.workers) == ["v", "w"]
     await b.until(lambda: sorted(b.workers.workers) == ["v", "w"])
@@ -300,7 +300,7 @@ async def test_a_worker_that_the_database_refuses_holds_up_nobody(
     try:
         for _ in range(2):
             await asyncio.gather(a.beat("odd"), a.beat("w", run), a.beat("v"))
-            await a.neighbourhood._learn()
+            await a.neighbourhood._await_exchange()
         assert rows("SELECT beat <> '' FROM runs") == [(True,)]
         await b.until(lambda: sorted(b.workers.workers) == ["v", "w"])
     finally:
@@ -331,7 +331,7 @@ async def test_a_hint_that_makes_no_sense_counts_as_an_empty_one(
     hear = a.line.on_hint
     a.line.on_hint = lambda text: (heard.append(text), hear(text))
     for text in BAD_HINTS:
-        await b.line.hint(text)
+        await b.line.publish(text)
     await a.until(lambda: len(heard) >= len(BAD_HINTS))
     await b.ask(c.CreateJob(name="x"))
     assert isinstance(await asyncio.wait_for(waiting, DEADLINE_S), Answer)
@@ -376,7 +376,7 @@ async def test_a_clock_that_is_set_ends_no_run(start: Start, date: LivingClock, 
     await a.dispatcher.settle()
     assert rows("SELECT status FROM runs") == [("running",)]
     await a.beat("w", run)
-    await a.neighbourhood._learn()
+    await a.neighbourhood._await_exchange()
     assert rows("SELECT beat FROM runs") == [(timestamp_ms(date.now()),)]
 
 
@@ -433,7 +433,7 @@ async def test_a_line_that_breaks_is_opened_again(start: Start) -> None:
     await a.until(lambda: a.dispatcher.waiting == 1)
     await b.ask(c.CreateJob(name="mail/1"))
     assert isinstance(await asyncio.wait_for(waiting, DEADLINE_S), Answer)
-    await a.neighbourhood._learn()
+    await a.neighbourhood._await_exchange()
     await a.until(lambda: len(a.workers.servers) == 2)
 
 

@@ -73,4 +73,4 @@ def test_a_session_that_ended_while_it_connected_keeps_no_connection(monkeypatch
     monkeypatch.setattr(sessions, "connect", ended_meanwhile)
     with pytest.raises(StoreAway, match="ended"):
         session.connect_again()
-    assert not session.alive
+    assert not session.is_open

@@ -132,7 +132,7 @@ def test_transactions_have_their_parameters_wherever_they_are(store: PostgreSQLE
     )
     seen = set()
     for _ in range(CONNECTIONS):
-        ((pid, *parameters),) = store.session.run([(shown, ())])[0]
+        ((pid, *parameters),) = store.session.run_statements([(shown, ())])[0]
         assert parameters == [f'"{SCHEMA}"', "5s", "force_generic_plan"]
         seen.add(pid)
     assert len(seen) == CONNECTIONS, "they are not the same connection"
@@ -187,7 +187,7 @@ def test_commits_behind_a_pooler_wait_for_the_disk(pooler: Pooler) -> None:
     other = Pooler()
     try:
         store = PostgreSQLEngine(other.url, clock, name=SCHEMA)
-        assert store.session.run([("SHOW synchronous_commit", ())]) == [[("on",)]]
+        assert store.session.run_statements([("SHOW synchronous_commit", ())]) == [[("on",)]]
         queue = PostgreSQLQueue(store, "document", clock)
         assert queue.call(c.CreateJob(name="a")).code == 200
         store.close()

@@ -60,7 +60,7 @@ def test_what_is_sent_comes_back(
     session: DatabaseSession, texts: list[str], numbers: list[int | None], text: str
 ) -> None:
     statement = "SELECT $1::text[], $2::bigint[], $3::text"
-    assert session.run([(statement, (texts, numbers, text))]) == [[(texts, numbers, text)]]
+    assert session.run_statements([(statement, (texts, numbers, text))]) == [[(texts, numbers, text)]]
 
 
 def test_columns_are_those_of_the_rows() -> None:
@@ -74,10 +74,10 @@ def test_after_a_failure_all_statements_can_be_sent_again(servers: Servers) -> N
     some: list[Statement] = [("SELECT 1", ()), ("SELECT $1::bigint", (7,)), ("SELECT 3", ())]
     for _ in range(2):
         with pytest.raises(StoreError, match="division by zero"):
-            session.run([some[0], ("SELECT 1 / $1::bigint", (0,)), *some[1:]])
+            session.run_statements([some[0], ("SELECT 1 / $1::bigint", (0,)), *some[1:]])
         with pytest.raises(StoreError, match="does not exist"):
-            session.run([some[1], ("SELECT 1 FROM nothing", ()), some[2]])
-        assert session.run(some) == [[(1,)], [(7,)], [(3,)]]
+            session.run_statements([some[1], ("SELECT 1 FROM nothing", ()), some[2]])
+        assert session.run_statements(some) == [[(1,)], [(7,)], [(3,)]]
 
 
 def test_a_parameter_that_cannot_be_sent_leaves_the_connection_usable(servers: Servers) -> None:
@@ -96,7 +96,7 @@ def test_more_is_sent_and_read_than_the_socket_holds(servers: Servers) -> None:
     (one,) = servers(1)
     large = "x" * 3_000_000
     statements = [("SELECT $1::text", (large,))] * 4
-    assert one.store.session.run(statements) == [[(large,)]] * 4
+    assert one.store.session.run_statements(statements) == [[(large,)]] * 4
 
 
 def test_numbers_beyond_the_plan_are_drawn_many_at_once(
@@ -111,8 +111,8 @@ def test_numbers_beyond_the_plan_are_drawn_many_at_once(
         return reading(*statements)
 
     unit = one.store.unit
-    reading = unit._transaction.read
-    monkeypatch.setattr(unit._transaction, "read", counted)
+    reading = unit._transaction.run_statements
+    monkeypatch.setattr(unit._transaction, "run_statements", counted)
     assert [context.unit.new_job_id() for _ in range(2 * DRAWN_MAX)] == list(range(1, 2 * DRAWN_MAX + 1))
     assert read < 15
 

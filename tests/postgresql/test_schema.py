@@ -39,7 +39,7 @@ def test_lanes_are_taken_apart_as_in_the_server(servers: Servers) -> None:
         "INSERT INTO jobs (created, jobID, state, name, nextRun, lane)"
         " SELECT '', row_number() OVER (), 'QUEUED', 'a', '', * FROM unnest($1::text[])"
     )
-    found = one.store.session.run([(add, (LANES,)), ("SELECT lane, found, lock FROM jobs", ())])[1]
+    found = one.store.session.run_statements([(add, (LANES,)), ("SELECT lane, found, lock FROM jobs", ())])[1]
     assert len(found) == len(LANES)
     assert [(lane, found_in(lane), parse_lane(lane).lock) for lane, _, _ in found] == found
 
@@ -66,7 +66,7 @@ def test_patterns_match_what_they_match_in_the_server(servers: Servers) -> None:
     names = [*words, "a", "b", "ab", "a/b", "aab"]
     for pattern in words:
         given = dice.sample(names, 40)
-        found = one.store.session.run(
+        found = one.store.session.run_statements(
             [("SELECT name ~ $2 FROM unnest($1::text[]) AS names (name)", (given, anchored_regex([pattern])))]
         )
         assert [glob(name, pattern) for name in given] == [row[0] for row in found[0]], pattern
@@ -101,16 +101,18 @@ def test_tables_that_another_server_made_meanwhile_are_found() -> None:
     name = "meanwhile"
     CLUSTER.do(f"DROP SCHEMA IF EXISTS {name} CASCADE")
     first, second = (DatabaseSession(CLUSTER.url, name) for _ in range(2))
-    first.run([("BEGIN", ())])
-    lock = ("SELECT pg_advisory_xact_lock($1::bigint)", (schema.keys_of(first, name).of("schema"),))
+    first.run_statements([("BEGIN", ())])
+    lock = ("SELECT pg_advisory_xact_lock($1::bigint)", (schema.keys_of(first, name).key_of("schema"),))
     # One table: the changes of many would make the second session look again by itself.
-    first.run([lock, (f"CREATE SCHEMA {name}", ()), ("CREATE TABLE meta (key text, value text)", ())])
+    first.run_statements(
+        [lock, (f"CREATE SCHEMA {name}", ()), ("CREATE TABLE meta (key text, value text)", ())]
+    )
     with ThreadPoolExecutor() as threads:
         prepared = threads.submit(schema.prepare, second, name)
         deadline = monotonic() + DEADLINE_S
         while not CLUSTER.do(BLOCKED)[0][0]:
             assert monotonic() < deadline, "it does not wait"
-        first.run([("COMMIT", ())])
+        first.run_statements([("COMMIT", ())])
         with pytest.raises(StoreError, match='relation "control" does not exist'):  # instead of making all
             prepared.result()
     for session in (first, second):

@@ -227,7 +227,7 @@ def test_nothing_is_remembered_of_where_jobs_begin() -> None:
 
 def test_it_is_a_setting_for_postgresql_alone() -> None:
     assert Settings().isolation == "units"
-    assert SessionRequirements.of(Settings(isolation="serial", database="postgresql://x/y")).serial
-    assert not SessionRequirements.of(Settings(database="postgresql://x/y")).serial
+    assert SessionRequirements.from_settings(Settings(isolation="serial", database="postgresql://x/y")).serial
+    assert not SessionRequirements.from_settings(Settings(database="postgresql://x/y")).serial
     with pytest.raises(ValueError, match="isolation: serial is for PostgreSQL, a file has one server"):
         Settings(isolation="serial").database_path()

@@ -65,7 +65,7 @@ def test_each_error_has_a_meaning(error: type[Exception], meaning: type[Exceptio
 def test_no_error_of_the_driver_leaves_the_store(servers: Servers) -> None:
     (one,) = servers(1)
     with pytest.raises(StoreError, match="does not exist"):
-        one.store.session.run([("SELECT 1 FROM nothing", ())])
+        one.store.session.run_statements([("SELECT 1 FROM nothing", ())])
     with pytest.raises(StoreError, match="syntax"):
         one.store.session.script("SELECT FROM WHERE")
     assert one.value("SELECT 1") == 1
@@ -108,12 +108,12 @@ def test_waiting_and_standing_still_have_limits(servers: Servers) -> None:
 def test_the_schema_of_another_version_is_refused(servers: Servers) -> None:
     (one,) = servers(1)
     change = "UPDATE meta SET value = $1 WHERE key = 'schemaVersion'"
-    one.store.session.run([(change, (str(VERSION + 1),))])
+    one.store.session.run_statements([(change, (str(VERSION + 1),))])
     try:
         with pytest.raises(SchemaError, match=f"schema version {VERSION + 1}; this server knows {VERSION}"):
             CLUSTER.another()
     finally:
-        one.store.session.run([(change, (str(VERSION),))])
+        one.store.session.run_statements([(change, (str(VERSION),))])
 
 
 def test_a_database_of_another_encoding_is_refused(servers: Servers) -> None:
@@ -265,13 +265,13 @@ def test_a_commit_behind_a_failure_is_none(servers: Servers) -> None:
     (one,) = servers(1)
     one.opened(c.CreateJob(name="b"))
     with pytest.raises(StoreError, match="does not exist"):
-        one.store.session.run([("SELECT 1 FROM nothing", ())])
+        one.store.session.run_statements([("SELECT 1 FROM nothing", ())])
     with pytest.raises(StoreError):
         one.commit()
     one.store.rollback()
     one.open()
     with pytest.raises(StoreError, match="does not exist"):
-        one.store.session.run([("SELECT 1 FROM nothing", ())])
+        one.store.session.run_statements([("SELECT 1 FROM nothing", ())])
     with pytest.raises(StoreError, match="had failed before"):
         one.commit()
     one.store.rollback()
@@ -298,12 +298,12 @@ def test_the_session_of_a_server_that_was_killed_is_forgotten_one_day(servers: S
     add = "INSERT INTO sessions (session, unit, at) VALUES ($1, 1, $2)"
     now = one.clock.now()
     for name, age_s in (("old", SESSION_KEPT_S + 1), ("young", SESSION_KEPT_S - 1)):
-        one.store.session.run([(add, (name, timestamp_ms(now - timedelta(seconds=age_s))))])
+        one.store.session.run_statements([(add, (name, timestamp_ms(now - timedelta(seconds=age_s))))])
     other.store.close()
     kept = "SELECT count(*) FROM sessions WHERE session = $1"
     assert one.value(kept, "old") == 0
     assert one.value(kept, "young") == 1
-    one.store.session.run([("DELETE FROM sessions WHERE session = 'young'", ())])
+    one.store.session.run_statements([("DELETE FROM sessions WHERE session = 'young'", ())])
 
 
 def test_a_connection_that_broke_between_units_is_made_anew(servers: Servers) -> None:

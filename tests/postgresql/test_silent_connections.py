@@ -19,7 +19,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.base import StoreAway
 from bedrockjobs.store.postgresql import peers
 from bedrockjobs.store.postgresql import read_connection as lines
-from bedrockjobs.store.postgresql.peers import PostgreSQLNeighbours
+from bedrockjobs.store.postgresql.peers import PostgreSQLPeers
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
@@ -43,8 +43,8 @@ async def line() -> AsyncIterator[Line]:
 
     async def line(
         name: str, url: str, on_hint: Callable[[str], object] = lambda text: None
-    ) -> PostgreSQLNeighbours:
-        lines.append(line := PostgreSQLNeighbours(url, SCHEMA, name, f"session-{name}", SystemClock()))
+    ) -> PostgreSQLPeers:
+        lines.append(line := PostgreSQLPeers(url, SCHEMA, name, f"session-{name}", SystemClock()))
         line.on_hint = on_hint
         await line.open("1")
         return line
@@ -71,20 +71,20 @@ async def test_who_gets_no_answer_to_what_it_tells_listens_anew(
     try:
         behind, other = await line("a", url_of(proxy.port), heard.append), await line("b", CLUSTER.url)
         await until(lambda: heard == [""])
-        await other.hint("one")
+        await other.publish("one")
         await until(lambda: heard == ["", "one"])
         proxy.swallow("down")
-        await other.hint("two")
+        await other.publish("two")
         began = monotonic()
         with monkeypatch.context() as brief:  # what is answered has as long as it has anywhere
             brief.setattr(peers, "LINE_S_MAX", LINE_S_MAX)
             with pytest.raises(StoreAway, match="no answer within"):
-                await behind.hint("")
+                await behind.publish("")
         assert in_time(monotonic() - began, 10 * LINE_S_MAX)
         proxy.swallow()
-        await behind.hint("")
+        await behind.publish("")
         await until(lambda: heard == ["", "one", ""])  # which says that anything may be new
-        await other.hint("three")
+        await other.publish("three")
         await until(lambda: heard == ["", "one", "", "three"])
     finally:
         proxy.close()

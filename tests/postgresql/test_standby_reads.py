@@ -114,7 +114,7 @@ async def test_a_copy_of_another_database_is_not_read(caplog: pytest.LogCaptureF
     CLUSTER.engine().close()
     line = ReadConnection(CLUSTER.url, SCHEMA, 1.0, 10)
     other = Standby(CLUSTER.url, line, "nobody", lambda: "2026-01-01 00:00:00.000")
-    await other._look()
+    await other._check()
     assert not other.usable
     assert "does not know this server" in caplog.text
     await other.close()

@@ -121,7 +121,7 @@ def test_a_database_that_does_not_sync_promises_nothing_but_relaxed() -> None:
             assert refused.status == 78
             assert "fsync is off" in refused.sentence
         relaxed = PostgreSQLEngine(node.url, name=NEW, terms=SessionRequirements("relaxed"))
-        assert relaxed.session.run([("SHOW synchronous_commit", ())]) == [[("off",)]]
+        assert relaxed.session.run_statements([("SHOW synchronous_commit", ())]) == [[("off",)]]
         relaxed.close()
     finally:
         node.stop()
@@ -131,7 +131,7 @@ def test_commits_wait_for_the_disk_whatever_the_role_is_used_to() -> None:
     for weak, strong in (("local", "on"), ("remote_apply", "remote_apply")):
         CLUSTER.do(f"ALTER ROLE tester SET synchronous_commit = {weak}")
         full = PostgreSQLEngine(CLUSTER.url, name=NEW)
-        assert full.session.run([("SHOW synchronous_commit", ())]) == [[(strong,)]]
+        assert full.session.run_statements([("SHOW synchronous_commit", ())]) == [[(strong,)]]
         full.close()
     CLUSTER.do("ALTER ROLE tester RESET synchronous_commit")
     CLUSTER.do(f"DROP SCHEMA {NEW} CASCADE")

@@ -49,7 +49,7 @@ ADD = (
 
 def add(one: Server, first: int, state: str, lane: str, count: int) -> None:
     """Add jobs of the name a; ``#`` in the lane is one of 1,000 numbers."""
-    one.store.session.run([(ADD, (first, state, lane, count))])
+    one.store.session.run_statements([(ADD, (first, state, lane, count))])
     one.store.session.script("VACUUM ANALYZE jobs")
 
 

@@ -31,7 +31,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Server], list[str]]:
 
     def listed(server: Server) -> list[str]:
         found: list[str] = []
-        session, run, commit = server.store.session, server.store.session.run, server.store.session.commit
+        session, run, commit = (
+            server.store.session,
+            server.store.session.run_statements,
+            server.store.session.commit,
+        )
 
         def noted(statements: Any) -> Any:
             found.extend(names.get(sql, "?") for sql, _ in statements)
@@ -41,7 +45,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Server], list[str]]:
             found.extend(names.get(sql, "?") for sql, _ in statements)
             return commit(statements)
 
-        monkeypatch.setattr(session, "run", noted)
+        monkeypatch.setattr(session, "run_statements", noted)
         monkeypatch.setattr(session, "commit", noted_commit)
         return found
 
@@ -122,7 +126,7 @@ def test_what_was_taken_ahead_and_by_nobody_is_put_back(servers: Servers) -> Non
         one.do(c.CreateJob, name="a", data={"x": 1})
     before = one.value(ROWS)
     context = one.open(c.GetJobs(name="a", num_results=3))
-    watched = one.store.session.run([(ROWS, ())])[0][0][0]
+    watched = one.store.session.run_statements([(ROWS, ())])[0][0][0]
     assert watched.count("RUNNING") == 3
     assert context.unit.job(2).state == "QUEUED"
     one.commit()
@@ -151,7 +155,7 @@ def test_what_was_removed_ahead_and_by_nobody_is_put_back(servers: Servers) -> N
     one.do(c.GetJob, name="a")
     before = one.value(ROWS)
     context = one.open(c.FinishJob(job_id=1))
-    assert one.store.session.run([(ROWS, ())])[0][0][0] is None
+    assert one.store.session.run_statements([(ROWS, ())])[0][0][0] is None
     assert context.unit.job(1).state == "RUNNING"
     one.commit()
     assert one.value(ROWS) == before

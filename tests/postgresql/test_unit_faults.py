@@ -91,7 +91,9 @@ class Bench:
         """Return all rows of the tables."""
         named = [(f"SELECT * FROM {table} ORDER BY 1, 2", ()) for table in TABLES if table != "events"]
         events = "SELECT at, kind, name, jobID, runID, detail FROM events ORDER BY seq"
-        return self.watcher.session.run([*named, (events, ()), ("SELECT * FROM meta ORDER BY key", ())])
+        return self.watcher.session.run_statements(
+            [*named, (events, ()), ("SELECT * FROM meta ORDER BY key", ())]
+        )
 
     def remembered(self, opened: Unit) -> list[Any]:
         """Return what a unit answers about the rows, and what it would hand out next."""
@@ -138,7 +140,7 @@ def test_what_failed_has_left_nothing(seed: int, bench: Bench, monkeypatch: pyte
             for error, ahead in product((Injected, StoreError), (False, True)):
                 _fail_everywhere(bench, faults, act, error, ahead=ahead, name=name)
         _do(bench, act)
-    jobs, runs = bench.watcher.session.run(
+    jobs, runs = bench.watcher.session.run_statements(
         [("SELECT coalesce(max(jobID), 0) FROM jobs", ()), ("SELECT coalesce(max(runID), 0) FROM runs", ())]
     )
     opened = bench.engine.begin()

@@ -254,7 +254,7 @@ def test_locks_whose_numbers_follow_from_the_schema_stop_nobody(servers: Servers
     with psycopg.connect(CLUSTER.url) as stranger:
         for kind in get_args(LockKind):
             for text in ("", "a", "k", "L"):
-                stranger.execute("SELECT pg_advisory_xact_lock(%s)", (known.of(kind, text),))
+                stranger.execute("SELECT pg_advisory_xact_lock(%s)", (known.key_of(kind, text),))
         for spec in ({"name": "a", "unique": True}, {"name": "b", "lock": "L"}):
             job = one.do(c.CreateJob, idempotencyKey="k" + spec["name"], **spec)
             assert one.do(c.GetJob, name=spec["name"])["jobID"] == job["jobID"]
@@ -264,6 +264,6 @@ def test_locks_whose_numbers_follow_from_the_schema_stop_nobody(servers: Servers
 
 def test_another_schema_has_other_locks_and_so_has_another_database() -> None:
     numbers = {
-        keys.of("control") for keys in (AdvisoryKeys("a", "1"), AdvisoryKeys("a", "2"), AdvisoryKeys("a"))
+        keys.key_of("control") for keys in (AdvisoryKeys("a", "1"), AdvisoryKeys("a", "2"), AdvisoryKeys("a"))
     }
     assert len(numbers) == 3

@@ -105,12 +105,12 @@ def test_names_that_begin_alike_are_asked_alone(one: Server) -> None:
     """Those before and behind them are not read."""
     fill(one, *"xxxx", "m", "na", "nb", "o")
     statements: list[Any] = []
-    run = one.store.session.run
+    run = one.store.session.run_statements
 
     def noted(some: Any) -> Any:
         statements.extend(some)
         return run(some)
 
-    one.store.session.run = noted  # type: ignore[method-assign]
+    one.store.session.run_statements = noted  # type: ignore[method-assign]
     assert taken(one, "n*", 2) == ["6na", "7nb"]
     assert [given[3] for sql, given in statements if sql == takes.SQL["heads_behind"]] == ["n"]

@@ -396,7 +396,7 @@ async def test_a_fault_in_a_command_is_an_answer(live: Live, monkeypatch: pytest
     told: list[str] = []
     monkeypatch.setattr(http_connection.log, "exception", told.append)  # a traceback that is wanted
 
-    monkeypatch.setattr(PlainHTTP, "read", staticmethod(fail))
+    monkeypatch.setattr(PlainHTTP, "parse", staticmethod(fail))
     talk = await live.connect()
     talk.send(post("Ping") * 2)
     assert [(await talk.reply()).code for _ in range(2)] == [500, 500]

@@ -22,7 +22,7 @@ from typing import Any
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import main as bedrockjobs_main
 from bedrockjobs.protocol.openapi import describe
-from bedrockjobs.server import run
+from bedrockjobs.server import run_server
 from bedrockjobs.service import VERSION
 from tests.reliability.faults import FAULTS, OTHERS
 
@@ -127,7 +127,7 @@ def _serve(order: dict[str, Any]) -> int:
         (FAULTS | OTHERS)[fault](order.get("seed", 0))
     if "argv" in order:
         return _status_of(order["argv"])
-    return run(Settings(port=0, **order["settings"]))
+    return run_server(Settings(port=0, **order["settings"]))
 
 
 def _status_of(argv: list[str]) -> int:

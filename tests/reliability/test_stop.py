@@ -97,7 +97,7 @@ async def stop(self):
     await asyncio.Event().wait()
 
 server.Server.stop = stop
-sys.exit(server.run(Settings(port=0, drain_s=0.1, database=sys.argv[1])))
+sys.exit(server.run_server(Settings(port=0, drain_s=0.1, database=sys.argv[1])))
 """
 
 

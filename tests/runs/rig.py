@@ -75,7 +75,7 @@ class Site(Live):
         """Wait until the database has what this server knows of workers: others may need it."""
         presence = self.server.service.presence
         if isinstance(presence, SharedWorkers):
-            await presence.learn()
+            await presence.add_runs()
             await self.rest()
 
     # --- restarts -----------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ async def test_what_was_not_taken_is_tried_again_and_is_the_same_message(
     await failed(site, "b")
     receiver.status = 204
     await site.later(FIRST_PAUSE_S)
-    site.server.service.messenger.wake()
+    site.server.service.messenger.check_rules()
     second, third = await receiver.next(), await receiver.next()
     assert second["headers"]["Idempotency-Key"] == first["headers"]["Idempotency-Key"]
     assert kinds(second) == kinds(first) == [("failed", "a")]
@@ -185,7 +185,7 @@ async def test_a_message_is_given_up_after_a_day(site: Site, receiver: Receiver)
     await failed(site, "a")
     await rule_of(site, tries=1)
     await site.later(GIVE_UP_S)
-    site.server.service.messenger.wake()
+    site.server.service.messenger.check_rules()
     rule = await rule_of(site, lost=1)
     assert (rule["tries"], rule["sent"]) == (0, 0)
     (event,) = await site.events("message lost")
@@ -222,11 +222,11 @@ async def test_what_happens_together_is_one_message(site: Site, receiver: Receiv
     for name in "bcd":
         await failed(site, name)
     await site.later(299)
-    site.server.service.messenger.wake()
+    site.server.service.messenger.check_rules()
     await site.settle()
     assert receiver.waiting == 0
     await site.later(1)
-    site.server.service.messenger.wake()
+    site.server.service.messenger.check_rules()
     message = await receiver.next()
     assert (message["subject"], message["type"]) == ("b failed, and 2 more", "bedrockjobs.failed")
     assert kinds(message) == [("failed", "b"), ("failed", "c"), ("failed", "d")]
@@ -239,7 +239,7 @@ async def test_nothing_comes_in_quiet_hours_and_all_of_it_afterwards(site: Site,
     await site.settle()
     assert receiver.waiting == 0
     await site.until_time("2026-11-21 05:00:00")
-    site.server.service.messenger.wake()
+    site.server.service.messenger.check_rules()
     assert kinds(await receiver.next()) == [("failed", "a"), ("failed", "b")]
 
 
@@ -381,7 +381,7 @@ async def test_what_was_not_sent_before_a_restore_waits_for_its_release(
     messenger.rules = seen  # type: ignore[method-assign]
     async with asyncio.timeout(DEADLINE_S):
         while len(looked) < 2:
-            messenger.wake()
+            messenger.check_rules()
             await site.rest()
     assert all(looked), "it is held from its first look on"
     assert (receiver.waiting, (await rule_of(site))["sent"]) == (0, 0)
@@ -394,5 +394,5 @@ async def test_nothing_is_sent_before_it_is_known_whether_it_is_held(site: Site)
     assert health.hold is None
     site.server.dispatcher.health.hold = None
     assert site.server.service.hold
-    health.hears()[HoldChanged](HoldChanged(None))
+    health.event_handlers()[HoldChanged](HoldChanged(None))
     assert health.hold == ""

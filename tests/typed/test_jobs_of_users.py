@@ -68,7 +68,7 @@ async def test_enqueued_run_and_awaited(server: ServerUnderTest) -> None:
         with pytest.raises(JobNotEnded, match=f"job {handles[0].job_id} has not ended within 0 s: QUEUED"):
             handles[0].wait(timeout=0)
         waiting = asyncio.create_task(asyncio.to_thread(handles[1].wait, DEADLINE_S))
-        assert await worker(server).run() == 0
+        assert await worker(server).run_until_stopped() == 0
         assert await waiting == Size(64, 5)
         assert handles[0].wait() == Size(800, 600)
         assert [await each.wait() for each in twice] == [[1, 1], [2, 2]]
@@ -105,7 +105,7 @@ async def test_scheduled_with_arguments_that_stay(server: ServerUnderTest) -> No
     for _ in range(2):
         server.client.call(TriggerJob(job_id=found.job_id))
         async with asyncio.timeout(DEADLINE_S):
-            assert await worker(server).run() == 0
+            assert await worker(server).run_until_stopped() == 0
     runs = server.client.call(ListRuns(job_id=found.job_id)).runs
     assert [run.result for run in runs] == [{"number": 5, "result": [5, 5]}] * 2
     assert server.client.call(QueryJob(job_id=found.job_id)).state == "QUEUED"
@@ -175,7 +175,7 @@ async def test_what_users_wrote_does_what_it_says(
             asyncio.to_thread(users_jobs.mistakes, server.client),
         )
         while not calls.done():
-            assert await worker(server).run() == 0
+            assert await worker(server).run_until_stopped() == 0
         (size, many), total, told = await calls
     assert size == Size(800, 600)
     assert [handle.wait() for handle in many] == [[1, 1], [2, 2]]

@@ -49,14 +49,14 @@ def row(name: str, token: str, role: str = "admin", names: str = "[]") -> TokenR
 
 
 FUZZED = Access(ManualClock(START), Settings(), reachable=False)
-FUZZED.begin((row("right", RIGHT),), ())
+FUZZED.set_initial((row("right", RIGHT),), ())
 
 
 @pytest.fixture
 def access() -> Access:
     """Return what knows one token among 100."""
     found = Access(ManualClock(START), Settings(), reachable=False)
-    found.begin((row("right", RIGHT), *(row(f"t{n}", new_token()) for n in range(99))), ())
+    found.set_initial((row("right", RIGHT), *(row(f"t{n}", new_token()) for n in range(99))), ())
     return found
 
 
@@ -82,11 +82,11 @@ def test_what_patterns_have_in_common_matches_what_both_match(one: str, other: s
 def test_what_a_token_sees_of_a_request_is_remembered_up_to_a_limit() -> None:
     scope = Scope(["mail/*"])
     for number in range(COMPARED_MAX + 5):
-        assert scope.within([f"mail/{number}*"]) == (f"mail/{number}*",)
-    assert scope.within(["mail/1*"]) == scope.within(["mail/1*"]) == ("mail/1*",)
-    scope.within(["mail/" + "x" * COMPARED_CHARS_MAX])
-    assert 0 < len(scope._within) <= COMPARED_MAX
-    assert max(len(wanted) for request in scope._within for wanted in request) < COMPARED_CHARS_MAX
+        assert scope.narrow([f"mail/{number}*"]) == (f"mail/{number}*",)
+    assert scope.narrow(["mail/1*"]) == scope.narrow(["mail/1*"]) == ("mail/1*",)
+    scope.narrow(["mail/" + "x" * COMPARED_CHARS_MAX])
+    assert 0 < len(scope._narrow) <= COMPARED_MAX
+    assert max(len(wanted) for request in scope._narrow for wanted in request) < COMPARED_CHARS_MAX
 
 
 def test_patterns_that_cannot_be_compared_are_told() -> None:
@@ -113,14 +113,14 @@ def test_a_scope_sees_its_names_alone() -> None:
         False,
         False,
     ]
-    assert [scope.holds(pattern) for pattern in ("mail/*", "mail/a*", "*", "m*", "report")] == [
+    assert [scope.includes_pattern(pattern) for pattern in ("mail/*", "mail/a*", "*", "m*", "report")] == [
         True,
         True,
         False,
         False,
         True,
     ]
-    assert set(scope.within(["*"])) == {"mail/*", "report"}
+    assert set(scope.narrow(["*"])) == {"mail/*", "report"}
 
 
 def test_roles_hold_each_other() -> None:
@@ -222,11 +222,11 @@ def test_a_grant_that_did_not_change_stays_the_same(access: Access) -> None:
     caller = access.by_token(RIGHT, "127.0.0.1")
     ended: list[str] = []
     caller.grant.ends.add(lambda: ended.append("ended"))
-    access._learn((row("right", RIGHT), row("other", new_token())), ())
-    assert access.still(caller)
+    access._replace_tokens((row("right", RIGHT), row("other", new_token())), ())
+    assert access.is_still_allowed(caller)
     assert not ended
-    access._learn((row("right", RIGHT, "read"), row("other", new_token())), ())
-    assert not access.still(caller)
+    access._replace_tokens((row("right", RIGHT, "read"), row("other", new_token())), ())
+    assert not access.is_still_allowed(caller)
     assert ended == ["ended"]
 
 
@@ -236,9 +236,9 @@ def test_what_is_of_this_machine() -> None:
 
 
 def test_whole_grants_are_told_from_narrow_ones() -> None:
-    assert Permission("a", "read").whole
-    assert not Permission("a", "read", ["x"]).whole
-    assert not Permission("a", "read", no_data=True).whole
+    assert Permission("a", "read").is_unrestricted
+    assert not Permission("a", "read", ["x"]).is_unrestricted
+    assert not Permission("a", "read", no_data=True).is_unrestricted
     assert json.loads(Access.identity(Principal(Permission("a", "read,work"), "")).body)["roles"] == [
         "read",
         "work",

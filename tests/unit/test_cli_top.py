@@ -174,7 +174,7 @@ def test_a_huge_table_is_counted_less_often_than_it_is_drawn(
         observer = top.Observer(Session())
         for pause, counts in ((0, 1), (2.2, 1), (0.2, 2)):
             clock.advance(pause)
-            observer.observe()
+            observer.snapshot()
             assert [name for name, _ in fake.wired].count("Overview") == counts
 
 
@@ -189,7 +189,7 @@ def test_a_server_that_goes_away_keeps_the_last_frame(fake: FakeServer) -> None:
     prepared(fake)
     with click.Context(click.Command("top")):
         observer = top.Observer(Session())
-        observer.observe()
+        observer.snapshot()
         picture = observer.away(Failure("cannot connect to \x1b[2J", 69))
     assert "cannot connect to \\u001b[2J" in shown(picture)
     assert "1,200" in shown(picture)

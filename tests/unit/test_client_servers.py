@@ -226,8 +226,8 @@ async def test_changing_over_in_a_wait_by_the_caller(servers: Any, clock: Manual
     first, second = servers
     async with AsyncClient(both(servers), clock=clock) as client:
         await client.call(Ping())
-        assert client.leave(client.server)
-        assert not client.leave(addresses_of(first.address)[0]), "another has left it already"
+        assert client.leave_server(client.server)
+        assert not client.leave_server(addresses_of(first.address)[0]), "another has left it already"
         await client.call(Ping())
     assert (verbs(first), verbs(second)) == (["Ping"], ["Ping"])
 
@@ -242,7 +242,7 @@ async def test_who_waits_for_a_server_that_was_left_does_not_wait_long(
         waiting = asyncio.ensure_future(client.call(UpdateJob(job_id=1, data={})))
         await first.until(lambda: first.requests)
         assert not waiting.done()
-        assert client.leave(client.server)
+        assert client.leave_server(client.server)
         async with asyncio.timeout(DEADLINE_S / 4):  # it would have had 30 s
             await waiting
     assert (verbs(first), verbs(second)) == (["UpdateJob"], ["UpdateJob"])
@@ -253,12 +253,12 @@ def test_route_goes_round_and_one_address_is_never_left() -> None:
     route = Route((a, b, c))
     seen = [route.current]
     for _ in range(3):
-        assert route.leave(route.current, 0.0)
+        assert route.move_on(route.current, 0.0)
         seen.append(route.current)
     assert seen == [a, b, c, a]
     assert route.to_look_at(RETURN_S * 9) is None, "it is the first that is used"
     alone = Route((a,))
-    assert not alone.leave(a, 0.0)
+    assert not alone.move_on(a, 0.0)
     assert (alone.current, alone.to_look_at(RETURN_S)) == (a, None)
 
 

@@ -375,7 +375,7 @@ async def test_what_follows_a_commit_may_fail_and_all_are_answered(
         raise ZeroDivisionError
 
     class Bad:
-        def hears(self) -> dict[type, Any]:
+        def event_handlers(self) -> dict[type, Any]:
             return {RunOpened: bad}
 
     bench.listeners.add(Bad())

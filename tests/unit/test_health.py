@@ -165,7 +165,7 @@ async def test_health_over_http(site: Site, client: aiohttp.ClientSession) -> No
     )
     status, body = await ask(schedule="unknown")
     assert (status, body["code"]) == (404, 404)
-    site.work.health.trouble = "disk full"
+    site.work.health.problem = "disk full"
     assert await ask() == (503, {"status": "failing", "reason": "disk full"})
     site.notifier.end()
     assert await ask() == (503, {"status": "failing", "reason": "stopping"})

@@ -26,7 +26,7 @@ def test_castle_structs() -> None:
     }
     second = {"name": "b", "cmd": "x", "args": None, "schedule": "@daily"}
     for text in (json.dumps([job, second]), f"{json.dumps(job)}\n{json.dumps(second)}\n"):
-        first, other = castle.read(text, zone="Europe/Berlin")
+        first, other = castle.parse_castle(text, zone="Europe/Berlin")
         assert (first.repeat, first.options) == (
             "CRON TZ=Europe/Berlin 0 */3 * * *",
             {"argv": ["/bin/date", "-u"]},
@@ -37,12 +37,12 @@ def test_castle_structs() -> None:
             {"argv": ["x"]},
             (),
         )
-    assert [found.name for found in castle.read(json.dumps(job))] == ["a"]
+    assert [found.name for found in castle.parse_castle(json.dumps(job))] == ["a"]
 
 
 def test_castle_lines() -> None:
     """The commands that made the jobs, with options of the program; the last one of a name counts."""
-    found = castle.read(
+    found = castle.parse_castle(
         """# nightly things
 export X=1; ./castle-cron -zk a,b add nightly '0 2 * * *' tar -cf '/srv/a b.tar' /srv
 castle-cron upd nightly "0 3 * * *" true
@@ -51,7 +51,7 @@ castle-cron upd nightly "0 3 * * *" true
     assert [(entry.name, entry.repeat, entry.options) for entry in found] == [
         ("nightly", "CRON 0 3 * * *", {"argv": ["true"]})
     ]
-    (first,) = castle.read("castle-cron add n '0 2 * * *' tar -cf '/srv/a b.tar'")
+    (first,) = castle.parse_castle("castle-cron add n '0 2 * * *' tar -cf '/srv/a b.tar'")
     assert first.options == {"argv": ["tar", "-cf", "/srv/a b.tar"]}
 
 
@@ -69,7 +69,7 @@ castle-cron upd nightly "0 3 * * *" true
 def test_castle_jobs_that_cannot_run(change: dict[str, Any], why: str) -> None:
     """Are refused, with what is wrong."""
     job = {"Name": "a", "Cmd": "x", "Args": [], "Schedule": "0 9 * * *", **change}
-    (found,) = castle.read(json.dumps(job))
+    (found,) = castle.parse_castle(json.dumps(job))
     assert why in found.refused
 
 
@@ -80,14 +80,14 @@ def test_castle_jobs_that_cannot_run(change: dict[str, Any], why: str) -> None:
 def test_castle_files_that_cannot_be_read(text: str) -> None:
     """Say what was expected, or where."""
     with pytest.raises(Unreadable, match=r"expected|line 1"):
-        castle.read(text)
+        castle.parse_castle(text)
 
 
 def test_a_struct_says_its_line() -> None:
     """Beside its number."""
     other = STRUCT.replace('"a"', '"b"')
     text = f"[{STRUCT},\n\n {other}]"
-    assert [found.place for found in castle.read(text)] == ["job 1, line 1", "job 2, line 3"]
+    assert [found.place for found in castle.parse_castle(text)] == ["job 1, line 1", "job 2, line 3"]
 
 
 @pytest.mark.parametrize(
@@ -101,20 +101,20 @@ def test_a_struct_says_its_line() -> None:
 )
 def test_a_name_twice_is_refused_with_both_lines(text: str, places: str) -> None:
     """Nobody can tell which one was meant; castle-cron's own ``add`` refuses the second one too."""
-    found = castle.read(text)
+    found = castle.parse_castle(text)
     assert [entry.refused for entry in found] == [f"{places} have one name: expected a name once"] * 2
     assert [entry.repeat for entry in found] == ["", ""]
 
 
 def test_a_name_six_times_is_told_shortly() -> None:
     """With the first places of it."""
-    found = castle.read("castle-cron add a '@daily' x\n" * 7)
+    found = castle.parse_castle("castle-cron add a '@daily' x\n" * 7)
     assert "line 5 and 2 more have one name" in found[6].refused
 
 
 def test_an_update_says_what_it_changes() -> None:
     """It takes the place of the line above it."""
-    (found,) = castle.read("castle-cron add a '@daily' x\ncastle-cron upd a '@hourly' x\n")
+    (found,) = castle.parse_castle("castle-cron add a '@daily' x\ncastle-cron upd a '@hourly' x\n")
     assert (found.repeat, found.place) == ("CRON @hourly", "line 2")
     assert found.warnings == ("it changes what line 1 says",)
 
@@ -139,10 +139,10 @@ def test_an_update_says_what_it_changes() -> None:
 def test_files_that_cannot_be_read_say_the_line(text: str, why: str) -> None:
     """And nothing is taken of them."""
     with pytest.raises(Unreadable, match=why):
-        castle.read(text)
+        castle.parse_castle(text)
 
 
 def test_two_spellings_of_a_key_are_refused() -> None:
     """Keys have any case, but one of each."""
-    (found,) = castle.read('{"Name": "a", "name": "b", "Cmd": "x", "Schedule": "@daily"}')
+    (found,) = castle.parse_castle('{"Name": "a", "name": "b", "Cmd": "x", "Schedule": "@daily"}')
     assert (found.name, found.refused) == ("job-1", "name: it is given twice, in two spellings")

@@ -20,7 +20,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def only(arguments: dict[str, Any], *, read: dict[str, Any] | None = None, **job: Any) -> ImportedSchedule:
     """Read one job with these cron_args."""
     definition = {"cron_args": arguments, "job_args": {"cmd": "x", "lock": True, "ttl": 10, **job}}
-    (found,) = cronken.read(json.dumps({"job": definition}), **(read or {}))
+    (found,) = cronken.parse_cronken(json.dumps({"job": definition}), **(read or {}))
     return found
 
 
@@ -138,7 +138,7 @@ def test_definitions_as_redis_keeps_them() -> None:
             )
         }
     )
-    (found,) = cronken.read(text, zone="Asia/Tokyo")
+    (found,) = cronken.parse_cronken(text, zone="Asia/Tokyo")
     assert (found.paused, found.repeat) == (True, "CRON TZ=Asia/Tokyo 0 9 * * *")
     assert "added paused" in found.warnings[0]
 
@@ -174,7 +174,7 @@ def test_jobs_that_cannot_be_read(definition: Any, why: str) -> None:
     """Are refused one by one, in words that name the key."""
     if isinstance(definition, dict) and "job_args" not in why:
         definition = {"job_args": {"cmd": "x", "lock": True, "ttl": 1}, **definition}
-    (found,) = cronken.read(json.dumps({"job": definition}))
+    (found,) = cronken.parse_cronken(json.dumps({"job": definition}))
     assert why in found.refused
     assert found.repeat == ""
 
@@ -183,20 +183,20 @@ def test_jobs_that_cannot_be_read(definition: Any, why: str) -> None:
 def test_files_that_cannot_be_read(text: str) -> None:
     """Are no object of jobs."""
     with pytest.raises(Unreadable, match="JSON object of jobs"):
-        cronken.read(text)
+        cronken.parse_cronken(text)
 
 
 def test_a_job_says_its_line() -> None:
     """Beside its number."""
     definition = '{"cron_args": {"minute": "*"}, "job_args": {"cmd": "x", "lock": true, "ttl": 1}}'
-    found = cronken.read(f'{{"a": {definition},\n\n"b": {definition}}}')
+    found = cronken.parse_cronken(f'{{"a": {definition},\n\n"b": {definition}}}')
     assert [entry.place for entry in found] == ["job 1, line 1", "job 2, line 3"]
 
 
 def test_a_name_twice_is_refused_with_both_lines() -> None:
     """A hash of Redis cannot have it, a file can."""
     definition = '{"cron_args": {"minute": "*"}, "job_args": {"cmd": "x", "lock": true, "ttl": 1}}'
-    found = cronken.read(f'{{"a": {definition},\n"a": {definition}}}')
+    found = cronken.parse_cronken(f'{{"a": {definition},\n"a": {definition}}}')
     why = "job 1, line 1 and job 2, line 2 have one name: expected a name once"
     assert [entry.refused for entry in found] == [why, why]
 
@@ -216,10 +216,10 @@ def test_a_name_twice_is_refused_with_both_lines() -> None:
 def test_files_that_say_too_much(text: str, why: str) -> None:
     """Are refused with the line."""
     with pytest.raises(Unreadable, match=why):
-        cronken.read(text)
+        cronken.parse_cronken(text)
 
 
 def test_a_definition_as_text_that_nests_without_end() -> None:
     """Is refused alone."""
-    (found,) = cronken.read(json.dumps({"a": "[" * 50_000}))
+    (found,) = cronken.parse_cronken(json.dumps({"a": "[" * 50_000}))
     assert found.refused == "expected a JSON object: line 1: nested deeper than 64 levels"

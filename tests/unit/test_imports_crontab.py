@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 def only(text: str, **given: object) -> ImportedSchedule:
     """Read a crontab with one entry."""
-    (found,) = crontab.read(text, **given)  # type: ignore[arg-type]
+    (found,) = crontab.parse_crontab(text, **given)  # type: ignore[arg-type]
     return found
 
 
@@ -64,7 +64,7 @@ def test_both_day_fields_hold_where_one_begins_with_a_star() -> None:
 
 def test_zones() -> None:
     """The machine's, then what CRON_TZ says of the lines below; TZ is for the commands alone."""
-    found = crontab.read(
+    found = crontab.parse_crontab(
         "TZ=Asia/Tokyo\n0 9 * * * a\nCRON_TZ=Europe/Berlin\n0 9 * * * b\n", zone="America/New_York"
     )
     assert [entry.repeat for entry in found] == [
@@ -89,7 +89,7 @@ def test_variables_reach_the_command() -> None:
     done = subprocess.run(found.options["argv"], capture_output=True, text=True, check=True)
     assert done.stdout == "1 '2'/x y\n"
     assert found.warnings == ("cron mails output to ops@example.org; here it is kept with the run",)
-    mailed = crontab.read("MAILTO=a\n* * * * * x\n* * * * * y\nMAILTO=b\n* * * * * z\n")
+    mailed = crontab.parse_crontab("MAILTO=a\n* * * * * x\n* * * * * y\nMAILTO=b\n* * * * * z\n")
     assert [len(entry.warnings) for entry in mailed] == [1, 0, 1], "once for each MAILTO"
     assert only("SHELL=/bin/sh\nMAILTO=\n* * * * * a").options == {"cmd": "a"}
     assert "RANDOM_DELAY" in only("RANDOM_DELAY=soon\n").refused
@@ -115,7 +115,9 @@ def test_percent_signs(command: str, printed: str) -> None:
 
 def test_the_column_of_users() -> None:
     """Only --system has it."""
-    found = crontab.read("17 * * * * root cd / && run-parts x\n@daily www-data /opt/a.sh\n", system=True)
+    found = crontab.parse_crontab(
+        "17 * * * * root cd / && run-parts x\n@daily www-data /opt/a.sh\n", system=True
+    )
     assert [entry.options["cmd"] for entry in found] == ["cd / && run-parts x", "/opt/a.sh"]
     assert ["root" in found[0].warnings[0], "www-data" in found[1].warnings[0]] == [True, True]
     assert only("17 * * * * root", system=True).refused == "expected a time, a user and a command"
@@ -153,7 +155,7 @@ def test_the_column_of_users() -> None:
 )
 def test_lines_that_cannot_be_schedules(line: str, why: str) -> None:
     """Are refused with their place, and the others are read."""
-    bad, good = crontab.read(f"# comment\n\n{line}\n* * * * * good\n")
+    bad, good = crontab.parse_crontab(f"# comment\n\n{line}\n* * * * * good\n")
     assert bad.place == "line 3"
     assert why in bad.refused
     assert bad.repeat == ""
@@ -186,7 +188,7 @@ def test_names_come_from_the_words_of_the_command(command: str, name: str) -> No
 
 def test_names_are_distinct_and_a_dash_is_no_part_of_the_time() -> None:
     """cronie takes a dash as: do not log."""
-    assert [entry.name for entry in crontab.read("-0 1 * * * a\n0 2 * * * a\n")] == ["a", "a-2"]
+    assert [entry.name for entry in crontab.parse_crontab("-0 1 * * * a\n0 2 * * * a\n")] == ["a", "a-2"]
 
 
 def test_only_a_line_feed_ends_a_line() -> None:
@@ -239,7 +241,7 @@ def test_what_debian_refuses() -> None:
 
 def test_supercronic_takes_the_whole_file_and_no_percent_signs() -> None:
     """Its variables count for the lines above too; what stands in a command is the shell's."""
-    first, second = crontab.read(
+    first, second = crontab.parse_crontab(
         "0 1 * * * printf %s a\nSHELL=/bin/bash\nHOME=/tmp\n@daily b\n", by="supercronic"
     )
     assert first.options == {
@@ -281,10 +283,10 @@ def test_a_column_of_users_is_recognized(text: str, file: str, users: bool) -> N
 def test_a_crontab_has_limits() -> None:
     """Of characters, of entries, and of what its variables become in every command."""
     with pytest.raises(Unreadable, match=f"at most {SCHEDULE_FILE_CHARS_MAX} characters"):
-        crontab.read("#" * (SCHEDULE_FILE_CHARS_MAX + 1))
+        crontab.parse_crontab("#" * (SCHEDULE_FILE_CHARS_MAX + 1))
     with pytest.raises(Unreadable, match=f"line 10001: expected at most {SCHEDULES_PER_SYNC_MAX} schedules"):
-        crontab.read("* * * * * x\n" * (SCHEDULES_PER_SYNC_MAX + 1))
-    found = crontab.read(f"A=1\nB={'x' * CRONTAB_VARIABLES_CHARS_MAX}\n* * * * * x\n")
+        crontab.parse_crontab("* * * * * x\n" * (SCHEDULES_PER_SYNC_MAX + 1))
+    found = crontab.parse_crontab(f"A=1\nB={'x' * CRONTAB_VARIABLES_CHARS_MAX}\n* * * * * x\n")
     assert [entry.name for entry in found] == ["B", "x"]
     assert f"at most {CRONTAB_VARIABLES_CHARS_MAX} characters" in found[0].refused
     assert found[1].options == {"cmd": "export A=1\nx"}

@@ -15,7 +15,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 def only(text: str, file: str = "") -> ImportedSchedule:
     """Read a file with one directive."""
-    (found,) = ftl.read(text, file=file)
+    (found,) = ftl.parse_ftl(text, file=file)
     return found
 
 
@@ -39,7 +39,7 @@ func Hourly(ctx context.Context) (err error) {
 
 def test_directives() -> None:
     """With the time-outs that FTL has, in UTC; five, six and seven fields and the short forms."""
-    first, second = ftl.read(GO)
+    first, second = ftl.parse_ftl(GO)
     assert (first.name, first.repeat, first.place) == ("time.exampleJob", "CRON 0 0 * * *", "line 4")
     assert first.options == {"run_timeout": "5m", "grace": "1m"}
     assert first.old_times(NOW, 1) == [datetime(2026, 11, 22, tzinfo=UTC)]
@@ -101,7 +101,7 @@ def test_names_are_those_of_the_schema(name: str, verb: str) -> None:
 )
 def test_what_only_looks_like_a_directive(text: str) -> None:
     """Comments, raw texts, and comments that do not begin as directives do."""
-    assert ftl.read(f"package a\n{text}\n", file="a.go") == []
+    assert ftl.parse_ftl(f"package a\n{text}\n", file="a.go") == []
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ def test_a_directive_in_a_function_is_refused() -> None:
 
 def test_a_directive_without_a_verb_takes_none_from_the_next() -> None:
     """Each stands for itself."""
-    lost, found = ftl.read(f"//ftl:cron 0 5 * * *\n{GO}")[:2]
+    lost, found = ftl.parse_ftl(f"//ftl:cron 0 5 * * *\n{GO}")[:2]
     assert "a verb below" in lost.refused
     assert found.repeat == "CRON 0 0 * * *"
 
 
 def test_two_directives_of_one_verb_are_refused_with_both_lines() -> None:
     """Nobody can tell which one was meant."""
-    found = ftl.read("package a\n//ftl:cron 5s\n//ftl:cron 6s\nfunc A(ctx context.Context) error {\n")
+    found = ftl.parse_ftl("package a\n//ftl:cron 5s\n//ftl:cron 6s\nfunc A(ctx context.Context) error {\n")
     assert ["line 2 and line 3 are for one verb" in entry.refused for entry in found] == [True, True]
 
 
@@ -187,7 +187,7 @@ fun nightly() {
 @Cron("Mon")
 fun weekly(context: Context): Unit {
 """
-    first, second = ftl.read(text)
+    first, second = ftl.parse_ftl(text)
     assert (first.name, first.repeat, first.place) == ("echo.nightly", "CRON 0 */3 * * * *", "line 3")
     assert first.our_times(NOW, 1) == [datetime(2026, 11, 21, 12, 3, tzinfo=UTC)], "seconds come first"
     assert (second.name, second.repeat) == ("echo.weekly", "CRON Mon")
@@ -243,7 +243,7 @@ def test_the_forms_of_the_annotation(text: str) -> None:
 )
 def test_what_only_looks_like_an_annotation(text: str) -> None:
     """Comments, texts, and annotations of others."""
-    assert ftl.read(f"package ftl.echo\n{text}\n", file="Echo.kt") == []
+    assert ftl.parse_ftl(f"package ftl.echo\n{text}\n", file="Echo.kt") == []
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_annotations_that_are_refused(text: str, why: str) -> None:
 
 def test_one_name_twice_is_refused_with_both_lines() -> None:
     """In one file there is one verb of a name."""
-    found = ftl.read('package a\n@Cron("5m") fun a() {}\n@Cron("6m") fun a() {}\n')
+    found = ftl.parse_ftl('package a\n@Cron("5m") fun a() {}\n@Cron("6m") fun a() {}\n')
     assert ["line 2 and line 3 have one name" in entry.refused for entry in found] == [True, True]
 
 
@@ -309,7 +309,7 @@ public class Pulse {
 @pytest.mark.parametrize("file", ["Pulse.java", "-"])
 def test_java(file: str) -> None:
     """A method of a class, with what FTL injects; without a name the text tells the language."""
-    first, second = ftl.read(JAVA, file=file)
+    first, second = ftl.parse_ftl(JAVA, file=file)
     assert (first.name, first.repeat, first.place) == ("example.tenSeconds", "CRON 10s", "line 8")
     assert (second.name, second.repeat, second.warnings) == ("example.hourly", "CRON 0 * * * *", ())
 
@@ -374,15 +374,15 @@ def test_methods_in_java_that_are_refused(text: str, why: str) -> None:
 def test_files_that_cannot_be_read_say_the_line(file: str, text: str, line: int) -> None:
     """Where something begins that has no end."""
     with pytest.raises(Unreadable, match=f"line {line}: expected"):
-        ftl.read(text, file=file)
+        ftl.parse_ftl(text, file=file)
 
 
 def test_files_that_are_too_long() -> None:
     """In characters, in words, in schedules."""
     with pytest.raises(Unreadable, match=f"at most {SCHEDULE_FILE_CHARS_MAX} characters"):
-        ftl.read(" " * (SCHEDULE_FILE_CHARS_MAX + 1))
+        ftl.parse_ftl(" " * (SCHEDULE_FILE_CHARS_MAX + 1))
     with pytest.raises(Unreadable, match=f"line 1: expected at most {IMPORT_TOKENS_MAX} words"):
-        ftl.read(";" * (IMPORT_TOKENS_MAX + 1), file="a.go")
+        ftl.parse_ftl(";" * (IMPORT_TOKENS_MAX + 1), file="a.go")
     many = "@Cron fun a(){}\n" * (SCHEDULES_PER_SYNC_MAX + 1)
     with pytest.raises(Unreadable, match=f"at most {SCHEDULES_PER_SYNC_MAX} schedules"):
-        ftl.read(many)
+        ftl.parse_ftl(many)

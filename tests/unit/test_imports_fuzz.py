@@ -152,12 +152,12 @@ PIECES: dict[str, list[str]] = {
     ],
 }
 READERS: dict[str, Reader] = {
-    "crontab": crontab.read,
-    "cronken": cronken.read,
-    "castle": castle.read,
-    "go": lambda text: ftl.read(text, file="a.go"),
-    "kotlin": lambda text: ftl.read(text, file="a.kt"),
-    "luci": luci.read,
+    "crontab": crontab.parse_crontab,
+    "cronken": cronken.parse_cronken,
+    "castle": castle.parse_castle,
+    "go": lambda text: ftl.parse_ftl(text, file="a.go"),
+    "kotlin": lambda text: ftl.parse_ftl(text, file="a.kt"),
+    "luci": luci.parse_luci,
 }
 
 

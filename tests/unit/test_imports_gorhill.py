@@ -30,7 +30,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 )
 def test_the_minute_comes_first_unless_there_are_seven_fields(said: str, ours: str) -> None:
     """A sixth field is a year."""
-    old, expression, notes = gorhill.read(said)
+    old, expression, notes = gorhill.parse_gorhill(said)
     assert (expression, notes) == (ours, ())
     assert same_schedule(cron.parse(expression), old)
 
@@ -62,10 +62,10 @@ def test_what_the_libraries_read_otherwise(
     """Is written so and said, or refused."""
     if ours is None:
         with pytest.raises(cron.BadSchedule) as caught:
-            gorhill.read(said, library)
+            gorhill.parse_gorhill(said, library)
         assert note in str(caught.value)
         return
-    reading = gorhill.read(said, library)
+    reading = gorhill.parse_gorhill(said, library)
     assert reading.expression == ours
     assert note in reading.notes[0]
     assert same_schedule(cron.parse(ours), reading.schedule)
@@ -74,7 +74,7 @@ def test_what_the_libraries_read_otherwise(
 @pytest.mark.parametrize("said", ["0 */3 * * *", "0 1/3 * * *", "0 2,10,18 * * *", "0 0 1 * 1", "0 0 * * 5L"])
 def test_five_fields_are_as_croniter_has_them(said: str) -> None:
     """Either day field is enough."""
-    old, expression, _ = gorhill.read(said)
+    old, expression, _ = gorhill.parse_gorhill(said)
     found = ImportedSchedule("a", "line 1", said, expression, old=old)
     oracle = croniter(said.replace("5L", "L5"), NOW)  # as croniter spells it
     assert found.old_times(NOW, 5) == found.our_times(NOW, 5) == [oracle.get_next(datetime) for _ in range(5)]
@@ -84,4 +84,4 @@ def test_five_fields_are_as_croniter_has_them(said: str) -> None:
 def test_what_gorhill_does_not_know_is_refused(said: str) -> None:
     """Also what our own dialect has beyond it."""
     with pytest.raises(cron.BadSchedule, match="5 to 7 fields"):
-        gorhill.read(said)
+        gorhill.parse_gorhill(said)

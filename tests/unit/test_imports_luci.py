@@ -15,7 +15,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 def job(fields: str, kind: str = "job") -> ImportedSchedule:
     """Read one block."""
-    (found,) = luci.read(f'{kind} {{ id: "a" {fields} }}')
+    (found,) = luci.parse_luci(f'{kind} {{ id: "a" {fields} }}')
     return found
 
 
@@ -46,7 +46,7 @@ def test_what_has_no_schedule() -> None:
     """A job is triggered; a trigger runs 30 seconds after its last end."""
     assert job("noop {}").repeat == "CRON @never"
     found = job("noop {}", "trigger")
-    assert (found.repeat, found.said) == ("FINISHED, +30 SECONDS", "with 30s interval")
+    assert (found.repeat, found.source_text) == ("FINISHED, +30 SECONDS", "with 30s interval")
 
 
 def test_fetches() -> None:
@@ -151,7 +151,7 @@ def test_what_is_lost_of_a_job_is_said(kind: str, fields: str, warning: str) -> 
 )
 def test_what_luci_would_refuse(block: str, why: str) -> None:
     """Each with its line, and what cannot run here."""
-    (found,) = luci.read(f"acl_sets {{ name: 'x' }}\n{block}")
+    (found,) = luci.parse_luci(f"acl_sets {{ name: 'x' }}\n{block}")
     assert why in found.refused
     assert found.refused.startswith("line 2: ")
     assert (found.place, found.repeat) == ("line 2", "")
@@ -159,13 +159,13 @@ def test_what_luci_would_refuse(block: str, why: str) -> None:
 
 def test_a_refusal_names_the_line_of_the_field() -> None:
     """Which may be far below the block's."""
-    (found,) = luci.read("job {\n id: 'a'\n noop {}\n url_fetch {\n  url: 'https://x'\n }\n}")
+    (found,) = luci.parse_luci("job {\n id: 'a'\n noop {}\n url_fetch {\n  url: 'https://x'\n }\n}")
     assert found.refused == "line 4: url_fetch: expected one task in a job; line 3 has one already"
 
 
 def test_an_id_twice_is_refused_with_both_lines() -> None:
     """Jobs and triggers share the names."""
-    found = luci.read("job { id: 'a' noop {} }\njob { id: 'b' noop {} }\ntrigger { id: 'a' noop {} }")
+    found = luci.parse_luci("job { id: 'a' noop {} }\njob { id: 'b' noop {} }\ntrigger { id: 'a' noop {} }")
     assert [entry.refused for entry in found] == [
         "line 1 and line 3 have one name: expected a name once",
         "",
@@ -176,7 +176,7 @@ def test_an_id_twice_is_refused_with_both_lines() -> None:
 def test_a_trigger_names_jobs_that_are_enabled() -> None:
     """One that is disabled is as good as gone."""
     text = "job { id: 'b' disabled: true noop {} }\ntrigger { id: 'a' noop {} triggers: 'b' }"
-    assert "jobs of this file that are enabled" in luci.read(text)[1].refused
+    assert "jobs of this file that are enabled" in luci.parse_luci(text)[1].refused
 
 
 @pytest.mark.parametrize(
@@ -192,4 +192,4 @@ def test_a_trigger_names_jobs_that_are_enabled() -> None:
 def test_files_that_are_none(text: str, why: str) -> None:
     """Say the line, and nothing of them is taken."""
     with pytest.raises(Unreadable, match=why):
-        luci.read(text)
+        luci.parse_luci(text)

@@ -562,7 +562,7 @@ def test_crontabs(by: crontab.Cron) -> None:
     dice, counts = Dice(random.Random(f"crontab {by}")), Counter[str]()
     for _ in range(EXPRESSIONS):
         expression = dice.expression().lstrip("-")
-        (found,) = crontab.read(f"{expression} x\n", by=by)
+        (found,) = crontab.parse_crontab(f"{expression} x\n", by=by)
         judge(expression, found, lambda said=expression: crontab_meaning(said, RULES[by]), counts)  # type: ignore[misc]
     enough(counts, "same", "refused", "with a warning", "no expression")
 
@@ -572,7 +572,7 @@ def test_a_crontab_of_nobody_knows_which_cron() -> None:
     dice, counts = Dice(random.Random("crontab")), Counter[str]()
     for _ in range(EXPRESSIONS):
         expression = dice.expression().lstrip("-")
-        (found,) = crontab.read(f"{expression} x\n")
+        (found,) = crontab.parse_crontab(f"{expression} x\n")
         answers: list[list[datetime]] = []
         for read in RULES.values():
             try:
@@ -606,7 +606,7 @@ def test_supercronic() -> None:
                         raise
             raise Refused(line)
 
-        (found,) = crontab.read(f"{line}\n", by="supercronic")
+        (found,) = crontab.parse_crontab(f"{line}\n", by="supercronic")
         judge(line, found, meant, counts)
     enough(counts, "same", "refused", "with a warning")
 
@@ -618,9 +618,9 @@ def test_gorhill(system: str) -> None:
     for _ in range(EXPRESSIONS):
         expression = dice.expression(5, 7)
         if system == "castle":
-            (found,) = castle.read(f"castle-cron add a '{expression}' x\n")
+            (found,) = castle.parse_castle(f"castle-cron add a '{expression}' x\n")
         else:
-            (found,) = luci.read(f'job {{ id: "a" schedule: "{expression}" noop {{}} }}')
+            (found,) = luci.parse_luci(f'job {{ id: "a" schedule: "{expression}" noop {{}} }}')
         judge(expression, found, lambda said=expression: gorhill_meaning(said), counts)  # type: ignore[misc]
     enough(counts, "same", "refused", "with a warning")
 
@@ -636,7 +636,9 @@ def test_ftl() -> None:
             )
         elif number % 4:
             expression = re.sub("[A-Za-z#?@]+", "1", expression)
-        (found,) = ftl.read(f"package a\n//ftl:cron {expression}\nfunc A(ctx context.Context) error {{}}\n")
+        (found,) = ftl.parse_ftl(
+            f"package a\n//ftl:cron {expression}\nfunc A(ctx context.Context) error {{}}\n"
+        )
         judge(expression, found, lambda said=expression: ftl_meaning(said), counts)  # type: ignore[misc]
     enough(counts, "same", "refused", "with a warning")
 

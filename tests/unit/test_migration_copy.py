@@ -42,7 +42,7 @@ def settings_for(path: Path, **more: object) -> Settings:
 async def opened(settings: Settings) -> None:
     """Start and end a server's database."""
     database = FileDatabase(settings, None, None)
-    found = await database.open(lambda _: None)
+    found = await database.open_database(lambda _: None)
     found.engine.close()
     database.release()
 

@@ -11,7 +11,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.engine.cluster import ClusterMember, Due
 from bedrockjobs.engine.events import Notifier
 from bedrockjobs.engine.workers import SharedWorkers
-from bedrockjobs.store.peers import Heard, ServerRow, WorkerChanges
+from bedrockjobs.store.peers import PeerState, ServerRow, WorkerChanges
 
 
 class Line:
@@ -24,15 +24,15 @@ class Line:
         self.on_hint: Callable[[str], object] = lambda text: None
         self.address = ""
 
-    async def open(self, version: str) -> None:
+    async def connect(self, version: str) -> None:
         """Join."""
 
-    async def exchange(self, told: WorkerChanges) -> Heard:
+    async def exchange(self, told: WorkerChanges) -> PeerState:
         """Tell who is there."""
         servers = [ServerRow(name, "", "", "", "") for name in self.there]
-        return Heard([], [], [], servers, [], [])
+        return PeerState([], [], [], servers, [], [])
 
-    async def hint(self, text: str) -> None:
+    async def publish(self, text: str) -> None:
         """Keep a hint."""
         self.hints.put_nowait(text)
 
@@ -47,9 +47,9 @@ async def test_a_server_that_is_new_is_told_that_anything_may_be_due() -> None:
     workers = SharedWorkers(clock, clock)
     one = ClusterMember(neighbours, workers, Notifier(), heard.append, lambda: None)
     async with asyncio.timeout(20):
-        await one.open("a", "1")
+        await one.join("a", "1")
         line.there.append("b")
         one.serves_at("somewhere")
         assert json.loads(await line.hints.get())["due"] is None
-        await one.leave()
+        await one.leave_cluster()
     assert line.hints.empty()

@@ -99,7 +99,7 @@ async def test_jobs_that_nobody_takes_are_counted(site: Site) -> None:
     site.job("mail/a")
     site.job("mail/b")
     site.job("post")
-    site.presence.seen("w", names=["mail/a", "post"])
+    site.presence.record_contact("w", names=["mail/a", "post"])
     assert not_0((await site.samples())["bedrockjobs_jobs_untaken"]) == {("mail",): 1}
     Listeners([site.presence]).tell([DrainsChanged(frozenset({"w"}))])
     site.add("drains", worker="w", since=OLD)
@@ -144,7 +144,7 @@ async def test_failed_jobs_are_counted(site: Site) -> None:
 async def test_what_is_wrong_is_counted_by_kind(site: Site) -> None:
     site.job("mail", state="FAILED")
     site.job("post")
-    site.presence.seen("w", names=["mail"])
+    site.presence.record_contact("w", names=["mail"])
     site.add("pauses", pattern="held/*", since=OLD)
     site.add("drains", worker="w", since=OLD)
     found = (await site.samples())["bedrockjobs_problems"]
@@ -205,7 +205,7 @@ def test_a_health_check_finds_its_rows_by_an_index() -> None:
 async def test_each_server_of_the_database_is_told(site: Site) -> None:
     row = ServerRow("a", "127.0.0.1:4000", "2026-11-21 02:00:00.000", "2026-11-21 03:00:00.500", "1.0", 3)
     site.presence.servers = [row]
-    site.presence.seen("one")
+    site.presence.record_contact("one")
     found = await site.samples()
     assert found["bedrockjobs_servers"] == {
         ("serving",): 1,
@@ -222,8 +222,8 @@ async def test_each_server_of_the_database_is_told(site: Site) -> None:
 
 async def test_a_scrape_tells_what_the_server_knows(site: Site) -> None:
     site.metrics.connections = lambda: 12
-    site.presence.seen("one")
-    site.presence.seen("two")
+    site.presence.record_contact("one")
+    site.presence.record_contact("two")
     Listeners([site.presence]).tell([DrainsChanged(frozenset({"two"}))])
     Listeners([site.presence]).tell([RunOpened(1, 1, "one", 45, "schedule", 0.0)])
     found = await site.samples()

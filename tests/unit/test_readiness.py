@@ -24,8 +24,8 @@ BOTH = [Worker("a", ["*"]), Worker("b", ["post", "x*"])]
 def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
     takers = EligibleWorkers(BOTH, {})
     assert need_of("for b") == Requirements(worker="b")
-    assert takers.of("post", Requirements(worker="b")) == {"b"}
-    assert takers.of("post", Requirements()) == {"a", "b"}
+    assert takers.names_for("post", Requirements(worker="b")) == {"b"}
+    assert takers.names_for("post", Requirements()) == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
 )
 def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: str, words: str) -> None:
     takers = EligibleWorkers(BOTH, {"b": Drain("b", "ann", "noon")})
-    assert takers.of(name, Requirements(worker=worker)) == frozenset()
+    assert takers.names_for(name, Requirements(worker=worker)) == frozenset()
     assert takers.why_nobody(name, Requirements(worker=worker)) == words
 
 
@@ -54,7 +54,7 @@ def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: st
 )
 def test_a_job_that_nobody_takes_says_why(workers: list[Worker], words: str) -> None:
     takers = EligibleWorkers(workers, {})
-    assert takers.of("post", Requirements("url")) == frozenset()
+    assert takers.names_for("post", Requirements("url")) == frozenset()
     assert not takers.any_of("post", Requirements("url"))
     assert takers.why_nobody("post", Requirements("url")) == words
 

@@ -20,7 +20,7 @@ async def test_those_of_a_file_are_refused_on_postgresql(given: dict[str, Any]) 
     (name,) = given
     database = PostgreSQLDatabase(Settings(database=URL, **given), None, None)
     with pytest.raises(StartError, match=f"^{name}: is for a file; {OF_A_FILE[name]}$") as refused:
-        await database.open(lambda error: None)
+        await database.open_database(lambda error: None)
     assert refused.value.status == EXIT_CONFIG
 
 

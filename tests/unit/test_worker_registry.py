@@ -20,9 +20,9 @@ from bedrockjobs.engine import workers
 from bedrockjobs.engine.events import RunOpened, WaitLeft, WorkerAsked
 from bedrockjobs.engine.waiters import HEAP_SLACK, Waiter, Waiting
 from bedrockjobs.engine.workers import SharedWorkers, WorkerRegistry
-from bedrockjobs.job.eligibility import AskedNames
+from bedrockjobs.job.eligibility import RequestedNames
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.peers import Heard, WorkerRow
+from bedrockjobs.store.peers import PeerState, WorkerRow
 
 FEW = 10
 KINDS = [WorkerRegistry, SharedWorkers]
@@ -39,7 +39,7 @@ def registry(kind: type[WorkerRegistry] = WorkerRegistry) -> tuple[WorkerRegistr
     """Return an empty registry, and what tells it of an event."""
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
     found = kind(clock, clock)
-    hears = found.hears()
+    hears = found.event_handlers()
     return found, lambda event: hears[type(event)](event) and None
 
 
@@ -132,10 +132,10 @@ def test_no_attribute_takes_more_memory_than_the_budget(
     tracemalloc.start()
     try:
         for number in range(times):
-            found.seen(**ATTRIBUTES[attribute](number))
+            found.record_contact(**ATTRIBUTES[attribute](number))
         if isinstance(found, SharedWorkers):
             found.to_tell()
-        del found.news[:]
+        del found.pending_events[:]
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0]
     finally:
@@ -182,7 +182,7 @@ def test_workers_of_other_servers_displace_none_of_its_own() -> None:
         tell(asked(f"own{number}"))
     found.to_tell()
     rows = [WorkerRow(f"a{number}", "", "", "", "", 0, "", ["a"], [], 0, False) for number in range(FEW)]
-    found.hear(Heard([], [], [], [], rows, []))
+    found.apply_exchange(PeerState([], [], [], [], rows, []))
     assert {f"own{number}" for number in range(FEW // 2)} < found.workers.keys()
     assert len(found.workers) == FEW
 
@@ -204,7 +204,7 @@ def test_waits_that_are_over_leave_nothing_until_their_deadline() -> None:
 
 
 def test_who_asks_for_a_name_is_found_by_its_ends() -> None:
-    index = AskedNames()
+    index = RequestedNames()
     patterns = ["*", "a", "a*", "*b", "a*b", "a/*/c", "a[bc]d", "[", "a?", "ab*ba", "x*[y]z", "[]]", "a]*"]
     for pattern in patterns:
         index.put(pattern, [pattern])
@@ -213,7 +213,7 @@ def test_who_asks_for_a_name_is_found_by_its_ends() -> None:
     index.put("a*", ["b"])
     index.remove("*")
     assert set(index.patterns_of("ax")) == {"a?"}
-    assert list(index.askers("b")) == ["a*"]
+    assert list(index.workers("b")) == ["a*"]
     for pattern in patterns:
         index.remove(pattern)
     assert not any(index.patterns_of(name) for name in ("a", "ab", "b"))
@@ -232,7 +232,7 @@ async def test_a_list_of_large_workers_is_made_in_turns_and_ends(monkeypatch: py
         turns += 1
         if turns == 2:
             tell(WaitLeft("w001"))
-            found.leave("w002")
+            found.remove_worker("w002")
     assert 5 < turns < 20
     names = [worker["name"] for worker in json.loads(listing.result())["workers"]]
     assert names == [f"w{number:03}" for number in range(len(names))]
@@ -242,7 +242,7 @@ async def test_a_list_of_large_workers_is_made_in_turns_and_ends(monkeypatch: py
 
 
 def test_a_name_is_compared_with_few_patterns_that_have_the_same_ends() -> None:
-    index = AskedNames()
+    index = RequestedNames()
     patterns = [f"*{number:04}*" for number in range(2_000)]
     for pattern in patterns:
         index.put(pattern, [pattern])

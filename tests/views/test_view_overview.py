@@ -64,7 +64,7 @@ async def test_an_overview(table: Table) -> None:
         job(table, state=state)
     table.run(1, status="running")
     table.run(2)
-    table.presence.seen("w")
+    table.presence.record_contact("w")
     assert await overview(table) == {
         **NONE,
         "ready": 2,
@@ -140,7 +140,7 @@ async def test_a_count_of_very_many_is_kept_and_told_with_its_age(
     assert (await overview(table))["ready"] == 1
     job(table, name="a")
     assert (await overview(table))["ready"] == 1, "it is as old as what it cost allows"
-    look = await table.views.queues.look()
+    look = await table.views.queues.snapshot()
     assert look.age > 0
     monkeypatch.setattr(queues, "AGE_MAX_S", 0)
     assert (await overview(table))["ready"] == 2
@@ -211,7 +211,7 @@ async def test_each_lane_has_its_share_of_the_names(table: Table, monkeypatch: p
         job(table, name=f"n{number:02}")
     job(table, name="own", lane="cmd")
     job(table, name="bound", lane="for w9")
-    table.presence.seen("w", names=["*"])
+    table.presence.record_contact("w", names=["*"])
     found = await table.ask(Overview())
     assert found["ready"] == 22, "the lanes alone tell it while nothing is paused"
     assert {"ready", "later", "paused", "blocked", "mocked"} <= set(found["more"])
@@ -219,7 +219,7 @@ async def test_each_lane_has_its_share_of_the_names(table: Table, monkeypatch: p
 
 
 async def test_very_many_names_that_nobody_takes_are_counted(table: Table) -> None:
-    table.presence.seen("w", names=["x"])
+    table.presence.record_contact("w", names=["x"])
     for number in range(SAID_MAX + 3):
         job(table, name=f"n{number}")
     found = [one for one in (await table.ask(Overview()))["problems"] if one["kind"] == "no worker"]

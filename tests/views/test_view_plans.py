@@ -162,7 +162,7 @@ async def test_the_reader_may_run_every_view(table: Table, name: str) -> None:
 async def test_a_view_never_writes(table: Table) -> None:
     for connection in (table.reader._seeks, table.reader._scans):
         with pytest.raises(CommandError):
-            await connection.read("DELETE FROM runs", (), 1, 1)
+            await connection.fetch("DELETE FROM runs", (), 1, 1)
 
 
 def test_every_view_is_judged() -> None:

@@ -22,7 +22,7 @@ from tests.worker.fake_server import DEADLINE_S, FakeServer
 @pytest.fixture(autouse=True)
 def _log_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep a program that is called inside a test from setting up the log of all others."""
-    monkeypatch.setattr("bedrock_worker.log.begin", lambda *_: None)
+    monkeypatch.setattr("bedrock_worker.log.start_logging", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ async def watchdog() -> AsyncIterator[WatchdogClient]:
     """Yield the worker's end of a watchdog."""
     found = WatchdogClient()
     yield found
-    found.close()
+    found.stop_guards()
 
 
 class Working:
@@ -67,7 +67,7 @@ class Working:
     def __init__(self, agent: Agent) -> None:
         """Begin to work."""
         self.agent = agent
-        self._task = asyncio.ensure_future(agent.run())
+        self._task = asyncio.ensure_future(agent.run_until_stopped())
 
     async def ended(self) -> int:
         """Wait for the end and return the exit status."""

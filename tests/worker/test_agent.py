@@ -138,7 +138,7 @@ async def test_quiet_and_resume(server, working, tmp_path, caplog):
     caplog.set_level("INFO", "bedrock_worker")
     async with working("true") as worker:
         await server.until(lambda: server.of("GetJobs"))
-        worker.agent.quiet()
+        worker.agent.stop_taking()
         await server.until(lambda: not server.asking)
         await server.add()
         assert len(server.of("GetJobs")) == 1

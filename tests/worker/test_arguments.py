@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 from bedrock_worker import CurrentRun, Job, current, current_run, job
 from bedrock_worker.arguments import Arguments, WrongArguments
-from bedrock_worker.current import LOGGER, begin
+from bedrock_worker.current import LOGGER, set_current_run
 from bedrock_worker.enqueuing import EnqueueOptions, RunOptions
 from bedrock_worker.policy.python_module import CRON_OPTIONS
 from pydantic import BaseModel
@@ -273,7 +273,7 @@ def no_run(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_a_run(monkeypatch: pytest.MonkeyPatch, no_run: None) -> None:
     monkeypatch.setenv("BEDROCK_RUN_ID", "9")
-    begin(given)
+    set_current_run(given)
 
 
 @pytest.mark.usefixtures("in_a_run")

@@ -28,11 +28,11 @@ async def sent(server):
         tasks = [asyncio.ensure_future(ends.send(*each)) for each in zip(reports, thens, strict=True)]
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         jobs = [None if then.job is None else then.job.job_id for then in thens]
-        assert not any(then.asking for then in thens)
+        assert not any(then.has_requested for then in thens)
         return SimpleNamespace(outcomes=outcomes, jobs=jobs)
 
     yield send
-    ends.close()
+    ends.stop_sending()
     await client.close()
 
 

@@ -57,7 +57,7 @@ async def test_the_next_command_has_the_guard_of_the_last(begin, tmp_path):
         await end_of(child)
         assert not child.folder_left
         assert not (tmp_path / f"run{number}").exists()
-        child.close()
+        child.release()
     assert len(set(found)) == 1
 
 
@@ -65,7 +65,7 @@ async def test_commands_at_once_have_guards_of_their_own(begin):
     first, second = begin("sleep", "1000"), begin("sleep", "1000")
     assert await guard_of(first) != await guard_of(second)
     for child in (first, second):
-        child.close()
+        child.release()
         await until(lambda child=child: gone(child.pid))
 
 
@@ -74,10 +74,10 @@ async def test_what_was_said_of_a_command_that_has_ended_does_not_hurt_the_next(
     await end_of(first)
     first.signal(signal.SIGKILL)
     first.until(0.0)
-    first.close()
+    first.release()
     second = begin("sh", "-c", "exit 3")
     assert await end_of(second) == 3
-    second.close()
+    second.release()
 
 
 async def test_a_guard_that_is_killed_while_it_has_nothing_to_do_is_replaced(begin):
@@ -85,13 +85,13 @@ async def test_a_guard_that_is_killed_while_it_has_nothing_to_do_is_replaced(beg
     await first.started()
     guard = first._guard.pid
     await end_of(first)
-    first.close()
+    first.release()
     os.kill(guard, signal.SIGKILL)
     assert ended(guard)  # and nothing was heard of its death by now
     second = begin("sh", "-c", "exit 3")
     assert await end_of(second) == 3
     assert second._guard.pid != guard
-    second.close()
+    second.release()
     assert GUARDS_MAX == 8
 
 
@@ -104,7 +104,7 @@ async def test_a_command_that_cannot_start_costs_no_guard(begin, tmp_path):
     second = begin("true")
     assert second._guard is guard
     assert await end_of(second) == 0
-    second.close()
+    second.release()
 
 
 @pytest.mark.parametrize("near", ["bin", ".", ""])
@@ -117,7 +117,7 @@ async def test_a_relative_folder_of_programs_is_that_of_the_command(begin, tmp_p
     heard = []
     child = begin("a-program", heard=heard, cwd=tmp_path, env={"PATH": f"{near}:{tmp_path / 'far'}"})
     assert await end_of(child) == 0
-    child.close()
+    child.release()
     assert heard == ["near"]
 
 
@@ -128,7 +128,7 @@ async def test_a_folder_that_is_there_already_is_nobodys(begin, tmp_path):
     with pytest.raises(FileExistsError):
         await child.started()
     assert not child.folder_left
-    child.close()
+    child.release()
     assert (tmp_path / "run0" / "kept").exists()
 
 
@@ -137,7 +137,7 @@ async def test_each_run_has_its_own_output_to_the_last_line(begin):
     for number in range(3):
         child = begin("sh", "-c", f"printf 'a{number}\\nb{number}'", heard=heard)
         assert await end_of(child) == 0
-        child.close()
+        child.release()
     assert heard == ["a0", "b0", "a1", "b1", "a2", "b2"]
 
 
@@ -175,5 +175,5 @@ async def test_a_start_is_told_once_and_not_behind_the_end(watchdog, tmp_path):
         assert "started" in heard[0]
         assert heard[-1]["ended"] == 0
         assert len(heard) == 2 or not number
-    guard.close()
+    guard.release()
     assert TOLD_AFTER_S == 0.01

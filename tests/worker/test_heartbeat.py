@@ -65,9 +65,9 @@ async def test_last_beat_follows_the_one_on_its_way():
 
     options = WorkerOptions(names=("Foo*",), argv=("true",), servers=())
     beats = Heartbeats(Client(), ServerStatus(), options, names=lambda: ("Foo*",), on_quiet=lambda _: None)
-    beats.begin()
+    beats.start_sending()
     await asyncio.sleep(0)
-    await beats.leave()
+    await beats.send_last()
     assert said == [False, True]
 
 
@@ -167,7 +167,7 @@ async def test_drained_burst_ends(server, working):
 async def test_quiet_is_told(server, working):
     async with working("true") as worker:
         await server.until(lambda: server.beats_waiting)
-        worker.agent.quiet()
+        worker.agent.stop_taking()
         await server.until(lambda: server.of("Heartbeat")[-1].given.get("quiet"))
         worker.agent.resume()
         await server.until(lambda: not server.of("Heartbeat")[-1].given.get("quiet"))

@@ -423,4 +423,4 @@ async def test_child_is_in_a_session_of_its_own(watchdog, tmp_path):
     async with asyncio.timeout(DEADLINE_S):
         assert await child.wait() == -9
     assert not child.running
-    child.close()
+    child.release()

@@ -32,7 +32,7 @@ def test_keeps_the_order_whatever_comes_when(small):
         while waiting:
             got += waiting.take(100, 10_000)
         assert got == sent
-        waiting.close()
+        waiting.discard_all()
 
 
 def test_one_batch_is_bounded():
@@ -42,7 +42,7 @@ def test_one_batch_is_bounded():
     assert len(waiting.take(7, 1_000_000)) == 7
     assert len(waiting.take(1_000, 10_000)) == 10
     assert len(waiting.take(1_000, 1)) == 1
-    waiting.close()
+    waiting.discard_all()
 
 
 def test_memory_is_bounded():
@@ -56,7 +56,7 @@ def test_memory_is_bounded():
         tracemalloc.stop()
     assert len(waiting) == 90_000
     assert peak < 10 * output.MEMORY_BYTES_MAX
-    waiting.close()
+    waiting.discard_all()
 
 
 def test_disk_gives_its_space_back(small):
@@ -68,7 +68,7 @@ def test_disk_gives_its_space_back(small):
             waiting.take(30, 1_000_000)
         largest = max(largest, waiting._written.tell() if waiting._written else 0)
     assert 0 < largest < 20_000
-    waiting.close()
+    waiting.discard_all()
 
 
 def test_line_in_place_says_how_many_are_missing(small, monkeypatch):
@@ -85,7 +85,7 @@ def test_line_in_place_says_how_many_are_missing(small, monkeypatch):
     assert [line.text for line in before] == [str(number) for number in range(kept)]
     assert after[0].text == f"[{100 - kept} lines dropped: 0 MiB wait for the server]"
     assert [line.text for line in after[1:]] == [str(number) for number in range(100, 110)]
-    waiting.close()
+    waiting.discard_all()
 
 
 def test_lines_that_no_disk_takes_are_counted(small, monkeypatch):
@@ -102,7 +102,7 @@ def test_lines_that_no_disk_takes_are_counted(small, monkeypatch):
     missing = [int(line.text[1:].split()[0]) for line in found if line.stream == "err"]
     assert sum(missing) + len(found) - len(missing) == 1_001
     assert found[-1].text.endswith("lines dropped: they could not be kept: No space left on device]")
-    waiting.close()
+    waiting.discard_all()
 
 
 def test_failed_write_leaves_no_half_line(tmp_path):

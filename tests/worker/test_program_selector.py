@@ -328,7 +328,7 @@ async def test_busy_machine_gets_one_job_at_once(server, working, monkeypatch, t
         )
     )
     agent._throttle._load = lambda: load[0]
-    task = asyncio.ensure_future(agent.run())
+    task = asyncio.ensure_future(agent.run_until_stopped())
     await server.until(lambda: server._running)
     await asyncio.sleep(0.3)
     assert len(server._running) == 1

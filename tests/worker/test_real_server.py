@@ -57,7 +57,7 @@ async def test_jobs_from_one_end_to_the_other(tmp_path):
         await client.call(CreateJobs(jobs=jobs))
         script = 'echo "{\\"seen\\":2.50}" > "$BEDROCK_RESULT"; exit "${BEDROCK_NAME#Foo/}"'
         async with asyncio.timeout(DEADLINE_S):
-            assert await agent_for(server, script, burst=True, concurrency=2).run() == 0
+            assert await agent_for(server, script, burst=True, concurrency=2).run_until_stopped() == 0
         left = {job.name: job for job in (await client.call(ListJobs())).jobs}
         assert {name: (job.state, job.data) for name, job in left.items()} == {
             "Foo/3": ("FAILED", {"seen": 2.5}),
@@ -75,7 +75,7 @@ async def test_output_arrives_as_it_was_printed(tmp_path, caplog):
     async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
         job_id = (await client.call(CreateJob(name="Foo"))).job_id
         async with asyncio.timeout(DEADLINE_S):
-            assert await agent_for(server, script, burst=True).run() == 0
+            assert await agent_for(server, script, burst=True).run_until_stopped() == 0
         (run,) = (await client.call(ListRuns(job_id=job_id))).runs
         read = (await client.call(ReadOutput(run_id=run.run_id))).lines
         shown = (await client.call(QueryRun(run_id=run.run_id))).output
@@ -95,7 +95,7 @@ async def test_work_over_a_unix_socket(tmp_path):
         await client.call(CreateJob(name="Foo"))
         agent = agent_for(f"unix:{tmp_path}/none,unix:{path}", script, sys.executable, burst=True)
         async with asyncio.timeout(DEADLINE_S):
-            assert await agent.run() == 0
+            assert await agent.run_until_stopped() == 0
         assert [job.name for job in (await client.call(ListJobs())).jobs] == ["Bar"]
 
 
@@ -136,7 +136,7 @@ async def test_stop_hands_back_as_if_never_taken(tmp_path):
     async with serving(tmp_path) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
         before = await client.call(QueryJob(job_id=(await client.call(CreateJob(name="Foo"))).job_id))
         agent = agent_for(server, "sleep 1000", grace_s=0.0)
-        working = asyncio.ensure_future(agent.run())
+        working = asyncio.ensure_future(agent.run_until_stopped())
         async with asyncio.timeout(DEADLINE_S):
             while not agent._runs:
                 await asyncio.sleep(0)
@@ -151,7 +151,7 @@ async def test_result_survives_a_restart(tmp_path):
         await client.call(CreateJob(name="Foo", repeat="FINISHED, +1 DAY"))
         script = 'until [ -e "$0/go" ]; do sleep 0.01; done; echo "{\\"done\\":1}" > "$BEDROCK_RESULT"'
         agent = agent_for(server, script, str(tmp_path), jobs_max=1)
-        working = asyncio.ensure_future(agent.run())
+        working = asyncio.ensure_future(agent.run_until_stopped())
         async with asyncio.timeout(DEADLINE_S):
             while not agent._runs:
                 await asyncio.sleep(0)
@@ -214,7 +214,7 @@ async def test_a_worker_with_older_code_that_restarts_leaves_the_newer_schedules
                 names=(), argv=(), servers=addresses, module=file.stem, worker=name, **more
             )
             agent = Agent(options, load(text))
-            return agent, asyncio.ensure_future(agent.run())
+            return agent, asyncio.ensure_future(agent.run_until_stopped())
 
         workers = [begin("old", OLD_SCHEDULES)]
         await until("daily", "old")

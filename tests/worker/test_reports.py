@@ -200,7 +200,7 @@ async def test_report_outlives_the_worker_by_its_file(server: Any, tmp_path: Pat
 async def test_kept_report_of_a_run_that_is_not_ours_is_dropped(
     server: Any, working: Any, spool: Path, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept_by("first", server, spool).keep(REPORT)
+    kept_by("first", server, spool).save(REPORT)
     server.answers["QueryRun"] = answer
     async with working("true", spool=spool):
         await until(lambda: not files(spool))
@@ -211,7 +211,7 @@ async def test_kept_report_of_a_run_that_is_not_ours_is_dropped(
 async def test_kept_report_is_asked_about_until_the_server_is_ready(
     server: Any, working: Any, spool: Path
 ) -> None:
-    kept_by("first", server, spool).keep(REPORT)
+    kept_by("first", server, spool).save(REPORT)
     server.answers["QueryRun"] = run_of("first")
     server.refusals["QueryRun"] = deque(["503 Service Unavailable"] * 20)
     async with working("true", spool=spool):
@@ -223,7 +223,7 @@ async def test_kept_report_that_the_server_still_fails_at_stays(
     server: Any, working: Any, spool: Path
 ) -> None:
     """The run is the first worker's also for the one after the second."""
-    kept_by("first", server, spool).keep(REPORT)
+    kept_by("first", server, spool).save(REPORT)
     server.answers["QueryRun"] = run_of("first")
     server.refusals["FinishJob"] = deque([FAULT] * FAULTS_MAX)
     async with working("true", spool=spool):
@@ -240,31 +240,31 @@ def kept_by(worker: str, server: Any, folder: Path | None) -> Outbox:
 
 
 def test_what_is_kept_is_read_as_it_was(spool: Path) -> None:
-    kept_by("first", "a:1", spool).keep(REPORT)
+    kept_by("first", "a:1", spool).save(REPORT)
     (found,) = kept_by("second", "a:1", spool).earlier()
     assert (found.worker, found.report) == ("first", REPORT)
     assert kept_by("second", "b:1", spool).earlier() == []
-    kept_by("first", "a:1", spool).forget(REPORT)
+    kept_by("first", "a:1", spool).remove(REPORT)
     assert kept_by("second", "a:1", spool).earlier() == []
 
 
 def test_what_is_kept_for_one_server_is_for_a_list_with_it(spool: Path) -> None:
     """And the other way round; whatever is delivered leaves no file."""
-    path = kept_by("first", "a:1", spool).keep(REPORT)
+    path = kept_by("first", "a:1", spool).save(REPORT)
     longer = Outbox(spool, "second", ["b:1", "a:1"])
     (found,) = longer.earlier()
     assert (found.path, found.worker, found.servers) == (path, "first", ("a:1",))
-    assert longer.keep(REPORT) == path, "no second file"
+    assert longer.save(REPORT) == path, "no second file"
     (found,) = Outbox(spool, "third", ["b:1", "c:1"]).earlier()
     assert (found.worker, found.servers) == ("first", ("a:1", "b:1"))
     assert Outbox(spool, "third", ["c:1"]).earlier() == []
-    longer.forget(REPORT)
+    longer.remove(REPORT)
     assert files(spool) == []
 
 
 def test_the_largest_result_can_be_kept(spool: Path) -> None:
     large = REPORT.model_copy(update={"data": '{"a":"' + "x" * (DATA_BYTES_MAX - 8) + '"}'})
-    kept_by("first", "a:1", spool).keep(large)
+    kept_by("first", "a:1", spool).save(large)
     (found,) = kept_by("first", "a:1", spool).earlier()
     assert found.report == large
 
@@ -273,14 +273,14 @@ def test_the_largest_result_can_be_kept(spool: Path) -> None:
     "text", ["", "{}", "[]", '{"worker":"a","verb":"DeleteJob","report":{"jobID":1}}', "\xff"]
 )
 def test_a_file_that_is_no_report_is_passed_over(spool: Path, text: str) -> None:
-    path = kept_by("first", "a:1", spool).keep(REPORT)
+    path = kept_by("first", "a:1", spool).save(REPORT)
     assert path is not None
     path.write_text(text, encoding="latin-1")
     assert kept_by("first", "a:1", spool).earlier() == []
 
 
 def test_a_link_is_not_followed(spool: Path, tmp_path: Path) -> None:
-    path = kept_by("first", "a:1", spool).keep(REPORT)
+    path = kept_by("first", "a:1", spool).save(REPORT)
     assert path is not None
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
@@ -288,7 +288,7 @@ def test_a_link_is_not_followed(spool: Path, tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_neither_waited_for_nor_read(spool: Path) -> None:
-    path = kept_by("first", "a:1", spool).keep(REPORT)
+    path = kept_by("first", "a:1", spool).save(REPORT)
     assert path is not None
     text = path.read_bytes()
     path.unlink()
@@ -302,14 +302,14 @@ def test_a_pipe_is_neither_waited_for_nor_read(spool: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_report_of_another_user_is_not_read(spool: Path) -> None:
-    path = kept_by("first", "a:1", spool).keep(REPORT)
+    path = kept_by("first", "a:1", spool).save(REPORT)
     assert path is not None
     os.chown(path, 65534, 65534)
     assert kept_by("first", "a:1", spool).earlier() == []
 
 
 def test_of_a_large_file_no_more_is_read_than_a_report_can_have(spool: Path) -> None:
-    path = kept_by("first", "a:1", spool).keep(REPORT)
+    path = kept_by("first", "a:1", spool).save(REPORT)
     assert path is not None
     os.truncate(path, 1 << 40)
     assert kept_by("first", "a:1", spool).earlier() == []
@@ -317,16 +317,16 @@ def test_of_a_large_file_no_more_is_read_than_a_report_can_have(spool: Path) -> 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
-    assert kept_by("first", "a:1", tmp_path / "file" / "kept").keep(REPORT) is None
+    assert kept_by("first", "a:1", tmp_path / "file" / "kept").save(REPORT) is None
     assert messages(caplog, "report not kept")
-    assert kept_by("first", "a:1", None).keep(REPORT) is None
+    assert kept_by("first", "a:1", None).save(REPORT) is None
 
 
 def test_files_have_a_limit(spool: Path, monkeypatch: Any) -> None:
     assert FILES_MAX == 1_000
     monkeypatch.setattr("bedrock_worker.report.reporter.FILES_MAX", 2)
     kept = kept_by("first", "a:1", spool)
-    found = [kept.keep(REPORT.model_copy(update={"run_id": number})) for number in (1, 2, 3)]
+    found = [kept.save(REPORT.model_copy(update={"run_id": number})) for number in (1, 2, 3)]
     assert [path is not None for path in found] == [True, True, False]
     assert len(kept.earlier()) == 2
     monkeypatch.setattr("bedrock_worker.report.reporter.FILES_MAX", 1)
@@ -334,4 +334,4 @@ def test_files_have_a_limit(spool: Path, monkeypatch: Any) -> None:
 
 
 def test_a_run_that_nothing_fences_is_not_kept(spool: Path) -> None:
-    assert kept_by("first", "a:1", spool).keep(REPORT.model_copy(update={"run_id": None})) is None
+    assert kept_by("first", "a:1", spool).save(REPORT.model_copy(update={"run_id": None})) is None

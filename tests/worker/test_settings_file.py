@@ -21,8 +21,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[WorkerOptions]:
         return 0
 
     monkeypatch.setattr(cli, "_work", work)
-    monkeypatch.setattr(cli, "settle", lambda *_, **__: None)
-    monkeypatch.setattr(cli.log, "begin", lambda *_: None)
+    monkeypatch.setattr(cli, "switch_user", lambda *_, **__: None)
+    monkeypatch.setattr(cli.log, "start_logging", lambda *_: None)
     return seen
 
 

@@ -176,7 +176,7 @@ async def test_quiet_is_told_to_the_server_that_is_there(servers: Any, working: 
     async with working("true") as worker:
         await first.until(lambda: first.asking)
         await first.stop()
-        worker.agent.quiet()
+        worker.agent.stop_taking()
         await second.until(lambda: second.of("Heartbeat") and second.of("Heartbeat")[-1].given.get("quiet"))
         await asyncio.gather(second.add(), second.until(lambda: second.beats_waiting))
         assert not second.of("GetJobs")[1:], "it asks for no more"

@@ -77,7 +77,7 @@ async def test_what_a_program_finds(watchdog, tmp_path, new_privileges):
         new_privileges=new_privileges,
     )
     assert await child.wait() == 0
-    child.close()
+    child.release()
     found = json.loads("".join(heard))
     assert found == {
         "argv": [odd, ""],
@@ -110,7 +110,7 @@ async def test_why_a_program_cannot_be_started(watchdog, tmp_path):
         child = begin([argv], cwd=cwd)
         with pytest.raises(CannotStart, match=words):
             await child.started()
-        child.close()
+        child.release()
 
 
 def test_a_limit_that_may_not_be_set_is_none_that_is_passed_over(stdio):

@@ -242,7 +242,7 @@ async def child(watchdog, tmp_path):
     )
     await found.started()
     yield found
-    found.close()
+    found.release()
 
 
 async def end_of(child):
@@ -308,8 +308,8 @@ async def test_signal_that_comes_too_late_is_told(watchdog, tmp_path):
     await until(lambda: gone(pid))
     child.signal(signal.SIGTERM)
     assert await end_of(child) == 0
-    assert not child.signalled
-    child.close()
+    assert not child.was_signalled
+    child.release()
 
 
 async def test_folder_of_a_worker_that_lets_go_is_removed(child, tmp_path):
@@ -331,7 +331,7 @@ async def test_orphans_are_reaped_while_the_command_runs(watchdog, tmp_path):
     await child.started()
     await until(lambda: len(heard) == 5)
     await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in heard))
-    child.close()
+    child.release()
 
 
 async def test_a_command_gets_no_other_handles(once, tmp_path):
@@ -353,7 +353,7 @@ async def test_command_that_cannot_start_says_why(watchdog, tmp_path):
     )
     with pytest.raises(CannotStart, match="No such file or directory"):
         await child.started()
-    child.close()
+    child.release()
 
 
 def cmdline(pid):

@@ -42,7 +42,7 @@ def token_file(tmp_path: Path) -> Path:
 async def worked(agent: Agent) -> int:
     """Let an agent work until it ends; return its exit status."""
     async with asyncio.timeout(DEADLINE_S):
-        return await agent.run()
+        return await agent.run_until_stopped()
 
 
 async def test_jobs_are_done_over_tls_and_commands_can_use_the_server(tmp_path, authority):

@@ -47,7 +47,7 @@ def ran(watchdog: WatchdogClient, tmp_path: Path) -> Callable[..., Awaitable[tup
         async with asyncio.timeout(DEADLINE_S):
             status = await child.wait()
         assert all(file.stat().st_size <= 10 for file in folder.glob("f"))
-        child.close()
+        child.release()
         return status, heard
 
     return run

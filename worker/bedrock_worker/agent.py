@@ -88,7 +88,7 @@ class Agent:
         )
         self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
-        self._file = None if options.version_watch is None else FileWatch.of(options.version_watch)
+        self._file = None if options.version_watch is None else FileWatch.watching(options.version_watch)
         self._runs: set[JobRun] = set()
         self._outputs: set[LiveOutput] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,7 +106,7 @@ class Agent:
         self._synced: dict[str, int] = {}
         """Counts logged by the last sync of schedules."""
 
-    async def run(self) -> int:
+    async def run_until_stopped(self) -> int:
         """Work until a signal, the end of a burst or ``jobs_max``; return the exit status."""
         options = self._options
         event(
@@ -117,7 +117,7 @@ class Agent:
             server=",".join(map(str, options.servers)),
             slots=options.concurrency,
         )
-        self._heartbeats.begin()
+        self._heartbeats.start_sending()
         beside = [asyncio.ensure_future(self._reporter.deliver_kept())]
         if self._file is not None:
             beside.append(asyncio.ensure_future(self._watch_version(self._file)))
@@ -128,10 +128,10 @@ class Agent:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-            self._reporter.close()
-            await self._heartbeats.leave()
+            self._reporter.stop_sending()
+            await self._heartbeats.send_last()
             await self._client.close()
-            self._watchdog.close()
+            self._watchdog.stop_guards()
             event(logging.INFO, "worker ended", taken=self._taken)
 
     def stop(self) -> None:
@@ -141,7 +141,7 @@ class Agent:
         event(logging.INFO, "stopping" if self._signals == 1 else "stopping at once", running=len(self._runs))
         self._changed.set()
 
-    def quiet(self) -> None:
+    def stop_taking(self) -> None:
         """Take no more jobs for now; running jobs continue."""
         event(logging.INFO, "quiet")
         self._set_quiet(True)
@@ -161,12 +161,12 @@ class Agent:
             event(logging.ERROR, "not reloaded", error=error)
         else:
             event(logging.INFO, "reloaded", names=",".join(self._selector.names))
-            self._heartbeats.soon()
+            self._heartbeats.send_soon()
             self._changed.set()
 
     def _set_quiet(self, quiet: bool) -> None:
         self._quiet = self._heartbeats.quiet = quiet
-        self._heartbeats.soon()
+        self._heartbeats.send_soon()
         self._changed.set()
 
     def _set_drained(self, drained: bool) -> None:
@@ -251,10 +251,10 @@ class Agent:
         burst = self._options.burst
         while not self._signals and not self._outdated:
             self._changed.clear()
-            left = self._left()
+            left = self._takes_left()
             if left <= 0:
                 break
-            free = min(left - self._coming(), self._slots() - len(self._tasks))
+            free = min(left - self._prefetched(), self._slots() - len(self._tasks))
             if burst and self._drained and not self._tasks:
                 break
             if self._quiet or self._drained or free <= 0:
@@ -267,7 +267,7 @@ class Agent:
             self._pulling = 0
             taken_at = asyncio.get_running_loop().time()
             for job in jobs:
-                self._begin(job, taken_at)
+                self._start_run(job, taken_at)
             if burst and not jobs:
                 if idle and not self._puller.failures:
                     break
@@ -278,7 +278,7 @@ class Agent:
                     await self._changed.wait()
         return OK
 
-    def _left(self) -> int:
+    def _takes_left(self) -> int:
         """Return how many jobs may still be taken, or the number of slots if there is no limit."""
         taken_max = self._options.jobs_max
         return self._options.concurrency if taken_max is None else taken_max - self._taken
@@ -286,10 +286,10 @@ class Agent:
     def _wants_another(self) -> bool:
         """Return whether the report of a finished job should also fetch the next one."""
         held = self._signals or self._outdated or self._quiet or self._drained
-        asking = self._pulling + self._coming()
-        return not held and asking < self._left() and len(self._tasks) <= self._slots()
+        asking = self._pulling + self._prefetched()
+        return not held and asking < self._takes_left() and len(self._tasks) <= self._slots()
 
-    def _coming(self) -> int:
+    def _prefetched(self) -> int:
         """Return the number of jobs that are fetched with reports and have not started."""
         return sum(then.expects for then in self._thens)
 
@@ -300,7 +300,7 @@ class Agent:
     async def _pause(self, seconds: float | None) -> None:
         await self._until(self._changed.is_set, seconds)
 
-    def _begin(self, job: TakenJob, taken_at: float) -> None:
+    def _start_run(self, job: TakenJob, taken_at: float) -> None:
         self._taken += 1
         task = asyncio.get_running_loop().create_task(self._work(job, taken_at))
         self._tasks.add(task)

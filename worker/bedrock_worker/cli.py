@@ -31,7 +31,7 @@ from bedrock_worker.options import (
 )
 from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import BadModule
-from bedrock_worker.rights import settle
+from bedrock_worker.rights import switch_user
 from bedrock_worker.settings_file import defaults_from_file
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
@@ -295,7 +295,7 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
     if given["timeout_s"] == 0:
         raise click.BadParameter("expected more than 0s", param_hint="--timeout")
     try:
-        settle(user, as_root=as_root, daemons=given["daemons"])
+        switch_user(user, as_root=as_root, daemons=given["daemons"])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     given |= _isolation(given)
@@ -314,7 +314,7 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
         raise click.UsageError(str(error)) from None
     except CommandError as error:
         raise click.UsageError(error.detail or error.reason) from None
-    log.begin(options.log_format)
+    log.start_logging(options.log_format)
     with runner() as running:
         raise SystemExit(running.run(_work(options, selector)))
 
@@ -362,9 +362,9 @@ async def _work(options: WorkerOptions, selector: ProgramSelector) -> int:
     for number, act in (
         (signal.SIGTERM, agent.stop),
         (signal.SIGINT, agent.stop),
-        (signal.SIGTSTP, agent.quiet),
+        (signal.SIGTSTP, agent.stop_taking),
         (signal.SIGCONT, agent.resume),
         (signal.SIGHUP, agent.reload),
     ):
         loop.add_signal_handler(number, act)
-    return await agent.run()
+    return await agent.run_until_stopped()

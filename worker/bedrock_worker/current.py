@@ -76,7 +76,7 @@ class CurrentRun:
             raise InvalidArgument(f"progress: expected a number from 0 to 1, got {done!r}")
         percent, message = f"{round(100 * done, 2):.6g}", message.translate(_LINE_ENDS)
         # Max length of a progress message: a pipe accepts that much atomically.
-        if _tell(f"{percent} {message[:1_000]}\n"):
+        if _write_progress(f"{percent} {message[:1_000]}\n"):
             return
         out = sys.__stdout__  # also if the function redirects its output
         if "BEDROCK_RUN_ID" in os.environ and out is not None:
@@ -123,7 +123,7 @@ def tell_progress_to(handle: int) -> None:
         _progress = None
 
 
-def _tell(line: str) -> bool:
+def _write_progress(line: str) -> bool:
     """Write progress to the pipe; return False if there is none."""
     if _progress is None:
         return False
@@ -146,7 +146,7 @@ def current_run() -> CurrentRun:
     return _current
 
 
-def begin(read_job: Callable[[], Job]) -> None:
+def set_current_run(read_job: Callable[[], Job]) -> None:
     """Set the current run; called by the function runner."""
     global _current
     _current = CurrentRun(read_job)

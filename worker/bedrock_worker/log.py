@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[^\s\"=]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def begin(form: str = "text") -> None:
+def start_logging(form: str = "text") -> None:
     """Start logging to stderr, as lines of text or as ``json``."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # unused by the formats
     logging._srcfile = None  # unused by the formats

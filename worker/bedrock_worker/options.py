@@ -124,7 +124,7 @@ class WorkerOptions:
             found["accepts"] = tuple(self.accepts)
         if self.mocked:
             found["get_mocked_jobs"] = True
-        if self.client().known:  # if the server requires tokens, commands need them too
+        if self.client().is_identified:  # if the server requires tokens, commands need them too
             found["run_token"] = True
         return found
 

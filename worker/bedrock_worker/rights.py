@@ -11,7 +11,7 @@ import pwd
 from bedrock_worker.run import kernel
 
 
-def settle(user: str | None, *, as_root: bool, daemons: bool) -> None:
+def switch_user(user: str | None, *, as_root: bool, daemons: bool) -> None:
     """Switch to a user if given; raises ValueError if that leaves root without ``as_root``.
 
     Afterwards other processes of the same user cannot read our environment and memory. Orphans of commands
@@ -23,7 +23,7 @@ def settle(user: str | None, *, as_root: bool, daemons: bool) -> None:
         raise ValueError("commands would run as root: expected --user NAME to become, or --as-root")
     kernel.protect()
     if not daemons:
-        kernel.adopt()
+        kernel.become_subreaper()
 
 
 def _become(name: str) -> None:

@@ -155,7 +155,7 @@ def cancel_job(context: Context, command: CancelJob) -> Answer:
     stopped whether it is a child or not. In Bedrock that is refused with 404 or ignored.
     """
     row = existing(context, command.job_id)
-    run = context.unit.records.run(row.run_id) if row.run_id else None
+    run = context.unit.records.read_run(row.run_id) if row.run_id else None
     if run is not None and run.lease and run.status == "running":
         _stop_cancelled(context, row, run)
         return Answer(f'{{"runID":{run.run_id}}}')

@@ -68,7 +68,7 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     if not gone and not command.all:
         wider = context.unit.records.pause_of(name)
         scope = None if context.caller is None else context.caller.scope
-        seen = wider is not None and (scope is None or scope.holds(wider.pattern))
+        seen = wider is not None and (scope is None or scope.includes_pattern(wider.pattern))
         told = f", but {wider.pattern} is, which holds it" if wider is not None and seen else ""
         if name == "*" and may_end and scope is None:
             others = "1 other is" if len(may_end) == 1 else f"{len(may_end):,} others are"
@@ -92,7 +92,7 @@ def release_hold(context: Context, command: ReleaseHold) -> Answer:
 def end_pause(context: Context, pause: PauseRow) -> None:
     """End a pause whose time is up."""
     if pause.by == AT_LIMIT:
-        families.look_again(context, pause)
+        families.recheck_limit(context, pause)
     else:
         resume(context, [pause])
 
@@ -173,7 +173,7 @@ def _stop(context: Context, command: TerminateRun | KillRun, signal: str) -> Ans
         ids = [row.run_id for row in context.unit.named(command.name, LIST_MAX)]
     else:
         raise BadArguments("Missing runID", "runID: expected it, or a jobID, or a name")
-    found = [records.run(run_id) for run_id in ids if run_id]
+    found = [records.read_run(run_id) for run_id in ids if run_id]
     if command.run_id is not None and not any(found):
         raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
     alive = [run for run in found if run is not None and run.status == "running"]
@@ -216,7 +216,7 @@ def drain_worker(context: Context, command: DrainWorker) -> Answer:
 def append_output(context: Context, command: AppendOutput) -> Answer:
     """Append lines to a run's output; reply with the number of the last stored line."""
     records = context.unit.records
-    run = records.run(command.run_id)
+    run = records.read_run(command.run_id)
     if run is None:
         raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
     if run.status != "running":

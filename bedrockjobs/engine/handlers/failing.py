@@ -45,7 +45,7 @@ def after_failure(
     memory = job.memory
     count = memory.failures + 1
     if final or count > given(job.options.retries, retries or 0) or memory.removed:
-        over(context, job, "fail")
+        fail_permanently(context, job, "fail")
         return
     notes = memory._replace(failures=count, cause="retry", overtime=0)
     if ticks.is_schedule(job):
@@ -59,7 +59,7 @@ def after_failure(
     )
     context.save(placed(again))
     context.emit(JOB_RETRIED)
-    _note(context, "retried", job, memory.error or "")
+    _record(context, "retried", job, memory.error or "")
 
 
 def backoff_s(job: Job, count: int) -> float:
@@ -71,7 +71,7 @@ def backoff_s(job: Job, count: int) -> float:
     return float(seconds * (1 + 0.25 * (crc32(f"{job.job_id} {count}".encode()) % 1_000) / 1_000))
 
 
-def over(context: Context, job: Job, event: Transition) -> None:
+def fail_permanently(context: Context, job: Job, event: Transition) -> None:
     """Store a job that failed permanently by ``event``: continue a schedule, make any other job FAILED."""
     failed = job.noting(failed=True)
     try:
@@ -85,7 +85,7 @@ def over(context: Context, job: Job, event: Transition) -> None:
     families.cancel_unstarted_children(context, job)
     families.delete_reported_children(context, job)
     context.save(lifecycle.move(following, event, "runs again"))
-    _note(context, "failed", job, job.memory.error or "")
+    _record(context, "failed", job, job.memory.error or "")
 
 
 def fail_for_good(context: Context, job: Job, event: Transition, words: str = "") -> None:
@@ -100,7 +100,7 @@ def fail_for_good(context: Context, job: Job, event: Transition, words: str = ""
         context.save(lifecycle.move(failed, event, "leaves only its run"))
     else:
         context.save(lifecycle.move(failed, event))
-    _note(context, "failed", job, words or job.memory.error or "")
+    _record(context, "failed", job, words or job.memory.error or "")
     families.cancel_unstarted_children(context, job)
     resume_parent(context, job.parent_job_id)
 
@@ -118,12 +118,12 @@ def resume_parent(context: Context, job_id: int) -> None:
             f" {line_of(first.memory.error or '') or 'no error was given'}"
         )
         words += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        over(context, parent.noting(error=shortened(words))._replace(expires=""), "child failed")
+        fail_permanently(context, parent.noting(error=shortened(words))._replace(expires=""), "child failed")
     else:
         context.save(placed(lifecycle.move(parent, "children end"))._replace(expires=""))
 
 
-def _note(context: Context, kind: str, job: Job, detail: str) -> None:
+def _record(context: Context, kind: str, job: Job, detail: str) -> None:
     """Record an event about a job's run."""
     context.note(kind, name=job.name, job_id=job.job_id, run_id=job.run_id, detail=detail)
 
@@ -168,7 +168,7 @@ def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
     )
     context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
     families.cancel_unstarted_children(context, job)
-    _note(context, "failed", job, words)
+    _record(context, "failed", job, words)
 
 
 def mended(context: Context, job: Job) -> Job:
@@ -197,7 +197,7 @@ def set_aside(context: Context, damaged: Job) -> DamagedData:
             resume_parent(context, job.parent_job_id)
     else:
         context.save(job)
-    _note(context, "damaged", job, words)
+    _record(context, "damaged", job, words)
     return DamagedData(detail=f"{words} It is kept as FAILED: give it other data, and revive it.")
 
 
@@ -209,7 +209,7 @@ def unless_broken(context: Context, job: Job, act: Callable[[], None]) -> None:
         break_off(context, job, error)
 
 
-def lost(context: Context, job: Job, status: str, words: str) -> None:
+def lose_run(context: Context, job: Job, status: str, words: str) -> None:
     """Store a job whose run was lost and is already closed: retry it, continue its schedule or fail it."""
     if job.memory.cancelled:
         stopped(context, job)
@@ -224,7 +224,7 @@ def lost(context: Context, job: Job, status: str, words: str) -> None:
         or job.options.on_lost == "fail"
         or losses >= LOST_RUNS_MAX
     ):
-        over(context, job.remembering(memory), "lose")
+        fail_permanently(context, job.remembering(memory), "lose")
         return
     again = job.remembering(memory._replace(losses=losses, cause="lost"))
     context.save(placed(lifecycle.move(again, "lose", "runs again", next_run=context.now_ms)))
@@ -232,7 +232,7 @@ def lost(context: Context, job: Job, status: str, words: str) -> None:
 
 def lease_over(context: Context, run_id: int) -> None:
     """Mark the run of a silent worker as lost."""
-    run = context.unit.records.run(run_id)
+    run = context.unit.records.read_run(run_id)
     job = None if run is None or run.status != "running" else context.unit.job(run.job_id)
     if run is None or job is None or job.run_id != run_id:  # the run is missing: stop counting its lease
         context.emit(RunForgotten(run_id))
@@ -240,7 +240,7 @@ def lease_over(context: Context, run_id: int) -> None:
     words = f"Run lost: worker {run.worker} was silent for {run.lease} s"
     status = runs.close(context, job, "frozen", error=words)
     context.note("lost", name=job.name, job_id=job.job_id, run_id=run_id, by=run.worker, detail=words)
-    lost(context, job, status, words)
+    lose_run(context, job, status, words)
 
 
 def time_over(context: Context, job: Job) -> None:
@@ -281,14 +281,14 @@ def _no_ping(context: Context, job: Job) -> None:
     else:
         words = f"No ping came by {by[:19]}, for {ticks.tick_of(job)}"
         ticks.skip_one(context, waiting.noting(failed=True, error=words), ticks.NO_PING)
-        _note(context, "missed", job, words)
+        _record(context, "missed", job, words)
 
 
 def _takes_too_long(context: Context, job: Job) -> None:
     """Send TERM, then KILL, then mark the run as timed out without waiting for the worker."""
     stage = job.memory.overtime if job.run_id and not job.options.expect else 2
     if stage < 2:
-        run = context.unit.records.run(job.run_id)
+        run = context.unit.records.read_run(job.run_id)
         signal = ("TERM", "KILL")[stage]
         if run is not None and run.stop not in ("", "TERM" + runs.TIMED_OUT):
             runs.stop(context, job.run_id, "KILL" if stage else run.stop)
@@ -303,9 +303,9 @@ def _takes_too_long(context: Context, job: Job) -> None:
     else:
         limit = job.options.run_timeout or (ping_grace_s(job) if job.options.expect else 0)
         status, words = "timeout", f"Run over its time: {limit} s"
-        _note(context, "timeout", job, words)
+        _record(context, "timeout", job, words)
     status = runs.close(context, job, status, error=words)
-    lost(context, job._replace(expires=""), status, words)
+    lose_run(context, job._replace(expires=""), status, words)
 
 
 # MarkSeen acknowledges failures. Leaving the state FAILED removes the acknowledgement.
@@ -318,7 +318,7 @@ def mark_seen(context: Context, command: MarkSeen) -> Answer:
     jobs = [job for job in map(unit.job, dict.fromkeys(command.job_ids)) if job and job.state == "FAILED"]
     runs = [
         run
-        for run in map(records.run, dict.fromkeys(command.run_ids))
+        for run in map(records.read_run, dict.fromkeys(command.run_ids))
         if run and run.status in FAILED_STATUSES
     ]
     of_jobs = filter(None, map(records.last_failed_run, (job.job_id for job in jobs)))

@@ -86,12 +86,12 @@ def hold_back(context: Context, job: Job) -> bool:
         if not limit.running or not glob(job.name, limit.pattern) or parse_lane(job.lane).now:
             continue
         if records.running(limit.pattern) >= limit.running:
-            _hold(context, limit)
+            _hold_back(context, limit)
             return True
     return False
 
 
-def _hold(context: Context, limit: Limit) -> None:
+def _hold_back(context: Context, limit: Limit) -> None:
     reason = f"{limit.running} {'runs' if limit.running == 1 else 'run'}, as many as may at once"
     until = after_seconds(context.now_ms, LOOKED_AGAIN_S)
     context.unit.records.put_pause(PauseRow(limit.pattern, AT_LIMIT, reason, context.now, until))
@@ -101,10 +101,10 @@ def went_on(context: Context, name: str) -> None:
     """Check the limits of a name again, because one of its runs has ended."""
     for pause in context.unit.records.pauses():
         if pause.by == AT_LIMIT and glob(name, pause.pattern):
-            look_again(context, pause)
+            recheck_limit(context, pause)
 
 
-def look_again(context: Context, pause: PauseRow) -> None:
+def recheck_limit(context: Context, pause: PauseRow) -> None:
     """End the pause of a limit that is no longer reached, or renew it."""
     if not hold_if_full(context, pause.pattern):
         context.unit.records.delete_pause(pause.pattern)
@@ -117,7 +117,7 @@ def hold_if_full(context: Context, pattern: str) -> bool:
     records = context.unit.records
     for limit in records.limits():
         if limit.pattern == pattern and limit.running and records.running(pattern) >= limit.running:
-            _hold(context, limit)
+            _hold_back(context, limit)
             return True
     return False
 

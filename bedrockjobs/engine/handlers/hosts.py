@@ -34,8 +34,8 @@ def workers_for(context: Context, job: Job) -> list[str]:
     drains = context.unit.records.drains()
     presence = context.presence
     found: dict[str, PresentWorker] = {}
-    for pattern in presence.asked.patterns_of(job.name):
-        for name in presence.asked.askers(pattern):
+    for pattern in presence.requested_names.patterns_of(job.name):
+        for name in presence.requested_names.workers(pattern):
             worker = presence.workers[name]
             if name not in drains and not worker.quiet and (not own or own in worker.accepts):
                 found[name] = worker
@@ -53,7 +53,7 @@ def workers_for(context: Context, job: Job) -> list[str]:
     return sorted(found)
 
 
-def fire(context: Context, job: Job) -> None:
+def fire_on_all_hosts(context: Context, job: Job) -> None:
     """Create the jobs of a due schedule, and plan its next tick; raise CannotEvaluate."""
     manual = job.memory.trigger is not None
     job = job.remembering(job.memory.after_end())  # it was a retry when it became a broadcast schedule

@@ -62,7 +62,7 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
     specs: dict[str, RuleSpec] = {}
     problems = Problems("rules")
     for place, spec in enumerate(command.rules):
-        with problems.of(place, spec.name):
+        with problems.collecting(place, spec.name):
             if spec.name in specs:
                 raise BadArguments("Malformed rules", "name: expected a name once")
             if spec.name in rules and spec.name not in ours:
@@ -282,7 +282,7 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
         raise TooMany("Too many limits", f"name: expected at most {LIMITS_MAX} patterns in all")
     limit = Limit(command.name, command.queued, command.per_second, command.running, command.by, context.now)
     records.set_limits(tuple(sorted([*others, limit])))
-    _look_again(context, command.name)
+    _recheck(context, command.name)
     numbers = {"queued": command.queued, "a second": command.per_second, "at once": command.running}
     words = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
     context.note("limit set", name=command.name, by=command.by, detail=words)
@@ -298,16 +298,16 @@ def remove_limit(context: Context, command: RemoveLimit) -> Answer:
         raise NotFound("No such limit", f"name: the pattern {command.name} has none")
     records.set_limits(kept)
     context.gates.remove(command.name)
-    _look_again(context, command.name)
+    _recheck(context, command.name)
     context.note("limit removed", name=command.name, by=command.by)
     return Answer()
 
 
-def _look_again(context: Context, pattern: str) -> None:
+def _recheck(context: Context, pattern: str) -> None:
     """Check the concurrency limit of a pattern again after it was changed."""
     for pause in context.unit.records.pauses():
         if pause.pattern == pattern and pause.by == AT_LIMIT:
-            families.look_again(context, pause)
+            families.recheck_limit(context, pause)
 
 
 @handles(ListLimits, plan=lambda _: AccessPlan(control=True))

@@ -111,7 +111,7 @@ def close(
     If it failed after a stop signal, the status becomes terminated, killed or timeout.
     """
     records = context.unit.records
-    run = records.run(job.run_id) if job.run_id else None
+    run = records.read_run(job.run_id) if job.run_id else None
     if run is None or run.status != "running":
         return status
     if status in (*FAILED_STATUSES, "snoozed"):
@@ -261,7 +261,7 @@ def delete_runs(context: Context, command: DeleteRuns) -> Answer:
         if before is None:
             events += _remove_text(context, text) if text is not None else 0
             context.unit.wipe_log()
-        _tell(context, command, found)
+        _record_deletion(context, command, found)
     runs = [
         {
             "runID": head.run_id,
@@ -290,7 +290,7 @@ def _heads(context: Context, command: DeleteRuns) -> list[RunHead]:
         return records.runs_below(below, name, RUNS_DELETED_AT_ONCE_MAX)
     heads = []
     for run_id in sorted(set(command.run_ids), reverse=True):
-        run = records.run(run_id)
+        run = records.read_run(run_id)
         if run is not None and run.status == "running":
             raise WrongState(
                 "Run is running", f"runIDs: run {run_id} has not ended; stop it, or wait for its end"
@@ -338,7 +338,7 @@ def _remove_text(context: Context, text: str) -> int:
     return count
 
 
-def _tell(context: Context, command: DeleteRuns, found: list[RunHead]) -> None:
+def _record_deletion(context: Context, command: DeleteRuns, found: list[RunHead]) -> None:
     """Record an event about the deletion, without any content of the runs."""
     if not found:
         return

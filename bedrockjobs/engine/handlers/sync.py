@@ -39,7 +39,7 @@ class Problems:
         """Warnings about accepted entries, as shown in the reply."""
 
     @property
-    def enough(self) -> bool:
+    def limit_reached(self) -> bool:
         """Return True if the maximum number of reported problems is reached."""
         return len(self._found) >= SYNC_PROBLEMS_MAX
 
@@ -53,7 +53,7 @@ class Problems:
         return warn
 
     @contextmanager
-    def of(self, place: int, name: str) -> Iterator[None]:
+    def collecting(self, place: int, name: str) -> Iterator[None]:
         """Collect a CommandError raised inside the context, for the given entry."""
         try:
             yield
@@ -69,7 +69,7 @@ class Problems:
             more = f"; dryRun tells {len(self._found) - 1} more" if len(self._found) > 1 else ""
             raise type(first)(first.reason, f"{where}{first.detail}{more}")
 
-    def told(self) -> list[dict[str, object]]:
+    def reported(self) -> list[dict[str, object]]:
         """Return the errors as shown in the reply."""
         return [
             {"place": place, "name": name, "reason": error.reason, "detail": error.detail}
@@ -89,7 +89,7 @@ def synced(
     found = {"added": added, "changed": changed, "removed": removed, "unchanged": unchanged}
     said = {
         name: value
-        for name, value in {**more, "problems": problems.told(), "warnings": problems.warnings}.items()
+        for name, value in {**more, "problems": problems.reported(), "warnings": problems.warnings}.items()
         if value
     }
     return Answer(jsontext.dump({**found, **said}))
@@ -114,8 +114,8 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
                 ours[spec.name] = there
                 if there.memory.removed:
                     restored.add(spec.name)
-        if not problems.enough:
-            with problems.of(place, spec.name):
+        if not problems.limit_reached:
+            with problems.collecting(place, spec.name):
                 _check(
                     context,
                     spec,
@@ -180,15 +180,15 @@ def _declare(
     # Length of the digest of a source's version: 128 bits of SHA-256.
     digest = sha256(jsontext.dump(said).encode()).hexdigest()[:32]
     declared.declare(command.worker, digest, specs)
-    _look(context, declared, command.worker)
+    _update_live_workers(context, declared, command.worker)
     return declared.declared(newer_than=digest)
 
 
-def _look(context: Context, declared: Declarations, worker: str) -> None:
+def _update_live_workers(context: Context, declared: Declarations, worker: str) -> None:
     """Update which declaring workers are alive; after a restart, workers have some time to reconnect."""
     live = context.presence.workers
     settling = bool(context.since) and context.now_ms < after_seconds(context.since, DECLARERS_SETTLE_S)
-    declared.look(lambda name: settling or name == worker or name in live, context.now_ms)
+    declared.update_live(lambda name: settling or name == worker or name in live, context.now_ms)
 
 
 def _left_over(
@@ -201,12 +201,12 @@ def _left_over(
     back.
     """
     if not command.worker:
-        _look(context, declared, "")
+        _update_live_workers(context, declared, "")
     alive = declared.declared()
     free = [name for name in names if name not in alive] if command.prune else []
     if not command.worker:
         return free, []
-    news = declared.adopt(free, context.now_ms) | declared.just_gone()
+    news = declared.add_undeclared(free, context.now_ms) | declared.just_gone()
     over = after_seconds(context.now_ms, -SCHEDULE_GRACE_S)
     removed = [name for name in free if declared.undeclared_since(name) <= over]
     gone = set(removed)

@@ -68,7 +68,7 @@ def plan_by_new_rules(context: Context, job: Job) -> None:
     """
     if job.state != "QUEUED" or job.memory.cause or job.memory.trigger == "":
         return
-    own = _own(job)
+    own = _own_time(job)
     moved = ticks.moved_by_rules(own)
     if moved is None:
         return
@@ -87,17 +87,17 @@ def has_due_run(context: Context, job: Job) -> bool:
     """Return True if a run is in progress or will be retried, or a tick of a schedule is due."""
     if job.state != "QUEUED" or job.memory.cause:
         return True
-    return ticks.is_schedule(job) and ticks.tick_of(_own(job)) <= context.now
+    return ticks.is_schedule(job) and ticks.tick_of(_own_time(job)) <= context.now
 
 
-def _own(job: Job) -> Job:
+def _own_time(job: Job) -> Job:
     """Return a queued job with its own nextRun, disregarding a triggered run."""
     return job._replace(next_run=job.memory.trigger) if job.memory.trigger else job
 
 
 def _skip_failed(context: Context, before: Job, planned: Job) -> None:
     """Record the tick for which a schedule could not be evaluated as skipped."""
-    tick = ticks.tick_of(_own(before))
+    tick = ticks.tick_of(_own_time(before))
     if before.memory.broken and ticks.is_schedule(before) and tick <= context.now:
         ticks.skip(context, planned, tick, tick, ticks.FAILED)
 
@@ -151,7 +151,7 @@ OF_A_SCHEDULE = ("source", "catchup", "overlap", "maxLate", "jitter", "hosts")
 @handles(RunAgain, plan=lambda command: AccessPlan(runs=(command.run_id,), new_jobs=1))
 def run_again(context: Context, command: RunAgain) -> Answer:
     """Trigger the schedule of a run, or create a job from the run's input; reply with the jobID."""
-    run = context.unit.records.run(command.run_id)
+    run = context.unit.records.read_run(command.run_id)
     if run is None:
         raise NotFound("No run with this runID", f"runID: there is no run {command.run_id}")
     job = context.unit.job(run.job_id)

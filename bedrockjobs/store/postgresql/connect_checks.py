@@ -56,12 +56,14 @@ class ConnectChecks:
         self._terms = terms
         self._seen: Timeline | None = None
 
-    def look(self, session: DatabaseSession) -> None:
+    def check_connection(self, session: DatabaseSession) -> None:
         """Check a new connection and set it up.
 
         Raises UnfitDatabase or StandbyAway if the database must not be used, StoreError if a statement fails.
         """
-        ((read_only, system, timeline, fsync, commits, sees_standbys),) = session.run([(SQL["where"], ())])[0]
+        ((read_only, system, timeline, fsync, commits, sees_standbys),) = session.run_statements(
+            [(SQL["where"], ())]
+        )[0]
         if read_only:
             raise UnfitDatabase("the database can only be read: it is a standby, or was made read-only")
         place = Timeline(system, timeline)
@@ -79,8 +81,10 @@ class ConnectChecks:
             session.guards.append(TransactionCheck((SQL["where"], ()), lambda rows: _is_still(place, rows)))
         if self._terms.durability == "replicated":
             session.guards.append(TransactionCheck((SQL["standby"], ()), _has_standby))
-            _has_standby(session.run([(SQL["standby"], ())])[0])  # first: a commit would wait for it
-        _note(session, place)
+            _has_standby(
+                session.run_statements([(SQL["standby"], ())])[0]
+            )  # first: a commit would wait for it
+        _record_timeline(session, place)
         self._seen = place
 
     def _demand(self, session: DatabaseSession, fsync: str, commits: str, *, sees_standbys: bool) -> None:
@@ -106,12 +110,12 @@ class ConnectChecks:
             session.script("SET synchronous_commit = on")
 
 
-def _note(session: DatabaseSession, place: Timeline) -> None:
+def _record_timeline(session: DatabaseSession, place: Timeline) -> None:
     """Record a new timeline: skip a range of IDs, and renew the leases of all runs in progress."""
-    (known,) = session.run([(SQL["control"], ())])[0]
+    (known,) = session.run_statements([(SQL["control"], ())])[0]
     if not _is_new(place, known):
         return
-    (known,) = session.run([(BEGIN, ()), (SQL["control_locked"], ())])[1]
+    (known,) = session.run_statements([(BEGIN, ()), (SQL["control_locked"], ())])[1]
     statements: list[Statement] = [(SQL["commit"], ())]
     if _is_new(place, known):
         noted: list[Statement] = [(SQL["note_place"], (str(place.system), place.timeline))]

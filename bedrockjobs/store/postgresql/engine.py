@@ -75,8 +75,8 @@ class PostgreSQLEngine:
             self._keys = schema.prepare(self.session, name)
             self._salt = schema.salt_of(self.session)
             with suppress(StandbyAway):
-                self._arrival.look(self.session)
-            self._date.agree(self.session, self._keys.of("control"))
+                self._arrival.check_connection(self.session)
+            self._date.agree_with_servers(self.session, self._keys.key_of("control"))
         except BaseException:
             self.session.close()
             raise
@@ -90,21 +90,21 @@ class PostgreSQLEngine:
 
     def reach(self) -> None:
         """Connect if necessary and run all checks; raises StoreAway if the database is unusable."""
-        if not self.session.alive:
+        if not self.session.is_open:
             try:
                 self.unit.remembered.forget()  # a promoted standby may lack the last units
                 self.session.connect_again()
-                self._arrival.look(self.session)
-                self._date.meet(self.session)
+                self._arrival.check_connection(self.session)
+                self._date.check_after_reconnect(self.session)
                 self._check_salt()
             except BaseException:
                 self.session.close()
                 raise
         if self.session.guards:
             try:
-                self.session.run([(BEGIN, ())])
+                self.session.run_statements([(BEGIN, ())])
             finally:
-                self._undo()
+                self._roll_back()
 
     def _check_salt(self) -> None:
         """Raise UnfitDatabase if the lock salt changed, as on a promoted standby without the migration."""
@@ -119,13 +119,13 @@ class PostgreSQLEngine:
         Raises StoreAway if the database is unreachable, StoreConflict if rows stay locked.
         """
         every = [*plans, *self._always]
-        if not self.session.alive:
+        if not self.session.is_open:
             self.reach()
         if self._always:
             self.unit.remembered.forget()  # notifications arrive after the other server's commit
         for _ in range(MOVES_MAX):
             try:
-                self.unit.open(self._clock.now(), every, self._date.shown)
+                self.unit.open(self._clock.now(), every, self._date.database_time)
             except ClockMoved as moved:
                 self.rollback()
                 self._follow(moved)
@@ -149,7 +149,7 @@ class PostgreSQLEngine:
         self._units += 1
         try:
             self.unit.commit(
-                (SQL["lock_alone"], (self._keys.of("events"),)),
+                (SQL["lock_alone"], (self._keys.key_of("events"),)),
                 (SQL["note_unit"], (self._row, self._units, timestamp_ms(self.unit.moment))),
             )
         except StoreAway as error:
@@ -173,7 +173,7 @@ class PostgreSQLEngine:
         until = self._seconds.monotonic() + OUTCOME_S_MAX
         while True:
             try:
-                done = self._ask()
+                done = self._is_committed()
             except StoreBroken:
                 raise
             except StoreError as second:
@@ -186,7 +186,7 @@ class PostgreSQLEngine:
         self._units += not done  # the check has used this number
         return done
 
-    def _ask(self) -> bool:
+    def _is_committed(self) -> bool:
         """Return whether the last unit was committed on the present primary; if not, it never will be.
 
         The query waits for a transaction that is still committing and, because it writes, for the synchronous
@@ -194,10 +194,12 @@ class PostgreSQLEngine:
         """
         try:
             self.reach()
-            ((done,),) = self.session.run([(BEGIN, ()), (SQL["ask_for_unit"], (self._row, self._units))])[1]
+            ((done,),) = self.session.run_statements(
+                [(BEGIN, ()), (SQL["ask_for_unit"], (self._row, self._units))]
+            )[1]
             self.session.commit([(SQL["commit"], ())])
         except StoreError:
-            self._undo()
+            self._roll_back()
             raise
         return bool(done)
 
@@ -206,12 +208,12 @@ class PostgreSQLEngine:
 
     def rollback(self) -> None:
         """Roll back the unit if it is open, and its changes in memory."""
-        self._undo()
+        self._roll_back()
         self.unit.roll_back()
 
-    def _undo(self) -> None:
+    def _roll_back(self) -> None:
         with suppress(StoreError):  # a lost connection has undone it
-            if self.session.alive and self.session.in_transaction:
+            if self.session.is_open and self.session.in_transaction:
                 self.session.script(SQL["rollback"])
 
     def fault(self, error: Exception) -> StoreError | None:
@@ -224,9 +226,9 @@ class PostgreSQLEngine:
     def look_for_room(self) -> None:
         """Do nothing: PostgreSQL manages its own disk."""
 
-    def heard(self, due: Mapping[str, str] | None) -> None:
+    def on_queued(self, due: Mapping[str, str] | None) -> None:
         """Record the jobs that other servers queued: the earliest nextRun by name; None: unknown ones."""
-        self.unit.remembered.heard(due)
+        self.unit.remembered.on_queued(due)
 
     def changed_outside(self) -> bool:
         """Return False: each unit reads everything it needs."""
@@ -236,15 +238,15 @@ class PostgreSQLEngine:
         """Roll back an open unit, delete this server's rows of ``sessions``, and disconnect."""
         self.rollback()
         with suppress(StoreError):
-            if self.session.alive:
+            if self.session.is_open:
                 old = after_seconds(self._now(), -SESSION_KEPT_S)
-                self.session.run([(SQL["close_session"], (self.id, old))])
+                self.session.run_statements([(SQL["close_session"], (self.id, old))])
         self.session.end()
 
     # --- time --------------------------------------------------------------------------------------------
 
     def _value(self, statement: str, *parameters: object) -> str | None:
-        found = self.session.run([(SQL[statement], parameters)])[0]
+        found = self.session.run_statements([(SQL[statement], parameters)])[0]
         return found[0][0] if found else None
 
     def seen(self) -> str:

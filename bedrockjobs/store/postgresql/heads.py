@@ -60,10 +60,10 @@ class LowWaterMarks(NamedTuple):
     """The low-water marks by name; those of the whole queue have the key ``ANY``."""
 
     known: dict[str, LowWaterMark]
-    read: dict[str, str]
+    load: dict[str, str]
     """When the marks of a name were last read, or first requested."""
 
-    def of(self, name: str) -> LowWaterMark:
+    def marks_of(self, name: str) -> LowWaterMark:
         """Return the marks of a name."""
         return self.known.get(name, _NONE)
 
@@ -72,19 +72,19 @@ class LowWaterMarks(NamedTuple):
         old = after_seconds(now, -RAISED_EVERY_S)
         found = []
         for name in names:
-            read = self.read.setdefault(name, now)
+            read = self.load.setdefault(name, now)
             if read <= old or read > now:
                 found.append(name)
         return found
 
     def raised(self, firsts: Mapping[str, Sequence[str | None]], now: str) -> None:
         """Store the nextRun of the first job of each priority, by name; None if there is none."""
-        if len(self.read) > FLOORS_KEPT_MAX:
+        if len(self.load) > FLOORS_KEPT_MAX:
             self.forget()
         highest = after_seconds(now, -BEHIND_S)
         for name, timestamps in firsts.items():
             self.known[name] = tuple(min(timestamp or highest, highest) for timestamp in timestamps)
-            self.read[name] = now
+            self.load[name] = now
 
     def lower(self, name: str, next_run: str, priority: int | None = None) -> None:
         """Lower the marks for a queued job; without ``priority``, those of every priority."""
@@ -99,7 +99,7 @@ class LowWaterMarks(NamedTuple):
     def forget(self) -> None:
         """Drop all marks."""
         self.known.clear()
-        self.read.clear()
+        self.load.clear()
 
 
 HEADS_KEPT_MAX = 50_000
@@ -174,7 +174,7 @@ class MatchingHeads:
         """Heads of paused names, by the pattern of the pause."""
         self._always: set[tuple[int, str]] = set()
         """Negated priorities and names that may have a job exempt from pauses."""
-        self.asked: dict[tuple[int, str], None] = {}
+        self.used: dict[tuple[int, str], None] = {}
         """Negated priorities and names that were queried since their heads were read: those jobs are probably
         taken by now."""
         self.often: dict[str, int] = {}
@@ -202,7 +202,7 @@ class MatchingHeads:
         """Return the number of cached heads."""
         return len(self._order) + sum(map(len, self._aside.values()))
 
-    def next(
+    def next_due(
         self,
         after: Head,
         now: str,
@@ -271,22 +271,22 @@ class MatchingHeads:
             if always:
                 self._always.add((down, name))
             if priority is None:
-                self.asked[down, name] = None
+                self.used[down, name] = None
         if self.wide and len(self) > EARLY_MAX:
-            self.look_again()
+            self.clear()
 
     def note_asked(self, found: Iterable[Head]) -> None:
         """Record the queried heads; they are read again with the commit."""
-        self.asked.update((head[0::3], None) for head in found if not self.wide or head[0::3] in self._at)
+        self.used.update((head[0::3], None) for head in found if not self.wide or head[0::3] in self._at)
 
-    def known(self, asked: Iterable[tuple[int, str]]) -> list[Head]:
+    def cached_heads(self, asked: Iterable[tuple[int, str]]) -> list[Head]:
         """Return the cached heads by negated priority and name; a missing one gets the lowest bound."""
         return [self._at.get((down, name), (down, "", 0, name)) for down, name in asked]
 
     def replace(self, asked: Iterable[tuple[int, str]], found: Iterable[Row]) -> None:
         """Replace the heads of some negated priorities and names by those that were read."""
         for down, name in asked:
-            self.asked.pop((down, name), None)
+            self.used.pop((down, name), None)
             self._always.discard((down, name))
             self._put(down, name, None)
         for down, next_run, job_id, name, always in found:
@@ -302,15 +302,15 @@ class MatchingHeads:
             self._at[down, name] = head
             insort(self._order, head)
 
-    def widen(self) -> None:
+    def use_positions(self) -> None:
         """Cache positions instead of all heads."""
         self.wide = True
-        self.look_again()
+        self.clear()
 
-    def look_again(self) -> None:
+    def clear(self) -> None:
         """Drop the heads and positions."""
         self._order, self._at, self._aside = [], {}, {}
-        self._always, self.asked, self.places, self.looked = set(), {}, {}, 0
+        self._always, self.used, self.places, self.looked = set(), {}, {}, 0
 
 
 class Walk:
@@ -359,7 +359,7 @@ class Walk:
         return looked
 
 
-class RememberedHeads:
+class HeadIndex:
     """An LRU cache of patterns with their heads."""
 
     def __init__(self, monotonic: Callable[[], float], *, whole: bool = False) -> None:
@@ -389,7 +389,7 @@ class RememberedHeads:
 
     # --- one unit ----------------------------------------------------------------------------------------
 
-    def begin(self, now: str) -> None:
+    def begin_unit(self, now: str) -> None:
         """Begin a unit: keep what the last one read, and reset the row limit."""
         self.now, self._rows = now, ROWS_UNIT_MAX
         self._places, self._walked, self._ended = {}, {}, []
@@ -397,7 +397,7 @@ class RememberedHeads:
     def undone(self) -> None:
         """Restore the state before the unit: what it read since may include writes that are now undone."""
         for heads in self._ended:
-            self._forget(heads)
+            self._drop_pattern(heads)
         for walk, places in self._walked.items():
             walk.places = places
         for heads, before in self._places.items():
@@ -413,7 +413,7 @@ class RememberedHeads:
 
     # --- what is known -----------------------------------------------------------------------------------
 
-    def of(self, key: HeadKey) -> MatchingHeads | None:
+    def heads_of(self, key: HeadKey) -> MatchingHeads | None:
         """Return the heads of patterns, or None if they are incomplete or too many."""
         heads = self._known.pop(key, None)
         if heads is None:
@@ -421,9 +421,9 @@ class RememberedHeads:
         self._known[key] = heads  # now the most recently used
         if heads.walk is None and self._is_old(heads):
             if not heads.wide:
-                self._forget(heads)
+                self._drop_pattern(heads)
                 return None
-            heads.look_again()
+            heads.clear()
             heads.since = self.now
         return None if heads.walk is not None or heads.wide else heads
 
@@ -448,7 +448,7 @@ class RememberedHeads:
             heads.lower(job.name, job.next_run, job.job_id, job.priority, always=always)
         self._note_lowered(len(matching))
 
-    def heard(self, name: str, next_run: str) -> None:
+    def on_queued(self, name: str, next_run: str) -> None:
         """Record a job queued by another server, in any lane and with any priority."""
         matching = self._that_match(name)
         for heads in matching:
@@ -471,10 +471,10 @@ class RememberedHeads:
 
     def ready(self, key: HeadKey, by: str, read: Read) -> MatchingHeads:
         """Return the heads of patterns, complete or wide; raises StillSearching."""
-        self.of(key)
+        self.heads_of(key)
         heads = self._known.get(key)
         if heads is None:
-            heads = self._begin(key, by)
+            heads = self._begin_pattern(key, by)
         while heads.walk is not None:
             walk = heads.walk
             alone = len(self._walks) == 1 and self._rows > 0 and self._payer(walk) is not None
@@ -488,16 +488,16 @@ class RememberedHeads:
         self._pending[heads.key[1]] = heads
         raise StillSearching
 
-    def next(self, heads: MatchingHeads, wanted: WantedHeads) -> list[Head]:
-        """Return ``MatchingHeads.next``; if that raises StillSearching, the take is postponed."""
+    def next_due(self, heads: MatchingHeads, wanted: WantedHeads) -> list[Head]:
+        """Return ``MatchingHeads.next_due``; if that raises StillSearching, the take is postponed."""
         while True:
             try:
-                return heads.next(*wanted)
+                return heads.next_due(*wanted)
             except StillSearching:
                 if not self._whole:
                     self.put_off(heads)
 
-    def look(
+    def scan(
         self, heads: MatchingHeads, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[list[Head], Order | None]:
         """Return the next due heads of a wide pattern except names ``seen``, and how far they are complete.
@@ -506,9 +506,9 @@ class RememberedHeads:
         reached its limit without finding any.
         """
         if heads.pauses != wanted.pauses:
-            heads.look_again()
+            heads.clear()
             heads.pauses = wanted.pauses
-        found = {*self.next(heads, wanted)}
+        found = {*self.next_due(heads, wanted)}
         new: dict[str, Head] = {}
         room, before = self._rows + ROWS_UNIT_MAX * ((1 << heads.tries) - 1), dict(heads.places)
         for down in (-each for each in PRIORITIES if wanted.priority in (None, each)):
@@ -573,7 +573,7 @@ class RememberedHeads:
             self._places.setdefault(heads, dict(heads.places))
             heads.places[down] = place
 
-    def _begin(self, key: HeadKey, by: str) -> MatchingHeads:
+    def _begin_pattern(self, key: HeadKey, by: str) -> MatchingHeads:
         lanes, names = key
         heads = self._known[key] = MatchingHeads(key, by=by)
         self._globs += len(names.patterns)
@@ -582,7 +582,7 @@ class RememberedHeads:
             patterns.add(text, heads)
         self._matching.clear()
         if names.everything:
-            heads.widen()
+            heads.use_positions()
             heads.since = self.now
         else:
             prefix = names.prefix()
@@ -625,7 +625,7 @@ class RememberedHeads:
             if not walk.patterns:
                 self._end_round(walk)
 
-    def _forget(self, heads: MatchingHeads) -> None:
+    def _drop_pattern(self, heads: MatchingHeads) -> None:
         if self._known.pop(heads.key, None) is None:
             return
         lanes, names = heads.key
@@ -650,7 +650,7 @@ class RememberedHeads:
                 break
             total -= len(heads)
             self._leave_walk(heads)
-            heads.widen()
+            heads.use_positions()
             heads.since = self.now
         for heads in [*self._known.values()]:
             lanes, names = heads.key
@@ -658,7 +658,7 @@ class RememberedHeads:
             if self._globs <= PATTERNS_KEPT_MAX and rare:
                 continue
             if heads is not newest and heads.walk is None and names not in self._pending:
-                self._forget(heads)
+                self._drop_pattern(heads)
                 unindexed = sum(patterns.unindexed for patterns in self._sets.values())
 
     def _payer(self, walk: Walk) -> str | None:
@@ -677,7 +677,7 @@ class RememberedHeads:
         for names in [names for names in self._pending if names not in wanted]:
             heads = self._pending.pop(names)
             if heads.walk is not None:
-                self._forget(heads)
+                self._drop_pattern(heads)
         lost = [names for names in wanted if names not in self._pending]
         if lost:
             return lost[:RETRIED_AT_ONCE]

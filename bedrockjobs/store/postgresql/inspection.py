@@ -72,12 +72,12 @@ class Behind(NamedTuple):
 def settings_of(session: DatabaseSession) -> dict[str, str]:
     """Return the settings in ``SETTINGS``."""
     sql = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY ($1::text[])"
-    return dict(session.run([(sql, (list(SETTINGS),))])[0])
+    return dict(session.run_statements([(sql, (list(SETTINGS),))])[0])
 
 
 def is_standby(session: DatabaseSession) -> bool:
     """Return whether the database is a standby."""
-    return bool(session.run([("SELECT pg_is_in_recovery()", ())])[0][0][0])
+    return bool(session.run_statements([("SELECT pg_is_in_recovery()", ())])[0][0][0])
 
 
 def standbys_of(session: DatabaseSession) -> list[StandbyInfo]:
@@ -86,7 +86,7 @@ def standbys_of(session: DatabaseSession) -> list[StandbyInfo]:
         "SELECT coalesce(application_name, ''), coalesce(state, ''), coalesce(sync_state, '')"
         " FROM pg_catalog.pg_stat_replication ORDER BY 1"
     )
-    return [StandbyInfo._make(row) for row in session.run([(sql, ())])[0]]
+    return [StandbyInfo._make(row) for row in session.run_statements([(sql, ())])[0]]
 
 
 _OLDEST = """
@@ -108,7 +108,7 @@ def oldest_of(session: DatabaseSession) -> Oldest | None:
 
     Transactions of other users are visible to members of ``pg_read_all_stats`` only.
     """
-    rows = session.run([(_OLDEST, ())])[0]
+    rows = session.run_statements([(_OLDEST, ())])[0]
     return Oldest._make(rows[0]) if rows else None
 
 
@@ -125,12 +125,12 @@ _RELATIONS = """
 
 def tables_of(session: DatabaseSession, schema: str) -> Tables:
     """Compare the relations of a schema with those of a new one."""
-    relations = session.run([(_RELATIONS, (schema,))])[0]
+    relations = session.run_statements([(_RELATIONS, (schema,))])[0]
     found = {name for name, *_ in relations}
     wanted = _wanted()
     version = None
     if "meta" in found:
-        rows = session.run([("SELECT value FROM meta WHERE key = 'schemaVersion'", ())])[0]
+        rows = session.run_statements([("SELECT value FROM meta WHERE key = 'schemaVersion'", ())])[0]
         version = rows[0][0] if rows else None
     return Tables(
         version,
@@ -150,7 +150,7 @@ def _wanted() -> set[str]:
     }
 
 
-def hears(url: str) -> bool:
+def notifications_arrive(url: str) -> bool:
     """Return whether NOTIFY reaches LISTEN over this URL; a transaction pooler does not forward it.
 
     Raises StoreError if the database cannot be reached.
@@ -181,7 +181,7 @@ _STRANGERS = """
 
 def strangers(session: DatabaseSession, schema: str) -> list[str]:
     """Return the roles that may connect to the database but may not use our schema."""
-    return [name for (name,) in session.run([(_STRANGERS, (schema,))])[0]]
+    return [name for (name,) in session.run_statements([(_STRANGERS, (schema,))])[0]]
 
 
 _SEQUENCES = """
@@ -198,5 +198,5 @@ _SEQUENCES = """
 
 def sequences_behind(session: DatabaseSession) -> list[Behind]:
     """Return the sequences that would return a number already in use."""
-    found = [Behind._make(row) for row in session.run([(_SEQUENCES, ())])[0]]
+    found = [Behind._make(row) for row in session.run_statements([(_SEQUENCES, ())])[0]]
     return [one for one in found if one.next <= one.highest]

@@ -34,7 +34,7 @@ class AdvisoryKeys:
         """
         self._salt = f"{schema}/{salt}".encode() if salt else schema.encode()
 
-    def of(self, kind: LockKind, text: str = "") -> int:
+    def key_of(self, kind: LockKind, text: str = "") -> int:
         """Return the key of one item; two items may share a key, and then wait for each other."""
         digest = blake2b(b"\0".join((self._salt, kind.encode(), text.encode())), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
@@ -67,8 +67,8 @@ class JobLocks:
     def is_free(self, lock: str) -> bool:
         """Return whether a job with this lock may be taken."""
         if lock not in self._ours:
-            ((got,),), holders = self._transaction.read(
-                (SQL["try_lock"], (self._keys.of("lock", lock),)), (SQL["holders_of"], (lock,))
+            ((got,),), holders = self._transaction.run_statements(
+                (SQL["try_lock"], (self._keys.key_of("lock", lock),)), (SQL["holders_of"], (lock,))
             )
             self._ours[lock] = got
             self._holders.setdefault(lock, set()).update(job_id for job_id, _ in holders)
@@ -81,7 +81,7 @@ class JobLocks:
     def _holds(self, job_id: int, lock: str) -> bool:
         return job_id not in self._rows.now or _lock_of(self._rows.now[job_id]) == lock
 
-    def note(self, before: Job | None, after: Job | None, moment: str) -> bool:
+    def record_write(self, before: Job | None, after: Job | None, moment: str) -> bool:
         """Record a written job; return whether it released a lock."""
         taken, left = _lock_of(after), _lock_of(before)
         if after is not None and taken:
@@ -110,7 +110,7 @@ class JobLocks:
         lock = parse_lane(lane).lock
         if not lock:
             return None
-        (holders,) = self._transaction.read((SQL["holders_of"], (lock,)))
+        (holders,) = self._transaction.run_statements((SQL["holders_of"], (lock,)))
         for _, since in holders:
             self._history.hold(lock, since)
         found = self._history.last(lock)
@@ -144,7 +144,7 @@ class IDAllocator:
         missing = count - len(self._free)
         return [(self._sql, (missing,))] if missing > 0 else []
 
-    def drawn(self, rows: list[Row]) -> None:
+    def add_numbers(self, rows: list[Row]) -> None:
         """Add drawn numbers."""
         self._free.extend(number for (number,) in rows)
 
@@ -156,8 +156,8 @@ class IDAllocator:
         """
         count = max(len(self._used), 1)
         while not self._free:  # a draw skips numbers that exist already
-            (rows,) = self._transaction.read(*self.planned(min(count, DRAWN_MAX)))
-            self.drawn(rows)
+            (rows,) = self._transaction.run_statements(*self.planned(min(count, DRAWN_MAX)))
+            self.add_numbers(rows)
             count *= 2
         number = self._free.popleft()
         self._used.append(number)

@@ -26,9 +26,9 @@ from bedrockjobs.job.rows import EventRow
 from bedrockjobs.store import statements
 from bedrockjobs.store.base import StoreAway, StoreConflict, StoreError
 from bedrockjobs.store.peers import (
-    Heard,
     NameTaken,
     OpenRunRow,
+    PeerState,
     ServerRow,
     ServerState,
     Watch,
@@ -73,43 +73,45 @@ class SharedTestClock:
     def __init__(self, clock: Clock) -> None:
         """Keep ``clock`` in step with the database; it is a StandingClock if the server uses a test clock."""
         self._clock = clock
-        self._standing = clock if isinstance(clock, StandingClock) else None
+        self._test_clock = clock if isinstance(clock, StandingClock) else None
 
     @property
-    def shown(self) -> str:
+    def database_time(self) -> str:
         """Return the time that the database should have; empty without a test clock."""
-        return "" if self._standing is None else timestamp_ms(self._standing.now())
+        return "" if self._test_clock is None else timestamp_ms(self._test_clock.now())
 
-    def agree(self, session: DatabaseSession, control: int) -> None:
+    def agree_with_servers(self, session: DatabaseSession, control: int) -> None:
         """Follow the test clock of the live servers, or set it if there are none.
 
         ``control`` is the key of the lock that all units share. Raises SchemaError if only one side uses a
         test clock.
         """
         living = (SQL["clock_and_servers"], (SERVER_GONE_S,))
-        ((date, servers),) = session.run([living])[0]
-        if not servers and date != self.shown:
-            ((date, servers),) = session.run([(BEGIN, ()), (SQL["lock_alone"], (control,)), living])[2]
-            date = date if servers else self.shown
+        ((date, servers),) = session.run_statements([living])[0]
+        if not servers and date != self.database_time:
+            ((date, servers),) = session.run_statements(
+                [(BEGIN, ()), (SQL["lock_alone"], (control,)), living]
+            )[2]
+            date = date if servers else self.database_time
             session.commit([(SQL["set_clock"], (date,)), (SQL["commit"], ())])
-        if bool(date) != (self._standing is not None):
+        if bool(date) != (self._test_clock is not None):
             raise SchemaError(_words(date, servers))
         self._go_to(date)
 
-    def meet(self, session: DatabaseSession) -> None:
+    def check_after_reconnect(self, session: DatabaseSession) -> None:
         """Follow the test clock after a reconnect; raises UnfitDatabase if only one side uses one."""
-        ((date,),) = session.run([(SQL["clock"], ())])[0]
+        ((date,),) = session.run_statements([(SQL["clock"], ())])[0]
         self.follow(date)
 
     def follow(self, date: str) -> None:
         """Move to the time in the database; raises UnfitDatabase if only one side uses a test clock."""
-        if bool(date) != (self._standing is not None):
+        if bool(date) != (self._test_clock is not None):
             raise UnfitDatabase(_words(date))
         self._go_to(date)
 
     def _go_to(self, date: str) -> None:
-        if self._standing is not None:
-            self._standing.move_to(moment_of(date))
+        if self._test_clock is not None:
+            self._test_clock.move_to(moment_of(date))
 
 
 def _words(date: str, names: Sequence[str] = ()) -> str:
@@ -137,11 +139,11 @@ class Timekeeping:
         self._records = records
         self._session_id = session_id
         self._transaction = transaction
-        self._key = keys.of("watch")
+        self._key = keys.key_of("watch")
 
     def watch(self) -> Watch:
         """Try to become the maintenance leader until the unit ends."""
-        ((found,),) = self._transaction.read((SQL["watch"], (self._key,)))
+        ((found,),) = self._transaction.run_statements((SQL["watch"], (self._key,)))
         mine, seen, away = found
         since, _, until = (away or "").partition(_BETWEEN)
         return Watch(mine, seen or "", (since, until))
@@ -157,13 +159,15 @@ class Timekeeping:
 
     def leases_over(self, now: str, limit: int) -> list[int]:
         """Return the runs with an expired lease."""
-        (found,) = self._transaction.read((SQL["leases_over"], (now, limit)))
+        (found,) = self._transaction.run_statements((SQL["leases_over"], (now, limit)))
         return [run_id for (run_id,) in found]
 
     def sign_off(self, now: str) -> None:
         """Store that the server shut down cleanly; IDs that it drew and did not use stay unused."""
         self.watched(now)
-        gone, there = self._transaction.read((SQL["leave"], (self._session_id,)), (SQL["servers_there"], ()))
+        gone, there = self._transaction.run_statements(
+            (SQL["leave"], (self._session_id,)), (SQL["servers_there"], ())
+        )
         self._transaction.wrote = True
         names = " ".join(name for (name,) in there)
         for (name,) in gone:
@@ -199,7 +203,7 @@ SEEN_DEAD: dict[str, Any] = {
 """Keepalive settings to detect a dead host, as a connection that only listens sends nothing."""
 
 
-class PostgreSQLNeighbours:
+class PostgreSQLPeers:
     """The membership and notifications of one server."""
 
     def __init__(self, url: str, schema: str, name: str, session: str, clock: Clock) -> None:
@@ -225,7 +229,7 @@ class PostgreSQLNeighbours:
     # --- connections
     # -----------------------------------------------------------------------------------------
 
-    async def open(self, version: str) -> None:
+    async def connect(self, version: str) -> None:
         """Join the servers; raises NameTaken if a live server has this name, StoreError if that fails.
 
         Raises SchemaError if the queue was moved while this server started.
@@ -235,7 +239,7 @@ class PostgreSQLNeighbours:
         now = timestamp_ms(self._clock.now())
         self._since, self._version = now, version
         mine = (name, session, now, "", version, self._gone_before(), schema.VERSION)
-        joined, moved = await self._run([(PEER_SQL["join"], mine), (PEER_SQL["moved_to"], ())])
+        joined, moved = await self._run_statements([(PEER_SQL["join"], mine), (PEER_SQL["moved_to"], ())])
         if moved:
             raise SchemaError(moved_refusal(moved[0][0]))
         if not joined:
@@ -269,7 +273,7 @@ class PostgreSQLNeighbours:
         adapt(connection)
         return connection
 
-    async def _run(self, some: Sequence[Statement]) -> list[list[Row]]:
+    async def _run_statements(self, some: Sequence[Statement]) -> list[list[Row]]:
         """Run statements in one round trip and one transaction; callers take turns."""
         async with self._turn:
             if self._closed:
@@ -281,7 +285,7 @@ class PostgreSQLNeighbours:
                         await self._telling.close()
                         raise StoreAway("the server leaves the others")
                 if self._hearing is None or self._hearing.done():
-                    self._hearing = asyncio.ensure_future(self._hear())
+                    self._hearing = asyncio.ensure_future(self._forward_notifications())
                 with heard_within(self._telling, LINE_S_MAX):
                     return await self._answers(self._telling, some)
             except (psycopg.Error, TimeoutError) as error:
@@ -309,7 +313,7 @@ class PostgreSQLNeighbours:
             cursors = [await connection.execute(sql, parameters) for sql, parameters in some]
         return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
-    async def _hear(self) -> None:
+    async def _forward_notifications(self) -> None:
         """Forward notifications of other servers until the connection breaks; an exchange reconnects."""
         with suppress(psycopg.Error):
             connecting = asyncio.ensure_future(self._connect())
@@ -335,12 +339,12 @@ class PostgreSQLNeighbours:
     async def _align(self) -> None:
         """Align the clock with that of the database, if it is an AlignedClock."""
         if isinstance(self._clock, AlignedClock):
-            await self._run([(PEER_SQL["clock"], ())])  # connects first if necessary, untimed
+            await self._run_statements([(PEER_SQL["clock"], ())])  # connects first if necessary, untimed
             asked = self._clock.monotonic()
-            (((moment,),),) = await self._run([(PEER_SQL["clock"], ())])
+            (((moment,),),) = await self._run_statements([(PEER_SQL["clock"], ())])
             self._clock.align(moment, asked, self._clock.monotonic())
 
-    async def exchange(self, told: WorkerChanges) -> Heard:
+    async def exchange(self, told: WorkerChanges) -> PeerState:
         """Send the heartbeat and worker changes of this server; return the state of all. Raises StoreError.
 
         Heartbeats are sent first, in a transaction of their own, so that no other row can delay them. A
@@ -355,7 +359,7 @@ class PostgreSQLNeighbours:
         ]
         if told.beats:
             alive.append((PEER_SQL["beat"], (told.beats, now)))
-        lost = [name for (name,) in (await self._run(alive))[1]]
+        lost = [name for (name,) in (await self._run_statements(alive))[1]]
         self.confirmed = now
         rest: list[Statement] = [
             (PEER_SQL["part"], (told.left,)),
@@ -365,17 +369,17 @@ class PostgreSQLNeighbours:
         met: list[Row] = []
         try:
             if told.workers:
-                met, *found = await self._run([_meeting(told.workers), *rest])
+                met, *found = await self._run_statements([_meeting(told.workers), *rest])
             else:
-                found = await self._run(rest)
+                found = await self._run_statements(rest)
         except StoreAway:
             raise
         except StoreError:
             for worker in told.workers:
                 met += await self._meet_alone(worker)
-            found = await self._run(rest)
+            found = await self._run_statements(rest)
         parted, silent, servers, workers, runs = found
-        return Heard(
+        return PeerState(
             [name for name, new in met if new],
             [name for (name,) in (*parted, *silent)],
             lost,
@@ -387,7 +391,7 @@ class PostgreSQLNeighbours:
     async def _meet_alone(self, worker: WorkerRow) -> list[Row]:
         """Publish one worker; return nothing, and log it once, if the database refuses it."""
         try:
-            return (await self._run([_meeting([worker])]))[0]
+            return (await self._run_statements([_meeting([worker])]))[0]
         except StoreAway:
             raise
         except StoreError as error:
@@ -400,14 +404,14 @@ class PostgreSQLNeighbours:
 
     async def move_clock(self, moment: str) -> str:
         """Advance the test clock of the database; return its time. Raises StoreError."""
-        (found,) = await self._run([(PEER_SQL["move_clock"], (moment,))])
+        (found,) = await self._run_statements([(PEER_SQL["move_clock"], (moment,))])
         if not found:
             raise StoreAway("the database has no test clock any more")
         return str(found[0][0])
 
-    async def hint(self, text: str) -> None:
+    async def publish(self, text: str) -> None:
         """Notify all other servers; raises StoreError."""
-        await self._run([(PEER_SQL["hint"], (self._schema, f"{self._me[1]} {text}"))])
+        await self._run_statements([(PEER_SQL["hint"], (self._schema, f"{self._me[1]} {text}"))])
 
 
 def _meeting(workers: Sequence[WorkerRow]) -> Statement:

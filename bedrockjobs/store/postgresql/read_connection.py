@@ -107,7 +107,7 @@ class ReadConnection:
             raise TooMany("Too many queries", f"expected at most {self._waiting_max} at once")
         self.pending += 1
         read = asyncio.ensure_future(self._in_turn(act))
-        read.add_done_callback(_heard)
+        read.add_done_callback(_retrieve_exception)
         return await asyncio.shield(read)
 
     async def _in_turn(self, act: Callable[[Connection], Awaitable[_T]]) -> _T:
@@ -179,7 +179,7 @@ class ReadConnection:
         return {**named, "client_encoding": "UTF8", "connect_timeout": PG_CONNECT_S_MAX, "options": options}
 
 
-def _heard(read: asyncio.Future[Any]) -> None:
+def _retrieve_exception(read: asyncio.Future[Any]) -> None:
     """Retrieve the exception of a read whose caller may have been cancelled."""
     if not read.cancelled():
         read.exception()
@@ -259,17 +259,17 @@ class Standby:
         self._session = session
         self._confirmed = confirmed
         self._looking: asyncio.Task[None] | None = None
-        self._told: bool | None = None
+        self._reported: bool | None = None
         self.usable = False
         """Whether it is connected and keeps up."""
 
-    def beside(self, primary: ReadConnection, *, first: bool) -> EitherLine:
+    def beside(self, primary: ReadConnection, *, first: bool) -> PrimaryOrStandby:
         """Combine reads on ``primary`` with reads on this standby; ``first`` prefers the standby."""
-        return EitherLine(primary, primary.elsewhere(self._url), self, standby_first=first)
+        return PrimaryOrStandby(primary, primary.elsewhere(self._url), self, standby_first=first)
 
     def start(self) -> None:
         """Start the lag checks."""
-        self._looking = asyncio.ensure_future(self._live())
+        self._looking = asyncio.ensure_future(self._is_usable())
 
     async def close(self) -> None:
         """Stop the lag checks."""
@@ -279,46 +279,46 @@ class Standby:
                 await self._looking
         await self._line.close()
 
-    async def _live(self) -> None:
+    async def _is_usable(self) -> None:
         while True:
-            await self._look()
+            await self._check()
             await asyncio.sleep(LOOK_S)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         confirmed = self._confirmed()
         if not confirmed:  # this server has not joined yet
             return
         try:
             shown = await self._line.do(self._shown)
         except (CommandError, psycopg.Error) as error:
-            self._tell(usable=False, why=error.detail if isinstance(error, CommandError) else str(error))
+            self._report(usable=False, why=error.detail if isinstance(error, CommandError) else str(error))
             return
         if not shown:
-            self._tell(
+            self._report(
                 usable=False, why="it does not know this server: it is far behind, or of another database"
             )
         elif after_seconds(shown, LAG_S_MAX) < confirmed:
-            self._tell(usable=False, why=f"it is behind: it shows {shown}, and the primary has {confirmed}")
+            self._report(usable=False, why=f"it is behind: it shows {shown}, and the primary has {confirmed}")
         else:
-            self._tell(usable=True, why="")
+            self._report(usable=True, why="")
 
     async def _shown(self, connection: Connection) -> str:
         cursor = await connection.execute(PEER_SQL["own_pulse"], (self._session,))
         found = await cursor.fetchone()
         return str(found[0]) if found else ""
 
-    def _tell(self, *, usable: bool, why: str) -> None:
+    def _report(self, *, usable: bool, why: str) -> None:
         self.usable = usable
-        if usable == self._told:
+        if usable == self._reported:
             return
-        self._told = usable
+        self._reported = usable
         if usable:
             log.info("reads are done on the standby")
         else:
             log.warning("reads are done on the primary, the standby is not used: %s", why)
 
 
-class EitherLine:
+class PrimaryOrStandby:
     """Reads on the primary or the standby; if one fails, the other is used."""
 
     def __init__(

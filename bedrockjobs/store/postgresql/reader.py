@@ -60,7 +60,7 @@ async def prepare(connection: Connection, schema: str) -> None:
     async with connection.transaction():
         await connection.execute("SET TRANSACTION READ WRITE")
         salt = await (await connection.execute("SELECT value FROM meta WHERE key = $1", (SALT,))).fetchone()
-        await connection.execute(_LOCK, (AdvisoryKeys(schema, salt[0] if salt else "").of("schema"),))
+        await connection.execute(_LOCK, (AdvisoryKeys(schema, salt[0] if salt else "").key_of("schema"),))
         if not await _one(connection, _IS_THERE, ROLE):
             await connection.execute(f"CREATE ROLE {ROLE} NOLOGIN")
         if not await _may_be_set(connection):
@@ -202,11 +202,11 @@ class FreeQuery:
         """Refuse new Queries during a shutdown; running ones may finish."""
         self._line.refuse()
 
-    async def close(self) -> None:
+    async def cancel_all(self) -> None:
         """Cancel running Queries."""
         await self._line.close()
 
-    async def run(self, sql: str, form: str) -> str:
+    async def run_query(self, sql: str, form: str) -> str:
         """Run one SELECT that ends with ``;``; return its rows as text. Raises CommandError.
 
         If the caller is cancelled, the Query still counts until it has ended.

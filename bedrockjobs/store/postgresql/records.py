@@ -28,7 +28,7 @@ class PostgreSQLRecords(Records):
 
     def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
         """Use ``transaction``; ``keys`` are the advisory lock keys."""
-        self._limits_key = keys.of("limits")
+        self._limits_key = keys.key_of("limits")
         self._crash_patterns: tuple[str, ...] | None = None
         super().__init__(transaction, RECORDS)
         self._transaction = transaction
@@ -94,9 +94,9 @@ class PostgreSQLRecords(Records):
 
     # --- runs and their output ---------------------------------------------------------------------------
 
-    def run(self, run_id: int) -> RunRow | None:
+    def read_run(self, run_id: int) -> RunRow | None:
         """Return a run, or None."""
-        return self._runs[run_id] if run_id in self._runs else super().run(run_id)
+        return self._runs[run_id] if run_id in self._runs else super().read_run(run_id)
 
     def open_run(self, run: RunRow, given: RunGiven) -> None:
         """Insert a run in progress."""
@@ -313,7 +313,9 @@ class PostgreSQLRecords(Records):
     def running(self, pattern: str) -> int:
         """Return the number of matching runs in progress; no other server adds one before the commit."""
         lock = SQL["lock_each"], ([self._limits_key],)
-        _, ((count,),) = self._transaction.read(lock, (SQL["count_running"], (anchored_regex([pattern]),)))
+        _, ((count,),) = self._transaction.run_statements(
+            lock, (SQL["count_running"], (anchored_regex([pattern]),))
+        )
         return int(count)
 
     def count_queued(self, pattern: str, most: int) -> int:

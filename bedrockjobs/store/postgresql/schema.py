@@ -102,15 +102,15 @@ def prepare(session: DatabaseSession, schema: str) -> AdvisoryKeys:
     Raises SchemaError if they cannot be used. Servers that start together wait for each other.
     """
     check_database(session)
-    session.run([("BEGIN", ())])
+    session.run_statements([("BEGIN", ())])
     try:
         ensure(session, schema)
         place = check_tables(session)
         refuse_distributed(session)
         keys = keys_of(session, schema)
-        session.run([("COMMIT", ())])
+        session.run_statements([("COMMIT", ())])
     except (StoreError, SchemaError):
-        if session.alive and session.in_transaction:
+        if session.is_open and session.in_transaction:
             session.script("ROLLBACK")
         raise
     if place:
@@ -125,13 +125,13 @@ def keys_of(session: DatabaseSession, schema: str) -> AdvisoryKeys:
 
 def salt_of(session: DatabaseSession) -> str:
     """Return the secret of the lock keys; empty before version 6."""
-    (found,) = session.run([("SELECT value FROM meta WHERE key = $1", (SALT,))])
+    (found,) = session.run_statements([("SELECT value FROM meta WHERE key = $1", (SALT,))])
     return str(found[0][0]) if found else ""
 
 
 def check_database(session: DatabaseSession) -> None:
     """Raise SchemaError for a database that cannot hold our tables."""
-    ((version,),) = session.run([("SELECT version()", ())])[0]
+    ((version,),) = session.run_statements([("SELECT version()", ())])[0]
     refuse_foreign(version)
     if session.server_version < SERVER_VERSION_MIN:
         raise SchemaError(
@@ -163,14 +163,14 @@ def refuse_distributed(session: DatabaseSession) -> None:
 
 def distributed(session: DatabaseSession) -> list[str]:
     """Return the tables of our schema that Citus distributes over several machines."""
-    if not session.run([(_CITUS, ())])[0][0][0]:
+    if not session.run_statements([(_CITUS, ())])[0][0][0]:
         return []
-    return [name for (name,) in session.run([(_SPREAD, ())])[0]]
+    return [name for (name,) in session.run_statements([(_SPREAD, ())])[0]]
 
 
 def exists(session: DatabaseSession) -> bool:
     """Return whether the tables exist."""
-    ((there,),) = session.run([(_TABLES, ())])[0]
+    ((there,),) = session.run_statements([(_TABLES, ())])[0]
     return bool(there)
 
 
@@ -180,11 +180,13 @@ def ensure(session: DatabaseSession, schema: str) -> None:
     Raises SchemaError if live servers do not support the new version.
     """
     keys = keys_of(session, schema)
-    session.run([(_LOCK, (keys.of("schema"),)), (_REFRESH, ())])
+    session.run_statements([(_LOCK, (keys.key_of("schema"),)), (_REFRESH, ())])
     if exists(session):
         _bring_up(session, keys)
     else:
-        if session.run([(_NO_SCHEMA, (f'"{schema}"',))])[0][0][0]:  # creating one needs a privilege
+        if session.run_statements([(_NO_SCHEMA, (f'"{schema}"',))])[0][0][
+            0
+        ]:  # creating one needs a privilege
             session.script(f'CREATE SCHEMA "{schema}"')
         session.script("SET LOCAL synchronous_commit = local")  # new tables need not wait for a standby
         session.script(Path(__file__).with_name("schema.postgresql.sql").read_text())
@@ -196,9 +198,9 @@ def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
     steps = [step for step in STEPS if step.version > version]
     if not steps:
         return
-    session.run([(_LOCK, (keys.of("control"),))])
+    session.run_statements([(_LOCK, (keys.key_of("control"),))])
     needs = max(step.needs for step in steps)
-    old = [name for (name,) in session.run([(_OLD, (needs, SERVER_GONE_S))])[0]]
+    old = [name for (name,) in session.run_statements([(_OLD, (needs, SERVER_GONE_S))])[0]]
     if old:
         raise SchemaError(
             f"The tables have schema version {version}; {VERSION} is not understood by servers that live:"
@@ -208,7 +210,7 @@ def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
         session.script(step.sql)
         if step.version == 6:
             _add_fingerprints(session)
-    session.run([(_NOTE, (steps[-1].version,)), (_DEMAND, (str(needs),))])
+    session.run_statements([(_NOTE, (steps[-1].version,)), (_DEMAND, (str(needs),))])
     log.info("the tables were brought from schema version %d to %d", version, steps[-1].version)
 
 
@@ -220,10 +222,10 @@ def _add_fingerprints(session: DatabaseSession) -> None:
     ):
         last = 0
         # Failures that get their fingerprint in one statement: at most 10 MB of errors.
-        while found := session.run([(failed, (last, 1_000))])[0]:
+        while found := session.run_statements([(failed, (last, 1_000))])[0]:
             numbers = [number for number, _ in found]
             fingerprints = [fingerprint_of(error_of(text)) for _, text in found]
-            session.run([(note, (numbers, fingerprints))])
+            session.run_statements([(note, (numbers, fingerprints))])
             last = numbers[-1]
 
 
@@ -238,7 +240,7 @@ class Versions(NamedTuple):
 
 
 def _versions(session: DatabaseSession) -> Versions:
-    values, control = session.run(
+    values, control = session.run_statements(
         [("SELECT key, value FROM meta WHERE key IN ($1, $2)", ("schemaVersion", MOVED_TO)), (_VERSION, ())]
     )
     noted: dict[str, str] = dict(values)

@@ -59,7 +59,7 @@ class SessionRequirements:
     """Whether a pooler in transaction mode is known to be in between; otherwise it is detected."""
 
     @classmethod
-    def of(cls, settings: Settings) -> SessionRequirements:
+    def from_settings(cls, settings: Settings) -> SessionRequirements:
         """Return the requirements of the settings."""
         return cls(
             settings.durability,
@@ -569,7 +569,7 @@ class DatabaseSession:
 
     def close(self) -> None:
         """Close the connection; an open transaction is rolled back."""
-        if self.alive:
+        if self.is_open:
             self._connection.close()
 
     def end(self) -> None:
@@ -582,7 +582,7 @@ class DatabaseSession:
             self._unconfirmed.append(notice.message_primary or "")
 
     @property
-    def alive(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether the connection is open, as far as is known."""
         return hasattr(self, "_connection") and not self._connection.closed
 
@@ -606,7 +606,7 @@ class DatabaseSession:
 
     # --- statements --------------------------------------------------------------------------------------
 
-    def run(self, statements: Iterable[Statement]) -> list[list[Row]]:
+    def run_statements(self, statements: Iterable[Statement]) -> list[list[Row]]:
         """Run statements in one round trip; return the rows of each. Raises StoreError."""
         every = list(statements)
         begins = bool(every) and every[0][0].startswith(BEGIN)
@@ -616,11 +616,11 @@ class DatabaseSession:
             ahead.insert(0, _local(self.parameters))
         every[begins:begins] = ahead
         found = [answer.rows for answer in self._sent(every)]
-        self._judge(guards, found[begins + len(ahead) - len(guards) :])
+        self._check_guards(guards, found[begins + len(ahead) - len(guards) :])
         del found[begins : begins + len(ahead)]
         return found
 
-    def _judge(self, guards: Sequence[TransactionCheck], found: Sequence[list[Row]]) -> None:
+    def _check_guards(self, guards: Sequence[TransactionCheck], found: Sequence[list[Row]]) -> None:
         """Close the connection if a condition fails; the outcome of a commit must then be determined."""
         try:
             for guard, rows in zip(guards, found, strict=False):
@@ -643,7 +643,7 @@ class DatabaseSession:
         if self._unconfirmed:
             self.close()
             raise StoreAway(f"a commit was not confirmed: {self._unconfirmed[0]}")
-        self._judge(self.guards, [answer.rows for answer in sent[len(statements) :]])
+        self._check_guards(self.guards, [answer.rows for answer in sent[len(statements) :]])
         return [answer.rows for answer in sent[: len(statements)]]
 
     def _sent(self, statements: Iterable[Statement]) -> list[StatementResult]:
@@ -662,7 +662,7 @@ class DatabaseSession:
         fault = fault_of(error) or error
         if isinstance(fault, StoreAway):
             self.close()  # even if it still works: only another host can help
-        elif not self.alive:  # whatever its last message was
+        elif not self.is_open:  # whatever its last message was
             return StoreAway(str(error).strip())
         return fault
 

@@ -25,13 +25,13 @@ from bedrockjobs.store.postgresql.heads import (
     BEGINNING,
     KEPT_S,
     Head,
+    HeadIndex,
     HeadKey,
     LowWaterMark,
     LowWaterMarks,
     MatchingHeads,
     PauseOf,
     Read,
-    RememberedHeads,
     WantedHeads,
 )
 from bedrockjobs.store.postgresql.locks import JobLocks
@@ -82,7 +82,7 @@ class CandidateQuery(NamedTuple):
     """One statement: a number of jobs for each name, or for all names that match."""
 
     sort: QueryShape
-    wanted: dict[str, int]
+    requested: dict[str, int]
     """Number of jobs by name; empty for patterns."""
     patterns: Names | None = None
     limit: int = 0
@@ -109,17 +109,17 @@ class CandidateQuery(NamedTuple):
             left_out = (self.sort.priority, list(known), list(closed))
             lanes = list(lanes_open_to(self.sort))
             matching = (now, lanes, _regex(self.patterns), self.limit, *left_out)
-            walked = (*floors.of(ANY), walked_max(self.limit))
+            walked = (*floors.marks_of(ANY), walked_max(self.limit))
             return SQL["see_in_order" if seen else "take_in_order"], (*matching, *walked)
-        asked = (*self._asked(now, known, locks=False), *_by_class(map(floors.of, self.wanted)))
+        asked = (*self._arguments(now, known, locks=False), *_by_class(map(floors.marks_of, self.requested)))
         if claimed:
             return SQL["claim_by_name"], (*asked, claimed)
         return SQL["see_by_name" if seen else "take_by_name"], asked
 
     def in_open_lane(self, now: str, floors: LowWaterMarks, *, claimed: str) -> Statement:
         """Return the same statement for names if all queued jobs are in the open lane."""
-        names, wanted = list(self.wanted), list(self.wanted.values())
-        asked = now, self.sort.priority, names, wanted, *_by_class(map(floors.of, names))
+        names, wanted = list(self.requested), list(self.requested.values())
+        asked = now, self.sort.priority, names, wanted, *_by_class(map(floors.marks_of, names))
         if claimed:
             return SQL["claim_in_open_lane"], (*asked, claimed)
         return SQL["take_in_open_lane"], asked
@@ -137,14 +137,14 @@ class CandidateQuery(NamedTuple):
 
         Its limits grow with the number of times ``tried``, that is, found too low.
         """
-        asked = self._asked(now, known, locks=True)
+        asked = self._arguments(now, known, locks=True)
         passed = max(PASSED_MAX, tried) * JOBS_FURTHER**tried
         locks = max(LOCKS_MAX, tried) * LOCKS_FURTHER**tried
         return SQL["see_with_lock" if seen else "take_with_lock"], (*asked, list(closed), passed, locks)
 
-    def _asked(self, now: str, known: Sequence[int], *, locks: bool) -> tuple[object, ...]:
+    def _arguments(self, now: str, known: Sequence[int], *, locks: bool) -> tuple[object, ...]:
         lanes = [lane for lane in lanes_open_to(self.sort) if is_of_locks(lane) == locks]
-        names, wanted = list(self.wanted), list(self.wanted.values())
+        names, wanted = list(self.requested), list(self.requested.values())
         return now, lanes, names, wanted, self.sort.priority, list(known)
 
 
@@ -255,7 +255,7 @@ class CachedBounds:
         self._pauses, self._pause_of = pauses, pause_of
         self.floors = LowWaterMarks({}, {})
         """Low-water marks of names requested exactly, and of all names."""
-        self._heads = RememberedHeads(monotonic, whole=whole)
+        self._heads = HeadIndex(monotonic, whole=whole)
         """Heads of patterns."""
         self.lanes = True
         """Whether any job is queued outside of the open lane: at the start of the open unit, or since."""
@@ -263,7 +263,7 @@ class CachedBounds:
         """Whether any job with a lock was queued when the open unit began."""
         self._since = ""
         """When the low-water marks were last dropped."""
-        self._heard: list[tuple[str, str]] = []
+        self._queued_elsewhere: list[tuple[str, str]] = []
         """Jobs queued by other servers since the open unit began; its reads may be older than those."""
         self._unsure = False
         """Whether a notification may have been missed; the next unit then drops the cache."""
@@ -284,54 +284,56 @@ class CachedBounds:
             self.lanes = True
         self._heads.lower(job)
 
-    def heard(self, due: Mapping[str, str] | None) -> None:
+    def on_queued(self, due: Mapping[str, str] | None) -> None:
         """Record the jobs that other servers queued: the earliest nextRun by name; None: unknown ones."""
         if due is None:
             self._unsure = True
         else:
-            self._heard += due.items()
+            self._queued_elsewhere += due.items()
             self._lower(due.items())
 
     def _lower(self, heard: Iterable[tuple[str, str]]) -> None:
         for name, next_run in heard:
             self.floors.lower(name, next_run)
-            self._heads.heard(name, next_run)
+            self._heads.on_queued(name, next_run)
 
     # --- one unit ----------------------------------------------------------------------------------------
 
-    def begin(self, looks: Sequence[CandidateQuery], now: str) -> list[Statement]:
+    def bounds_to_read(self, looks: Sequence[CandidateQuery], now: str) -> list[Statement]:
         """Return the bounds worth reading before these queries, while the unit has written nothing."""
         if self._unsure or not (self._since and self._since <= now < after_seconds(self._since, KEPT_S)):
             self.floors.forget()
             if self._unsure:
                 self._heads.forget()
             self._since, self._unsure = now, False
-        self._heard.clear()
-        self._heads.begin(now)
+        self._queued_elsewhere.clear()
+        self._heads.begin_unit(now)
         self._used = []
         names: dict[str, None] = {}
         for look in looks:
-            names.update(dict.fromkeys(look.wanted if look.patterns is None else [ANY]))
+            names.update(dict.fromkeys(look.requested if look.patterns is None else [ANY]))
             heads = self.heads_for(look)
             if heads is not None:
                 self._used.append(heads)
         self._names = self.floors.to_raise(names, now)
-        statements = [floors_of({name: self.floors.of(name) for name in self._names})] if self._names else []
+        statements = (
+            [floors_of({name: self.floors.marks_of(name) for name in self._names})] if self._names else []
+        )
         return statements + self._heads_anew()
 
     def _heads_anew(self) -> list[Statement]:
         """Return the statements that read the heads queried since they were last read."""
-        self._asked = [(heads, list(heads.asked)) for heads in self._used if heads.asked]
-        return [heads_of(heads.key, heads.known(asked)) for heads, asked in self._asked]
+        self._asked = [(heads, list(heads.used)) for heads in self._used if heads.used]
+        return [heads_of(heads.key, heads.cached_heads(asked)) for heads, asked in self._asked]
 
     def _read_heads(self, found: Iterator[list[Row]]) -> None:
         for heads, asked in self._asked:
             heads.replace(asked, next(found))
         self._asked = []
-        self._lower(self._heard)
+        self._lower(self._queued_elsewhere)
 
-    def read(self, found: Iterator[list[Row]], now: str) -> None:
-        """Store the rows of the statements from ``begin``."""
+    def store_rows(self, found: Iterator[list[Row]], now: str) -> None:
+        """Store the rows of the statements from ``bounds_to_read``."""
         if self._names:
             self.floors.raised({name: timestamps for name, *timestamps in next(found)}, now)
         self._read_heads(found)
@@ -356,9 +358,9 @@ class CachedBounds:
 
     def heads(self, key: HeadKey) -> MatchingHeads | None:
         """Return the heads of patterns, or None if they are incomplete or too many."""
-        return self._heads.of(key)
+        return self._heads.heads_of(key)
 
-    def next(
+    def next_due(
         self, heads: MatchingHeads, after: Head, now: str, priority: int | None, limit: int
     ) -> list[Head]:
         """Return the next heads that are due and not paused; raises StillSearching.
@@ -369,7 +371,7 @@ class CachedBounds:
         if pauses is None:
             raise StillSearching
         wanted = WantedHeads(after, now, priority, limit, pauses, self._pause_of)
-        return self._heads.next(heads, wanted)
+        return self._heads.next_due(heads, wanted)
 
     def find(
         self, key: HeadKey, by: str, wanted: WantedHeads, seen: Collection[str], read: Read
@@ -383,8 +385,8 @@ class CachedBounds:
         if heads not in self._used:
             self._used.append(heads)
         if heads.wide:
-            return heads, *self._heads.look(heads, wanted._replace(pause_of=self._pause_of), seen, read)
-        return heads, self._heads.next(heads, wanted._replace(pause_of=self._pause_of)), None
+            return heads, *self._heads.scan(heads, wanted._replace(pause_of=self._pause_of), seen, read)
+        return heads, self._heads.next_due(heads, wanted._replace(pause_of=self._pause_of)), None
 
     def search(self, wanted: Collection[Names], read: Read) -> Sequence[Names]:
         """Continue a scan; see ``store.base.Unit``."""
@@ -405,14 +407,14 @@ _BEHIND = -4
 """Index in a row after the columns of a job: priority, nextRun, jobID and name."""
 
 
-class BehindHeads(NamedTuple):
+class SpeculativePrefetch(NamedTuple):
     """The prefetch statement for one query."""
 
     look: CandidateQuery
-    known: MatchingHeads
+    complete_to: MatchingHeads
     heads: list[Head]
     """The heads to query, in order."""
-    wanted: list[int]
+    requested: list[int]
     """How many jobs of each head."""
     end: Order
     """The position before which there are no other heads."""
@@ -422,20 +424,20 @@ class BehindHeads(NamedTuple):
     def statement(self, now: str) -> Statement:
         """Return the statement that locks the next jobs."""
         downs, next_runs, job_ids, names = map(list, zip(*self.heads, strict=True))
-        asked = names, [-down for down in downs], next_runs, job_ids, self.wanted, self.look.limit
+        asked = names, [-down for down in downs], next_runs, job_ids, self.requested, self.look.limit
         if self.claimed:
             return SQL["claim_behind_heads"], (now, *asked, self.claimed)
-        return SQL["take_behind_heads"], (now, list(self.known.key[0]), *asked)
+        return SQL["take_behind_heads"], (now, list(self.complete_to.key[0]), *asked)
 
-    def found(self, rows: Sequence[Row]) -> Order:
+    def add_rows(self, rows: Sequence[Row]) -> Order:
         """Return up to where all jobs are known, and adapt the numbers for the next unit."""
         orders = [_order(row) for row in rows]
         ends = [self.end, *orders[self.look.limit - 1 :]]
         of_head: dict[tuple[int, str], list[Order]] = {}
         for order, row in zip(orders, rows, strict=True):
             of_head.setdefault((order[0], row[-1]), []).append(order)
-        often = self.known.often
-        for (down, _, _, name), wanted in zip(self.heads, self.wanted, strict=True):
+        often = self.complete_to.often
+        for (down, _, _, name), wanted in zip(self.heads, self.requested, strict=True):
             found = of_head.get((down, name), [])
             if len(found) >= wanted:
                 ends.append(found[-1])
@@ -446,14 +448,14 @@ class BehindHeads(NamedTuple):
         gone = [
             (down, name) for down, next_run, job_id, name in self.heads if (down, next_run, job_id) <= end
         ]
-        self.known.asked.update(dict.fromkeys([*of_head, *gone]))
-        self.known.share = len(of_head) / self.look.limit
+        self.complete_to.used.update(dict.fromkeys([*of_head, *gone]))
+        self.complete_to.share = len(of_head) / self.look.limit
         return end
 
 
 def behind_heads(
     look: CandidateQuery, known: MatchingHeads, now: str, claimed: str, remembered: CachedBounds
-) -> BehindHeads | None:
+) -> SpeculativePrefetch | None:
     """Return the prefetch for patterns with cached heads; None if no head is due or it would take too long.
 
     Plain jobs are marked as taken at ``claimed``, unless it is empty. The n-th name is asked for 1/n of the
@@ -462,7 +464,7 @@ def behind_heads(
     # Names queried in addition to 1.25 times the number that had any of the next jobs last time.
     count = min(look.limit, int(1.25 * known.share * look.limit) + 8)
     try:
-        heads = remembered.next(known, BEGINNING, now, look.sort.priority, count + 1)
+        heads = remembered.next_due(known, BEGINNING, now, look.sort.priority, count + 1)
     except StillSearching:
         return None
     if not heads:
@@ -475,7 +477,7 @@ def behind_heads(
         min(-(-look.limit // place) + 1 << known.often.get(name, 0), look.limit + 1)
         for place, (*_, name) in enumerate(heads, 1)
     ]
-    return BehindHeads(look, known, heads, wanted, end, claimed)
+    return SpeculativePrefetch(look, known, heads, wanted, end, claimed)
 
 
 def _order(row: Row) -> Order:
@@ -502,7 +504,7 @@ class NextNames:
         self.end: Order | None = None
         """The position up to which all jobs of these names are known; None if it must be computed again."""
 
-    def wanted(self, names: list[str]) -> dict[str, int]:
+    def limit_per_name(self, names: list[str]) -> dict[str, int]:
         """Return how many jobs of each name to request next, and count the query.
 
         One more than its share, to know what follows; the number is doubled for a name whenever it was not
@@ -514,7 +516,7 @@ class NextNames:
         self.names.update((name, self.names[name] + 1) for name in names)
         return wanted
 
-    def found(self, head: Head) -> None:
+    def add_name(self, head: Head) -> None:
         """Add the next name."""
         self.names.setdefault(head[3], self.often.get(head[3], 0))
         self.last, self.end = head, None
@@ -558,19 +560,19 @@ class Takes:
         self._seen.clear()
 
     def behind_heads(
-        self, asked: Iterable[BehindHeads], now: str, found: Iterator[list[Row]], *, sure: bool
+        self, asked: Iterable[SpeculativePrefetch], now: str, found: Iterator[list[Row]], *, sure: bool
     ) -> None:
         """Store the rows of the prefetch; ``sure``: whether the cached heads are still valid."""
         for each in asked:
             rows = next(found)
-            self._rows.read((row for row in rows if row[1] is not None), each.claimed)
+            self._rows.add_rows((row for row in rows if row[1] is not None), each.claimed)
             if sure:
-                self._looked[_key(each.look, now)] = each.found(rows)
+                self._looked[_key(each.look, now)] = each.add_rows(rows)
                 self._behind_heads[_key(each.look, now)] = each.look
             else:
-                self.ask([each.look], now)
+                self.query_names([each.look], now)
 
-    def ask(self, looks: Iterable[CandidateQuery], now: str) -> None:
+    def query_names(self, looks: Iterable[CandidateQuery], now: str) -> None:
         """Query name by name for some patterns, as after a scan that stopped at once."""
         for look in looks:
             self._looked[_key(look, now)] = NOWHERE
@@ -593,23 +595,23 @@ class Takes:
         if look.patterns is not None:
             self._walked(look, look.patterns, now, found)
             return
-        self._rows.read(found, claimed)
+        self._rows.add_rows(found, claimed)
         if not complete or (self._remembered.locks and (locked is None or _is_cut(locked))):
             return  # queried when a request needs these jobs
-        self._rows.read(locked or ())
+        self._rows.add_rows(locked or ())
         orders: dict[str, list[Order]] = {}
         for row in (*found, *(locked or ())):
             orders.setdefault(row[3], []).append(row_order(row))
         for asked in self._asked.values():
             asked.end = None
-        for name, wanted in look.wanted.items():
+        for name, wanted in look.requested.items():
             known = sorted(orders.get(name, ()))  # both queries return up to ``wanted``
             self._looked[look.sort, name, now] = known[wanted - 1] if len(known) >= wanted else EVERYTHING
 
     def _walked(self, look: CandidateQuery, names: Names, now: str, found: list[Row]) -> None:
         """Store the rows of a scan; if it had to stop, the rest is queried name by name."""
         jobs = [row for row in found if row[1] is not None]
-        self._rows.read(jobs)
+        self._rows.add_rows(jobs)
         key = look.sort, names, now
         if len(jobs) < len(found):
             stop = next(row for row in found if row[1] is None)
@@ -629,44 +631,44 @@ class Takes:
             best = self._rows.candidates.first(request, now, self._rows.now.get, self._is_open)
             asked = self._asked.get((sort, names, now))
             if asked is not None:
-                unknown = asked.wanted(self._names_to_ask(asked, sort, now, best))
+                unknown = asked.limit_per_name(self._names_to_ask(asked, sort, now, best))
             else:
                 exact = [name for name in names.exact if not _covers(self._end(sort, name, now), best)]
                 unknown = dict.fromkeys(exact, limit)
             if unknown:
-                self._look(CandidateQuery(sort, unknown), now)
+                self._scan(CandidateQuery(sort, unknown), now)
             elif names.exact or _covers(self._end(sort, names, now), best):
                 return best
             elif asked is not None:
-                self._ask(asked, sort, request, now)
+                self._find_names(asked, sort, request, now)
             elif (more := self._behind_heads.pop((sort, names, now), None)) is not None:
-                self.ask([more], now)
+                self.query_names([more], now)
             else:
-                self._look(CandidateQuery(sort, {}, names, limit), now)
+                self._scan(CandidateQuery(sort, {}, names, limit), now)
 
     def _sort_of(self, request: TakeRequest) -> QueryShape:
         return sort_of(request, self._own_jobs() if request.worker else ())
 
-    def _found(
+    def _split_by_lock(
         self, look: CandidateQuery, now: str, *, seen: bool = False
     ) -> tuple[list[Row], list[Row] | None]:
         """Return the rows without a lock, and those with one, or None if no job has a lock."""
         floors, known, closed = self._remembered.floors, self._rows.queued(), self._locks.closed()
         first = look.statement(now, floors, known, closed, seen=seen)
         if look.patterns is not None or not self._remembered.locks:
-            return self._transaction.read(first)[0], None
-        found, locked = self._transaction.read(first, look.with_lock(now, known, closed, seen=seen))
+            return self._transaction.run_statements(first)[0], None
+        found, locked = self._transaction.run_statements(first, look.with_lock(now, known, closed, seen=seen))
         for tried in count(1):
             if not _is_cut(locked):
                 break
             further = look.with_lock(now, known, closed, seen=seen, tried=tried)
-            (locked,) = self._transaction.read(further)
+            (locked,) = self._transaction.run_statements(further)
         return found, locked
 
-    def _look(self, look: CandidateQuery, now: str) -> None:
-        self.looked(look, now, *self._found(look, now))
+    def _scan(self, look: CandidateQuery, now: str) -> None:
+        self.looked(look, now, *self._split_by_lock(look, now))
 
-    def _ask(self, asked: NextNames, sort: QueryShape, request: TakeRequest, now: str) -> None:
+    def _find_names(self, asked: NextNames, sort: QueryShape, request: TakeRequest, now: str) -> None:
         """Find the names with the next due jobs after those found before."""
         names = request.names
         wanted = WantedHeads(asked.last, now, sort.priority, asked.limit + 1, self._pauses())
@@ -675,12 +677,12 @@ class Takes:
             request.by,
             wanted,
             asked.names.keys(),
-            lambda statement: self._transaction.read(statement)[0],
+            lambda statement: self._transaction.run_statements(statement)[0],
         )
         asked.often = heads.often
         heads.note_asked(found)
         for head in found[: asked.limit]:
-            asked.found(head)
+            asked.add_name(head)
         if len(found) > asked.limit:
             end = (*found[-1][:2], found[-1][2] - 1)
         key = sort, names, now
@@ -720,7 +722,7 @@ class Takes:
                     if isinstance(asked, str)
                     else CandidateQuery(sort, {}, names, 1)
                 )
-                found, locked = self._found(look, now, seen=True)
+                found, locked = self._split_by_lock(look, now, seen=True)
                 self._seen[key] = any(row[1] is not None for row in (*found, *(locked or ())))
             if self._seen[key]:
                 return True
@@ -731,14 +733,16 @@ class Takes:
         lanes = list(lanes_open_to(self._sort_of(request)))
         exact = sorted(request.names.exact)
         statement = "soonest_by_name" if exact else "soonest_of_any"
-        ((found,),) = self._transaction.read((SQL[statement], (now, lanes, exact) if exact else (now, lanes)))
+        ((found,),) = self._transaction.run_statements(
+            (SQL[statement], (now, lanes, exact) if exact else (now, lanes))
+        )
         return found[0]  # type: ignore[no-any-return]
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
         """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
         # Up to 20 jobs with a lock, per name and priority, decide whether a waiter may take one. Up to 1,000
         # jobs per lane and priority that became due lately are reported to waiters: half a millisecond.
-        found = self._transaction.read(
+        found = self._transaction.run_statements(
             (SQL["due_of_names"], (now, list(names), 20)), (SQL["due_lately"], (now, lately, 1_000))
         )
         return list(dict.fromkeys(name for rows in found for (name,) in rows))
@@ -780,7 +784,7 @@ class SkippedLocked:
         """Begin another unit."""
         self._present = ""
 
-    def tell(self, request: TakeRequest, now: str) -> bool:
+    def is_locked_elsewhere(self, request: TakeRequest, now: str) -> bool:
         """Return whether another unit has locked a due job, or one that became due since this unit began.
 
         Jobs that were due when the unit began may be taken by others; what they requeue has a later

@@ -175,7 +175,7 @@ class UnitRows:
 
     # --- what was read -----------------------------------------------------------------------------------
 
-    def read(self, found: Iterable[Row], claimed: str = "") -> list[Job]:
+    def add_rows(self, found: Iterable[Row], claimed: str = "") -> list[Job]:
         """Add rows that were read and locked; return the jobs as changed in memory, without deleted ones.
 
         With ``claimed``, a timestamp, each row also says whether it was marked as taken then.
@@ -203,7 +203,7 @@ class UnitRows:
 
         Raises StoreConflict for a damaged one, as it could not be restored unchanged.
         """
-        for job in self.read(found):
+        for job in self.add_rows(found):
             if type(job) is DamagedJob:
                 raise StoreConflict(f"job {job.job_id} is damaged: it is looked at before it is removed")
             self._stored[job.job_id] = self._ahead[job.job_id] = None
@@ -399,7 +399,7 @@ class Transaction:
     def begin(self, statements: Sequence[Statement]) -> list[list[Row]]:
         """Begin the transaction and run statements."""
         self.forget()
-        return self._session.run([(SQL["begin"], ()), *statements])[1:]
+        return self._session.run_statements([(SQL["begin"], ()), *statements])[1:]
 
     @property
     def changed(self) -> bool:
@@ -412,15 +412,15 @@ class Transaction:
         """Buffer a statement that writes."""
         self._writes.append((sql, parameters))
 
-    def read(self, *statements: Statement) -> list[list[Row]]:
+    def run_statements(self, *statements: Statement) -> list[list[Row]]:
         """Send buffered writes, then run statements; return the rows of each."""
         pending = self._pending()
-        return self._session.run([*pending, *statements])[len(pending) :]
+        return self._session.run_statements([*pending, *statements])[len(pending) :]
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> ResultRows:
         """Run a statement that reads, or buffer one that writes."""
         if sql.startswith("SELECT"):
-            return ResultRows(self.read((sql, parameters))[0])
+            return ResultRows(self.run_statements((sql, parameters))[0])
         if sql in EVENTS:
             self._events.append(tuple(parameters))
         else:

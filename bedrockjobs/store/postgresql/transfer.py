@@ -112,17 +112,17 @@ class BulkSession(DatabaseSession):
                 self.script(f"SET LOCAL {name} = '{value.format(self._schema)}'")
             yield
         finally:
-            if self.alive and self.in_transaction:
+            if self.is_open and self.in_transaction:
                 with suppress(StoreError):  # a lost connection has rolled back
                     self.script("ROLLBACK")
 
     def value(self, sql: str, *parameters: object) -> Any:
         """Return the only value of a query; raises StoreError."""
-        return self.run([(sql, parameters)])[0][0][0]
+        return self.run_statements([(sql, parameters)])[0][0][0]
 
     # --- Source and Target of store.transfer ---------------------------------------------------------------
 
-    def read(self, table: TableDefinition) -> Iterator[Row]:
+    def rows_of(self, table: TableDefinition) -> Iterator[Row]:
         """Yield the rows of a table in key order; raises StoreError."""
         with (
             self._faults(),
@@ -149,13 +149,13 @@ class BulkSession(DatabaseSession):
         try:
             yield
         except psycopg.Error as error:
-            if not self.alive:
+            if not self.is_open:
                 raise StoreAway(str(error).strip()) from error
             raise fault_of(error) or error from error
 
     def put_indexes_off(self) -> None:
         """Drop the indexes that enforce nothing until ``finish``, which makes writing rows twice as fast."""
-        found = self.run([(INDEXES, ())])[0]
+        found = self.run_statements([(INDEXES, ())])[0]
         for name, definition in found:
             self.script(f"DROP INDEX {name}")
             self._indexes.append(definition)
@@ -166,7 +166,7 @@ class BulkSession(DatabaseSession):
 
     def meta(self) -> list[tuple[str, str]]:
         """Return the rows of ``meta`` that are not specific to one engine, by key."""
-        (rows,) = self.run([("SELECT key, value FROM meta ORDER BY key", ())])
+        (rows,) = self.run_statements([("SELECT key, value FROM meta ORDER BY key", ())])
         return [(key, value) for key, value in rows if key not in ENGINES_OWN and key != MOVED_TO]
 
     def numbers(self) -> NextIDs:
@@ -187,8 +187,8 @@ class BulkSession(DatabaseSession):
             int(self.value(f"SELECT coalesce(max(seq), 0) + 1 FROM {table}"))  # noqa: S608 - names of ours
             for table in ("events", "audit")
         )
-        patterns = self.run([("SELECT pattern FROM pauses", ())])[0]
-        self.run(
+        patterns = self.run_statements([("SELECT pattern FROM pauses", ())])[0]
+        self.run_statements(
             [
                 ("DELETE FROM meta WHERE key <> ALL ($1::text[])", (["schemaVersion", SALT],)),
                 *((SQL["set_meta"], row) for row in meta),
@@ -309,7 +309,9 @@ def _arrived(session: BulkSession, target: TransferDatabase, moved: Moved) -> bo
     """Return whether the copied queue was committed; waits for a commit that is still in progress."""
     session.connect_again()
     with session.transaction("READ COMMITTED"):
-        session.run([(SQL["lock_alone"], (schema.keys_of(session, target.schema).of("schema"),))])
+        session.run_statements(
+            [(SQL["lock_alone"], (schema.keys_of(session, target.schema).key_of("schema"),))]
+        )
         if not schema.exists(session):
             return False
         return moved.rows == 0 or any(session.value(_ANY.format(table.name)) for table in tables())
@@ -334,7 +336,7 @@ def to_sqlite(
                 moved = _write_file(session, draft, options, progress)
                 check_copy(draft)
                 mark = (SQL["set_meta"], (MOVED_TO, str(target.resolve())))
-                session.run([mark, (SQL["raise_epoch"], ())])
+                session.run_statements([mark, (SQL["raise_epoch"], ())])
                 committing = True
                 session.commit([("COMMIT", ())])
         except BaseException as error:
@@ -347,7 +349,7 @@ def to_sqlite(
 def _unmark(session: BulkSession, source: TransferDatabase, error: BaseException) -> None:
     """Remove the mark, which may or may not have been committed; raises Undecided."""
     try:
-        if not session.alive:
+        if not session.is_open:
             session.connect_again()
         with session.transaction("READ COMMITTED"):
             session.script(_UNMARK)
@@ -397,12 +399,12 @@ def own_queue(session: BulkSession, database: TransferDatabase) -> None:
     """Block writers until the transaction ends; raises TransferError if a server uses the queue."""
     names = [*(table.name for table in tables()), "meta", "control", "servers"]
     try:
-        session.run([(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE", ())])
+        session.run_statements([(f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE", ())])
     except StoreConflict:
         raise TransferError(f"the queue at {database.place} is in use. Stop all its servers first") from None
-    if not session.value(SQL["try_lock"], schema.keys_of(session, database.schema).of("control")):
+    if not session.value(SQL["try_lock"], schema.keys_of(session, database.schema).key_of("control")):
         raise TransferError(f"a server uses the queue at {database.place}. Stop all its servers first")
-    living = [name for (name,) in session.run([(LIVING, (SERVER_GONE_S,))])[0]]
+    living = [name for (name,) in session.run_statements([(LIVING, (SERVER_GONE_S,))])[0]]
     if living:
         raise TransferError(
             f"servers use the queue at {database.place}: {', '.join(living)}. Stop them first"
@@ -443,7 +445,7 @@ def undo_move(source: TransferDatabase) -> str:
         refuse_none(session, source)
         own_queue(session, source)
         place = schema.check_tables(session)
-        session.run([(SQL["raise_epoch"], ())])
+        session.run_statements([(SQL["raise_epoch"], ())])
         session.script(_UNMARK)
         session.commit([("COMMIT", ())])
     return place
@@ -469,9 +471,9 @@ def hold_queue(database: TransferDatabase, by: str, reason: str, now: str) -> No
         refuse_none(session, database)
         own_queue(session, database)
         schema.check_tables(session)
-        (rows,) = session.run([(HASTY, ())])
+        (rows,) = session.run_statements([(HASTY, ())])
         row = hold_row(by, reason, now)
-        session.run(
+        session.run_statements(
             [
                 (_PAUSE, (*row, anchored_regex([HOLD_PATTERN]))),
                 (_EVENT, (now, by, reason)),

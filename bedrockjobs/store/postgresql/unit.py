@@ -27,10 +27,10 @@ from bedrockjobs.store.postgresql.schema import check_needs
 from bedrockjobs.store.postgresql.session import DatabaseSession, Row, Statement, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.takes import (
-    BehindHeads,
     CachedBounds,
     CandidateQuery,
     SkippedLocked,
+    SpeculativePrefetch,
     Takes,
     behind_heads,
     may_claim,
@@ -78,12 +78,12 @@ class OpeningRound:
         self.run_ids = _all(plan.runs for plan in plans)
         """Runs to read."""
         looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
-        self._bounds = remembered.begin(looks, now)
+        self._bounds = remembered.bounds_to_read(looks, now)
         self.walks = [look for look in looks if remembered.heads_for(look) is None]
         """Queries to run in this round trip."""
         self.asks: list[CandidateQuery] = []
         """Queries for patterns with cached heads that are run later, name by name."""
-        self.behind_heads: list[BehindHeads] = []
+        self.behind_heads: list[SpeculativePrefetch] = []
         """Queries for patterns with cached heads that are prefetched, which requires that no job has a
         lock."""
         self._lanes = remembered.lanes
@@ -108,8 +108,10 @@ class OpeningRound:
         """Whether to read the workers with jobs bound to them."""
         self._locks = remembered.locks
         """Whether to query jobs with locks: if the last unit saw any."""
-        self._control = keys.of("control")
-        self._waited = {keys.of("name", name) for name in self.names} | {keys.of("key", k) for k in self.keys}
+        self._control = keys.key_of("control")
+        self._waited = {keys.key_of("name", name) for name in self.names} | {
+            keys.key_of("key", k) for k in self.keys
+        }
 
     def statements(self) -> list[Statement]:
         """Return the statements in lock order; runs and keys are read without locks."""
@@ -160,7 +162,7 @@ class OpeningRound:
         if clock != self._clock:
             raise ClockMoved(clock)
         self._remembered.lanes, self._remembered.locks = bool(lanes), bool(locks)
-        self._remembered.read(found, self.now)
+        self._remembered.store_rows(found, self.now)
         return int(epoch)
 
     def bound_lanes(self, found: Iterator[list[Row]]) -> list[str]:
@@ -232,7 +234,7 @@ class AllHosts:
 
     def next(self) -> str | None:
         """Return when the next one is due."""
-        (found,) = self._transaction.read((SQL["next_in_lane"], (EVERY_LANE,)))
+        (found,) = self._transaction.run_statements((SQL["next_in_lane"], (EVERY_LANE,)))
         self._schedules.load([job_from(row) for row in found])
         return self._schedules.next
 
@@ -289,7 +291,7 @@ class PostgreSQLUnit:
             self.workers_with_own_jobs,
             self.records.pauses,
         )
-        all_hosts = AllHosts(self._transaction, self._look, self._is_paused)
+        all_hosts = AllHosts(self._transaction, self._lock_rows, self._is_paused)
         self.due_on_all_hosts, self.next_on_all_hosts = all_hosts.due, all_hosts.next
         self._job_ids = IDAllocator(self._transaction, "draw_jobs")
         self._run_ids = IDAllocator(self._transaction, "draw_runs")
@@ -307,7 +309,7 @@ class PostgreSQLUnit:
         unit."""
         self.first_due, self.due_names = self._takes.first_due, self._takes.due_names
         self._passed_over = SkippedLocked(self._takes, clock)
-        self.passed_over, self.soonest = self._passed_over.tell, self._takes.soonest
+        self.passed_over, self.soonest = self._passed_over.is_locked_elsewhere, self._takes.soonest
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.lock_held = self._locks.held
         self.crash_patterns = self.records.crash_patterns
@@ -337,12 +339,12 @@ class PostgreSQLUnit:
         lanes = opening.bound_lanes(found)
         self._own_jobs = workers_of(lanes) if opening.own_jobs else None
         self._rows.read_ended(opening.removed(found))
-        self._rows.read(opening.jobs(found))
+        self._rows.add_rows(opening.jobs(found))
         self._rows.miss(opening.job_ids)
         known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
         self._firsts = {key: job_id for key, job_id in opening.firsts(found).items() if job_id in known}
         self.records.read_ahead(opening.run_ids, opening.runs(found), opening.keys, opening.used_keys(found))
-        self._takes.ask(opening.asks, opening.now)
+        self._takes.query_names(opening.asks, opening.now)
         for look in opening.walks:
             self._takes.looked(look, opening.now, *opening.looked(look, found), opening.claimed)
         sure = opening.complete and not self.read_anew
@@ -350,7 +352,7 @@ class PostgreSQLUnit:
         self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
             if draws:
-                kind.drawn(next(found))
+                kind.add_numbers(next(found))
 
     @property
     def changed(self) -> bool:
@@ -447,7 +449,7 @@ class PostgreSQLUnit:
         """Return a job or None without locking it; raises RowDamaged."""
         if job_id in self._rows.now:
             return self.job(job_id)
-        (found,) = self._transaction.read((SQL["shown_job"], (job_id,)))
+        (found,) = self._transaction.run_statements((SQL["shown_job"], (job_id,)))
         job = job_from(found[0]) if found else None
         if type(job) is DamagedJob:
             raise RowDamaged(job)
@@ -455,7 +457,7 @@ class PostgreSQLUnit:
 
     def _found(self, job_id: int) -> Job | None:
         if job_id not in self._rows.now:
-            self._look("jobs_by_id", [job_id])
+            self._lock_rows("jobs_by_id", [job_id])
             self._rows.miss([job_id])
         return self._rows.now[job_id]
 
@@ -479,7 +481,7 @@ class PostgreSQLUnit:
         """Delete a job."""
         before = self._found(job_id)
         self._rows.remove(job_id)
-        self._left(before, None)
+        self._update_caches(before, None)
 
     def delete_plain(self, job_id: int) -> bool:
         """Delete a RUNNING job if nothing else is needed to finish it; return whether it was deleted."""
@@ -494,25 +496,25 @@ class PostgreSQLUnit:
         )
         if plain:
             self._rows.remove(job_id)
-            self._left(job, None)
+            self._update_caches(job, None)
         return plain
 
     def _write(self, job: Job, before: Job | None) -> None:
         self._rows.write(job)
-        self._left(before, job)
+        self._update_caches(before, job)
         if job.queued:
             self._newly_ready.append(job)
             self.remembered.lower(job)
             if job.lane and self._own_jobs is not None:
                 self._own_jobs |= workers_of([job.lane])
 
-    def _left(self, before: Job | None, after: Job | None) -> None:
+    def _update_caches(self, before: Job | None, after: Job | None) -> None:
         """Update caches for a written job: first jobs of names, and locks that it released."""
         if before is not None and (after is None or _kind_of(after) != _kind_of(before)):
             for job in filter(None, (before, after)):
                 self._firsts.pop(_kind_of(job), None)
         if (before is not None and before.lane) or (after is not None and after.lane):
-            let_go = self._locks.note(before, after, timestamp_ms(self.moment))
+            let_go = self._locks.record_write(before, after, timestamp_ms(self.moment))
             if let_go or self._locks.steps_aside(before, after):
                 self._takes.forget()
             self._wake_all |= let_go
@@ -520,36 +522,36 @@ class PostgreSQLUnit:
     # --- queries
     # ---------------------------------------------------------------------------------------------
 
-    def _look(self, statement: str, *parameters: object) -> list[Job]:
+    def _lock_rows(self, statement: str, *parameters: object) -> list[Job]:
         """Lock and return rows, damaged ones as DamagedJob."""
         sql = SQL[statement]
         if not self._may_wait and sql.endswith("FOR UPDATE"):
             sql += " NOWAIT"
-        (found,) = self._transaction.read((sql, parameters))
-        return self._rows.read(found)
+        (found,) = self._transaction.run_statements((sql, parameters))
+        return self._rows.add_rows(found)
 
     def _sound(self, statement: str, *parameters: object) -> list[Job]:
         """Lock and return rows; raises RowDamaged for the first damaged one."""
-        jobs = self._look(statement, *parameters)
+        jobs = self._lock_rows(statement, *parameters)
         for job in jobs:
             if type(job) is DamagedJob:
                 raise RowDamaged(job)
         return jobs
 
     def _is_true(self, statement: str, *parameters: object) -> bool:
-        (found,) = self._transaction.read((SQL[statement], parameters))
+        (found,) = self._transaction.run_statements((SQL[statement], parameters))
         return bool(found)
 
     def expired(self, now: str, limit: int) -> list[Job]:
         """Return expired jobs, oldest first."""
-        return self._look("expired", now, limit)
+        return self._lock_rows("expired", now, limit)
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
         """Yield all jobs with a repeat by name, or those queued and due by ``due``."""
         asked = (SQL["repeating"], ()) if due is None else (SQL["repeating_due"], (due,))
-        job_ids = iter([job_id for (job_id,) in self._transaction.read(asked)[0]])
+        job_ids = iter([job_id for (job_id,) in self._transaction.run_statements(asked)[0]])
         while some := list(islice(job_ids, SLICE)):
-            self._look("jobs_by_id", some)
+            self._lock_rows("jobs_by_id", some)
             for job_id in in_slices(some):
                 job = self._rows.now.get(job_id)
                 if job is not None:
@@ -618,12 +620,14 @@ class PostgreSQLUnit:
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
         """Continue a scan for postponed takes; see ``store.base.Unit``."""
-        return self.remembered.search(wanted, lambda statement: self._transaction.read(statement)[0])
+        return self.remembered.search(
+            wanted, lambda statement: self._transaction.run_statements(statement)[0]
+        )
 
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers that have queued jobs bound to them."""
         if self._own_jobs is None:
-            (found,) = self._transaction.read((SQL["bound_lanes"], ()))
+            (found,) = self._transaction.run_statements((SQL["bound_lanes"], ()))
             self._own_jobs = workers_of(lane for (lane,) in found)
         return self._own_jobs
 

@@ -73,7 +73,9 @@ def test_workers_keep_their_runs(path: Path) -> None:
     after = postgresql_queue()
     do(after, c.AppendOutput, runID=taken["runID"], seq=1, lines=["sent"])
     do(after, c.FinishJob, jobID=taken["jobID"], runID=taken["runID"])
-    assert after.store.session.run([("SELECT status, output FROM runs", ())])[0] == [("success", '["sent"]')]
+    assert after.store.session.run_statements([("SELECT status, output FROM runs", ())])[0] == [
+        ("success", '["sent"]')
+    ]
     after.store.close()
 
 
@@ -88,7 +90,7 @@ def test_what_postgresql_works_out_by_itself_is_there(path: Path) -> None:
     transfer.to_postgresql(path, moved.database(), STRICT)
     after = postgresql_queue()
     assert after.call(c.GetJob(name="held/x")).code == 404
-    rows = after.store.session.run([("SELECT parental FROM jobs ORDER BY jobID", ())])[0]
+    rows = after.store.session.run_statements([("SELECT parental FROM jobs ORDER BY jobID", ())])[0]
     assert rows == [(True,), (False,), (False,)]
     after.store.close()
 
@@ -107,7 +109,7 @@ def test_numbers_go_on_where_they_were(path: Path, tmp_path: Path) -> None:
     assert do(there, c.CreateJob, name="a")["jobID"] == 4
     assert do(there, c.GetJob, name="a", worker="w")["runID"] == 2
     do(there, c.PauseJobs, name="b")
-    seqs = there.store.session.run([("SELECT seq FROM events ORDER BY seq", ())])[0]
+    seqs = there.store.session.run_statements([("SELECT seq FROM events ORDER BY seq", ())])[0]
     assert seqs == [(number,) for number in range(1, len(events) + 2)]
     there.store.close()
     transfer.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
@@ -137,7 +139,7 @@ def test_one_wrong_row_is_another_sum() -> None:
         [("1", "a", None)],
     ):
         one, other = Sum(), Sum()
-        list(one.of(rows))
-        list(other.of(others))
+        list(one.passing(rows))
+        list(other.passing(others))
         assert one != other
     assert Sum() == Sum()

@@ -48,7 +48,7 @@ def test_a_queue_that_is_in_use_is_not_moved(held: str, path: Path, tmp_path: Pa
         if held == "control":
             with closing(moved.database().open()) as session:
                 keys = schema.keys_of(session, moved.SCHEMA)
-            other.execute("SELECT pg_advisory_xact_lock_shared(%s)", (keys.of("control"),))
+            other.execute("SELECT pg_advisory_xact_lock_shared(%s)", (keys.key_of("control"),))
         else:
             other.execute("INSERT INTO drains (worker, since) VALUES ('w', '')")
         with pytest.raises(TransferError, match="use"):

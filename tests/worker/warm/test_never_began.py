@@ -83,7 +83,7 @@ async def test_a_run_that_never_began_does_not_when_the_worker_stops(server, wor
 
 async def test_a_run_that_never_began_does_not_when_it_is_another_s(server, working, write, dead):
     async with working(module=write(), **REUSED) as worker:
-        dead.meanwhile = lambda: [run.lose() for run in worker.agent._runs]
+        dead.meanwhile = lambda: [run.abandon_run() for run in worker.agent._runs]
         await server.add(data=json.dumps({"do": "open('began', 'w')"}))
         await until(lambda: dead.runs and dead.runs[0].closed)
         await until(lambda: not worker.agent._runs)

@@ -41,9 +41,9 @@ async def test_a_process_that_is_dead_takes_no_run(tmp_path):
     process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
     theirs.close()
     with pytest.raises(OSError, match="Broken pipe"):
-        process.begin(b"{}", "{}", NEVER, lambda _: None)
+        process.start_run(b"{}", "{}", NEVER, lambda _: None)
     process.close()
-    assert not process.alive
+    assert not process.is_alive
 
 
 async def test_the_alarm_of_a_process_that_is_let_go_of_does_not_ring(begun):
@@ -141,7 +141,7 @@ async def test_a_run_of_the_same_job_may_have_begun(begun, tmp_path):
     again = PooledRun(guard, None, b"{}", '{"a": 1}', until=NEVER, listener=lambda *_: None)
     begun.theirs.recv(1_000)
     begun.theirs.close()
-    guard.hear(gone_with(-9))
+    guard.on_message(gone_with(-9))
     assert await again.wait() == -9
 
 

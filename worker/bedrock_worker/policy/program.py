@@ -86,7 +86,7 @@ class ProgramSelector:
         secret.
         """
         name = job.reply.name
-        own = self._own(job)
+        own = self._command_of(job)
         if own is not None:
             return Program(own, cwd=self._options.cwd)
         if self._module is not None and (function := self._module.function_for(name)):
@@ -97,7 +97,7 @@ class ProgramSelector:
             return Program(self._options.argv, cwd=self._options.cwd)
         raise JobRefused(NO_COMMAND if self._rules is None else NO_RULE)
 
-    def _own(self, job: TakenJob) -> Sequence[str] | None:
+    def _command_of(self, job: TakenJob) -> Sequence[str] | None:
         """Return the command that a job brings, or None; raises Refused."""
         reply, options = job.reply, self._options
         if reply.cmd is not None:

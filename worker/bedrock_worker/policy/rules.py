@@ -53,7 +53,7 @@ class ResourceLimits:
     nice: int = 0
     """Increment of the nice value, 0 to ``NICE_MAX``."""
 
-    def wanted(self) -> list[tuple[int, int, int]]:
+    def soft_and_hard(self) -> list[tuple[int, int, int]]:
         """Return the soft and hard limit of each kind, to be set before the command starts.
 
         None exceeds the worker's own limits. Core files are disabled: they would contain the secrets.
@@ -101,7 +101,7 @@ class Secret:
     variable: str = ""
     file: Path | None = None
 
-    def read(self) -> str:
+    def read_secret(self) -> str:
         """Return the secret without its trailing newline; raises ValueError."""
         if self.file is None:
             if self.variable not in os.environ:
@@ -152,7 +152,7 @@ class Rule:
         found = {}
         for variable, secret in self.secrets.items():
             try:
-                found[variable] = secret.read()
+                found[variable] = secret.read_secret()
             except ValueError as error:
                 raise ValueError(f"secrets.{variable}: {error}") from None
         return found

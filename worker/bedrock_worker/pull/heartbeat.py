@@ -51,7 +51,7 @@ class LeasedRun(Protocol):
     def stop(self, number: signal.Signals) -> None:
         """Signal its command on the server's request."""
 
-    def lose(self) -> None:
+    def abandon_run(self) -> None:
         """Kill its command and report nothing: the run is no longer ours."""
 
 
@@ -76,9 +76,9 @@ class Heartbeats:
         self._client, self._server, self._options = client, server, options
         self._names, self._on_quiet, self._on_left = names, on_quiet, on_left
         self._runs: set[LeasedRun] = set()
-        self._said: object = None
+        self._last_sent: object = None
         self._sent_at = float("-inf")
-        self._again = asyncio.Event()
+        self._requested_again = asyncio.Event()
         self._leaving = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -91,31 +91,31 @@ class Heartbeats:
         self._runs.add(run)
         if self._known:
             run.renew(taken_at)
-        self.soon()
+        self.send_soon()
 
     def discard(self, run: LeasedRun) -> None:
         """Stop renewing the lease of a run."""
         self._runs.discard(run)
         run.suspend()
-        self.soon()
+        self.send_soon()
 
-    def soon(self) -> None:
+    def send_soon(self) -> None:
         """Send a heartbeat soon if there is something new to report."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(max(loop.time(), self._sent_at + GAP_S), self._look)
+            self._timer = loop.call_at(max(loop.time(), self._sent_at + GAP_S), self._request_if_changed)
 
-    def begin(self) -> None:
+    def start_sending(self) -> None:
         """Start sending heartbeats."""
         self._task = asyncio.get_running_loop().create_task(self._beat())
 
-    async def leave(self) -> None:
+    async def send_last(self) -> None:
         """Stop, and send one last heartbeat.
 
         It is sent after the one in flight; in the other order the server would see the worker reconnect.
         """
         self._leaving.set()
-        self._again.set()
+        self._requested_again.set()
         with suppress(ConnectionError, CommandError, TimeoutError):
             # Time limit for the last heartbeat and for the one in flight.
             async with asyncio.timeout(2.0):
@@ -128,7 +128,7 @@ class Heartbeats:
         loop = asyncio.get_running_loop()
         wait = False  # the server acknowledges the first heartbeat, and one after a failure, at once
         while not self._leaving.is_set():
-            self._again.clear()
+            self._requested_again.clear()
             runs = {run.leased_id: run for run in self._runs if run.leased_id is not None}
             self._sent_at = loop.time()
             reply = await self._exchange(runs, wait)
@@ -138,7 +138,7 @@ class Heartbeats:
                 continue
             for run in runs.values():
                 run.renew(self._sent_at)
-            self._obey(reply, runs)
+            self._apply_reply(reply, runs)
             await self._pause(self._sent_at + GAP_S - loop.time())
 
     async def _pause(self, seconds: float) -> None:
@@ -150,12 +150,12 @@ class Heartbeats:
     async def _exchange(self, runs: dict[int, LeasedRun], wait: bool) -> HeartbeatReply | None:
         """Send one heartbeat; return the answer, or None if there is no usable one."""
         wait_s = min((run.beat_s for run in runs.values()), default=float(HEARTBEAT_S))
-        self._said = self._to_say()
+        self._last_sent = self._to_say()
         command = self._command(runs, wait_s=wait_s if wait else 0.0)
         address = self._client.server
         try:
             async with asyncio.timeout((wait_s if wait else 0.0) + ANSWER_S):
-                reply = await self._client.call(command, hurry=self._again)
+                reply = await self._client.call(command, hurry=self._requested_again)
         except UnknownCommand:  # older servers have no leases
             if self._known:
                 event(logging.WARNING, "no leases", reason="the server knows no Heartbeat")
@@ -165,7 +165,7 @@ class Heartbeats:
             return None
         except TimeoutError:
             self._server.down(TimeoutError(f"no answer to Heartbeat from {address} in time"))
-            if self._client.leave(address):
+            if self._client.leave_server(address):
                 self._on_left()
             return None
         except (ConnectionError, CommandError) as error:
@@ -194,22 +194,22 @@ class Heartbeats:
             given |= {"connection": "wait", "timeout": int(wait_s * 1_000)}
         return Heartbeat.read(given)
 
-    def _obey(self, reply: HeartbeatReply, runs: dict[int, LeasedRun]) -> None:
+    def _apply_reply(self, reply: HeartbeatReply, runs: dict[int, LeasedRun]) -> None:
         self._on_quiet(reply.quiet)
         for stop in reply.stop:
             run = runs.get(stop.run_id)
             if run is None:
                 continue
             if stop.signal == "LOST":
-                run.lose()
+                run.abandon_run()
             else:
                 run.stop(signal.Signals[f"SIG{stop.signal}"])
 
-    def _look(self) -> None:
+    def _request_if_changed(self) -> None:
         """Request another heartbeat if the state differs from the last one sent."""
         self._timer = None
-        if self._to_say() != self._said:
-            self._again.set()
+        if self._to_say() != self._last_sent:
+            self._requested_again.set()
 
     def _to_say(self) -> object:
         return {run.leased_id for run in self._runs} - {None}, self.quiet, self._names()

@@ -39,7 +39,7 @@ class ThenGet:
     ) -> None:
         """Request jobs for the patterns that ``names`` returns, if ``wanted`` returns true at that time."""
         self._options, self._names, self._wanted = options, names, wanted
-        self.asking = False
+        self.has_requested = False
         """True while an answer with a job may be in flight."""
         self.job: TakenJob | None = None
         """The fetched job."""
@@ -47,15 +47,15 @@ class ThenGet:
     @property
     def expects(self) -> bool:
         """Return whether a job may arrive, or has arrived and is not started."""
-        return self.asking or self.job is not None
+        return self.has_requested or self.job is not None
 
-    def asks(self) -> bool:
+    def should_fetch(self) -> bool:
         """Decide whether the report about to be sent requests a job.
 
         A second request would lose a job that has already arrived, as with an answer that refused the report.
         """
-        self.asking = self.job is None and self._wanted() and pattern_of(self._names()) is not None
-        return self.asking
+        self.has_requested = self.job is None and self._wanted() and pattern_of(self._names()) is not None
+        return self.has_requested
 
     @property
     def question(self) -> dict[str, Any]:
@@ -64,17 +64,17 @@ class ThenGet:
 
     def added_to(self, report: E) -> E:
         """Return the report, with the request added if there is one."""
-        return report.model_copy(update=self.question) if self.asks() else report
+        return report.model_copy(update=self.question) if self.should_fetch() else report
 
     def answered(self, body: bytes) -> None:
         """Read the job from an answer; raises ValueError."""
-        if self.asking:
-            self.asking = False
+        if self.has_requested:
+            self.has_requested = False
             self.job = job_after(body)
 
     def unanswered(self) -> None:
         """Record that no job will come: the report was refused or its reply was lost."""
-        self.asking = False
+        self.has_requested = False
 
 
 @lru_cache(maxsize=8)
@@ -227,7 +227,7 @@ class FileWatch:
         self._changed = False
 
     @classmethod
-    def of(cls, path: Path) -> FileWatch:
+    def watching(cls, path: Path) -> FileWatch:
         """Watch a file; symbolic links are followed on every check."""
         return cls(lambda: mark_of(path), lambda: digest_of(path))
 

@@ -191,7 +191,7 @@ class LineQueue:
         self._size -= size
         return found
 
-    def close(self) -> None:
+    def discard_all(self) -> None:
         """Discard all lines and files."""
         for file in (self._written, self._read):
             if file is not None:
@@ -309,7 +309,7 @@ class LiveOutput:
         for task in (self._line_task, self._progress_task):
             if task is not None:
                 task.cancel()
-        self._lines.close()
+        self._lines.discard_all()
 
     def _set_progress(self, progress: str | None) -> None:
         if progress is not None and self._wants_progress:
@@ -349,7 +349,7 @@ class LiveOutput:
                 if batch:
                     await self._send_batch(batch)
         finally:
-            self._lines.close()
+            self._lines.discard_all()
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not after the run has ended."""

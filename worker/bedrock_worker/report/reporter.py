@@ -82,7 +82,7 @@ class Outbox:
         """Paths and worker names of reports by earlier workers, by runID."""
         self._prefix = hashlib.sha256(",".join(self._servers).encode()).hexdigest()[:12]
 
-    def keep(self, report: Report) -> Path | None:
+    def save(self, report: Report) -> Path | None:
         """Save a report and return its path; if that fails, log why and return None."""
         path = self._path(report)
         if path is None:
@@ -111,7 +111,7 @@ class Outbox:
             return None
         return path
 
-    def forget(self, report: Report) -> None:
+    def remove(self, report: Report) -> None:
         """Remove the file of a report, if there is one."""
         if self._files and (path := self._path(report)) in self._files:
             path.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ class Outbox:
         with suppress(OSError):
             for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
                 try:
-                    kept = _read(path)
+                    kept = _read_report(path)
                 except (OSError, ValueError, LookupError, CommandError) as error:
                     if path in ours:
                         event(logging.WARNING, "kept report not read", file=path, error=error)
@@ -159,7 +159,7 @@ class Outbox:
         return self._earlier.get(report.run_id, (own, ""))[0]
 
 
-def _read(path: Path) -> Kept:
+def _read_report(path: Path) -> Kept:
     """Read one file; raises OSError, ValueError, LookupError or CommandError if it is no report of ours."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
@@ -256,7 +256,7 @@ class CompletionBatcher:
             for end in (*batch, *self._waiting):  # only if we are cancelled
                 end.sent.cancel()
 
-    def close(self) -> None:
+    def stop_sending(self) -> None:
         """Stop sending."""
         if self._sending is not None:
             self._sending.cancel()
@@ -273,7 +273,7 @@ class CompletionBatcher:
 
     async def _send_together(self, batch: list[_End]) -> None:
         """Send a batch; ends that the server did not accept are left to be sent alone."""
-        asking = [end.then for end in batch if end.then is not None and end.then.asks()]
+        asking = [end.then for end in batch if end.then is not None and end.then.should_fetch()]
         given: dict[str, Any] = {"jobs": [end.report for end in batch]}
         if asking:
             given |= {**asking[0].question, "num_results": len(asking)}
@@ -341,9 +341,9 @@ class Reporter:
         self._client, self._server, self._kept = client, server, kept
         self._ends = CompletionBatcher(client)
 
-    def close(self) -> None:
+    def stop_sending(self) -> None:
         """Stop sending."""
-        self._ends.close()
+        self._ends.stop_sending()
 
     async def deliver(
         self,
@@ -361,7 +361,7 @@ class Reporter:
         try:
             if after is not None:
                 await after()
-            return await self._judged(report, FAULTS_MAX, then)
+            return await self._send_or_replace(report, FAULTS_MAX, then)
         except asyncio.CancelledError:
             self._not_delivered(report)
             raise
@@ -378,7 +378,7 @@ class Reporter:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(LATER_FIRST_S * 2.0**number, LATER_MAX_S)):
                         await stopping.wait()
-                left = await self._judged(report, 1)
+                left = await self._send_or_replace(report, 1)
                 if left is None:
                     return True
                 report = left
@@ -394,10 +394,10 @@ class Reporter:
             try:
                 if await self._is_open(kept):
                     event(logging.INFO, "kept report", file=kept.path)
-                    await self._judged(kept.report, FAULTS_MAX)
+                    await self._send_or_replace(kept.report, FAULTS_MAX)
                 else:
                     _log(logging.WARNING, "run already over", kept.report)
-                    self._kept.forget(kept.report)
+                    self._kept.remove(kept.report)
             except (CommandError, OSError) as error:
                 event(logging.ERROR, "kept report not delivered", file=kept.path, error=error)
 
@@ -413,9 +413,11 @@ class Reporter:
 
     def _not_delivered(self, report: Report) -> None:
         result = None if report.data is None else report.data[:RESULT_SHOWN_CHARS]
-        _log(logging.ERROR, "report not delivered", report, result=result, kept=self._kept.keep(report))
+        _log(logging.ERROR, "report not delivered", report, result=result, kept=self._kept.save(report))
 
-    async def _judged(self, report: Report, faults_max: int, then: ThenGet | None = None) -> Report | None:
+    async def _send_or_replace(
+        self, report: Report, faults_max: int, then: ThenGet | None = None
+    ) -> Report | None:
         """Send a report, or its replacement if it is refused; return the report if the server fails at it."""
         while True:
             try:
@@ -425,7 +427,7 @@ class Reporter:
             if refusal is not None:
                 _log(logging.ERROR, "report refused", report, error=refusal)
             if refusal is None or (isinstance(report, FailJob) and report.data is None):
-                self._kept.forget(report)
+                self._kept.remove(report)
                 return None
             report = failure_instead(report, refusal)
 
@@ -450,7 +452,7 @@ class Reporter:
                 perhaps_done = perhaps_done or isinstance(error, ConnectionLost)
                 failures += 1
                 if failures == 1:
-                    self._kept.keep(report)
+                    self._kept.save(report)
                 if is_fault(error):
                     faults += 1
                     if faults in (1, faults_max):

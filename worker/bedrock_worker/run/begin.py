@@ -103,7 +103,7 @@ class VFork:
         self._alive, self._asks = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._failed: list[Call] = [("memset", ctypes.addressof(self._mark), 1, 1), ("_exit", FAILED)]
         pid = self._do(self._failed)
-        if pid <= 0 or os.waitpid(pid, 0)[1] != FAILED << 8 or not self._marked():
+        if pid <= 0 or os.waitpid(pid, 0)[1] != FAILED << 8 or not self._is_complete():
             raise OSError("contexts are not what they are elsewhere")
 
     def start(
@@ -139,7 +139,7 @@ class VFork:
             *(("execve", ctypes.addressof(file), *exec_with) for file in files),
         ]
         pid = self._do([*calls, *self._failed])
-        if pid > 0 and self._marked():
+        if pid > 0 and self._is_complete():
             os.waitpid(pid, 0)
             return 0
         return max(pid, 0)
@@ -154,7 +154,7 @@ class VFork:
         flags = CLONE_VM | CLONE_VFORK | signal.SIGCHLD
         return int(self._clone(self._begin, self._stack, flags, self._places[0]))
 
-    def _marked(self) -> bool:
+    def _is_complete(self) -> bool:
         """Return whether a child reached the end of its calls."""
         found, self._mark[0] = self._mark[0], b"\0"
         return found != b"\0"

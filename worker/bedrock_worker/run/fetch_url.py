@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 async def perform(fetch: Fetch, *, private: bool = False) -> int:
     """Perform a request, possibly to a ``private`` address, print the answer and return the exit status."""
-    door = Door(private=private)
+    door = AddressFilter(private=private)
     try:
         async with (
             asyncio.timeout(fetch.timeout),
@@ -115,7 +115,7 @@ async def perform(fetch: Fetch, *, private: bool = False) -> int:
     return NOT_EXPECTED
 
 
-class Door:
+class AddressFilter:
     """Creates the sockets of all connections, including redirects, if the address is allowed."""
 
     def __init__(self, *, private: bool) -> None:
@@ -124,7 +124,7 @@ class Door:
         self.refused = ""
         """The last refused address, unless one was allowed since."""
 
-    def open(self, address: AddrInfoType) -> socket.socket:
+    def open_socket(self, address: AddrInfoType) -> socket.socket:
         """Return a socket for an address; raises PermissionError."""
         family, kind, protocol, _, (host, *_) = address
         if not self._private and not (is_public(str(host)) and not is_own(address)):
@@ -162,7 +162,7 @@ def is_own(address: AddrInfoType) -> bool:
     return own.is_loopback or own == ip_address(str(where[0]).partition("%")[0])
 
 
-def _session(door: Door) -> ClientSession:
+def _session(door: AddressFilter) -> ClientSession:
     tracing = TraceConfig()
     tracing.on_request_redirect.append(_check_redirect)
     return ClientSession(
@@ -170,7 +170,7 @@ def _session(door: Door) -> ClientSession:
         cookie_jar=DummyCookieJar(),
         timeout=ClientTimeout(),
         trace_configs=[tracing],
-        connector=TCPConnector(socket_factory=door.open),
+        connector=TCPConnector(socket_factory=door.open_socket),
     )
 
 

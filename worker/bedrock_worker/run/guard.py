@@ -65,10 +65,10 @@ class Guard:
         self._alarm: list[int] = []
         """The timer that kills a run which the worker gave to a process directly."""
 
-    def run(self) -> None:
+    def run_commands(self) -> None:
         """Run each command to its end and that of its descendants, until the worker releases the guard."""
         if not self._daemons:
-            kernel.adopt()
+            kernel.become_subreaper()
             self._make_group()
         with suppress(OSError):  # not available on every machine
             self._vfork = VFork()
@@ -76,10 +76,10 @@ class Guard:
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         catch_signals()
-        self._tell({"guard": os.getpid()})
+        self._report({"guard": os.getpid()})
         while True:
             while self._next is None and not self._let_go:
-                self._rest()
+                self._await_message()
             if self._next is None or self._let_go:
                 break
             (request, handles), self._next = self._next, None
@@ -141,7 +141,7 @@ class Guard:
         except OSError:
             return 0
 
-    def begun(self, pid: int) -> None:
+    def report_started(self, pid: int) -> None:
         """Report the process of the run to the worker after a short delay, or with its end."""
         self._started = {"started": pid, "guard": os.getpid()}
         self._tell_at = time.monotonic() + TOLD_AFTER_S
@@ -155,7 +155,7 @@ class Guard:
         if pid and self._late:
             self._late = self._signal(self._late)
 
-    def obey(self, *handles: int) -> set[int]:
+    def process_messages(self, *handles: int) -> set[int]:
         """Process the worker's messages until one of the handles is readable; return the readable ones."""
         control, poll = self._control.fileno(), select.poll()
         for handle in (self._orphans, *handles, *(() if self._let_go else (control,))):
@@ -170,7 +170,7 @@ class Guard:
                 continue
             if now >= self._tell_at:
                 self._tell_at = NEVER
-                self._tell(self._started)
+                self._report(self._started)
             # Longest sleep between two checks of the deadlines.
             left = min(self._until - now, self._tell_at - now, 3_600.0)
             ready = {handle for handle, _ in poll.poll(left * 1_000)}
@@ -179,7 +179,7 @@ class Guard:
             if self._orphans in ready:
                 os.read(self._orphans, READ_BYTES)
             if control in ready:
-                self._hear()
+                self._process_message()
                 if self._let_go:
                     poll.unregister(control)
                     self._kill()
@@ -217,7 +217,7 @@ class Guard:
                 found = self._run_command(given, (stdin, *output))
             else:
                 self._output, output = output or self._output, []
-                found = self._functions.run(head, given["runs_max"], template, self._output)
+                found = self._functions.run_in_new_process(head, given["runs_max"], template, self._output)
             os.close(stdin)
         for handle in output:
             os.close(handle)
@@ -234,17 +234,17 @@ class Guard:
             found |= {"signalled": self._signalled, "left": self._end_rest()}
         self._started, self._tell_at = {}, NEVER
         if process is None:
-            self._tell({**found, "files": bool(self._folder) and self._clear_folder()})
+            self._report({**found, "files": bool(self._folder) and self._clear_folder()})
         else:  # the worker gives it further runs directly, in the same folder
-            self._tell(found, process.way)
+            self._report(found, process.way)
             process.way.close()
             self._signalled = False
 
-    def _rest(self) -> None:
+    def _await_message(self) -> None:
         """Wait for a message of the worker, or for the exit of the process that it gives runs directly."""
         process = self._functions.process
         if process is None:
-            self._hear()
+            self._process_message()
             return
         control, poll = self._control.fileno(), select.poll()
         for handle in (control, process.end, *self._alarm):
@@ -257,7 +257,7 @@ class Guard:
         if process.end in ready:
             self._end_process()
         elif control in ready:
-            self._hear()
+            self._process_message()
 
     def _end_process(self) -> None:
         """Kill the process to which the worker gave runs, with all that it left, and report its end."""
@@ -269,7 +269,7 @@ class Guard:
         found |= {"signalled": self._signalled, "left": self._end_rest()}
         self._signalled = False
         # The worker removes the folder: the job in it shows which run was the last.
-        self._tell({**found, "files": True, "folder": self._folder})
+        self._report({**found, "files": True, "folder": self._folder})
 
     def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
         """Run a command; return how it ended, or why it could not be started."""
@@ -279,8 +279,8 @@ class Guard:
             return started
         end = os.pidfd_open(pid)
         self.watch(pid, end)
-        self.begun(pid)
-        self.obey(end)
+        self.report_started(pid)
+        self.process_messages(end)
         os.close(end)
         self.end_group(pid)
         _, status = os.waitpid(pid, 0)
@@ -328,7 +328,7 @@ class Guard:
             return 0
         return kernel.end_children({template})
 
-    def _hear(self) -> None:
+    def _process_message(self) -> None:
         """Process one message of the worker; an empty one means that the worker is gone."""
         word, value, handles = kernel.receive(self._control, HANDLES)
         if not word:
@@ -336,7 +336,7 @@ class Guard:
         elif word == b"run":
             self._next = value, handles
         elif word == b"ask":
-            self._tell({"there": True})
+            self._report({"there": True})
         elif word == b"alarm":
             for handle in self._alarm:
                 os.close(handle)
@@ -373,7 +373,7 @@ class Guard:
         if self._pid and not select.select([self._end], [], [], 0)[0]:
             self.end_group(self._pid)
 
-    def _tell(self, what: Mapping[str, object], *handles: socket.socket) -> None:
+    def _report(self, what: Mapping[str, object], *handles: socket.socket) -> None:
         with suppress(OSError):  # the worker is gone
             socket.send_fds(
                 self._control, [json.dumps(what).encode()], [handle.fileno() for handle in handles]

@@ -40,7 +40,7 @@ class GuardLink:
         self.process: PooledProcess | None = None
         """The process for functions that we give runs directly, if there is one."""
         self._handed: list[int] = []
-        self.hear = idle
+        self.on_message = idle
         self.pid = 0
         """The guard's process id, 0 until it has started."""
         self.unread = False
@@ -51,7 +51,7 @@ class GuardLink:
         asyncio.get_running_loop().add_reader(way.fileno(), self._read)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether the guard is not known to be dead and has not been released."""
         return self._way.fileno() >= 0
 
@@ -64,22 +64,22 @@ class GuardLink:
         """
         self.drop_process()  # the guard terminates it
         kernel.send(self._way, b"run", b"\n".join((head, template, data.encode())), output)
-        self.hear = hear
+        self.on_message = hear
 
-    def tell(self, word: bytes) -> None:
+    def send(self, word: bytes) -> None:
         """Send a message about the current command."""
         with suppress(OSError):  # the guard is dead, and so is its command
             self._way.send(word)
 
-    def look(self, stops: Stops) -> None:
+    def resume_if_stopped(self, stops: Stops) -> None:
         """Resume the guard if it was stopped."""
         if self._process >= 0 and kernel.state_of(self.pid) in kernel.STOPPED:
             stops.end(self.pid, self._process)
 
-    def ask(self) -> None:
+    def ping(self) -> None:
         """Ping the guard."""
         self.answered = False
-        self.tell(b"ask")
+        self.send(b"ask")
 
     def kill(self) -> None:
         """Kill a guard that does not obey; the kernel and the watchdog end its run."""
@@ -93,7 +93,7 @@ class GuardLink:
             way = socket.socket(fileno=self._handed.pop())
             process = PooledProcess(way, pid, kind=kind, folder=folder, data=data, runs=runs)
         except (IndexError, OSError):  # the handle limit is reached
-            self.tell(b"retire %d" % pid)
+            self.send(b"retire %d" % pid)
             return
         with suppress(OSError):  # the guard is dead, and so is the process
             kernel.send(self._way, b"alarm", handles=[process.alarm.handle])
@@ -105,13 +105,13 @@ class GuardLink:
             self.process.close()
             self.process = None
 
-    def rest(self) -> None:
+    def mark_idle(self) -> None:
         """Mark the guard as idle."""
-        self.hear = self._idle
+        self.on_message = self._idle
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Release the guard: what still runs is killed, and its folder is removed."""
-        if self.alive:
+        if self.is_alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
         if self._process >= 0:
@@ -119,7 +119,7 @@ class GuardLink:
             self._process = -1
         self.drop_process()
         for pump in self.pumps:
-            pump.close()
+            pump.stop_reading()
 
     def _read(self) -> None:
         try:
@@ -131,18 +131,18 @@ class GuardLink:
         except OSError:
             word = b""
         if not word:
-            process, resting = self.process, self.hear == self._idle
-            self.close()
-            self.hear(None)
+            process, resting = self.process, self.on_message == self._idle
+            self.release()
+            self.on_message(None)
             if process is not None and resting:  # otherwise its run checks the folder
                 shutil.rmtree(process.folder, ignore_errors=True)
             return
-        self._heard(json.loads(word))
+        self._on_message(json.loads(word))
         for handle in self._handed:
             os.close(handle)
         self._handed = []
 
-    def _heard(self, found: dict[str, Any]) -> None:
+    def _on_message(self, found: dict[str, Any]) -> None:
         if found.keys() == {"guard"}:
             with suppress(OSError):  # it is dead, or the handle limit is reached
                 self._process = os.pidfd_open(found["guard"])
@@ -152,13 +152,13 @@ class GuardLink:
             self.answered = True
             return
         if "gone" not in found:
-            self.hear(found)
+            self.on_message(found)
             return
         resting = True
         if self.process is not None and self.process.pid == found["gone"]:
             process, self.process = self.process, None
-            resting = self.hear == self._idle
-            self.hear(found)
+            resting = self.on_message == self._idle
+            self.on_message(found)
             process.close()
         if resting:  # otherwise its run checks the folder
             shutil.rmtree(found["folder"], ignore_errors=True)

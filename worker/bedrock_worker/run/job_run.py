@@ -131,7 +131,7 @@ class JobRun:
         """
         job = self.job
         try:
-            ended = await self._run()
+            ended = await self._run_job()
             left = self._child is None or self._child.folder_left
             if left and ended.status and self._folder:
                 failure = outcome.failure_of(f"{self._folder}/{ERROR_FILE}")
@@ -155,16 +155,22 @@ class JobRun:
             if self._child is not None:
                 if self._child.folder_left:
                     _remove(self._folder)
-                self._child.close()
+                self._child.release()
         assert self._child is not None
         self._log_end(ended, report)
         # The machine may have slept past the lease: then the guard killed the command without a report.
         asleep = ended.status == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._kill_at
         if self._lost or asleep:
             return None
-        if self._child.left:
-            event(logging.ERROR, "processes not ended", job=job.job_id, run=job.run_id, left=self._child.left)
-        if self._handing_back and self._child.signalled and ended.timed_out_s is None:
+        if self._child.survivors:
+            event(
+                logging.ERROR,
+                "processes not ended",
+                job=job.job_id,
+                run=job.run_id,
+                left=self._child.survivors,
+            )
+        if self._handing_back and self._child.was_signalled and ended.timed_out_s is None:
             return outcome.hand_back(job)
         masked = None if report.data is None else self._mask(report.data)
         return report if masked == report.data else report.model_copy(update={"data": masked})
@@ -203,7 +209,7 @@ class JobRun:
             self._stops.add(number)
             event(logging.WARNING, "stop", job=self.job.job_id, run=self.job.run_id, signal=number.name)
 
-    def lose(self) -> None:
+    def abandon_run(self) -> None:
         """Kill the command's group and report nothing: the server says that the run is over."""
         if not self._lost and self._child is not None:
             self._lost = True
@@ -249,7 +255,7 @@ class JobRun:
         self._child.signal(number)
         return True
 
-    async def _run(self) -> outcome.CompletedCommand:
+    async def _run_job(self) -> outcome.CompletedCommand:
         job = self.job
         program = self._selector.program_for(job)
         token = job.reply.run_token
@@ -262,7 +268,7 @@ class JobRun:
             if self._lost or self._unwanted:
                 raise
             _remove(self._folder)
-            self._child.close()
+            self._child.release()
             self._child = None
             return await self._ended(program, term_s, kill_s, pooled=False)
 
@@ -271,7 +277,7 @@ class JobRun:
     ) -> outcome.CompletedCommand:
         """Run the command and wait for its end; raises NeverBegan only if ``pooled``."""
         job = self.job
-        self._child = child = self._begin(program, term_s, pooled=pooled)
+        self._child = child = self._start_command(program, term_s, pooled=pooled)
         if term_s is not None:
             self._term_at = asyncio.get_running_loop().time() + term_s  # set again once the start is reported
         pid = await child.started()
@@ -296,7 +302,9 @@ class JobRun:
                 child.signal(signal.SIGKILL)
         return outcome.CompletedCommand(await end, self._tail, timed_out_s, child.result)
 
-    def _begin(self, program: Program, term_s: float | None, *, pooled: bool) -> ChildProcess | PooledRun:
+    def _start_command(
+        self, program: Program, term_s: float | None, *, pooled: bool
+    ) -> ChildProcess | PooledRun:
         """Start the run, in a reusable process if possible."""
         job, own = self.job, self._own_environment(term_s)
         privileges = self._options.new_privileges

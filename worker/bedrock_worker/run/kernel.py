@@ -76,7 +76,7 @@ def protect() -> None:
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def adopt() -> None:
+def become_subreaper() -> None:
     """Become the parent of all orphans below us (subreaper)."""
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -167,7 +167,7 @@ class Stops:
             signal.pidfd_send_signal(handle, signal.SIGKILL if again else signal.SIGCONT)
         return again
 
-    def forget(self, pid: int) -> None:
+    def discard(self, pid: int) -> None:
         """Forget a process that has ended."""
         self._continued.discard(pid)
 

@@ -96,14 +96,14 @@ class Pump:
         self.listener: Listener = lambda *_: None
         self._pipe, self._name = pipe, name
         self._lines = LineSplitter()
-        self._begun = False
+        self._started = False
         os.set_blocking(pipe, False)
 
-    def begin(self) -> None:
+    def start_reading(self) -> None:
         """Start reading, unless it has started or ended."""
-        if not self._begun and not self.ended.is_set():
-            self._begun = True
-            asyncio.get_running_loop().add_reader(self._pipe, self._read)
+        if not self._started and not self.ended.is_set():
+            self._started = True
+            asyncio.get_running_loop().add_reader(self._pipe, self._read_once)
 
     def drain(self) -> None:
         """Read what is left: the writer has ended, unless it may live on and keeps writing."""
@@ -111,7 +111,7 @@ class Pump:
         for _ in range(128):
             if self.ended.is_set():
                 return
-            if not self._read():
+            if not self._read_once():
                 break
 
     def fileno(self) -> int:
@@ -123,7 +123,7 @@ class Pump:
         for line in self._lines.end():
             self.listener(self._name, line)
 
-    def _read(self) -> bool:
+    def _read_once(self) -> bool:
         """Read once; return whether there was anything."""
         try:
             data = os.read(self._pipe, READ_BYTES)
@@ -132,13 +132,13 @@ class Pump:
         for line in self._lines.feed(data) if data else self._lines.end():
             self.listener(self._name, line)
         if not data:
-            self.close()
+            self.stop_reading()
         return True
 
-    def close(self) -> None:
+    def stop_reading(self) -> None:
         """Stop reading; a process that still writes gets SIGPIPE."""
         if not self.ended.is_set():
-            if self._begun:
+            if self._started:
                 asyncio.get_running_loop().remove_reader(self._pipe)
             os.close(self._pipe)
         self.ended.set()

@@ -49,34 +49,34 @@ class PooledProcess:
             way.close()
             raise
         way.setblocking(False)
-        self._hear: Hear | None = None
+        self._on_end: Hear | None = None
         self._data, self._data_before = data, ""
         self.unread = False
         """True if it died without reading its last run."""
-        asyncio.get_running_loop().add_reader(way.fileno(), self._read)
+        asyncio.get_running_loop().add_reader(way.fileno(), self._read_message)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether it can take a run."""
         return self._way.fileno() >= 0
 
-    def begin(self, head: bytes, data: str, until: float, hear: Hear) -> None:
+    def start_run(self, head: bytes, data: str, until: float, hear: Hear) -> None:
         """Give it a run and call ``hear`` at its end; raises OSError if it is dead or cannot take it."""
         self._runs -= 1
         self._data, self._data_before = data, self._data
         self.alarm.set(until)
         kernel.send(self._way, b"again" if self._runs > 0 else b"last", head + b"\n" + data.encode())
-        self._hear = hear
+        self._on_end = hear
 
-    def rest(self) -> None:
+    def mark_idle(self) -> None:
         """Mark the process as idle."""
-        self._hear = None
-        if self.alive:
+        self._on_end = None
+        if self.is_alive:
             self.alarm.set(NEVER)
 
     def close(self) -> None:
         """Close the connection; an idle process exits."""
-        if self.alive:
+        if self.is_alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
             self.alarm.set(NEVER)  # its guard holds the socket too, and would end another process
@@ -84,7 +84,7 @@ class PooledProcess:
 
     def read_rest(self) -> None:
         """Read the messages that it sent before it died."""
-        while self.alive and self._read():
+        while self.is_alive and self._read_message():
             pass
 
     def never_began(self) -> bool:
@@ -104,7 +104,7 @@ class PooledProcess:
         except OSError:
             return False
 
-    def _read(self) -> bool:
+    def _read_message(self) -> bool:
         """Read one message; return whether there was one."""
         try:
             word = self._way.recv(WORD_BYTES)
@@ -116,8 +116,8 @@ class PooledProcess:
             word = b""
         if not word:  # its guard reports the rest
             asyncio.get_running_loop().remove_reader(self._way.fileno())
-        elif self._hear is not None:
-            self._hear(read_end(word))
+        elif self._on_end is not None:
+            self._on_end(read_end(word))
         return bool(word)
 
 
@@ -147,13 +147,13 @@ class PooledRun:
         self._guard, self._watchdog, self._process = guard, watchdog, guard.process
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._found: dict[str, Any] = {}
-        self._told = self.signalled = self.folder_left = False
-        self.left = 0
-        self._process.begin(head, data, until, self._hear)
+        self._told = self.was_signalled = self.folder_left = False
+        self.survivors = 0
+        self._process.start_run(head, data, until, self._on_message)
         for pump in guard.pumps:
             pump.listener = listener
-            pump.begin()  # a short first run may have left it unread until its end
-        guard.hear = self._hear_guard
+            pump.start_reading()  # a short first run may have left it unread until its end
+        guard.on_message = self._hear_guard
 
     async def started(self) -> int:
         """Return its process id."""
@@ -194,20 +194,20 @@ class PooledRun:
     def signal(self, number: int) -> None:
         """Signal the whole process group; the process is not reused."""
         self._told = True
-        self._guard.tell(b"signal %d" % number)
+        self._guard.send(b"signal %d" % number)
         if number == signal.SIGKILL:
             self._watchdog.expect_end(self._guard, self._process.pid, lambda: self.running)
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Release the run; if it is still running, it is killed."""
-        if not self._guard.alive:
+        if not self._guard.is_alive:
             return
-        if self._ended.done() and not self.left:
+        if self._ended.done() and not self.survivors:
             self._watchdog.give_back(self._guard)
         else:
-            self._watchdog.over(self._guard, killed=False)
+            self._watchdog.release_guard(self._guard, killed=False)
 
-    def _hear(self, found: dict[str, Any]) -> None:
+    def _on_message(self, found: dict[str, Any]) -> None:
         """Handle a message; it is trusted only if nothing was signalled and nothing is left."""
         if "exit" in found:
             self._found = found
@@ -217,7 +217,7 @@ class PooledRun:
             self._end(found["done"])
         else:
             self._found = found
-            self._guard.tell(b"retire %d" % self._process.pid)
+            self._guard.send(b"retire %d" % self._process.pid)
 
     def _hear_guard(self, found: dict[str, Any] | None) -> None:
         """Handle the end of the process; if its guard was killed, the kernel has killed the process too."""
@@ -227,17 +227,17 @@ class PooledRun:
             self.folder_left = True  # nothing else would remove it
             return
         if found is None:
-            self.folder_left = self.signalled = True
+            self.folder_left = self.was_signalled = True
             self._end(-signal.SIGKILL)
-            self._watchdog.over(self._guard, killed=True)
+            self._watchdog.release_guard(self._guard, killed=True)
         else:
-            self.folder_left, self.left = found["files"], found["left"]
-            self.signalled = found["signalled"]
+            self.folder_left, self.survivors = found["files"], found["left"]
+            self.was_signalled = found["signalled"]
             if not self._found and not self._told and self._process.never_began():
                 self._ended.set_exception(NeverBegan())
             self._end(self._found.get("done", found["ended"]))
 
     def _end(self, status: int) -> None:
-        self._process.rest()
+        self._process.mark_idle()
         if not self._ended.done():
             self._ended.set_result(status)

@@ -103,7 +103,7 @@ class ChildProcess:
         if warm is None:
             head |= {
                 "argv": argv,
-                "limits": [] if limits is None else limits.wanted(),
+                "limits": [] if limits is None else limits.soft_and_hard(),
                 "nice": 0 if limits is None else limits.nice,
                 "privileges": new_privileges,
             }
@@ -119,9 +119,9 @@ class ChildProcess:
             try:
                 self._give(line_of(head), template, data, listener)
             except BrokenPipeError:  # it was killed while idle
-                watchdog.over(self._guard, killed=True)
+                watchdog.release_guard(self._guard, killed=True)
             except BaseException:
-                watchdog.over(self._guard, killed=False)
+                watchdog.release_guard(self._guard, killed=False)
                 raise
             else:
                 break
@@ -140,10 +140,10 @@ class ChildProcess:
                 made.append(Pump(reads, name))
             for pump in (*self._pumps, *made):
                 pump.listener = listener
-            self._guard.give(head, template, data, pipes, self._hear)
+            self._guard.give(head, template, data, pipes, self._on_message)
         except BaseException:
             for pump in made:
-                pump.close()
+                pump.stop_reading()
             raise
         finally:
             for handle in pipes:
@@ -190,7 +190,7 @@ class ChildProcess:
             return int(found["ended"])
         if not all(pump.ended.is_set() for pump in self._pumps):
             for pump in self._pumps:
-                pump.begin()
+                pump.start_reading()
             with suppress(TimeoutError):
                 # Time for the rest of the output after the end; only processes that may live on still hold
                 # the pipe.
@@ -201,7 +201,7 @@ class ChildProcess:
         return int(found["ended"])
 
     @property
-    def left(self) -> int:
+    def survivors(self) -> int:
         """Return how many processes could not be killed, after ``wait``."""
         return int(self._ended.result()["left"])
 
@@ -212,7 +212,7 @@ class ChildProcess:
         return found
 
     @property
-    def signalled(self) -> bool:
+    def was_signalled(self) -> bool:
         """Return whether we signalled it before its end, after ``wait``."""
         return bool(self._ended.result()["signalled"])
 
@@ -228,35 +228,35 @@ class ChildProcess:
 
     def until(self, moment: float) -> None:
         """Set the monotonic time at which the guard kills it, unless an earlier one is set later."""
-        self._guard.tell(f"until {moment!r}".encode())
+        self._guard.send(f"until {moment!r}".encode())
 
     def signal(self, number: int) -> None:
         """Signal the whole process group."""
-        self._guard.tell(b"signal %d" % number)
+        self._guard.send(b"signal %d" % number)
         if number == signal.SIGKILL:
             self._watchdog.expect_end(self._guard, self.pid, lambda: self.running)
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Release the command: kill it if it is running, and remove its folder."""
-        if self._guard.alive:
-            over = self._ended.done() and not self.left
+        if self._guard.is_alive:
+            over = self._ended.done() and not self.survivors
             if over or (self._started.done() and not self.pid):
                 self._watchdog.give_back(self._guard)
             else:
-                self._watchdog.over(self._guard, killed=False)
+                self._watchdog.release_guard(self._guard, killed=False)
         self._close_pumps()
 
     def _close_pumps(self) -> None:
         if self._warm is None:
             for pump in self._pumps:
-                pump.close()
+                pump.stop_reading()
 
     def _start_late(self) -> None:
         if not self._started.done():
             self._guard.kill()  # it accepts no more runs either
             self._started.set_result({"late": True})
 
-    def _hear(self, found: dict[str, Any] | None) -> None:
+    def _on_message(self, found: dict[str, Any] | None) -> None:
         """Handle a message of the guard; if the guard was killed, the kernel has killed the command too."""
         if found is None:
             self._folder_left = True
@@ -265,15 +265,15 @@ class ChildProcess:
                 self._started.set_result(never if self._guard.unread else {"started": 0})
             if not self._ended.done():
                 self._ended.set_result({"ended": -signal.SIGKILL, "signalled": True, "left": 0})
-            self._watchdog.over(self._guard, killed=True)
+            self._watchdog.release_guard(self._guard, killed=True)
             return
         self._folder_left = found.get("files", True)
         if "started" in found:
             self.pid, self._guard.pid = found["started"], found["guard"]
-            self._watchdog.begun(self._guard.pid)
+            self._watchdog.register_guard(self._guard.pid)
         if "started" in found and "ended" not in found:
             for pump in self._pumps:
-                pump.begin()
+                pump.start_reading()
         if not self._started.done():
             self._started.set_result(found)
         if "process" in found and self._warm is not None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bedrock_worker.arguments import MOCK, RESULT, Arguments, OtherArguments, WrongArguments
-from bedrock_worker.current import PROGRESS_VARIABLE, Job, begin, tell_progress_to
+from bedrock_worker.current import PROGRESS_VARIABLE, Job, set_current_run, tell_progress_to
 from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
 
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     module, function, *folders = arguments
     for folder in folders:
         look_in(folder)
-    return run(module, function)
+    return run_for_job(module, function)
 
 
 def print_line_by_line() -> None:
@@ -60,14 +60,14 @@ Write = Callable[[str], object]
 """Called with the result of a run, a JSON object."""
 
 
-def run(module: str, function: str, given: str | None = None, write: Write | None = None) -> int:
+def run_for_job(module: str, function: str, given: str | None = None, write: Write | None = None) -> int:
     """Run one function for a job, and return the exit status.
 
     ``given`` is the job's text if it is already read; ``write`` receives the result instead of the file
     ``BEDROCK_RESULT``.
     """
     try:
-        return _leave(_call(module, function, given), DONE, write)
+        return _store_result(_call(module, function, given), DONE, write)
     except Exception as error:
         return _failed(error, write)
 
@@ -77,7 +77,7 @@ def _failed(error: Exception, write: Write | None) -> int:
     asked = _asked_for(error)
     if isinstance(asked, Snooze):
         print(asked, file=sys.stderr)
-        return _leave({"delay": asked.delay}, SNOOZE, write)
+        return _store_result({"delay": asked.delay}, SNOOZE, write)
     if isinstance(asked, Unfit):
         print(asked, file=sys.stderr)
         _leave_error(str(asked), "")
@@ -91,7 +91,7 @@ def _failed(error: Exception, write: Write | None) -> int:
     _leave_error(f"{type(asked).__name__}: {asked}", _traceback_of(asked) if asked.__cause__ else "")
     if isinstance(asked, Fail):
         return FAIL_FOR_GOOD
-    return _leave(None if asked.delay is None else {"delay": asked.delay}, RETRY, write)
+    return _store_result(None if asked.delay is None else {"delay": asked.delay}, RETRY, write)
 
 
 class Unfit(Exception):
@@ -194,10 +194,10 @@ def _call(module: str, name: str, given: str | None) -> Any:
     declared = _declared(module, name)
     function = getattr(imported, name)
     if declared.expression is not None:
-        begin(lambda: _job(job_given() if given is None else json.loads(given)))
+        set_current_run(lambda: _job(job_given() if given is None else json.loads(given)))
         return _awaited(function())
     job = _job(job_given() if given is None else json.loads(given))
-    begin(lambda: job)
+    set_current_run(lambda: job)
     arguments = _arguments(declared.function)
     if arguments.takes_job:
         return _awaited(function(job))
@@ -242,7 +242,7 @@ def _job(given: dict[str, Any]) -> Job:
     )
 
 
-def _leave(result: Any, status: int, write: Write | None) -> int:
+def _store_result(result: Any, status: int, write: Write | None) -> int:
     """Store a dict as the result, and return the status; None stores nothing, anything else raises."""
     if result is None:
         return status

@@ -170,7 +170,7 @@ def _be_process(
     current.tell_progress_to(progress)
     imported.begin_process()
     if word == b"again":
-        kernel.adopt()  # so that it also becomes the parent of orphans
+        kernel.become_subreaper()  # so that it also becomes the parent of orphans
     state = ProcessState() if word == b"again" else None
     data = file = None
     folder, name = os.path.split(given["env"]["BEDROCK_DATA_FILE"])
@@ -183,7 +183,7 @@ def _be_process(
             _exit(run_function.TRY_AGAIN, None, way)
         environment.set(given["own"])
         imported.begin_run()
-        status, result = _run(given, environment, imported, data, file)
+        status, result = _perform_run(given, environment, imported, data, file)
         imported.end_run()
         stays = word == b"again" and status in STAYS and not _has_children()
         if not (stays and flushed() and state is not None and state.same()):
@@ -230,7 +230,7 @@ def _renew(folder: str, name: str, data: bytes) -> os.stat_result:
         os.close(handle)
 
 
-def _run(
+def _perform_run(
     given: dict[str, Any],
     environment: _Environment,
     imported: _Imported,
@@ -252,7 +252,7 @@ def _run(
 
     module, function = given["function"]
     job = _read_all(0) if data is None else data
-    status = run_function.run(module, function, job.decode(), keep)
+    status = run_function.run_for_job(module, function, job.decode(), keep)
     return status, results[-1] if results else None
 
 

@@ -25,19 +25,19 @@ END_KEYS = ("done", "exit", "files")
 """The JSON line with which a process reports the end of a run."""
 
 
-class GuardOfFunctions(Protocol):
+class FunctionGuard(Protocol):
     """The guard's functions that this module needs."""
 
     def start(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
         """Start a program; return its ``pid``, or why it failed."""
 
-    def begun(self, pid: int) -> None:
+    def report_started(self, pid: int) -> None:
         """Report to the worker in which process its run is."""
 
     def watch(self, pid: int, end: int) -> None:
         """Direct the worker's signals to a process group until the handle ``end`` becomes readable."""
 
-    def obey(self, *handles: int) -> set[int]:
+    def process_messages(self, *handles: int) -> set[int]:
         """Process the worker's messages until one of the handles is readable; return the readable ones."""
 
     def end_group(self, pid: int) -> None:
@@ -57,11 +57,11 @@ class Peer:
         self.end = os.pidfd_open(pid)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether the process has not ended, so that its id is still its own."""
         return not select.select([self.end], [], [], 0)[0]
 
-    def tell(self, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> bool:
+    def send(self, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> bool:
         """Send a message; return whether the process is alive to receive it."""
         try:
             kernel.send(self.way, word, text, handles)
@@ -69,9 +69,9 @@ class Peer:
             return False
         return True
 
-    def heard(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """Return the next message, empty if the process is gone."""
-        return heard(self.way)
+        return read_available(self.way)
 
     def heard_end(self) -> dict[str, Any] | None:
         """Return the reported end of a run, empty if the process is gone, None for another message."""
@@ -85,7 +85,7 @@ class Peer:
             os.close(self.end)
 
 
-def heard(way: socket.socket) -> dict[str, Any]:
+def read_available(way: socket.socket) -> dict[str, Any]:
     """Return the available bytes, empty if there are none or the peer is gone."""
     word = _word(way)
     found: dict[str, Any] = json.loads(word) if word else {}
@@ -116,7 +116,7 @@ def read_end(word: bytes) -> dict[str, Any]:
 class Functions:
     """The template of one slot and the process forked by it."""
 
-    def __init__(self, guard: GuardOfFunctions) -> None:
+    def __init__(self, guard: FunctionGuard) -> None:
         """Start without a template."""
         self._guard = guard
         self._kind = b""
@@ -138,7 +138,7 @@ class Functions:
 
     def living_template(self) -> int:
         """Return the template's process id, or 0; forget a dead template."""
-        if self._template is not None and not self._template.alive:
+        if self._template is not None and not self._template.is_alive:
             self.end()
         return self.template_pid
 
@@ -147,7 +147,9 @@ class Functions:
         """Return the process to which the worker gives runs, if there is one."""
         return self._process
 
-    def run(self, head: bytes, runs_max: int, kind: bytes, output: Sequence[int]) -> dict[str, object]:
+    def run_in_new_process(
+        self, head: bytes, runs_max: int, kind: bytes, output: Sequence[int]
+    ) -> dict[str, object]:
         """Perform one run in a new process; return how it ended, or why it did not start.
 
         ``kind`` is the JSON that describes how to start its template; ``runs_max`` limits the runs of a
@@ -164,7 +166,7 @@ class Functions:
     def kill(self) -> None:
         """Kill template and process; waiters notice their end."""
         for peer in (self._process, self._template):
-            if peer is not None and peer.alive:
+            if peer is not None and peer.is_alive:
                 self._guard.end_group(peer.pid)
 
     def end(self) -> None:
@@ -181,18 +183,18 @@ class Functions:
         assert self._process is not None
         process = self._process
         self._guard.watch(process.pid, process.end)
-        self._guard.begun(process.pid)
+        self._guard.report_started(process.pid)
         if word == b"again":
-            ready = self._guard.obey(process.way.fileno(), process.end)
+            ready = self._guard.process_messages(process.way.fileno(), process.end)
             found = process.heard_end() if process.way.fileno() in ready else {}
             if found is None:  # the function itself wrote to the socket: its messages cannot be trusted
                 self._guard.end_group(process.pid)
                 found = {}
             elif "done" in found:
                 return {**found, "ended": int(found["done"]), "process": process.pid}
-            self._guard.obey(process.end)
+            self._guard.process_messages(process.end)
         else:
-            self._guard.obey(process.end)
+            self._guard.process_messages(process.end)
             found = {}
         found = found or process.heard_end() or {}
         return {**found, "ended": self._reaped(found)}
@@ -211,9 +213,9 @@ class Functions:
         if "exit" in found:
             self._unreaped = process.pid
             return int(found["exit"])
-        if template.tell(b"reap", b"%d" % process.pid):
-            ready = self._guard.obey(template.way.fileno(), template.end)
-            found = template.heard() if template.way.fileno() in ready else {}
+        if template.send(b"reap", b"%d" % process.pid):
+            ready = self._guard.process_messages(template.way.fileno(), template.end)
+            found = template.receive() if template.way.fileno() in ready else {}
         if "status" not in found:
             self.end()
         return int(found.get("status", -signal.SIGKILL))
@@ -232,16 +234,16 @@ class Functions:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             wish = b"\n".join((ended, os.fsencode(self._guard.group_path), word, head))
-            there = template.tell(b"fork", wish, [theirs.fileno(), *output])
+            there = template.send(b"fork", wish, [theirs.fileno(), *output])
         found: dict[str, Any] = {}
         if there:
             self._unreaped = 0
-            ready = self._guard.obey(ours.fileno(), template.way.fileno(), template.end)
+            ready = self._guard.process_messages(ours.fileno(), template.way.fileno(), template.end)
             if template.way.fileno() in ready and ours.fileno() not in ready:
-                found = template.heard()
+                found = template.receive()
             if not found:
-                self._guard.obey(ours.fileno())  # if the template is dead, so is the process
-                found = heard(ours)
+                self._guard.process_messages(ours.fileno())  # if the template is dead, so is the process
+                found = read_available(ours)
         if "pid" in found:
             try:
                 self._process = Peer(found["pid"], ours)
@@ -265,14 +267,14 @@ class Functions:
             ours.close()
             return started
         template = self._template = Peer(pid, ours)
-        self._stops.forget(pid)
+        self._stops.discard(pid)
         self._kind = kind
         self._guard.watch(pid, template.end)
-        self._guard.begun(pid)
-        ready = self._guard.obey(ours.fileno(), template.end)
-        if ours.fileno() in ready and "ready" in template.heard():
+        self._guard.report_started(pid)
+        ready = self._guard.process_messages(ours.fileno(), template.end)
+        if ours.fileno() in ready and "ready" in template.receive():
             return {}
-        self._guard.obey(template.end)
+        self._guard.process_messages(template.end)
         self._guard.end_group(pid)
         _, status = os.waitpid(pid, 0)
         template.close()

@@ -47,10 +47,10 @@ class Watchdog:
         """Folders of killed guards, which the worker removes unless it dies first."""
         self._poll = select.poll()
 
-    def run(self) -> None:
+    def fork_guards(self) -> None:
         """Fork guards while the worker is connected, then wait for the last of them."""
         if self._adopts:
-            kernel.adopt()
+            kernel.become_subreaper()
         children, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -64,7 +64,7 @@ class Watchdog:
                         os.read(children, READ_BYTES)
                     self._end_stops()
                 elif handle in self._guards:
-                    self._over(handle, alone=not there)
+                    self._clean_up(handle, alone=not there)
                 elif not self._serve():
                     there = False
                     self._poll.unregister(self._worker)
@@ -76,13 +76,13 @@ class Watchdog:
             if kernel.was_stopped(pid):
                 self._stops.end(pid, handle)
 
-    def _over(self, handle: int, *, alone: bool) -> None:
+    def _clean_up(self, handle: int, *, alone: bool) -> None:
         """Clean up after a guard that has ended; if it was killed, kill what it left.
 
         If ``alone``, the worker is dead, so remove the folder of the run too.
         """
         pid = self._guards.pop(handle)
-        self._stops.forget(pid)
+        self._stops.discard(pid)
         self._poll.unregister(handle)
         os.close(handle)
         status = FAULT  # without this status it was killed before its work was done
@@ -146,7 +146,9 @@ class Watchdog:
             for guard in self._guards:
                 os.close(guard)
             daemons = not self._adopts
-            Guard(socket.socket(fileno=control), self._parent_group, daemons=daemons, note=folder).run()
+            Guard(
+                socket.socket(fileno=control), self._parent_group, daemons=daemons, note=folder
+            ).run_commands()
             status = 0
         except BaseException as error:
             with suppress(OSError):
@@ -161,4 +163,4 @@ def main(adopts: bool) -> None:
     worker = socket.socket(fileno=os.dup(0))
     os.dup2(1, 0)  # /dev/null
     gc.freeze()  # guards share the memory of existing objects
-    Watchdog(worker, adopts=adopts).run()
+    Watchdog(worker, adopts=adopts).fork_guards()

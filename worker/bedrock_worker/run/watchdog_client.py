@@ -108,7 +108,7 @@ class WatchdogClient:
         """
         while self._idle:
             found = self._idle.pop()
-            if found.alive:
+            if found.is_alive:
                 self._watch(found)
                 return found
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -127,7 +127,7 @@ class WatchdogClient:
         """Return a guard whose process can take a run of this kind, or None."""
         for at in range(len(self._idle) - 1, -1, -1):
             guard = self._idle[at]
-            if guard.process is not None and guard.process.kind == kind and guard.alive:
+            if guard.process is not None and guard.process.kind == kind and guard.is_alive:
                 self._watch(self._idle.pop(at))
                 return guard
         return None
@@ -141,7 +141,7 @@ class WatchdogClient:
 
         def ask() -> None:
             if running():
-                guard.ask()
+                guard.ping()
                 # it was killing leftovers of the run
                 busy = bool(pid) and kernel.state_of(pid) in kernel.DEAD
                 loop.call_later(ANSWERS_S + (kernel.END_S if busy else 0.0), look)
@@ -166,28 +166,28 @@ class WatchdogClient:
             event(logging.WARNING, "watchdog was stopped")
             self._stops.end(self._process.pid, self._dead)
         for guard in self._busy:
-            guard.look(self._stops)
+            guard.resume_if_stopped(self._stops)
         if self._busy:
             self._look = asyncio.get_running_loop().call_later(LOOK_S, self._look_for_stops)
 
-    def begun(self, guard: int) -> None:
+    def register_guard(self, guard: int) -> None:
         """Register a guard that has started."""
         self._guards.add(guard)
 
     def give_back(self, guard: GuardLink) -> None:
         """Return a guard to the pool after its command and all descendants have ended."""
-        guard.rest()
+        guard.mark_idle()
         self._busy.discard(guard)
         if self._process is not None and guard.watchdog == self._process.pid:
             self._idle.append(guard)
         else:  # its watchdog is dead, so a stopped guard would not be noticed at once
-            self.over(guard, killed=False)
+            self.release_guard(guard, killed=False)
 
-    def over(self, guard: GuardLink, *, killed: bool) -> None:
+    def release_guard(self, guard: GuardLink, *, killed: bool) -> None:
         """Release a guard; if it was killed, kill the children it left to us."""
         self._busy.discard(guard)
-        self._stops.forget(guard.pid)
-        guard.close()
+        self._stops.discard(guard.pid)
+        guard.release()
         if not guard.pid:
             return
         self._guards.discard(guard.pid)
@@ -206,10 +206,10 @@ class WatchdogClient:
             ours = {*self._guards} | ({self._process.pid} if self._process is not None else set())
             kernel.end_children(ours, ROUND_S)
 
-    def close(self) -> None:
+    def stop_guards(self) -> None:
         """Stop the idle guards and the watchdog."""
         while self._idle:
-            self.over(self._idle.pop(), killed=False)
+            self.release_guard(self._idle.pop(), killed=False)
         if self._look is not None:
             self._look.cancel()
             self._look = None
@@ -264,7 +264,7 @@ class WatchdogClient:
         self._short_lived = 0 if stayed else self._short_lived + 1
         self._end()
         while self._idle:
-            self.over(self._idle.pop(), killed=False)
+            self.release_guard(self._idle.pop(), killed=False)
         # Short-lived watchdogs replaced in a row; after that, the next command starts another.
         again = self._short_lived <= 3
         event(logging.WARNING, "watchdog was ended", again="at once" if again else "with the next command")
@@ -278,7 +278,7 @@ class WatchdogClient:
         assert self._way is not None
         self._way.close()
         self._way = self._process = None
-        self._stops.forget(process.pid)
+        self._stops.discard(process.pid)
         process.send_signal(signal.SIGCONT)  # the watchdog may be stopped
         try:
             process.wait(END_S)
