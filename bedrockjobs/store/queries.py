@@ -144,7 +144,7 @@ class Queries:
     """The process pool of one server and its waiting Queries."""
 
     def __init__(self, database: Path, settings: Settings, on_damage: Callable[[Exception], object]) -> None:
-        """Read ``database``; call ``start_processes`` before use. ``on_damage`` is called if the file is damaged."""
+        """Read ``database``; call ``start_processes`` first. If the file is damaged, call ``on_damage``."""
         self._limits = Limits(
             database=f"{database.absolute().as_uri()}?mode=ro",
             seconds=settings.query_s,

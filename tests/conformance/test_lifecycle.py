@@ -39,7 +39,7 @@ class OneWorker:
     workers: Any = {"h1": Worker()}
 
     @property
-    def asked(self) -> RequestedNames:
+    def requested_names(self) -> RequestedNames:
         """Return what it asks for."""
         asked = RequestedNames()
         for name, worker in self.workers.items():

@@ -42,7 +42,7 @@ class Work:
 
     def __init__(self) -> None:
         """Be well."""
-        self.health: Any = SimpleNamespace(trouble="")
+        self.health: Any = SimpleNamespace(problem="")
 
 
 class Site:

@@ -50,7 +50,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """Put a server in place that notes its settings."""
     seen: list[Settings] = []
     module = ModuleType("bedrockjobs.server")
-    module.run = lambda settings, _: seen.append(settings) or 0  # type: ignore[attr-defined]
+    module.run_server = lambda settings, _: seen.append(settings) or 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bedrockjobs.server", module)
     return seen
 

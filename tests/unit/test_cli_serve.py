@@ -17,7 +17,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """Put a server in place that notes its settings and ends with 69."""
     seen: list[Settings] = []
     module = ModuleType("bedrockjobs.server")
-    module.run = lambda settings, _: seen.append(settings) or 69  # type: ignore[attr-defined]
+    module.run_server = lambda settings, _: seen.append(settings) or 69  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bedrockjobs.server", module)
     for field in Settings.model_fields:
         monkeypatch.delenv(variable_name(field), raising=False)

@@ -153,7 +153,7 @@ class Kept:
     """A connection of which only the pool knows."""
 
     address: Address = HERE
-    fresh: bool = True
+    is_reusable: bool = True
     closed: bool = False
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ def test_pool_gives_the_connection_used_last_to_the_address_asked_for():
     older, newer, stale, elsewhere = Kept(), Kept(), Kept(), Kept(Address("b", 1))
     for connection in (older, newer, stale, elsewhere):
         pool.give_back(connection, reusable=True)
-    stale.fresh = False
+    stale.is_reusable = False
     assert [pool.take(HERE) for _ in range(3)] == [newer, older, None]
     assert (stale.closed, elsewhere.closed) == (True, True)
     assert (older.closed, newer.closed) == (False, False)

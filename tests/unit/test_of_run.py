@@ -65,7 +65,7 @@ def test_all_else_is_not(kind: Any) -> None:
     ],
 )
 def test_it_counts_as_long_as_the_run_is_open(found: Any, opened: bool) -> None:
-    records: Any = SimpleNamespace(run={7: found}.get)
+    records: Any = SimpleNamespace(read_run={7: found}.get)
     if opened:
         check_open(RUN, records)
     else:

@@ -64,16 +64,22 @@ async def begun(tmp_path):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = PooledProcess(ours, 1, kind=b"", folder=str(tmp_path), data="before", runs=5)
     told, lines, (reads, prints) = [], [], os.pipe()
-    guard = SimpleNamespace(process=process, pumps=[Pump(reads, "out")], hear=None, tell=told.append)
+    guard = SimpleNamespace(process=process, pumps=[Pump(reads, "out")], on_message=None, send=told.append)
     watchdog = SimpleNamespace(expect_end=lambda *_: None)
     run = PooledRun(
         guard, watchdog, b"{}", '{"a": 1}', until=NEVER, listener=lambda _, line: lines.append(line)
     )
     with theirs, os.fdopen(prints, "wb", buffering=0) as output:
         yield SimpleNamespace(
-            run=run, theirs=theirs, hear=guard.hear, told=told, output=output, lines=lines, process=process
+            run=run,
+            theirs=theirs,
+            hear=guard.on_message,
+            told=told,
+            output=output,
+            lines=lines,
+            process=process,
         )
-    guard.pumps[0].close()
+    guard.pumps[0].stop_reading()
     process.close()
 
 
