@@ -46,7 +46,7 @@ async def line() -> AsyncIterator[Line]:
     ) -> PostgreSQLPeers:
         lines.append(line := PostgreSQLPeers(url, SCHEMA, name, f"session-{name}", SystemClock()))
         line.on_hint = on_hint
-        await line.open("1")
+        await line.connect("1")
         return line
 
     yield line
