@@ -100,7 +100,7 @@ async def test_a_command_that_cannot_start_costs_no_guard(begin, tmp_path):
     with pytest.raises(CannotStart):
         await found.started()
     guard = found._guard
-    found.close()
+    found.release()
     second = begin("true")
     assert second._guard is guard
     assert await end_of(second) == 0

@@ -313,7 +313,7 @@ async def test_signal_that_comes_too_late_is_told(watchdog, tmp_path):
 
 
 async def test_folder_of_a_worker_that_lets_go_is_removed(child, tmp_path):
-    child.close()
+    child.release()
     await until(lambda: not (tmp_path / "run").exists())
 
 

@@ -35,7 +35,7 @@ class Dead:
 
     def __init__(self, folder, meanwhile):
         self.folder, self._meanwhile = str(folder), meanwhile
-        self.running, self.left, self.signalled, self.folder_left, self.closed = True, 0, False, True, 0
+        self.running, self.survivors, self.was_signalled, self.folder_left, self.closed = True, 0, False, True, 0
 
     async def started(self):
         return 1
@@ -48,7 +48,7 @@ class Dead:
     def until(self, moment):
         pass
 
-    def close(self):
+    def release(self):
         self.closed += 1
 
 
