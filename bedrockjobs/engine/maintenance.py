@@ -141,7 +141,7 @@ class Maintenance:
 
     def as_before(self) -> bool:
         """Return True if nothing is due, and nothing changed since ``sleep_s`` was asked."""
-        if self._workers.news or self._to_plan or not self._started or self._clock_moved_s():
+        if self._workers.pending_events or self._to_plan or not self._started or self._clock_moved_s():
             return False
         if self._asked_for() != self._asked_before or self._quiet_until <= self._clock.monotonic():
             return False

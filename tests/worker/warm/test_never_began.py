@@ -35,7 +35,8 @@ class Dead:
 
     def __init__(self, folder, meanwhile):
         self.folder, self._meanwhile = str(folder), meanwhile
-        self.running, self.survivors, self.was_signalled, self.folder_left, self.closed = True, 0, False, True, 0
+        self.running, self.folder_left, self.was_signalled = True, True, False
+        self.survivors = self.closed = 0
 
     async def started(self):
         return 1
