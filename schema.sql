@@ -168,6 +168,9 @@ CREATE TABLE keys (
 
 CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
 
+-- The unique key of a job.
+CREATE INDEX keysByJob ON keys (jobID) WHERE holds <> '';
+
 -- Paused names.
 CREATE TABLE pauses (
     pattern TEXT NOT NULL PRIMARY KEY,          -- GLOB

@@ -31,6 +31,7 @@ from bedrockjobs.cli.output import (
     one_line,
     printable,
     text_of,
+    with_hidden,
     with_local_times,
     write_many,
     write_one,
@@ -64,6 +65,7 @@ from bedrockjobs.commands import (
     RetryJob,
     UpdateJob,
 )
+from bedrockjobs.job.unique_key import HeldKey
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
 """Columns of a table of jobs; the data, which may be wide, is in JSON only."""
@@ -82,6 +84,9 @@ MARGIN_S = 2.0 * TAKE_BACK_S
 
 AFTER_ALL = 2**53 - 1
 """A line number that no run reaches: reading after it only waits for the end."""
+
+UNIQUE = ("uniqueKey", "uniqueUntil")
+"""Members of a job about its unique key, which a page for people has in one row."""
 
 REASONS = {
     "state": "It is not queued",
@@ -133,7 +138,7 @@ def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> N
     reply = session.record(asked(session, CreateJob))
     words = f"{'Created or updated' if unique else 'Created'} job {reply['jobID']}."
     if reply.get("created") == "false":
-        words = f"Job {reply['jobID']} holds the unique key, so no job was created."
+        words = f"Job {reply['jobID']} holds the unique key, so no job was created; see `job explain`."
     write_one(reply, session.form, words)
 
 
@@ -259,7 +264,10 @@ def _decisive_first(record: Record, reason: str) -> Record:
     first = {"state": record.get("state"), "name": record.get("name"), "reason": reason or None}
     first["jobID"] = record.get("jobID")
     shown = {key: value for key, value in first.items() if value is not None}
-    shown |= {key: value for key, value in record.items() if key not in (*first, "error")}
+    held = _held(record)
+    record = with_hidden(record)
+    shown |= {key: value for key, value in record.items() if key not in (*first, "error", *UNIQUE)}
+    shown |= {"unique key": held} if held else {}
     error = text_of(record, "error")
     return shown | ({"error": record["error"]} if error and error != reason else {})
 
@@ -279,10 +287,22 @@ def explain(session: Session, /, **_: Any) -> None:
     click.echo(printable(f"Job {command.job_id} ({text_of(reply, 'name')}) is {state}."))
     if not reasons:
         click.echo("Nothing stands in its way.")
-        return
-    click.echo("What stands in its way" + (", the most decisive first:" if len(reasons) > 1 else ":"))
+    else:
+        click.echo("What stands in its way" + (", the most decisive first:" if len(reasons) > 1 else ":"))
     for at, reason in enumerate(reasons, 1):
         click.echo(f"  {at}. {one_line(sentence(reason))}")
+    if held := _held(reply):
+        said = "`job create` with this key makes no other job of this name."
+        click.echo(printable(f"It holds the unique key {held}: {said}"))
+
+
+def _held(record: Record) -> str:
+    """Return the unique key that a job holds, and until when; empty if it holds none."""
+    until = text_of(record, "uniqueUntil")
+    if not until:
+        return ""
+    held = HeldKey(text_of(record, "name"), text_of(with_hidden(record), "uniqueKey"), until)
+    return f"{held.key} {with_local_times(held.words)}"
 
 
 def sentence(reason: Record) -> str:

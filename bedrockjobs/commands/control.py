@@ -24,7 +24,7 @@ from bedrockjobs.commands.base import (
     Scoping,
 )
 from bedrockjobs.commands.runs import Limit
-from bedrockjobs.commands.take import Pattern
+from bedrockjobs.commands.take import HELD_UNTIL, HIDDEN, Pattern
 
 PausePattern = Annotated[
     Pattern,
@@ -218,6 +218,13 @@ class ExplainReply(Reply):
     state: str
     name: str
     waits_for: list[WaitsReply]
+    unique_key: str | None = Field(
+        default=None,
+        description="The `uniqueKey` that the job holds: a CreateJob with it is answered with this job, see"
+        " `onConflict`.",
+    )
+    unique_until: str | None = Field(default=None, description=HELD_UNTIL)
+    hidden: list[str] | None = Field(default=None, description=HIDDEN)
 
 
 class ExplainJob(Command[ExplainReply]):

@@ -224,6 +224,8 @@ class NotShown(dict[str, Any]):
         return "<not shown to this token>"
 
 
+HELD = "The `uniqueKey` that the job holds now; not in lists."
+HELD_UNTIL = "Until when it holds the key: `finished`, `started`, or a timestamp."
 HIDDEN = "Members that are left out, as this token may not see data."
 
 
@@ -231,6 +233,8 @@ class ShownJobReply(JobReply):
     """A job as it is."""
 
     data: dict[str, Any] = Field(default_factory=NotShown)
+    unique_key: str | None = Field(default=None, description=HELD)
+    unique_until: str | None = Field(default=None, description=HELD_UNTIL)
     hidden: list[str] | None = Field(default=None, description=HIDDEN)
 
 

@@ -54,6 +54,7 @@ _DATA = (
     "cancelledChildJobs",
     "failedChildJobs",
     "url",
+    "uniqueKey",
     "result",
     "progress",
     "output",
@@ -144,9 +145,12 @@ def entity_tag(text: str) -> str:
     return f'"{sha256(text.encode()).hexdigest()[:32]}"'
 
 
-def render_with_state(row: Job) -> str:
-    """Return a job as QueryJob and ListJobs show it: with its state and the result of its last run."""
-    more = {"state": f'"{row.state}"', **shown_options(row)}
+def render_with_state(row: Job, also: dict[str, str] | None = None) -> str:
+    """Return a job as QueryJob and ListJobs show it: with its state and the result of its last run.
+
+    ``also`` are members that are not in the row, as JSON texts.
+    """
+    more = {"state": f'"{row.state}"', **shown_options(row), **(also or {})}
     if row.memory_json != "{}":
         memory = row.memory
         if memory.error is not None:
@@ -158,8 +162,8 @@ def render_with_state(row: Job) -> str:
     return render(row, more)
 
 
-def render_kept(run: RunRow, given: RunGiven) -> str:
-    """Return an ended job, stored only as a run, as QueryJob shows it."""
+def render_kept(run: RunRow, given: RunGiven, also: dict[str, str]) -> str:
+    """Return an ended job, stored only as a run, as QueryJob shows it, with the members ``also``."""
     row = Job(
         run.created,
         run.job_id,
@@ -173,6 +177,7 @@ def render_kept(run: RunRow, given: RunGiven) -> str:
     )
     more = {
         **shown_options(row),
+        **also,
         "state": f'"{KEPT}"',
         "attempt": str(run.attempt),
         "runID": str(run.run_id),

@@ -18,7 +18,8 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.wire import called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
-from bedrockjobs.pages.formatting import hidden_options, option_text
+from bedrockjobs.job.unique_key import HeldKey
+from bedrockjobs.pages.formatting import NOT_SHOWN, hidden_options, option_text
 from bedrockjobs.pages.jobs import family
 from bedrockjobs.pages.runs import tail
 from bedrockjobs.pages.site import Pages, Site
@@ -53,7 +54,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     there = await site.views.job_is_there(job_id)
     runs = (await site.read(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
     events = await site.views.find.events_of(job_id)
-    waits = await _waits(site, job_id) if there else []
+    explained = await _explained(site, job_id)
     after = ListJobs.read({"after": request.query.get("children") or 0}).after
     log, log_after = (
         await tail(site, runs[0]["runID"], LINES_SHOWN) if runs and site.shows_data else (None, 0)
@@ -76,7 +77,9 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         exit_status=_exit_status(shown),
         name=shown.get("name") or (runs[0]["name"] if runs else ""),
         data=(members or {}).get("data", "{}"),
-        waits=waits if members else [],
+        waits=explained.get("waitsFor", []) if members else [],
+        unique=_unique(explained),
+        held_after_end=explained.get("after end", ""),
         options={
             key: option_text(key, value) for key, value in shown.items() if key in OPTIONS or key == "source"
         }
@@ -110,12 +113,21 @@ async def _children(site: Site, job_id: int, after: int) -> Children:
     return found._replace(jobs=[child._replace(data="") for child in found.jobs])
 
 
-async def _waits(site: Site, job_id: int) -> list[dict[str, Any]]:
+async def _explained(site: Site, job_id: int) -> dict[str, Any]:
+    """Return the reply to ExplainJob, or what a job that is gone still holds."""
     try:
-        waits: list[dict[str, Any]] = (await site.read(ExplainJob(job_id=job_id)))["waitsFor"]
-    except NotFound:  # the job ended meanwhile
-        return []
-    return waits
+        explained: dict[str, Any] = await site.read(ExplainJob(job_id=job_id))
+    except NotFound as error:
+        return {"after end": error.detail.partition("; ")[2]}
+    return explained
+
+
+def _unique(explained: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the unique key that a job holds, and until when in words."""
+    if "uniqueUntil" not in explained:
+        return None
+    held = HeldKey(explained["name"], explained.get("uniqueKey", NOT_SHOWN), explained["uniqueUntil"])
+    return held.key, held.words
 
 
 def _exit_status(shown: dict[str, Any]) -> int | None:

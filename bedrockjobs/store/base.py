@@ -113,6 +113,8 @@ class AccessPlan:
     """Names whose jobs are all accessed: ``unique``, or a command that takes a name."""
     keys: tuple[str, ...] = ()
     """Idempotency keys and unique keys."""
+    key_holders: tuple[int, ...] = ()
+    """jobIDs whose unique keys are read."""
     takes: tuple[TakeRequest, ...] = ()
     """Requested jobs."""
     creates: tuple[str, ...] = ()

@@ -432,6 +432,11 @@ class Records:
         found = self._execute(self._sql["job_of_key"], (key, since)).fetchone()
         return None if found is None else JobOfKey._make(found)
 
+    def unique_key_of(self, job_id: int) -> tuple[str, str] | None:
+        """Return the columns ``key`` and ``holds`` of a job's unique key, or None."""
+        found: tuple[str, str] | None = self._execute(self._sql["unique_key_of"], (job_id,)).fetchone()
+        return found
+
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         """Store a key."""
         self._execute(self._sql["put_key"], (key, job.job_id, now, job.name, job.holds))

@@ -24,7 +24,7 @@ from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksu
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS
 
-VERSION = 6
+VERSION = 7
 """The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
 
 REBUILT = {
@@ -33,6 +33,7 @@ REBUILT = {
     3: ("jobs", "runs", "keys"),
     4: ("jobs", "runs", "keys"),
     5: ("jobs", "runs", "keys"),
+    6: (),
 }
 """The tables to rebuild when migrating from a version. Views, triggers and indexes are always recreated."""
 

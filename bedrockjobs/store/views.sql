@@ -115,6 +115,10 @@ SELECT seq, at, "by", address, command, name, jobID, detail, "before", "after" F
 -- The name of a job.
 SELECT name FROM jobs WHERE jobID = :jobID LIMIT :limit;
 
+-- name: unique_key_of
+-- The unique key of a job, which has at most one.
+SELECT key, holds FROM keys WHERE jobID = :jobID AND holds <> '' LIMIT :limit;
+
 -- name: beside_run
 -- The runs of the same name before and after a run, and its options.
 SELECT (SELECT max(before.runID) FROM runs AS before WHERE before.name = runs.name AND before.runID < runs.runID),

@@ -457,7 +457,7 @@ class Views:
 
     @handles(ExplainJob)
     async def _explain_job(self, command: ExplainJob) -> Answer:
-        return Answer(await self.explainer.explain(command))
+        return Answer(self._shown(await self.explainer.explain(command)))
 
     # --- the queue ---------------------------------------------------------------------------------------
 

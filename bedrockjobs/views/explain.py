@@ -14,6 +14,7 @@ from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_words
 from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, job_from, parse_lane
 from bedrockjobs.job.take_request import how_to_ask
+from bedrockjobs.job.unique_key import held_key
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_words
@@ -51,15 +52,27 @@ class Explainer:
             {"reason": reason, "detail": hidden.get(reason, detail)}
             for reason, detail in await self._reasons(row)
         ]
-        return jsontext.dump({"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits})
+        told = {"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits}
+        held = held_key(await self._unique_key(row.job_id), row, self._queues.now)
+        if held is not None:
+            told |= {"uniqueKey": held.key, "uniqueUntil": held.until}
+        return jsontext.dump(told)
+
+    async def _unique_key(self, job_id: int) -> tuple[str, str] | None:
+        rows = (await self._reader.view("unique_key_of", {"jobID": job_id}, 1)).rows
+        return (rows[0][0], rows[0][1]) if rows else None
 
     async def _job(self, job_id: int) -> Job:
         """Return a job without its data, which may be 4 MiB and is not needed."""
         rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows
         job = job_from(rows[0])._replace(data="") if rows else None
-        if job is None or not sees(self._scope, job.name):
-            raise NotFound("No job with this jobID", f"there is no job {job_id}")
-        return job
+        if job is not None and sees(self._scope, job.name):
+            return job
+        row = None if job is not None else await self._unique_key(job_id)
+        held = held_key(row, None, self._queues.now)
+        if held is not None and sees(self._scope, held.name):
+            raise NotFound("No job with this jobID", held.after_end(job_id))
+        raise NotFound("No job with this jobID", f"there is no job {job_id}")
 
     async def _reasons(self, row: Job) -> Reasons:
         if row.state == "PAUSED":

@@ -211,6 +211,11 @@ class Queues:
 
     # --- pauses, locks and workers -----------------------------------------------------------------------
 
+    @property
+    def now(self) -> str:
+        """Return the current timestamp, in milliseconds."""
+        return timestamp_ms(self._clock.now())
+
     async def held(self) -> Held:
         """Read the pauses, the held locks and the workers."""
         now = timestamp_ms(self._clock.now())

@@ -119,6 +119,7 @@ RECORDS_INTENDED = {
     "delete_tick": ("ticks", "PRIMARY KEY"),
     "delete_ticks": ("ticks", "PRIMARY KEY"),
     "job_of_key": ("keys", "PRIMARY KEY"),
+    "unique_key_of": ("keys", "keysByJob"),
     "trim_keys": ("keys", "keysByAge"),
     "next_unique_keys": ("keys", "PRIMARY KEY"),
     "trim_unique_keys": ("keys", "PRIMARY KEY"),

@@ -218,3 +218,20 @@ def test_tables_of_older_versions_become_those_of_a_new_database(old: str) -> No
     server.store.close()
     assert made_of() == new
     assert versions() == [(NOW, OLDEST)]
+
+
+def test_tables_of_version_6_get_the_index_of_the_keys_of_jobs() -> None:
+    index = f"SELECT indexdef FROM pg_indexes WHERE schemaname = '{NAME}' ORDER BY indexname"
+    with psycopg.connect(CLUSTER.url) as connection:
+        before = connection.execute(index).fetchall()
+    CLUSTER.do(
+        f"DROP INDEX {NAME}.keysByJob; UPDATE {NAME}.control SET version = 6;"
+        f"UPDATE {NAME}.meta SET value = '6' WHERE key = 'schemaVersion'"
+    )
+    old = opened()
+    job_id = old.do(c.CreateJob, name="a", uniqueKey="k")["jobID"]
+    assert old.do(c.QueryJob, jobID=job_id)["uniqueKey"] == "k"
+    old.store.close()
+    with psycopg.connect(CLUSTER.url) as connection:
+        assert connection.execute(index).fetchall() == before
+    assert versions()[0][0] == NOW

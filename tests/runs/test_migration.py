@@ -287,3 +287,28 @@ async def test_version_5_equals_a_new_one_and_keeps_its_keys_and_output(
     with closing(sqlite3.connect(new, isolation_level=None)) as connection:
         schema.apply(connection)
     assert described(fifth) == described(new)
+
+
+# --- version 6 ------------------------------------------------------------------------------------------
+
+KEY_6 = """
+DROP INDEX keysByJob;
+INSERT INTO jobs (created, jobID, state, name, nextRun) VALUES
+    ('2026-11-20 00:00:00', 1, 'QUEUED', 'plain', '2026-11-20 00:00:00.123');
+INSERT INTO keys VALUES (char(31) || 'unique' || char(31) || 'plain' || char(31) || 'k', 1,
+    '2026-11-21 03:29:50.000', '', 'finished');
+UPDATE meta SET value = 10 WHERE key IN ('nextJobID', 'nextRunID');
+"""
+"""What makes a new database one of version 6, in which the unique key of a job was not found."""
+
+
+async def test_version_6_equals_a_new_one_and_keeps_its_keys(tmp_path: Path, open_site: Open) -> None:
+    sixth = database(tmp_path / "sixth.db", 6, schema.schema_text(), KEY_6)
+    site = await open_site(database=str(sixth))
+    assert (await site.ok("QueryJob", jobID=1))["uniqueKey"] == "k"
+    assert await site.ok("CreateJob", name="plain", uniqueKey="k") == {"jobID": 1, "created": False}
+    await site.server.stop()
+    new = tmp_path / "new.db"
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        schema.apply(connection)
+    assert described(sixth) == described(new)

@@ -17,7 +17,7 @@ from bedrock_worker import job
 from bedrockjobs import AsyncClient, NoResult, pages
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.principal import roles_held
-from bedrockjobs.commands import ALL, Command, ListChildren, QueryJob, QueryRun, ReadOutput
+from bedrockjobs.commands import ALL, Command, ExplainJob, ListChildren, QueryJob, QueryRun, ReadOutput
 from bedrockjobs.engine.authorization import ANYBODYS
 from bedrockjobs.server import Server
 from tests.conftest import Live
@@ -391,6 +391,7 @@ HIDDEN = {
     "cancelledChildJobs",
     "failedChildJobs",
     "url",
+    "uniqueKey",
     "result",
     "progress",
     "output",
@@ -428,6 +429,8 @@ async def test_what_is_hidden_does_not_look_empty(place: Place, names: str) -> N
     readers = [await root.token_for(f"t{blind}", "read", names, noData=blind) for blind in (False, True)]
     given = [(kind, body) for kind in ALL if kind.role == "read" for body in bodies(kind, place.theirs, "*")]
     given += [(QueryJob, {"jobID": number}) for number in (fetched["jobID"], done)]
+    keyed = (await root.ok("CreateJob", name="theirs/keyed", uniqueKey=SECRET))["jobID"]
+    given += [(QueryJob, {"jobID": keyed}), (ExplainJob, {"jobID": keyed})]
     given += [(QueryRun, {"runID": taken["runID"]}), (ListChildren, {"jobID": place.theirs["parent"]})]
     told: set[str] = set()
     for kind, body in given:
@@ -439,7 +442,7 @@ async def test_what_is_hidden_does_not_look_empty(place: Place, names: str) -> N
             if whole.code == 200 and check_hidden(whole.json, blind.json, f"{kind.__name__} {way}"):
                 told.add(kind.__name__)
                 kind.reply.model_validate_json(blind.body)
-    assert told == {"QueryJob", "ListJobs", "ListChildren", "QueryRun", "ListRuns"}
+    assert told == {"QueryJob", "ListJobs", "ListChildren", "QueryRun", "ListRuns", "ExplainJob"}
 
 
 async def asked_by(reader: Bearer, way: str, kind: type[Command[Any]], body: dict[str, Any]) -> Reply:

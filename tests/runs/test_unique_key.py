@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from bedrockjobs.base.config import UNIQUE_KEY_AGE_S_MIN
+from tests.runs.bearer import Bearer, admin_of
+from tests.runs.restored import restored
 from tests.runs.rig import Site
 
 CLEANED_S = 3_600 + UNIQUE_KEY_AGE_S_MIN
@@ -39,3 +45,88 @@ async def test_keys_of_jobs_that_are_gone_are_deleted(site: Site) -> None:
     await site.create("other", idempotencyKey="k")
     await site.later(CLEANED_S)
     assert [row["jobID"] for row in await site.select(KEYS)] == [4, 5, 6]
+
+
+UNTIL = {"finished": "until the job has ended", "started": "until the job starts", "1h": "until 2026-"}
+
+
+@pytest.mark.parametrize("until", UNTIL)
+async def test_a_held_key_is_shown_everywhere(site: Site, until: str) -> None:
+    """By QueryJob, by ExplainJob, on its page, and in the refusal of another create."""
+    job = await site.create("a", uniqueKey="user-7", uniqueFor=until, firstRun="2027-01-01")
+    for command in ("QueryJob", "ExplainJob"):
+        shown = await site.ok(command, jobID=job)
+        assert shown["uniqueKey"] == "user-7"
+        assert shown["uniqueUntil"] == until or shown["uniqueUntil"].startswith("2026-")
+    page = (await Bearer(site).get(f"/ui/jobs/{job}", Accept="text/html")).body
+    assert re.search(rf"<dt>Unique key</dt><dd><code>user-7</code> {UNTIL[until][:12]}", page)
+    refused = await site.http("CreateJob", {"name": "a", "uniqueKey": "user-7", "onConflict": "reject"})
+    assert UNTIL[until] in refused.json["detail"]
+    assert f"job {job} holds it" in refused.json["detail"]
+
+
+async def test_a_key_that_is_free_is_not_shown(site: Site) -> None:
+    """Its job has started or failed, another job has it, or the job has another name."""
+    jobs = {until: await site.create("a", uniqueKey=until, uniqueFor=until) for until in ("started", "1s")}
+    jobs["finished"] = await site.create("a", uniqueKey="f")
+    jobs["renamed"] = await site.create("b", uniqueKey="r")
+    plain = await site.create("plain")
+    taken = [await site.take("a") for _ in range(3)]
+    assert "uniqueKey" not in await site.ok("QueryJob", jobID=jobs["started"])
+    assert (await site.ok("QueryJob", jobID=jobs["finished"]))["uniqueKey"] == "f"
+    await site.later(2)
+    for job in taken:
+        await site.fail(job, error="no disk")
+    assert await site.create("a", uniqueKey="f") != jobs["finished"]
+    await site.ok("RetryJob", jobID=jobs["finished"], revive=True)
+    await site.ok("RetryJob", jobID=(await site.take("b"))["jobID"], name="c")
+    for job_id in (*jobs.values(), plain):
+        for command in ("QueryJob", "ExplainJob"):
+            assert "uniqueKey" not in await site.ok(command, jobID=job_id), (command, job_id)
+
+
+async def test_a_key_may_outlive_its_job(site: Site) -> None:
+    """Then a look at the job says why creates are answered with it, for as long as that is so."""
+    job = await site.create("a", uniqueKey="k", uniqueFor="1h")
+    kept = await site.create("b", uniqueKey="k", uniqueFor="1h", keep="1d")
+    for name in ("a", "b"):
+        await site.finish(await site.leased(name))
+    assert await site.ok("CreateJob", name="a", uniqueKey="k") == {"jobID": job, "created": False}
+    for command in ("QueryJob", "ExplainJob"):
+        gone = await site.http(command, {"jobID": job})
+        assert (gone.code, "it has ended, and holds its unique key until 2026-" in gone.body) == (404, True)
+    assert (await site.ok("QueryJob", jobID=kept))["uniqueKey"] == "k"
+    page = (await Bearer(site).get(f"/ui/jobs/{job}", Accept="text/html")).body
+    assert "It has ended, and holds its unique key until" in page
+    await site.later(3_600)
+    gone = await site.http("QueryJob", {"jobID": job})
+    assert (gone.code, "unique key" in gone.body) == (404, False)
+    assert "uniqueKey" not in await site.ok("QueryJob", jobID=kept)
+    assert (await site.ok("CreateJob", name="a", uniqueKey="k"))["created"] is True
+
+
+async def test_a_key_is_told_to_those_who_see_its_name(site: Site) -> None:
+    job = await site.create("theirs", uniqueKey="k", uniqueFor="1h")
+    await site.finish(await site.leased("theirs"))
+    admin = await admin_of(site)
+    narrow = await admin.token_for("narrow", "read", "mine/*")
+    wide = await admin.token_for("wide", "read", "the*")
+    for command in ("QueryJob", "ExplainJob"):
+        assert "unique key" in (await wide.http(command, jobID=job)).body
+        assert "unique key" not in (await narrow.http(command, jobID=job)).body
+
+
+async def test_a_changed_key_changes_the_entity_tag_for_both_who_read_and_change(site: Site) -> None:
+    job = await site.create("a", uniqueKey="k", firstRun="2027-01-01")
+    tag = (await site.http("QueryJob", {"jobID": job})).headers["etag"]
+    await site.ok("UpdateJob", jobID=job, data={"n": 1}, ifMatch=tag)
+    assert await site.refused("UpdateJob", jobID=job, data={"n": 2}, ifMatch=tag) == (412, "Job has changed")
+
+
+async def test_keys_stay_in_a_restored_database(site: Site) -> None:
+    await site.create("a", uniqueKey="k", firstRun="2027-01-01")
+    await site.create("b", uniqueKey="k", uniqueFor="1h")
+    await site.finish(await site.leased("b"))
+    await restored(site)
+    for job, name in enumerate("ab", 1):
+        assert await site.ok("CreateJob", name=name, uniqueKey="k") == {"jobID": job, "created": False}

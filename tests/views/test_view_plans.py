@@ -88,6 +88,7 @@ SEEKS = {
     "rules": {"rules USING PRIMARY KEY (name>?)"},
     "audit": {"audit USING INTEGER PRIMARY KEY (rowid<?)"},
     "name_of_job": {"jobs USING INTEGER PRIMARY KEY (rowid=?)"},
+    "unique_key_of": {"keys USING INDEX keysByJob (jobID=?)"},
     "beside_run": {
         "runs USING INTEGER PRIMARY KEY (rowid=?)",
         "before USING INDEX runsByName (name=? AND runID<?)",

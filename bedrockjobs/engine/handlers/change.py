@@ -34,30 +34,43 @@ from bedrockjobs.engine.render import entity_tag, render_kept, render_with_state
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed, placed_if_waiting
 from bedrockjobs.job.rows import OPEN_LANE, Job, RunRow, keep_mark
+from bedrockjobs.job.unique_key import held_key
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import AccessPlan
 
 
-@handles(QueryJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
+@handles(QueryJob, plan=lambda command: AccessPlan(jobs=(command.job_id,), key_holders=(command.job_id,)))
 def query_job(context: Context, command: QueryJob) -> Answer:
     """Return a job with its state; an ended job is shown if it is retained as a run."""
     job = context.unit.job(command.job_id)
-    run = None if job is not None else context.unit.records.kept_of_job(command.job_id)
-    if job is None and run is not None and _is_seen(context, run):
-        return Answer(render_kept(run, context.unit.records.given_to(run.run_id)))
-    return Answer(render_with_state(existing(context, command.job_id)))
+    if job is not None:
+        return Answer(_shown(context, job))
+    held = held_key(context.unit.records.unique_key_of(command.job_id), None, context.now_ms)
+    run = context.unit.records.kept_of_job(command.job_id)
+    if run is not None and _is_seen(context, run.name):
+        more = {} if held is None else held.members
+        return Answer(render_kept(run, context.unit.records.given_to(run.run_id), more))
+    if held is not None and _is_seen(context, held.name):
+        raise NotFound("No job with this jobID", held.after_end(command.job_id))
+    return Answer(_shown(context, existing(context, command.job_id)))
 
 
-def _is_seen(context: Context, run: RunRow) -> bool:
-    """Return True if the caller may see a run that was found by its jobID."""
+def _shown(context: Context, job: Job) -> str:
+    """Return a job with its state and its unique key."""
+    held = held_key(context.unit.records.unique_key_of(job.job_id), job, context.now_ms)
+    return render_with_state(job, None if held is None else held.members)
+
+
+def _is_seen(context: Context, name: str) -> bool:
+    """Return True if the caller may see what has a name and was found by its jobID."""
     scope = None if context.caller is None else context.caller.scope
-    return scope is None or scope.sees(run.name)
+    return scope is None or scope.sees(name)
 
 
-def _check_tag(row: Job, wanted: str | None) -> None:
+def _check_tag(context: Context, row: Job, wanted: str | None) -> None:
     if wanted is None or wanted.strip() == "*":
         return
-    tag = entity_tag(render_with_state(row))
+    tag = entity_tag(_shown(context, row))
     if tag not in [part.strip() for part in wanted.split(",")]:
         raise Changed(detail=f"ifMatch: the job is now {tag}")
 
@@ -75,7 +88,7 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
         check_new_repeat(context, command.repeat, context.unit.job(command.job_id))
     row = existing(context, command.job_id)
     check_run(row, command.run_id)
-    _check_tag(row, command.if_match)
+    _check_tag(context, row, command.if_match)
     changed = row
     if command.data is not None:
         changed = changed._replace(data=keep_mark(command.data, row))

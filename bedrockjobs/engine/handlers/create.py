@@ -8,7 +8,6 @@ from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
 from bedrockjobs.base.wire import after_seconds, stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
-from bedrockjobs.commands.create import UNIQUE_UNTIL
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
@@ -28,6 +27,7 @@ from bedrockjobs.job.rows import (
     keep_mark,
     mark_mocked,
 )
+from bedrockjobs.job.unique_key import HeldKey, is_held
 from bedrockjobs.schedule import repeat as repeats
 
 _OPTION_FIELDS = frozenset(JobOptions.model_fields)
@@ -105,11 +105,12 @@ def _create_unique(context: Context, spec: JobSpec, merging: jsontext.Merging) -
         job = (context.unit.job if spec.on_conflict == "replace" else context.unit.shown)(known.job_id)
         if job is not None and job.name != spec.name:  # RetryJob may have renamed it
             job = None
-    if known is not None and _is_held(context, known, job):
+    if known is not None and is_held(known.holds, job, context.now_ms):
         if spec.on_conflict == "replace":
             _replace(context, spec, known, job)
         elif spec.on_conflict == "reject":
-            raise WrongState("Unique key is held", f"uniqueKey: job {known.job_id} holds it")
+            until = HeldKey(spec.name, spec.unique_key, known.holds).words
+            raise WrongState("Unique key is held", f"uniqueKey: job {known.job_id} holds it {until}")
         return known.job_id, False
     job_id = create(context, spec, merging)
     holds = spec.unique_for or "finished"
@@ -124,15 +125,6 @@ def _held_key(context: Context, spec: JobSpec) -> str:
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
     mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
     return f"{spec.held_key}\x1fmocked" if mocked else spec.held_key
-
-
-def _is_held(context: Context, known: JobOfKey, job: Job | None) -> bool:
-    """Return True if a job still holds its unique key; computed on demand, as no transition stores it."""
-    if known.holds not in UNIQUE_UNTIL:
-        return known.holds > context.now_ms
-    if job is None:
-        return False
-    return lifecycle.waits_to_start(job) if known.holds == "started" else job.state in lifecycle.PENDING
 
 
 def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) -> None:

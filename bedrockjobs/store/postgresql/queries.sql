@@ -102,8 +102,10 @@ FROM runs LEFT JOIN LATERAL (
 );
 
 -- name: keys_ahead
--- The jobs of some idempotency keys and unique keys.
-SELECT key, jobID, created, name, holds FROM keys WHERE key = ANY ($1::text[]);
+-- The jobs of some idempotency keys and unique keys, and the unique keys of some jobs.
+SELECT key, jobID, created, name, holds FROM keys WHERE key = ANY ($1::text[])
+UNION ALL
+SELECT key, jobID, created, name, holds FROM keys WHERE jobID = ANY ($2::bigint[]) AND holds <> '';
 
 -- name: jobs_by_id
 -- Some jobs.

@@ -46,6 +46,7 @@ class PostgreSQLRecords(Records):
         self._small: dict[int, bytes | None] = {}
         """The output of prefetched runs that have printed little; None if a run has printed nothing."""
         self._keys: dict[str, tuple[JobOfKey, str] | None] = {}
+        self._held: dict[int, tuple[str, str] | None] = {}
         """The job of a key, and when the key was stored."""
 
     # --- between units -----------------------------------------------------------------------------------
@@ -71,14 +72,20 @@ class PostgreSQLRecords(Records):
         self._forget_ahead()
 
     def _forget_ahead(self) -> None:
-        self._runs, self._over, self._ends, self._small, self._keys = {}, [], {}, {}, {}
+        self._runs, self._over, self._ends, self._small = {}, [], {}, {}
+        self._keys, self._held = {}, {}
         self._opened, self._closed, self._chunks = [], [], []
         self._fingerprints = {"job": [], "run": []}
 
     def read_ahead(
-        self, run_ids: Iterable[int], runs: list[Row], keys: Iterable[str], used: list[Row]
+        self,
+        run_ids: Iterable[int],
+        runs: list[Row],
+        keys: Iterable[str],
+        key_holders: Iterable[int],
+        used: list[Row],
     ) -> None:
-        """Store prefetched runs and keys; ``run_ids`` and ``keys`` that were not found do not exist."""
+        """Store prefetched runs, and keys by themselves and by their jobs; those not found do not exist."""
         self._runs = dict.fromkeys(run_ids)
         for row in runs:
             run = RunRow._make(row[:_WIDTH])
@@ -90,6 +97,10 @@ class PostgreSQLRecords(Records):
                 self._small[run.run_id] = content
         self._keys = dict.fromkeys(keys) | {
             key: (JobOfKey(job_id, name, holds), created) for key, job_id, created, name, holds in used
+        }
+        self._held = dict.fromkeys(key_holders)
+        self._held |= {
+            job_id: (key, holds) for key, job_id, _, _, holds in used if job_id in self._held and holds
         }
 
     # --- runs and their output ---------------------------------------------------------------------------
@@ -275,7 +286,12 @@ class PostgreSQLRecords(Records):
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         """Store a key."""
         self._keys[key] = (job, now)
+        self._held = {}
         super().put_key(key, job, now)
+
+    def unique_key_of(self, job_id: int) -> tuple[str, str] | None:
+        """Return the columns ``key`` and ``holds`` of a job's unique key, or None."""
+        return self._held[job_id] if job_id in self._held else super().unique_key_of(job_id)
 
     # --- with an epoch
     # ---------------------------------------------------------------------------------------

@@ -169,6 +169,7 @@ CREATE TABLE keys (
 );
 
 CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
+CREATE INDEX keysByJob ON keys (jobID) WHERE holds <> '';
 
 CREATE TABLE pauses (
     pattern text COLLATE "C" NOT NULL PRIMARY KEY,

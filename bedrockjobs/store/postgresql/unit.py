@@ -71,6 +71,8 @@ class OpeningRound:
         """Names whose first job is needed."""
         self.keys = _all(plan.keys for plan in plans)
         """Idempotency keys and unique keys."""
+        self.key_holders = _all(plan.key_holders for plan in plans)
+        """Jobs whose unique keys are needed."""
         self.job_ids = _all(plan.jobs for plan in plans)
         """Jobs to lock."""
         self.ended = _all(plan.ends for plan in plans)
@@ -136,8 +138,8 @@ class OpeningRound:
         if self.job_ids or self.run_ids:
             # Max output that is read together with its run: a run that ends needs its last lines.
             found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, 4_096)))
-        if self.keys:
-            found.append((SQL["keys_ahead"], (self.keys,)))
+        if self.keys or self.key_holders:
+            found.append((SQL["keys_ahead"], (self.keys, self.key_holders)))
         floors = self._remembered.floors
         for look in self.walks:
             if self._lanes or look.patterns is not None:
@@ -192,7 +194,7 @@ class OpeningRound:
 
     def used_keys(self, found: Iterator[list[Row]]) -> list[Row]:
         """Read the next rows: the jobs of the keys."""
-        return next(found) if self.keys else []
+        return next(found) if self.keys or self.key_holders else []
 
     def looked(
         self, look: CandidateQuery, found: Iterator[list[Row]]
@@ -343,7 +345,8 @@ class PostgreSQLUnit:
         self._rows.miss(opening.job_ids)
         known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
         self._firsts = {key: job_id for key, job_id in opening.firsts(found).items() if job_id in known}
-        self.records.read_ahead(opening.run_ids, opening.runs(found), opening.keys, opening.used_keys(found))
+        runs, keys = opening.runs(found), opening.used_keys(found)
+        self.records.read_ahead(opening.run_ids, runs, opening.keys, opening.key_holders, keys)
         self._takes.query_names(opening.asks, opening.now)
         for look in opening.walks:
             self._takes.looked(look, opening.now, *opening.looked(look, found), opening.claimed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -143,3 +144,23 @@ def test_one_wrong_row_is_another_sum() -> None:
         list(other.passing(others))
         assert one != other
     assert Sum() == Sum()
+
+
+def test_unique_keys_hold_on_the_other_engine_and_back(path: Path, tmp_path: Path) -> None:
+    """Also one that outlives its job."""
+    before = sqlite_queue(path)
+    waits = do(before, c.CreateJob, name="waits", uniqueKey="k")["jobID"]
+    ended = do(before, c.CreateJob, name="ended", uniqueKey="k", uniqueFor="1h")["jobID"]
+    do(before, c.FinishJob, jobID=do(before, c.GetJob, name="ended")["jobID"])
+    before.store.close()
+
+    def check(queue: Any) -> None:
+        for name, job_id in (("waits", waits), ("ended", ended)):
+            assert do(queue, c.CreateJob, name=name, uniqueKey="k") == {"jobID": job_id, "created": False}
+        assert do(queue, c.QueryJob, jobID=waits)["uniqueKey"] == "k"
+        queue.store.close()
+
+    transfer.to_postgresql(path, moved.database(), STRICT)
+    check(postgresql_queue())
+    transfer.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
+    check(sqlite_queue(tmp_path / "back.db"))
