@@ -26,9 +26,14 @@ class HeldKey(NamedTuple):
             return "until the job has ended" if self.until == "finished" else "until the job starts"
         return f"until {self.until[:19]}"
 
+    @property
+    def words_utc(self) -> str:
+        """Return the same for an error, in which nobody converts timestamps."""
+        return self.words if self.until in UNIQUE_UNTIL else f"{self.words} UTC"
+
     def after_end(self, job_id: int) -> str:
         """Return the detail of a refusal about a job that is gone and still holds the key."""
-        return f"jobID: there is no job {job_id}; it has ended, and holds its unique key {self.words}"
+        return f"jobID: there is no job {job_id}; it has ended, and holds its unique key {self.words_utc}"
 
     @property
     def members(self) -> dict[str, str]:

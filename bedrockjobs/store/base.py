@@ -190,6 +190,10 @@ class Unit(Protocol):
         """Allocate a jobID; they count up from 1 and are never reused."""
         ...
 
+    def return_job_id(self, job_id: int) -> None:
+        """Return the jobID that was allocated last, as no job needs it."""
+        ...
+
     def new_run_id(self) -> int:
         """Allocate a runID; they count up from 1 and are never reused."""
         ...

@@ -42,6 +42,11 @@ class Identifiers:
         self._jobs.next = found + 1
         return found
 
+    def return_job(self, job_id: int) -> None:
+        """Return the jobID that was allocated last."""
+        assert job_id == self._jobs.next - 1
+        self._jobs.next = job_id
+
     def new_run(self) -> int:
         """Allocate a runID."""
         if not self._known:

@@ -437,6 +437,12 @@ class Records:
         found: tuple[str, str] | None = self._execute(self._sql["unique_key_of"], (job_id,)).fetchone()
         return found
 
+    def claim_key(self, key: str, job: JobOfKey, now: str) -> JobOfKey | None:
+        """Store a key unless it is there; return the job for which it is there, or None."""
+        new = (key, job.job_id, now, job.name, job.holds)
+        stored = self._execute(self._sql["claim_key"], new).rowcount == 1
+        return None if stored else self.job_of_key(key, "")
+
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         """Store a key."""
         self._execute(self._sql["put_key"], (key, job.job_id, now, job.name, job.holds))

@@ -250,6 +250,10 @@ DELETE FROM ticks WHERE jobID = ?;
 -- The job of an idempotency key or a unique key.
 SELECT jobID, name, holds FROM keys WHERE key = ? AND created > ?;
 
+-- name: claim_key
+-- Store a key unless it is there.
+INSERT INTO keys (key, jobID, created, name, holds) VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING;
+
 -- name: unique_key_of
 -- The unique key of a job, which has at most one.
 SELECT key, holds FROM keys WHERE jobID = ? AND holds <> '';

@@ -229,6 +229,7 @@ class SQLiteUnit:
         self._facts = CachedFlags(self._execute)
         self.identifiers = Identifiers(self._execute, lambda job_id: self._found(job_id) is not None)
         self.new_job_id, self.new_run_id = self.identifiers.new_job, self.identifiers.new_run
+        self.return_job_id = self.identifiers.return_job
         self.records = Records(self._deferred)
         self.records.configure(settings)
         """The tables next to jobs."""

@@ -139,6 +139,7 @@ RECORDS_INTENDED = {
 """The table and the index of each statement beside jobs."""
 
 RECORDS_NO_SEEK = {
+    "claim_key",
     "insert_run",
     "insert_ended_run",
     "put_run_key",

@@ -98,33 +98,69 @@ def _create_unique(context: Context, spec: JobSpec, merging: jsontext.Merging) -
         return create(context, spec, merging), True
     if spec.unique:
         raise BadArguments("Malformed uniqueKey", "uniqueKey: expected nothing together with unique")
-    records, key = context.unit.records, _held_key(context, spec)
-    known = records.job_of_key(key, "")
-    job = None
-    if known is not None:  # only a job that will be changed is locked
-        job = (context.unit.job if spec.on_conflict == "replace" else context.unit.shown)(known.job_id)
-        if job is not None and job.name != spec.name:  # RetryJob may have renamed it
-            job = None
-    if known is not None and is_held(known.holds, job, context.now_ms):
-        if spec.on_conflict == "replace":
-            _replace(context, spec, known, job)
-        elif spec.on_conflict == "reject":
-            until = HeldKey(spec.name, spec.unique_key, known.holds).words
-            raise WrongState("Unique key is held", f"uniqueKey: job {known.job_id} holds it {until}")
-        return known.job_id, False
-    job_id = create(context, spec, merging)
+    try:
+        if spec.repeat or spec.retry_after or spec.parent_job_id or context.unit.records.limits():
+            _check_first(context, spec)
+        return create(context, spec, merging), True
+    except _KeyIsHeld as held:
+        known, job = held.known, held.job
+    if spec.on_conflict == "replace":
+        _replace(context, spec, known, job)
+    elif spec.on_conflict == "reject":
+        until = HeldKey(spec.name, spec.unique_key, known.holds).words_utc
+        raise WrongState("Unique key is held", f"uniqueKey: job {known.job_id} holds it {until}")
+    return known.job_id, False
+
+
+class _KeyIsHeld(Exception):
+    """Another job holds the unique key of a new one; ``job`` is None if it is gone."""
+
+    def __init__(self, known: JobOfKey, job: Job | None) -> None:
+        self.known, self.job = known, job
+
+
+def _check_first(context: Context, spec: JobSpec) -> None:
+    """Raise _KeyIsHeld before a create may be refused for its schedule or parent, or counts for a limit."""
+    parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
+    mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
+    known = context.unit.records.job_of_key(_stored_key(spec, mocked=mocked), "")
+    if known is not None:
+        _check_free(context, spec, known)
+
+
+def _stored_key(spec: JobSpec, *, mocked: bool) -> str:
+    """Return the unique key as stored; mocked and real jobs have separate keys."""
+    return f"{spec.held_key}\x1fmocked" if mocked else spec.held_key
+
+
+def _claim_key(context: Context, spec: JobSpec, job_id: int, *, mocked: bool) -> None:
+    """Store the unique key of a new job, without a read if nobody has it; raise _KeyIsHeld.
+
+    This comes after all checks, as the first write.
+    """
     holds = spec.unique_for or "finished"
     if not isinstance(holds, str):
         holds = after_seconds(context.now_ms, holds)
+    records, key = context.unit.records, _stored_key(spec, mocked=mocked)
+    known = records.claim_key(key, JobOfKey(job_id, "", holds), context.now_ms)
+    if known is None:
+        return
+    try:
+        _check_free(context, spec, known)
+    except _KeyIsHeld:
+        context.unit.return_job_id(job_id)
+        raise
     records.put_key(key, JobOfKey(job_id, "", holds), context.now_ms)
-    return job_id, True
 
 
-def _held_key(context: Context, spec: JobSpec) -> str:
-    """Return the unique key as stored; mocked and real jobs have separate keys."""
-    parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
-    mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
-    return f"{spec.held_key}\x1fmocked" if mocked else spec.held_key
+def _check_free(context: Context, spec: JobSpec, known: JobOfKey) -> None:
+    """Raise _KeyIsHeld if a job still holds the key that was stored for it."""
+    # only a job that will be changed is locked
+    job = (context.unit.job if spec.on_conflict == "replace" else context.unit.shown)(known.job_id)
+    if job is not None and job.name != spec.name:  # RetryJob may have renamed it
+        job = None
+    if is_held(known.holds, job, context.now_ms):
+        raise _KeyIsHeld(known, job)
 
 
 def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) -> None:
@@ -184,6 +220,8 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
             row = ticks.with_tick(row, row.next_run)
     elif repeat and spec.first_run is None and ticks.is_schedule(row):
         row = ticks.with_tick(row, row.next_run)
+    if spec.unique_key is not None:
+        _claim_key(context, spec, row.job_id, mocked=mocked)
     context.unit.insert(row)
     return row.job_id
 

@@ -163,6 +163,11 @@ class IDAllocator:
         self._used.append(number)
         return number
 
+    def take_back(self, number: int) -> None:
+        """Return the number that was allocated last."""
+        assert self._used[-1] == number
+        self._free.appendleft(self._used.pop())
+
     def committed(self) -> None:
         """Keep the allocated numbers: the unit was committed."""
         self._used.clear()

@@ -283,6 +283,13 @@ class PostgreSQLRecords(Records):
         used = self._keys[key]
         return used[0] if used is not None and used[1] > since else None
 
+    def claim_key(self, key: str, job: JobOfKey, now: str) -> JobOfKey | None:
+        """Store a key unless it is there; return the job for which it is there, or None."""
+        known = self.job_of_key(key, "")  # prefetched
+        if known is None:
+            self.put_key(key, job, now)
+        return known
+
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         """Store a key."""
         self._keys[key] = (job, now)

@@ -317,6 +317,6 @@ CREATE TABLE workers (
     quiet     boolean NOT NULL
 ) WITH (fillfactor = 50);
 
-INSERT INTO control (epoch, version) VALUES (1, 6);
+INSERT INTO control (epoch, version) VALUES (1, 7);
 INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '6'),
     ('lockSalt', gen_random_uuid()::text);

@@ -313,6 +313,7 @@ class PostgreSQLUnit:
         self._passed_over = SkippedLocked(self._takes, clock)
         self.passed_over, self.soonest = self._passed_over.is_locked_elsewhere, self._takes.soonest
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
+        self.return_job_id = self._job_ids.take_back
         self.lock_held = self._locks.held
         self.crash_patterns = self.records.crash_patterns
         self.set_crash_patterns = self.records.set_crash_patterns
