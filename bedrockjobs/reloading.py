@@ -38,15 +38,15 @@ class Reloads:
         """Reload all parts and log each result; a failure does not affect the others."""
         async with self._one_by_one:
             if not self._parts:
-                log.info("told to read its files again: there are none")
+                log.info("reload requested, but no files are configured")
             for what, read in self._parts.items():
                 try:
                     pending = read()
                     if pending is not None:
                         await pending
                 except (ValueError, OSError) as error:
-                    log.error("%s not read again, the old ones stay: %s", what, error)  # noqa: TRY400  without a stack
+                    log.error("%s not reloaded, the previous ones stay in use: %s", what, error)  # noqa: TRY400  without a stack
                 except Exception:  # a bug must not end the server
-                    log.exception("%s not read again, the old ones stay", what)
+                    log.exception("%s not reloaded, the previous ones stay in use", what)
                 else:
-                    log.info("%s read again", what)
+                    log.info("%s reloaded", what)

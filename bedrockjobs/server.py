@@ -297,7 +297,7 @@ def run_server(settings: Settings, read_again: Callable[[], Settings] | None = N
             print(f"bedrockjobs: {error}", file=sys.stderr)
         return error.status
     except Exception:  # log it like any other failure
-        log.critical("the server ended by an error that nobody expected", exc_info=True)
+        log.critical("the server stopped because of an unexpected error", exc_info=True)
         return EXIT_FAILURE
     finally:
         faulthandler.cancel_dump_traceback_later()

@@ -102,7 +102,7 @@ class ClusterMember:
         self._exchange_soon.set()
         telling = asyncio.ensure_future(self._tell_the_last())
         if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:
-            log.warning("the other servers could not be told that this one stops")
+            log.warning("the other servers could not be notified that this one stops")
         await self._peers.close()
         if self._exchanged is not None and not self._exchanged.done():
             self._exchanged.set_result(None)
@@ -232,7 +232,7 @@ class ClusterMember:
             try:
                 await self._peers.publish(text)
             except StoreError as error:
-                log.warning("a hint to the other servers was lost: %s", error)
+                log.warning("a notification to the other servers was lost: %s", error)
 
     def _text(self) -> str:
         """Return the pending notification and clear it."""

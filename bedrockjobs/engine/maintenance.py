@@ -299,7 +299,7 @@ class Maintenance:
             self._failures[key] = failures
             delay_s = min(TRY_AGAIN_S * 2 ** (failures - 1), TRY_AGAIN_S_MAX)
             if failures == 1:
-                log.exception("what time asked for could not be done: %s", key)
+                log.exception("maintenance failed: %s", key)
                 what, number = key if isinstance(key, tuple) else (key, 0)
                 context.note(
                     "maintenance failed",

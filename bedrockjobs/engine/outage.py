@@ -179,7 +179,7 @@ class Outage:
         except Exception as error:
             fault = self._engine.fault(error)
             if fault is None:
-                log.exception("the database could not be looked for")
+                log.exception("the attempt to reconnect to the database failed")
                 fault = StoreError(str(error))
             return lambda: self._not_yet(fault)
         return self._on_reconnected
@@ -192,7 +192,7 @@ class Outage:
         self._look_soon()
 
     def _on_reconnected(self) -> None:
-        log.info("the database is there again after %.1f s", self._clock.monotonic() - self._since)
+        log.info("the database is available again after %.1f s", self._clock.monotonic() - self._since)
         self._error = None
         self._health.on_reconnected()
         self._ended()

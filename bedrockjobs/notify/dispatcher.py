@@ -150,7 +150,7 @@ class NotificationDispatcher:
             except CommandError as error:
                 log.debug("messages wait: %s", error)
             except Exception:
-                log.exception("messages could not be looked at")
+                log.exception("notification rules could not be checked")
             try:
                 async with asyncio.timeout(pause):
                     await self._woken.wait()

@@ -271,10 +271,10 @@ class Queries:
                 return
             if not unasked:
                 pause_s = 0.0
-                log.info("a process of Query ended (%s) and is replaced", how)
+                log.info("a Query process exited (%s) and is replaced", how)
                 continue
             pause_s = min(max(pause_s * 2, PAUSE_S), PAUSE_S_MAX)
-            log.warning("a process of Query ended unasked (%s); another is started in %g s", how, pause_s)
+            log.warning("a Query process exited unexpectedly (%s); another starts in %g s", how, pause_s)
             if not self._running:
                 self._turn_away(Unavailable("No process for Query", f"none can be started: {how}"))
             with suppress(TimeoutError):

@@ -78,9 +78,9 @@ def test_hup_reloads_the_settings_file(bedrockjobs: Program, tmp_path: Path) -> 
         )
         shown = json.loads(bedrockjobs("kept", "list", "-s", running.address, "-o", "json").stdout)
         assert next(one["seconds"] for one in shown if one["kind"] == "audit") == 20 * 86_400
-        assert log.readline().endswith("settings read again\n")
+        assert log.readline().endswith("settings reloaded\n")
         refused = told("[server]\nprot = 1\nkeep_audit_s = true\n")
-        assert refused.startswith("not read again, the old ones stay: ")
+        assert refused.startswith("not reloaded, the previous ones stay in use: ")
         assert f"{file}:2: prot: " in refused
         assert f"; {file}:3: keep_audit_s: expected" in refused
     finally:

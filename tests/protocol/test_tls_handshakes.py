@@ -135,14 +135,14 @@ async def test_certificates_are_read_again_and_a_bad_one_is_not_taken(
     assert await shown() == before
     with caplog.at_level(logging.INFO):
         await live.server.reloads.run()
-    assert "certificates read again" in caplog.text
+    assert "certificates reloaded" in caplog.text
     renewed = await shown()
     assert renewed != before
     assert (await kept.ask("Ping")).code == 200  # no connection is lost
 
     Path(settings["tls_key"]).write_text("no key")
     await live.server.reloads.run()
-    assert "certificates not read again, the old ones stay: " in caplog.text
+    assert "certificates not reloaded, the previous ones stay in use: " in caplog.text
     assert await shown() == renewed
     assert (await kept.ask("Ping")).code == 200
     await kept.close()

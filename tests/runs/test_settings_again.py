@@ -104,4 +104,4 @@ async def test_bad_settings_change_nothing(serve: Serve, caplog: pytest.LogCaptu
     live.server.reloads.add("settings", bad)
     with caplog.at_level(logging.INFO):
         await live.server.reloads.run()
-    assert "settings not read again, the old ones stay: a.toml:2: prot: " in caplog.text
+    assert "settings not reloaded, the previous ones stay in use: a.toml:2: prot: " in caplog.text

@@ -399,7 +399,7 @@ class PostgreSQLPeers:
                 if len(self._refused) >= REFUSED_MAX:
                     self._refused.clear()
                 self._refused.add(worker.name)
-                log.warning("the other servers are not told of the worker %r: %s", worker.name, error)
+                log.warning("the other servers are not notified of the worker %r: %s", worker.name, error)
             return []
 
     async def move_clock(self, moment: str) -> str:
