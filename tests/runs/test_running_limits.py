@@ -8,6 +8,7 @@ from bedrockjobs.base.config import RUNNING_LIMIT_MAX
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.families import LOOKED_AGAIN_S
+from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from tests.engines import sqlite_only
 from tests.protocol.talk import Talk, request
@@ -152,9 +153,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     looks: list[str] = []
     look = take.take
 
-    def counting(context: Context, asked: TakeRequest) -> Answer | None:
+    def counting(context: Context, asked: TakeRequest, only: Job | None = None) -> Answer | None:
         looks.append(asked.names.single or asked.names.patterns[0])
-        return look(context, asked)
+        return look(context, asked, only)
 
     monkeypatch.setattr(take, "take", counting)
     return looks
