@@ -72,7 +72,7 @@ class History:
         if kind == 0:
             given |= {"repeat": dice.choice(REPEATS), "name": f"cron/{self.last}"}
         elif kind == 1:
-            given["retries"] = 2
+            given |= {"retries": 2, "uniqueKey": f"u{self.last}"}
         elif kind == 2:
             given["argv"] = ["true"]
         elif kind == 3:

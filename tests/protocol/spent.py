@@ -7,16 +7,14 @@ is no race.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.cli.live_server import start, stop
 from tests.pace import slowness
 from tests.protocol.talk import Reply, Talk, request
-from tests.reliability.servers import ForkServer
 
 LOOP_S_MAX = 0.25
 """Processor time that the loop's thread may spend on one request: nobody else is served meanwhile."""
@@ -93,15 +91,12 @@ def comparable(spent_s: float) -> float:
 
 @contextmanager
 def watched(database: Path, **settings: Any) -> Iterator[Spender]:
-    """Start a server on a database, and stop it in the end."""
-    with ForkServer.borrowed() as forks:
-        given = {"database": str(database), **settings}
-        forks.order(settings=given, log=str(database.with_suffix(".log")))
-        pid = int(forks.find(r"forked (\d+)")[1])
-        try:
-            yield Spender(pid, int(forks.find(r"listens on 127\.0\.0\.1:(\d+)")[1]))
-            os.kill(pid, signal.SIGTERM)
-            assert forks.find(rf"ended {pid} (\S+)")[1] == "0"
-        finally:
-            forks.order(end=True)
-            forks.find("none left")
+    """Start a server as a user does, since its memory is measured, and stop it in the end."""
+    options = [
+        text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    running = start(database, *options)
+    try:
+        yield Spender(running.process.pid, int(running.address.rpartition(":")[2]))
+    finally:
+        stop(running.process)
