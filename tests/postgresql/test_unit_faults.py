@@ -40,7 +40,7 @@ STEPS_MAX = 400
 AHEAD = AccessPlan(jobs=tuple(range(1, 12)), runs=tuple(range(1, 12)), names=("a", "b", "ab", "s"))
 
 SEAMS: list[tuple[type, str]] = [
-    (Transaction, "read"),
+    (Transaction, "run_statements"),
     (Transaction, "execute"),
     (Transaction, "write"),
     (UnitRows, "write"),

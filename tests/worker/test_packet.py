@@ -37,7 +37,7 @@ def test_a_text_of_any_size_with_handles(ends, size):
 
 
 def test_nobody_is_there_any_more(ends):
-    ends[0].stop_sending()
+    ends[0].close()
     assert kernel.receive(ends[1], 1) == (b"", b"", [])
     with pytest.raises(BrokenPipeError):
         kernel.send(ends[1], b"run")

@@ -45,7 +45,7 @@ async def test_as_many_are_taken_as_may_be(server, working):
     assert len(server._queue) == 2
 
 
-@pytest.mark.parametrize("how", ["quiet", "stop"])
+@pytest.mark.parametrize("how", ["stop_taking", "stop"])
 async def test_none_is_asked_for_by_a_worker_that_takes_no_more(server, working, tmp_path, how):
     for _ in range(2):
         await server.add()

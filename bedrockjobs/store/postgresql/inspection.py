@@ -129,9 +129,11 @@ def tables_of(session: DatabaseSession, schema: str) -> Tables:
     found = {name for name, *_ in relations}
     wanted = _wanted()
     version = None
-    if "meta" in found:
-        rows = session.run_statements([("SELECT value FROM meta WHERE key = 'schemaVersion'", ())])[0]
-        version = rows[0][0] if rows else None
+    if {"control", "meta"} <= found:
+        needed = "SELECT value::bigint AS version FROM meta WHERE key = 'schemaVersion'"
+        newest = f"SELECT max(version) FROM (SELECT version FROM control UNION ALL {needed}) AS versions"  # noqa: S608
+        ((latest,),) = session.run_statements([(newest, ())])[0]
+        version = None if latest is None else str(latest)
     return Tables(
         version,
         missing=sorted(wanted - found),
