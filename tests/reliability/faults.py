@@ -185,12 +185,12 @@ def undone_deliveries(seed: int) -> None:
     """Undo some takes whose answers were sent."""
     from bedrockjobs.protocol.connection import RawConnection
 
-    answered, dice = RawConnection._answered, random.Random(seed)
+    answered, dice = RawConnection.answered, random.Random(seed)
 
     def undone(self: RawConnection, exchange: Any, outcome: Any) -> bool:
         return answered(self, exchange, outcome) and dice.random() >= DROPPED
 
-    RawConnection._answered = undone  # type: ignore[method-assign]
+    RawConnection.answered = undone  # type: ignore[method-assign]
 
 
 def endless_units(seed: int) -> None:
