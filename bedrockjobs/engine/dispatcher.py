@@ -151,6 +151,7 @@ class Dispatcher:
         self._again = deque[list[Submission]]()  # failed transactions, to be retried in careful mode
         self._open = self._scheduled = self._draining = self._broken = False
         self._some_gone = self._some_many = False  # whether queued commands may be abandoned, or ask for many
+        self._rested = False  # whether nothing was due when the alarm was set last
         self._look_outside = False  # whether to check if another process changed the database
         self._ending = Shutdown(engine, clock)
         self._busy_since: float | None = None
@@ -404,11 +405,13 @@ class Dispatcher:
         self._deliver(work.outcomes)
         waiting = self._waiting
         if not (self._gathered or self._many or self._again):
-            if not (waiting.sooner or self._look_outside or self._draining) and (
-                self._alarm.is_set and self._maintenance.as_before()
+            if (
+                (self._rested and self._alarm.is_set)
+                and not (waiting.sooner or self._look_outside or self._draining)
+                and self._maintenance.as_before()
             ):
-                return  # the alarm is set already
-            waiting.sooner = False
+                return  # the alarm is set to the right time
+            waiting.sooner = self._rested = False
             due_s = self._due_in_s()
             if due_s > 0:
                 self._rest(due_s)
@@ -486,6 +489,7 @@ class Dispatcher:
 
     def _rest(self, due_s: float) -> None:
         """Answer overdue waiters and sleep until the next deadline, at most ``due_s`` seconds."""
+        self._rested = True
         self._ending.idle()
         self._answer_overdue()
         deadline = self._waiting.next_deadline()

@@ -130,6 +130,10 @@ class DeferredWrites:
         self.write()
         return self._connection.executemany(sql, rows)
 
+    def row(self, job_id: int) -> Job | None:
+        """Return a job whose write is deferred; one with much data is in no other cache."""
+        return self.created.get(job_id) or self.taken.get(job_id)
+
     def claim(self, job: Job) -> None:
         """Defer that a plain job becomes RUNNING."""
         (self.created if job.job_id in self.created else self.taken)[job.job_id] = job
@@ -162,7 +166,7 @@ class DeferredWrites:
                 self._run(_of_rows("claim_jobs", len(some), "?"), (now, *some))
             for job in taken.values():
                 if job.run_id:
-                    self._run(_CLAIM_JOB, (now, job.attempt, job.run_id, job.job_id))
+                    self._run(_CLAIM_JOB, (job.last_run, job.attempt, job.run_id, job.job_id))
         if deleted:
             ids = [*deleted]
             for at in range(0, len(ids), SET_ROWS):
@@ -338,7 +342,7 @@ class SQLiteUnit:
     shown = job
 
     def _found(self, job_id: int) -> Job | None:
-        job = self._rows.get(job_id)
+        job = self._rows.get(job_id) or self._deferred.row(job_id)
         if job is not None:
             return job
         try:

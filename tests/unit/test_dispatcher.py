@@ -477,6 +477,13 @@ async def test_others_are_served_while_a_new_pattern_is_searched_for(bench: Benc
 
 
 @pytest.mark.usefixtures("slow_search")
+async def test_a_search_goes_on_without_an_alarm(bench: Bench) -> None:
+    await fill(bench, 200)
+    bench.dispatcher._alarm._wake = lambda: None
+    assert '"zz/y"' in body(await asyncio.wait_for(bench.send(GetJob(name="*/y", connection="wait")), 10))
+
+
+@pytest.mark.usefixtures("slow_search")
 async def test_a_search_that_finds_nothing_is_answered(bench: Bench) -> None:
     await fill(bench, 100)
     first = [bench.send(GetJob(name=f"*/{end}")) for end in ("a", "b", "c", "a")]
