@@ -191,6 +191,22 @@ RECENT_ROWS_MAX = 4_096
 RECENT_DATA_CHARS_MAX = 4_096
 """Length of the data of such a row, which bounds the cache to 16 MiB of plain text."""
 
+SET_ROWS = 32
+"""Rows written by one statement; more of them cost no less each."""
+
+ROWS_AHEAD = 16
+"""Jobs whose rows are read together if the next one to be taken is not cached."""
+
+HEADS_READ_MAX = 64
+"""Next jobs of a name that one statement finds; the first one finds a single job, each further one twice as
+many."""
+
+HEADS_KEPT_MAX = 2 * HEADS_READ_MAX
+"""Next jobs cached for a name, at some 170 bytes each."""
+
+LINES_MAX = 1_000
+"""Names whose next jobs are cached, which takes at most 23 MB in all. Others are found by one seek a take."""
+
 LOCKS_REMEMBERED_MAX = 10_000
 """Locks whose last use is cached; a few hundred bytes each."""
 

@@ -15,7 +15,16 @@ from itertools import chain, islice
 from typing import Any
 
 from bedrockjobs.base.background import in_slices
-from bedrockjobs.base.config import LOCKS_REMEMBERED_MAX, NAME_CHARS_MAX, PRIORITIES, SEARCHED_AT_ONCE
+from bedrockjobs.base.config import (
+    HEADS_KEPT_MAX,
+    HEADS_READ_MAX,
+    LINES_MAX,
+    LOCKS_REMEMBERED_MAX,
+    NAME_CHARS_MAX,
+    PRIORITIES,
+    ROWS_AHEAD,
+    SEARCHED_AT_ONCE,
+)
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.job.rows import (
@@ -228,18 +237,6 @@ class AllHostsSchedules:
 # each queued job up to the last entry has one.
 
 
-HEADS_READ_MAX = 64
-"""Jobs that one statement adds to a line; a new line begins with one and doubles."""
-
-HEADS_KEPT_MAX = 4 * HEADS_READ_MAX
-"""Jobs that a line keeps at most; beyond them, the last ones are read again when they are needed."""
-
-ROWS_AHEAD = 16
-"""Jobs whose rows are read together when the first one is not cached."""
-
-LINES_MAX = 2_000
-"""Names with a line, at most 2 MB for short lines and 50 MB for full ones; the oldest ones are dropped."""
-
 Head = tuple[int, str, int]
 """Negative priority, nextRun and jobID: sorts in the order of takes."""
 
@@ -247,7 +244,7 @@ Head = tuple[int, str, int]
 class _Line:
     """The next jobs of one name, or of all."""
 
-    __slots__ = ("heads", "wanted", "whole")
+    __slots__ = ("ahead", "heads", "wanted", "whole")
 
     def __init__(self) -> None:
         self.heads: list[Head] = []
@@ -255,6 +252,8 @@ class _Line:
         """Whether no other jobs are queued."""
         self.wanted = 1
         """How many jobs to read next."""
+        self.ahead = True
+        """Whether to read rows ahead: not if they are too long for the row cache."""
 
 
 class NextJobs:
@@ -300,8 +299,13 @@ class NextJobs:
         return line.heads[0] if line.heads else None
 
     def upcoming(self, name: str | None) -> list[int]:
-        """Return the jobIDs of the first entries of a name, or of all."""
-        return [head[2] for head in self._lines[name].heads[:ROWS_AHEAD]]
+        """Return the jobIDs whose rows to read ahead for a name, or for all."""
+        line = self._lines[name]
+        return [head[2] for head in line.heads[:ROWS_AHEAD]] if line.ahead else []
+
+    def stop_reading_ahead(self, name: str | None) -> None:
+        """Read the rows of a name, or of all, one by one from now on."""
+        self._lines[name].ahead = False
 
     def drop_first(self, name: str | None) -> None:
         """Drop the first entry, since it is outdated."""
@@ -340,7 +344,7 @@ class ReadyQueue:
         self,
         connection: StatementExecutor,
         job: Callable[[int], Job | None],
-        read_ahead: Callable[[list[int]], object],
+        read_ahead: Callable[[list[int]], bool],
         cached: Callable[[int], Job | None],
         records: Records,
         settings: Settings,
@@ -348,7 +352,7 @@ class ReadyQueue:
     ) -> None:
         """Use the writer's ``connection``; ``job`` returns a row, ``cached`` only a cached one.
 
-        ``read_ahead`` reads some rows into the cache.
+        ``read_ahead`` reads some rows into the cache; it returns False if the first one is too long for it.
         """
         self._execute = connection.execute
         self.job, self._cached, self._read_ahead = job, cached, read_ahead
@@ -645,7 +649,9 @@ class ReadyQueue:
             priority, next_run, job_id = head
             job = self._cached(job_id)
             if job is None:
-                self._read_ahead(self._next.upcoming(name))
+                upcoming = self._next.upcoming(name)
+                if upcoming and not self._read_ahead(upcoming):
+                    self._next.stop_reading_ahead(name)
                 job = self.job(job_id)
             if (
                 job is not None

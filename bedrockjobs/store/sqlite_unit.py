@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from bedrockjobs.base.background import in_slices
-from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX
+from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX, SET_ROWS
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, is_plain, job_from
 from bedrockjobs.job.take_request import TakeRequest
@@ -82,12 +82,6 @@ class RowCache:
 # statement for each, and a job that is created and taken in one transaction is written once. Every statement
 # that names the table ``jobs`` is preceded by the deferred writes, so nothing can read a state before them.
 
-
-AHEAD_CHARS_MAX = 256 * 1024
-"""Data characters after which no more rows are read ahead."""
-
-SET_ROWS = 32
-"""Max rows of one statement; beyond it, a row costs the same."""
 
 _CLAIM_JOB = SQL["claim_job"]
 _NAMES_JOBS = re.compile(r"\bjobs\b").search
@@ -355,25 +349,29 @@ class SQLiteUnit:
         self.chars_read += len(job.data)
         return job
 
-    def _read_ahead(self, job_ids: list[int]) -> None:
-        """Read rows that will be taken next into the cache, up to a limit of their data."""
+    def _read_ahead(self, job_ids: list[int]) -> bool:
+        """Read rows that will be taken next into the cache, up to the first one that is too long for it.
+
+        Return whether the first one is in the cache now.
+        """
         missing = [job_id for job_id in job_ids if self._rows.get(job_id) is None]
         cursor = self._execute(_of_rows("jobs_by_id", len(missing), "?"), missing)
         chars = 0
         try:
             for row in cursor:
                 job = job_from(row)
+                chars += len(job.data)
+                if len(job.data) > RECENT_DATA_CHARS_MAX:
+                    break
                 if type(job) is Job:
                     self._rows.keep(job)
-                chars += len(job.data)
-                if chars > AHEAD_CHARS_MAX:
-                    break
         except sqlite3.OperationalError as error:  # a text is not UTF-8: see _undecodable
             if not is_undecodable(error):
                 raise
         finally:
             cursor.close()
         self.chars_read += chars
+        return self._rows.get(job_ids[0]) is not None
 
     def save(self, job: Job) -> None:
         """Update a job; raises RowDamaged for a DamagedJob."""

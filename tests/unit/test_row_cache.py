@@ -10,6 +10,8 @@ import pytest
 from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
+from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store import ready_queue
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.sqlite_unit import RowCache
 from bedrockjobs.store.statements import STATEMENTS
@@ -81,3 +83,48 @@ def test_what_is_undone_is_not_kept(store: SQLiteEngine) -> None:
     store.rollback()
     store.begin()
     assert store.unit.job(1) == row(1)
+
+
+def taken(store: SQLiteEngine, name: str) -> int:
+    """Take the next job of a name; return its jobID, or 0 if there is none."""
+    names = names_from(name, None)
+    assert names is not None
+    job = store.unit.first_due(TakeRequest(names), AT)
+    if job is None:
+        return 0
+    store.unit.claim(job._replace(state="RUNNING", last_run=AT, attempt=1))
+    return job.job_id
+
+
+def test_the_lines_of_next_jobs_stay_within_their_limits(
+    store: SQLiteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready_queue, "LINES_MAX", 3)
+    monkeypatch.setattr(ready_queue, "HEADS_KEPT_MAX", 4)
+    names = [f"n{number}" for number in range(10)]
+    lines = store.unit.ready._next._lines
+    for name in names:
+        assert not taken(store, name), "its line is empty and whole"
+        for number in range(10):
+            store.unit.insert(row(int(name[1:]) * 10 + 10 + number)._replace(name=name))
+        assert len(lines) <= 3
+        assert max(len(line.heads) for line in lines.values()) <= 4
+    for name in names:
+        first = int(name[1:]) * 10 + 10
+        assert [taken(store, name) for _ in range(11)] == [*range(first, first + 10), 0]
+    assert len(lines) <= 3
+
+
+@pytest.mark.parametrize(("chars", "singly"), [(10, 1), (RECENT_DATA_CHARS_MAX + 1, 8)])
+def test_rows_are_read_ahead_unless_they_are_long(store: SQLiteEngine, chars: int, singly: int) -> None:
+    for job_id in range(2, 10):
+        store.unit.insert(row(job_id, "x" * chars)._replace(name="bar"))
+    store.commit()
+    store.rollback()  # so that no row is cached
+    store.begin()
+    read: list[str] = []
+    store._db.set_trace_callback(lambda sql: read.append(sql) if sql.startswith("SELECT created") else None)
+    assert [taken(store, "bar") for _ in range(8)] == [*range(2, 10)]
+    assert len(read) <= singly + 4, "a line begins with one job and doubles: 1, 2, 4 and the last"
+    if chars > RECENT_DATA_CHARS_MAX:
+        assert sum(" IN (" in sql for sql in read) == 1, "it is tried once"
