@@ -13,6 +13,7 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.config import SET_ROWS
 from bedrockjobs.base.errors import ServerFault
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
@@ -197,8 +198,8 @@ def test_the_next_jobs_of_a_name_are_read_once(server: Server) -> None:
 def test_writes_of_one_transaction_are_one_statement_of_each_kind(server: Server) -> None:
     server.send(*[c.CreateJob(name="a")] * 20, *[c.GetJob(name="a")] * 8)
     ends = [c.FinishJob(job_id=number, then_get="a") for number in (2, 3)]
-    found = statements(server, *ends, *[c.CreateJob(name="b")] * 40)
-    assert found == ["INSERT INTO", "INSERT INTO", "UPDATE jobs", "DELETE FROM"], "32 rows in one insert"
+    found = statements(server, *ends, *[c.CreateJob(name="b")] * (SET_ROWS + 1))
+    assert found == ["INSERT INTO", "INSERT INTO", "UPDATE jobs", "DELETE FROM"], "the last row has its own"
 
 
 def test_a_statement_that_reads_jobs_comes_after_the_deferred_writes(server: Server) -> None:

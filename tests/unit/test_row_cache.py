@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX
+from bedrockjobs.base.config import (
+    HEADS_KEPT_MAX,
+    HEADS_READ_MAX,
+    LINES_MAX,
+    RECENT_DATA_CHARS_MAX,
+    RECENT_ROWS_MAX,
+    ROWS_AHEAD,
+)
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.job.take_request import TakeRequest, names_from
@@ -99,6 +106,7 @@ def taken(store: SQLiteEngine, name: str) -> int:
 def test_the_lines_of_next_jobs_stay_within_their_limits(
     store: SQLiteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert LINES_MAX * HEADS_KEPT_MAX * 180 < 24_000_000, "what all of them hold"
     monkeypatch.setattr(ready_queue, "LINES_MAX", 3)
     monkeypatch.setattr(ready_queue, "HEADS_KEPT_MAX", 4)
     names = [f"n{number}" for number in range(10)]
@@ -128,3 +136,21 @@ def test_rows_are_read_ahead_unless_they_are_long(store: SQLiteEngine, chars: in
     assert len(read) <= singly + 4, "a line begins with one job and doubles: 1, 2, 4 and the last"
     if chars > RECENT_DATA_CHARS_MAX:
         assert sum(" IN (" in sql for sql in read) == 1, "it is tried once"
+
+
+def test_as_many_heads_and_rows_are_read_as_a_limit_says(store: SQLiteEngine) -> None:
+    for job_id in range(2, 5 * HEADS_READ_MAX):
+        store.unit.insert(row(job_id)._replace(name="bar"))
+    store.commit()
+    store.rollback()
+    store.begin()
+    line_of = store.unit.ready._next._lines
+    lengths = []
+    for _ in range(3 * HEADS_READ_MAX):
+        before = len(line_of["bar"].heads) if "bar" in line_of else 0
+        assert taken(store, "bar")
+        if not before:
+            lengths.append(len(line_of["bar"].heads) + 1)
+            assert len(store.unit.ready._next.upcoming("bar")) <= ROWS_AHEAD
+    assert lengths == [1, 2, 4, 8, 16, 32, HEADS_READ_MAX, HEADS_READ_MAX, HEADS_READ_MAX][: len(lengths)]
+    assert lengths[-1] == HEADS_READ_MAX
