@@ -169,7 +169,8 @@ async def test_slow_clients_are_closed_at_their_deadline(serve: Serve, name: str
     assert pings > 5
     for (kind, _), client in clients.items():
         taken, said = await client
-        assert DEADLINE - 0.05 < taken < DEADLINE + LATE_S, f"{kind}: closed after {taken:.2f} s"
+        assert taken > DEADLINE - 0.05, f"{kind}: closed after {taken:.2f} s"
+        assert in_time(taken - DEADLINE, LATE_S), f"{kind}: closed after {taken:.2f} s"
         assert said == b"" or b" Timeout" in said or b"504 Gateway Timeout" in said, f"{kind}: {said!r}"
     await live.connections(1)
     assert (await normal.ask("CreateJob", name="normal")).code == 200
@@ -249,10 +250,12 @@ async def test_answers_that_are_not_read(serve: Serve, protocol: str) -> None:
     await live.connections(1 + SLOW_EACH)
     begun = monotonic()
     await live.connections(1)
-    assert 0.4 < monotonic() - begun < 0.5 + LATE_S
-    assert (await normal.ask("Ping")).code == 200
+    taken = monotonic() - begun
     for client in clients:
         client.close()
+    assert taken > 0.4
+    assert in_time(taken - 0.5, LATE_S)
+    assert (await normal.ask("Ping")).code == 200
 
 
 @pytest.mark.parametrize("protocol", ["raw", "http"])

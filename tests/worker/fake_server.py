@@ -111,6 +111,11 @@ class FakeServer:
         await self.until(lambda: not self._writers)
 
     @property
+    def open_connections(self) -> int:
+        """Return how many clients are connected."""
+        return len(self._writers)
+
+    @property
     def address(self) -> str:
         """Return the address to connect to."""
         return f"{'' if self.tls is None else 'https://'}127.0.0.1:{self._port}"

@@ -23,7 +23,8 @@ RESULT = ("sh", "-c", """printf '{"n":2.50}' > "$BEDROCK_RESULT" """)
 
 
 def files(spool: Path) -> list[Path]:
-    return sorted(spool.glob("*"))
+    """Return the saved reports; a file that is still being written has another suffix."""
+    return sorted(spool.glob("*.json"))
 
 
 @pytest.fixture
@@ -178,6 +179,7 @@ async def test_report_outlives_the_worker_by_its_file(server: Any, tmp_path: Pat
         await until(lambda: files(tmp_path / "spool"))
         first.kill()
         assert await exit_status(first) == -9
+    await server.until(lambda: not server.open_connections)  # it has read everything that was sent
     server.refusals.clear()
     server.answers["QueryRun"] = run_of("first")
     before = len(server.reports)
