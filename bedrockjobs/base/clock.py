@@ -19,15 +19,12 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the current time in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds that never go backwards, for measuring durations."""
-        ...
 
     def ahead_s(self) -> float:
         """Return wall-clock seconds minus monotonic seconds; the value changes if the clock is set."""
-        ...
 
 
 class SystemClock:

@@ -29,32 +29,11 @@ class StartError(RuntimeError):
         self.status = status
 
 
-class QueryShutdown(Protocol):
-    """The part of Query that a shutdown uses."""
-
-    def refuse(self) -> None:
-        """Refuse new queries."""
-        ...
-
-    async def cancel_all(self) -> None:
-        """Cancel running queries."""
-        ...
-
-
-class ServedReader(Reader, Protocol):
-    """A reader whose queries can be cancelled before it is closed."""
-
-    @property
-    def queries(self) -> QueryShutdown:
-        """Return the executor of Query."""
-        ...
-
-
 class Opened(NamedTuple):
     """An open database."""
 
     engine: Engine
-    reader: ServedReader
+    reader: Reader
 
 
 class Database(Protocol):
@@ -63,42 +42,33 @@ class Database(Protocol):
     @property
     def clock(self) -> Clock:
         """Return the server's clock."""
-        ...
 
     @property
     def workers(self) -> WorkerRegistry:
         """Return the worker registry."""
-        ...
 
     async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Open the database; raises StartError. ``on_failure`` is called if it becomes unusable."""
-        ...
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
     ) -> None:
         """Join the other servers of the database, if any; raises StartError."""
-        ...
 
     async def move_clock(self, moment: datetime) -> None:
         """Advance the test clock of all servers; raises Unavailable if that is not possible now."""
-        ...
 
     def serves_at(self, where: str) -> None:
         """Publish the address of the server."""
-        ...
 
     def why_failed(self, error: Exception) -> str:
         """Describe a failure after which the server must stop."""
-        ...
 
     async def leave_cluster(self) -> None:
         """Leave the other servers, as this one stops."""
-        ...
 
     def release(self) -> None:
         """Release the database after everything is closed."""
-        ...
 
 
 def database_of(settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> Database:

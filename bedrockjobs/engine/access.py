@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from functools import partial
 from hmac import compare_digest
-from typing import Any, Protocol
+from typing import Any
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock
@@ -26,6 +26,7 @@ from bedrockjobs.base.principal import (
     net_of,
     new_secret,
 )
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.events import TokensChanged
 from bedrockjobs.engine.handlers import access as acts
@@ -61,63 +62,24 @@ UNIX = "unix"
 Write = Callable[[Callable[[Context], object], Callable[[Outcome], bool]], object]
 
 
-class AccessSettings(Protocol):
-    """The settings for access."""
-
-    @property
-    def behind_proxy(self) -> bool:
-        """Return True if all HTTP requests may come through a proxy."""
-        ...
-
-    @property
-    def trusted_proxies(self) -> str:
-        """Return the addresses of trusted proxies, or empty."""
-        ...
-
-    @property
-    def public_hosts(self) -> str:
-        """Return the host names under which a proxy is reached, or empty."""
-        ...
-
-    @property
-    def insecure(self) -> bool:
-        """Return True if everybody has access while there is no token."""
-        ...
-
-    @property
-    def proxy_user_header(self) -> str:
-        """Return the header in which a proxy names the logged-in user, or empty."""
-        ...
-
-    @property
-    def proxy_role(self) -> str:
-        """Return the roles of users who have logged in at a trusted proxy."""
-        ...
-
-    @property
-    def unix_role(self) -> str:
-        """Return the roles of clients on the unix socket, or empty."""
-        ...
-
-
 class Access:
     """Authenticates clients of one server and caches their permissions."""
 
-    def __init__(self, clock: Clock, rules: AccessSettings, *, reachable: bool) -> None:
+    def __init__(self, clock: Clock, settings: Settings, *, reachable: bool) -> None:
         """Apply the settings; ``reachable`` is true if other machines can connect to the server."""
         self._clock = clock
         self.write: Write = lambda act, done: None
         """Writes in a transaction and calls back after its commit."""
-        self._closed = reachable and not rules.insecure
-        self._behind_proxy = rules.behind_proxy
-        self._fronted = bool(rules.behind_proxy or rules.trusted_proxies or rules.public_hosts)
+        self._closed = reachable and not settings.insecure
+        self._behind_proxy = settings.behind_proxy
+        self._fronted = bool(settings.behind_proxy or settings.trusted_proxies or settings.public_hosts)
         self._by_digest: dict[str, Permission] = {}
         self._by_name: dict[str, Permission] = {}
         self._logins: dict[str, Permission] = {}
         self._login_places: dict[str, str] = {}
         """The networks in which sessions of the pages began, as far as this server knows."""
-        self._unix = Permission("", rules.unix_role) if rules.unix_role else None
-        self._proxy_role, self._proxies_name = rules.proxy_role, bool(rules.proxy_user_header)
+        self._unix = Permission("", settings.unix_role) if settings.unix_role else None
+        self._proxy_role, self._proxies_name = settings.proxy_role, bool(settings.proxy_user_header)
         self._proxied: dict[str, Permission] = {}
         self._wrong: dict[str, tuple[float, int]] = {}
         self._wrong_untold, self._told_at = 0, float("-inf")

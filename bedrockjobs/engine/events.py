@@ -229,7 +229,6 @@ class Subscriber(Protocol):
 
     def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the function to call for each event type."""
-        ...
 
 
 class Listeners:

@@ -38,11 +38,9 @@ class Minutes(Protocol):
 
     def closing(self, minute: str) -> Sequence[int] | None:
         """Return the counters of the minute that ends, to be written; None if there are none."""
-        ...
 
     def begin_minute(self, minute: str) -> None:
         """Reset the counters for a new minute."""
-        ...
 
 
 log = logging.getLogger(__name__)

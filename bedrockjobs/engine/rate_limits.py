@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Protocol
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.errors import TooMany
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import timestamp
 from bedrockjobs.job.limits import Limit
+from bedrockjobs.store.records import Records
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +23,6 @@ ROOM_S = 5.0
 
 TOLD_EVERY_S = 60.0
 """Minimum interval between two events about the same limit."""
-
-
-class Counting(Protocol):
-    """Counts queued jobs."""
-
-    def count_queued(self, pattern: str, most: int) -> int:
-        """Return the number of queued jobs that match a pattern, at most ``most``."""
-        ...
 
 
 @dataclass(slots=True)
@@ -71,7 +63,7 @@ class RateLimiter:
         """Discard the state of a limit."""
         self._gates.pop(pattern, None)
 
-    def admit(self, name: str, limits: tuple[Limit, ...], counting: Counting) -> None:
+    def admit(self, name: str, limits: tuple[Limit, ...], records: Records) -> None:
         """Count the creation of one job; raise TooMany if a limit does not allow it."""
         gates = [self.gate(limit) for limit in limits if glob(name, limit.pattern)]
         now = self._clock.monotonic()
@@ -82,18 +74,18 @@ class RateLimiter:
                 gate.filled_at = now
                 if gate.tokens < 1:
                     self._refuse(gate, f"{limit.per_second} created a second")
-            if limit.queued and not self._has_room(gate, counting, now):
+            if limit.queued and not self._has_room(gate, records, now):
                 self._refuse(gate, f"{limit.queued} queued")
         for gate in gates:
             gate.tokens -= 1
             gate.room -= 1
 
-    def _has_room(self, gate: RateLimit, counting: Counting, now: float) -> bool:
+    def _has_room(self, gate: RateLimit, records: Records, now: float) -> bool:
         if now < gate.full_until:
             return False
         if gate.room <= 0 or now - gate.counted_at >= ROOM_S:
             most = gate.limit.queued
-            gate.room = most - counting.count_queued(gate.limit.pattern, most)
+            gate.room = most - records.count_queued(gate.limit.pattern, most)
             if self._shared:
                 # On a shared database, one count grants at most a tenth of the limit, since other servers
                 # create jobs too.

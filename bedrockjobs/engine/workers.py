@@ -60,52 +60,28 @@ from bedrockjobs.store.peers import OpenRunRow, PeerState, ServerRow, SharedUnit
 # The registry as handlers see it: interfaces and the null object.
 
 
-class PresentWorker(Protocol):
-    """A live worker."""
-
-    name: str
-    accepts: tuple[str, ...]
-    """Which of jobs' own commands it can run: cmd, argv, url."""
-    quiet: bool
-    """Whether it announced that it takes no more jobs for now."""
-    by: str
-    """The name of its token, or empty."""
-    served: bool
-    """Whether it ever got a job."""
-    joined: str
-
-    @property
-    def names(self) -> list[str]:
-        """Return the patterns of names that it asks for."""
-        ...
-
-
 class WorkerDirectory(Protocol):
     """The live workers of all servers of a database."""
 
     @property
-    def workers(self) -> Mapping[str, PresentWorker]:
+    def workers(self) -> Mapping[str, Worker]:
         """Return the live workers by name."""
-        ...
 
     @property
     def requested_names(self) -> RequestedNames:
         """Return which workers ask for which names."""
-        ...
 
     def run_token(self, run: RunOfToken) -> str:
         """Return the token of a run, or empty if none can be made."""
-        ...
 
     def ping_secret(self, job_id: int) -> str:
         """Return the secret for pings of a schedule, or empty if none can be made."""
-        ...
 
 
 class NoWorkers:
     """A worker directory without workers or tokens."""
 
-    workers: Mapping[str, PresentWorker] = {}
+    workers: Mapping[str, Worker] = {}
     requested_names = RequestedNames()
 
     def run_token(self, run: RunOfToken) -> str:
@@ -168,8 +144,10 @@ class Worker:
     asked: dict[tuple[str, ...], float] = field(default_factory=dict)
     """Its requests by the names they ask for, each with the time at which it expires."""
     accepts: tuple[str, ...] = ()
+    """Which of jobs' own commands it can run: cmd, argv, url."""
     slots: int = 0
     quiet: bool = False
+    """Whether it announced that it takes no more jobs for now."""
     told_drained: bool = False
     """Whether its last heartbeat reply said that it is drained."""
     runs: set[int] = field(default_factory=set)

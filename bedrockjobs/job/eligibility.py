@@ -106,17 +106,14 @@ class WorkerCapabilities(Protocol):
     @property
     def name(self) -> str:
         """Return the worker's name."""
-        ...
 
     @property
     def names(self) -> Sequence[str]:
         """Return the name patterns that it asks for."""
-        ...
 
     @property
     def accepts(self) -> Sequence[str]:
         """Return the kinds of jobs' own commands that it runs."""
-        ...
 
 
 class RequestedNames:

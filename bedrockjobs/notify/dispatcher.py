@@ -57,25 +57,20 @@ class NotificationSource(Protocol):
 
     async def call(self, command: Command[Any]) -> Answer:
         """Execute a command and return its answer; raises CommandError."""
-        ...
 
     @property
     def hold(self) -> str:
         """Return why the queue is held, in which case nothing is sent; otherwise empty."""
-        ...
 
     async def snapshot(self) -> QueueSnapshot:
         """Return a snapshot of the queue; raises CommandError."""
-        ...
 
     async def options_of_run(self, run_id: int) -> str:
         """Return the options of a run as JSON; raises CommandError."""
-        ...
 
     @property
     def free_bytes(self) -> int | None:
         """Return the free disk space for the database; None if it is on another machine."""
-        ...
 
 
 class EventBatch(NamedTuple):

@@ -121,7 +121,6 @@ class Work(Protocol):
     @property
     def waiting(self) -> int:
         """Return the number of waiting GetJobs."""
-        ...
 
 
 STANDINGS: tuple[Readiness, ...] = ("ready", "later", "paused", "blocked", "mocked")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from hmac import compare_digest
-from typing import Protocol
 
 from aiohttp import web
 
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import Forbidden, Unauthenticated
 from bedrockjobs.base.principal import Principal
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.access import UNIX, Access
 from bedrockjobs.engine.authorization import WORDS
@@ -39,30 +39,16 @@ _PREFIXES = ("__Host-", "__Secure-")
 only, and ``__Host-`` cookies only from this very host."""
 
 
-def session_cookie(request: web.Request, settings: CookieSettings) -> str:
+def session_cookie(request: web.Request, settings: Settings) -> str:
     """Return the name of the session cookie for the scheme that the request used."""
     if not is_secure(request, settings):
         return SESSION_COOKIE
     return _PREFIXES[bool(settings.root_path)] + SESSION_COOKIE
 
 
-def is_secure(request: web.Request, settings: CookieSettings) -> bool:
+def is_secure(request: web.Request, settings: Settings) -> bool:
     """Return whether the browser reached the server over TLS."""
     return settings.behind_proxy or over_tls(request)
-
-
-class CookieSettings(Protocol):
-    """The settings that decide the name of the cookie."""
-
-    @property
-    def behind_proxy(self) -> bool:
-        """Return whether a proxy terminates TLS."""
-        ...
-
-    @property
-    def root_path(self) -> str:
-        """Return the path under which a proxy serves this server."""
-        ...
 
 
 LOGIN_PATH = "/ui/login"
@@ -95,7 +81,7 @@ _COMMANDS = frozenset(f"/{kind.__name__}" for kind in COMMANDS.values())
 class HTTPAuthentication:
     """Authenticates HTTP requests and decides which paths they may use."""
 
-    def __init__(self, access: Access, proxies: Proxies, settings: CookieSettings) -> None:
+    def __init__(self, access: Access, proxies: Proxies, settings: Settings) -> None:
         """Look up principals in ``access``, and trust headers from ``proxies``."""
         self._access, self._proxies, self._settings = access, proxies, settings
 

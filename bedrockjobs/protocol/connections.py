@@ -45,11 +45,9 @@ class Holder(Protocol):
     @property
     def unread_bytes(self) -> int:
         """Return the bytes of unread replies; a partially sent reply counts whole."""
-        ...
 
     def shed(self) -> None:
         """Abort the connection to free its memory."""
-        ...
 
 
 class MemoryBudget:
@@ -156,20 +154,16 @@ class Connection(Protocol):
 
     def expire(self) -> None:
         """Close the connection because its deadline has passed."""
-        ...
 
     def finish(self) -> None:
         """Close the connection after all pending replies are written."""
-        ...
 
     @property
     def unread_bytes(self) -> int:
         """Return the bytes of replies that the client has not read."""
-        ...
 
     def shed(self) -> None:
         """Abort the connection to free its memory."""
-        ...
 
 
 class Connections:

@@ -30,7 +30,6 @@ class Receiver(Protocol):
 
     def answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Write the outcome of a command; return False if its client cannot receive it."""
-        ...
 
 
 class Exchange(Submission):

@@ -128,7 +128,6 @@ class Headers(Protocol):
 
     def getall(self, name: str, default: list[str]) -> list[str]:
         """Return all values of a header; names are case-insensitive."""
-        ...
 
 
 class Proxies:

@@ -81,15 +81,12 @@ class InMemory(Protocol):
 
     def mark(self) -> Any:
         """Return what ``undo`` needs to restore the present state; called before each savepoint."""
-        ...
 
     def undo(self, mark: Any) -> None:
         """Restore the state at the mark; dropping cached knowledge is allowed."""
-        ...
 
     def forget(self) -> None:
         """Drop the cache, in constant time."""
-        ...
 
 
 class StillSearching(Exception):
@@ -145,90 +142,70 @@ class Unit(Protocol):
     @property
     def records(self) -> Records:
         """Return the tables next to jobs."""
-        ...
 
     @property
     def moment(self) -> datetime:
         """Return the timestamp of everything done in this unit, in UTC."""
-        ...
 
     @property
     def changed(self) -> bool:
         """Return whether this unit has written anything."""
-        ...
 
     @property
     def read_anew(self) -> bool:
         """Return whether another process changed the database before this unit, so caches were dropped."""
-        ...
 
     def fault(self, error: Exception) -> StoreError | None:
         """Translate an exception of the database driver; return None for any other exception."""
-        ...
 
     def savepoint(self) -> object:
         """Begin a savepoint; return its mark. Savepoints do not nest."""
-        ...
 
     def release(self) -> None:
         """Release the savepoint."""
-        ...
 
     def undo(self, mark: object) -> None:
         """Roll back to the savepoint."""
-        ...
 
     def became_ready(self) -> list[Job]:
         """Return the jobs queued since the last call, whether due or not."""
-        ...
 
     def must_wake_all(self) -> bool:
         """Return, once, whether all waiters must be checked again because pauses changed."""
-        ...
 
     def new_job_id(self) -> int:
         """Allocate a jobID; they count up from 1 and are never reused."""
-        ...
 
     def return_job_id(self, job_id: int) -> None:
         """Return the jobID that was allocated last, as no job needs it."""
-        ...
 
     def new_run_id(self) -> int:
         """Allocate a runID; they count up from 1 and are never reused."""
-        ...
 
     def insert(self, job: Job) -> None:
         """Insert a job."""
-        ...
 
     @property
     def chars_read(self) -> int:
         """Return the total number of data characters that ``job`` has read from the database."""
-        ...
 
     def job(self, job_id: int) -> Job | None:
         """Return a job or None; raises RowDamaged, as do ``children``, ``named`` and ``bound_of_name``."""
-        ...
 
     def shown(self, job_id: int) -> Job | None:
         """Return a job or None without locking it; raises RowDamaged."""
-        ...
 
     def save(self, job: Job) -> None:
         """Update a job: all columns but created, jobID and parentJobID.
 
         Raises RowDamaged for a DamagedJob.
         """
-        ...
 
     def claim(self, job: Job) -> None:
         """Update lastRun, attempt and runID of a plain job that becomes RUNNING."""
-        ...
 
     def delete(self, job_id: int) -> None:
         """Delete a job."""
-        ...
 
     def delete_plain(self, job_id: int) -> bool:
         """Delete a RUNNING job if nothing else is needed to finish it; return whether it was deleted.
@@ -236,7 +213,6 @@ class Unit(Protocol):
         That is the case for most jobs: no repeat, parent, run, lane or memory, and no job in the table has
         children.
         """
-        ...
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
@@ -244,99 +220,78 @@ class Unit(Protocol):
         Jobs that are paused or whose lock is held are skipped. A damaged job is returned as a DamagedJob.
         Raises StillSearching if the search would block other commands for too long.
         """
-        ...
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
         """Continue the searches for ``wanted`` that raised StillSearching, for a few milliseconds.
 
         Return the names for which ``first_due`` should be retried. Searches for other names are cancelled.
         """
-        ...
 
     def passed_over(self, request: TakeRequest, now: str) -> bool:
         """Return whether ``first_due`` skipped a due job that another unit has locked and may requeue.
 
         On a shared database this includes jobs that became due after the unit began.
         """
-        ...
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
         """Return a lower bound for when the next matching job becomes due, or None if there is none.
 
         It covers every priority.
         """
-        ...
 
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers that have queued jobs bound to them."""
-        ...
 
     def lock_held(self, lane: str) -> LockPeriod | None:
         """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
-        ...
 
     def expired(self, now: str, limit: int) -> list[Job]:
         """Return expired jobs, oldest first; damaged ones as DamagedJob."""
-        ...
 
     def due_on_all_hosts(self, now: str) -> list[Job]:
         """Return the broadcast schedules that are due and not paused, oldest first."""
-        ...
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
         """Yield all jobs with a repeat, by name, damaged ones as DamagedJob; each is read when it is yielded.
 
         With ``due``, yield only those that are queued and due by that timestamp.
         """
-        ...
 
     def named(self, name: str, limit: int) -> list[Job]:
         """Return the first jobs of a name by jobID, in any state."""
-        ...
 
     def bound_of_name(self, name: str) -> list[Job]:
         """Return the jobs of a name that are bound to a worker."""
-        ...
 
     def pauses_changed(self, *, wake: bool = True) -> None:
         """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
-        ...
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
         """Return the oldest job of a name in any state, mocked or real."""
-        ...
 
     def children(self, job_id: int) -> list[Job]:
         """Return the children of a job by jobID."""
-        ...
 
     def has_children(self, job_id: int) -> bool:
         """Return whether a job has children, in any state."""
-        ...
 
     def has_pending_children(self, job_id: int) -> bool:
         """Return whether a job has unfinished children."""
-        ...
 
     def crash_patterns(self) -> tuple[str, ...]:
         """Return the GLOB patterns of CrashBedrockJob."""
-        ...
 
     def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:
         """Replace the GLOB patterns of CrashBedrockJob."""
-        ...
 
     def set_seen(self, now: str) -> None:
         """Store the heartbeat of the server."""
-        ...
 
     def wipe_log(self) -> None:
         """Purge deleted data from the engine's write-ahead log after the commit."""
-        ...
 
     def sign_off(self, now: str) -> None:
         """Store that the server shut down cleanly; release reserved ids."""
-        ...
 
 
 # --- reads outside of units ------------------------------------------------------------------------------
@@ -352,16 +307,31 @@ class Page(NamedTuple):
     more: bool
 
 
+class FreeQueries(Protocol):
+    """Executes the SQL of Query."""
+
+    async def run_query(self, sql: str, form: str) -> str:
+        """Run one SELECT; return its rows as text. Raises CommandError."""
+
+    def refuse(self) -> None:
+        """Refuse new queries."""
+
+    async def cancel_all(self) -> None:
+        """Cancel running queries."""
+
+
 class Reader(Protocol):
     """Reads of committed rows without a unit, by named statement."""
 
+    @property
+    def queries(self) -> FreeQueries:
+        """Return the executor of Query, which is stopped before the reader is closed."""
+
     async def open(self) -> None:
         """Open the connections."""
-        ...
 
     async def close(self) -> None:
         """Close the connections."""
-        ...
 
     async def query(self, sql: str, form: str) -> str:
         """Run one SELECT of a user; return its rows as text.
@@ -369,7 +339,6 @@ class Reader(Protocol):
         ``form``: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines. Raises BadArguments,
         BadQuery, TimedOut, TooMany or Unavailable.
         """
-        ...
 
     async def view(
         self,
@@ -386,7 +355,6 @@ class Reader(Protocol):
         ``scans``: the statement may scan many rows. ``again``: a follow-up read, exempt from the limit of
         waiting reads. Raises TooMany if too many reads wait, TimedOut if it takes too long.
         """
-        ...
 
 
 # --- an engine -------------------------------------------------------------------------------------------
@@ -404,67 +372,51 @@ class Engine(Protocol):
 
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` may continue; searches are rate limited by token."""
-        ...
 
     def reach(self) -> None:
         """Reconnect to the database while no unit is open; raises StoreAway if it is still unreachable."""
-        ...
 
     def begin(self, plans: Iterable[AccessPlan] = ()) -> Unit:
         """Open a unit for commands with these plans; raises StoreBusy if another process is writing."""
-        ...
 
     def commit(self) -> None:
         """Commit the open unit; after a StoreError the unit must be rolled back.
 
         It may run in a thread while nothing else uses the unit.
         """
-        ...
 
     def confirm(self) -> None:
         """Verify after a commit that the written data is in place; raises StoreError."""
-        ...
 
     def rollback(self) -> None:
         """Roll back the open unit and drop all caches."""
-        ...
 
     def fault(self, error: Exception) -> StoreError | None:
         """Translate an exception of the database driver; return None for any other exception."""
-        ...
 
     def make_room(self) -> None:
         """Free the reserved disk space."""
-        ...
 
     def look_for_room(self) -> None:
         """Check whether a full disk has space again."""
-        ...
 
     def changed_outside(self) -> bool:
         """Return whether another process changed the database since the last unit; none is open."""
-        ...
 
     def seen(self) -> str:
         """Return the last heartbeat of a server of this database; empty if there was none."""
-        ...
 
     def next_moment(self) -> str | None:
         """Return when the next job expires or the next pause ends."""
-        ...
 
     def planned(self) -> object:
         """Return an object that is equal as long as the results of the methods around it stay the same."""
-        ...
 
     def next_on_all_hosts(self) -> str | None:
         """Return when the next broadcast schedule is due."""
-        ...
 
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""
-        ...
 
     def close(self) -> None:
         """Close the database and roll back an open unit."""
-        ...

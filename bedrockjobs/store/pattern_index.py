@@ -76,44 +76,35 @@ class Seeks(Protocol):
 
     def job(self, job_id: int) -> Job | None:
         """Return a job."""
-        ...
 
     def head(self, lane: str, name: str, priority: int) -> tuple[str, int] | None:
         """Return nextRun and jobID of the first job of a group, due or not."""
-        ...
 
     def pause_of(self, name: str) -> PauseRow | None:
         """Return a pause that covers a name."""
-        ...
 
     def pauses(self) -> Sequence[PauseRow]:
         """Return all pauses."""
-        ...
 
     def held_lock(self, lane: str) -> str:
         """Return the lock of a lane if it is held, otherwise an empty string."""
-        ...
 
     def combines(self, lane: str) -> bool:
         """Return whether a lane combines all lanes with locks of its kind."""
-        ...
 
     def heads_of(self, lane: str, names: Names) -> Iterable[GroupHead]:
         """Return the group heads of a list of names."""
-        ...
 
     def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[GroupHead], Any, int]:
         """Return the next heads of names with a prefix, the position after them, and the cost in rows.
 
         Begin with None; the position is None at the end.
         """
-        ...
 
     def due_after(
         self, lane: str, now: str, priority: int, after: tuple[str, int]
     ) -> Iterator[tuple[str, int, str]]:
         """Yield nextRun, jobID and name of the next due jobs after a position, in one slice."""
-        ...
 
 
 class _Pattern:

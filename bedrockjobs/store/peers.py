@@ -100,23 +100,18 @@ class PeerLink(Protocol):
 
     async def connect(self, version: str) -> None:
         """Join the cluster; raises NameTaken if a live server has this name, StoreError."""
-        ...
 
     async def exchange(self, told: WorkerChanges) -> PeerState:
         """Store a heartbeat and the changes of the workers; return the members. Raises StoreError."""
-        ...
 
     async def move_clock(self, moment: str) -> str:
         """Advance the test clock of the database; return its time. Raises StoreError."""
-        ...
 
     async def publish(self, text: str) -> None:
         """Publish a notification to all other servers; raises StoreError if the database is unreachable."""
-        ...
 
     async def close(self) -> None:
         """Stop publishing and listening."""
-        ...
 
 
 class Watch(NamedTuple):
@@ -135,24 +130,18 @@ class SharedUnit(Unit, Protocol):
 
     def watch(self) -> Watch:
         """Try to become the maintenance leader until the unit ends."""
-        ...
 
     def watched(self, now: str) -> None:
         """Store that maintenance has run."""
-        ...
 
     def was_away(self, since: str, until: str) -> None:
         """Store an outage of all servers and renew the lease of each run in progress."""
-        ...
 
     def leases_over(self, now: str, limit: int) -> list[int]:
         """Return the runs with an expired lease."""
-        ...
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
         """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
-        ...
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
         """Return name and nextRun of the jobs left queued, and whether all waiters must be checked again."""
-        ...

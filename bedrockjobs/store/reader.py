@@ -15,7 +15,7 @@ from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import BadQuery, TooMany, Unavailable
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.base import Page, Parameters, StoreDamaged
+from bedrockjobs.store.base import FreeQueries, Page, Parameters, StoreDamaged
 from bedrockjobs.store.queries import Queries
 from bedrockjobs.store.sandbox import SandboxedConnection, is_damage, refusal
 from bedrockjobs.store.sqlite_unit import is_undecodable, replacing
@@ -24,24 +24,11 @@ from bedrockjobs.store.statements import METRICS, QUEUES, VIEWS
 # Base class of the readers: reads by named statement, and Query.
 
 
-class FreeQueries(Protocol):
-    """Executes the SQL of Query."""
-
-    async def run_query(self, sql: str, form: str) -> str:
-        """Run one SELECT; return its rows as text. Raises CommandError."""
-        ...
-
-    async def cancel_all(self) -> None:
-        """Cancel running queries."""
-        ...
-
-
 class ReadExecutor(Protocol):
     """Executes reads one after another."""
 
     async def close(self) -> None:
         """Cancel running reads and refuse new ones."""
-        ...
 
 
 ConnectionT = TypeVar("ConnectionT", bound=ReadExecutor)

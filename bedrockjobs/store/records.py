@@ -80,11 +80,9 @@ class StatementExecutor(Protocol):
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
         """Execute a statement; return an iterable over the rows."""
-        ...
 
     def executemany(self, sql: str, rows: Sequence[Sequence[Any]], /) -> Any:
         """Execute a statement for each row."""
-        ...
 
 
 @dataclass(slots=True)

@@ -254,19 +254,15 @@ class Source(Protocol):
 
     def rows_of(self, table: TableDefinition) -> Iterator[Row]:
         """Yield the rows of a table in key order."""
-        ...
 
     def count(self, table: TableDefinition) -> int:
         """Return the number of rows of a table."""
-        ...
 
     def meta(self) -> list[tuple[str, str]]:
         """Return the rows of ``meta`` that both engines have, in key order."""
-        ...
 
     def numbers(self) -> NextIDs:
         """Return the next jobID and runID, which are above all existing ones."""
-        ...
 
 
 class Target(Source, Protocol):
@@ -274,11 +270,9 @@ class Target(Source, Protocol):
 
     def write(self, table: TableDefinition, rows: Iterable[Row]) -> None:
         """Insert rows into an empty table."""
-        ...
 
     def finish(self, meta: list[tuple[str, str]], numbers: NextIDs) -> None:
         """Write ``meta``, the next numbers and everything derived from the rows."""
-        ...
 
 
 class MoveOptions(NamedTuple):

@@ -15,7 +15,7 @@ from bedrockjobs.base.wire import moment_of
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import after_asked_run
-from bedrockjobs.engine.workers import PresentWorker
+from bedrockjobs.engine.workers import Worker
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.rows import OPTION_NAMES, Job, Memory, encode_memory, parse_lane
@@ -33,13 +33,13 @@ def workers_for(context: Context, job: Job) -> list[str]:
     own = job.options.own_command
     drains = context.unit.records.drains()
     presence = context.presence
-    found: dict[str, PresentWorker] = {}
+    found: dict[str, Worker] = {}
     for pattern in presence.requested_names.patterns_of(job.name):
         for name in presence.requested_names.workers(pattern):
             worker = presence.workers[name]
             if name not in drains and not worker.quiet and (not own or own in worker.accepts):
                 found[name] = worker
-    by_token: defaultdict[str, list[PresentWorker]] = defaultdict(list)
+    by_token: defaultdict[str, list[Worker]] = defaultdict(list)
     for worker in found.values():
         by_token[worker.by].append(worker)
     for token, some in by_token.items():

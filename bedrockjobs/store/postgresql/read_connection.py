@@ -231,19 +231,15 @@ class Reads(Protocol):
     @property
     def pending(self) -> int:
         """Return the number of running and waiting reads."""
-        ...
 
     async def do(self, act: Callable[[Connection], Awaitable[_T]], *, again: bool = False) -> _T:
         """Run a read, as ``ReadConnection.do``."""
-        ...
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
         """Refuse new reads; running ones may finish."""
-        ...
 
     async def close(self) -> None:
         """Refuse new reads and cancel running ones."""
-        ...
 
 
 class Standby:
