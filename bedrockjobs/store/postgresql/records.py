@@ -9,6 +9,8 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
+from typing_extensions import override
+
 from bedrockjobs.base.glob import anchored_regex, literal_prefix
 from bedrockjobs.job.limits import Limit, Retention
 from bedrockjobs.job.rows import JobOfKey, PauseRow, RunGiven, RunRow
@@ -65,8 +67,8 @@ class PostgreSQLRecords(Records):
         """Return all pauses, or None if they are not cached."""
         return self._pauses
 
+    @override
     def forget(self) -> None:
-        """Drop the cache."""
         super().forget()
         self._crash_patterns = None
         self._forget_ahead()
@@ -105,27 +107,27 @@ class PostgreSQLRecords(Records):
 
     # --- runs and their output ---------------------------------------------------------------------------
 
+    @override
     def read_run(self, run_id: int) -> RunRow | None:
-        """Return a run, or None."""
         return self._runs[run_id] if run_id in self._runs else super().read_run(run_id)
 
+    @override
     def open_run(self, run: RunRow, given: RunGiven) -> None:
-        """Insert a run in progress."""
         self._opened.append((run, given))
 
+    @override
     def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
-        """Insert a finished run that is kept for a while."""
         self._opened.append((run, given))
         self._closed.append(run)
 
+    @override
     def kept_of_job(self, job_id: int) -> RunRow | None:
-        """Return the last run of a job if it is kept for a while, or None."""
         if self._opened:
             self._transaction.collect()
         return super().kept_of_job(job_id)
 
+    @override
     def given_to(self, run_id: int) -> RunGiven:
-        """Return the input of a run; raises LookupError if the run does not exist."""
         if self._opened:
             self._transaction.collect()
         return super().given_to(run_id)
@@ -141,23 +143,23 @@ class PostgreSQLRecords(Records):
         self._transaction.collect()
         super()._trim(name, keep, good=good)
 
+    @override
     def stop_run(self, run_id: int, stop: str) -> None:
-        """Store the stop request for the worker of a run."""
         self._forget_run(run_id)
         super().stop_run(run_id, stop)
 
+    @override
     def set_progress(self, run_id: int, progress: str) -> None:
-        """Store the progress of a run as JSON text."""
         self._forget_run(run_id)
         super().set_progress(run_id, progress)
 
+    @override
     def delete_run(self, run_id: int) -> None:
-        """Delete the row of a run."""
         self._forget_run(run_id)
         super().delete_run(run_id)
 
+    @override
     def erase_run(self, run_id: int) -> None:
-        """Delete a finished run, its output and its acknowledgement."""
         self._transaction.collect()  # buffered runs and output of this unit
         self._ends.pop(run_id, None)
         self._small.pop(run_id, None)
@@ -228,12 +230,12 @@ class PostgreSQLRecords(Records):
         )
         return [(SQL[name], parameters) for name, parameters in sets if parameters]
 
+    @override
     def put_fingerprint(self, kind: str, number: int, fingerprint: str) -> None:
-        """Buffer the fingerprint of a failed ``job`` or ``run``."""
         self._fingerprints[kind].append((number, fingerprint))
 
+    @override
     def end_of_output(self, run_id: int) -> tuple[int, int]:
-        """Return the number of the last output line of a run and the bytes printed so far."""
         if run_id in self._ends:
             return self._ends[run_id]
         self._write_chunks()
@@ -249,13 +251,13 @@ class PostgreSQLRecords(Records):
         if self._chunks:
             self._transaction.collect()
 
+    @override
     def loose(self, run_id: int) -> list[Chunk]:
-        """Return the first uncompacted chunks of a run, if possible enough for a compacted one."""
         self._write_chunks()
         return super().loose(run_id)
 
+    @override
     def pack(self, chunk: Chunk) -> bool:
-        """Replace chunks with their compacted chunk; return False if they no longer exist."""
         self._write_chunks()
         self._small.pop(chunk.run_id, None)
         return super().pack(chunk)
@@ -268,36 +270,36 @@ class PostgreSQLRecords(Records):
         self._write_chunks()
         return super()._lines(run_id, count)
 
+    @override
     def drop_old(self, moment: datetime) -> bool:
-        """Delete some expired rows; return whether there are more."""
         self._transaction.collect()
         self._forget_ahead()
         return super().drop_old(moment)
 
     # --- keys --------------------------------------------------------------------------------------------
 
+    @override
     def job_of_key(self, key: str, since: str) -> JobOfKey | None:
-        """Return the job of a key that was stored after ``since``."""
         if key not in self._keys:
             return super().job_of_key(key, since)
         used = self._keys[key]
         return used[0] if used is not None and used[1] > since else None
 
+    @override
     def claim_key(self, key: str, job: JobOfKey, now: str) -> JobOfKey | None:
-        """Store a key unless it is there; return the job for which it is there, or None."""
         known = self.job_of_key(key, "")  # prefetched
         if known is None:
             self.put_key(key, job, now)
         return known
 
+    @override
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
-        """Store a key."""
         self._keys[key] = (job, now)
         self._held = {}
         super().put_key(key, job, now)
 
+    @override
     def unique_key_of(self, job_id: int) -> tuple[str, str] | None:
-        """Return the columns ``key`` and ``holds`` of a job's unique key, or None."""
         return self._held[job_id] if job_id in self._held else super().unique_key_of(job_id)
 
     # --- with an epoch
@@ -312,24 +314,24 @@ class PostgreSQLRecords(Records):
         super()._access_changed()
         self.raise_epoch()
 
+    @override
     def put_pause(self, pause: PauseRow) -> None:
-        """Pause a pattern."""
         super().put_pause(pause)
         self._transaction.write(SQL["pause_regex"], pause.pattern, anchored_regex([pause.pattern]))
         self.raise_epoch()
 
+    @override
     def delete_pause(self, pattern: str) -> None:
-        """Resume a pattern."""
         super().delete_pause(pattern)
         self.raise_epoch()
 
+    @override
     def set_limits(self, limits: tuple[Limit, ...]) -> None:
-        """Replace the limits."""
         super().set_limits(limits)
         self.raise_epoch()
 
+    @override
     def set_retention(self, kept: tuple[Retention, ...]) -> None:
-        """Replace the retention of names."""
         super().set_retention(kept)
         self.raise_epoch()
 
@@ -341,19 +343,19 @@ class PostgreSQLRecords(Records):
         )
         return int(count)
 
+    @override
     def count_queued(self, pattern: str, most: int) -> int:
-        """Return the number of queued jobs whose names match, at most ``most``."""
         first = literal_prefix(pattern)
         given = (first, first + LAST_CHARACTER, anchored_regex([pattern]), most)
         return int(self._transaction.execute(SQL["count_queued"], given)[0][0])
 
+    @override
     def put_drain(self, worker: str, by: str, now: str) -> None:
-        """Drain a worker."""
         super().put_drain(worker, by, now)
         self.raise_epoch()
 
+    @override
     def delete_drain(self, worker: str) -> None:
-        """Let a worker take jobs again."""
         super().delete_drain(worker)
         self.raise_epoch()
 
