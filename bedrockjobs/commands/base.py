@@ -170,10 +170,12 @@ class Parameters(Wire):
         except jsontext.UnknownAttribute as error:
             name = str(error)
             raise BadArguments(f"Unknown attribute {name[:100]}", cls._known(name)) from None
-        return {
-            name: RawJSON(value) if name in cls.spliced else jsontext.parse(value, values=JSON_VALUES_MAX)
-            for name, value in texts.items()
-        }
+        return {name: cls.parsed(name, value) for name, value in texts.items()}
+
+    @classmethod
+    def parsed(cls, name: str, text: str) -> Any:
+        """Parse the JSON text of a parameter (wire name) for its validator; raises ValueError."""
+        return RawJSON(text) if name in cls.spliced else jsontext.parse(text, values=JSON_VALUES_MAX)
 
     @classmethod
     def _known(cls, name: str) -> str:

@@ -13,7 +13,6 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any, NamedTuple, cast
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple, cast
 from aiohttp import web
 from yarl import URL
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
     CONNECTION_BYTES_FREE,
     FORM_FIELDS_MAX,
@@ -39,6 +39,7 @@ from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS, Authenticate, Command
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, Prepared, field_and_validator
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol.authentication import HTTPAuthentication
 from bedrockjobs.protocol.connections import Connections
@@ -50,6 +51,7 @@ from bedrockjobs.protocol.http_answers import (
     problem_bytes,
     takes_gzip,
 )
+from bedrockjobs.protocol.pipeline import Exchange
 from bedrockjobs.protocol.visitors import Origins
 
 # Plain HTTP requests: parsing of heads and encoding of replies. No I/O.
@@ -110,6 +112,10 @@ class PlainHTTP:
         self.gate = gate
         self._headers_max = settings.headers_max
         self._cache: OrderedDict[bytes, RequestHead] = OrderedDict()
+        self._prepared: OrderedDict[tuple[object, ...], tuple[Prepared, Callable[[Any], Any] | None]] = (
+            OrderedDict()
+        )
+        """Parsed commands by class and members, without the member whose value is open."""
         self._kinds = {
             f"{root}/{kind.__name__}".encode(): kind
             for kind in COMMANDS.values()
@@ -172,11 +178,44 @@ class PlainHTTP:
             return head.kind is not None
         return self.gate.needs_token and not self._origins.local_only
 
-    @staticmethod
-    def parse(head: RequestHead, body: bytes) -> Command[Any]:
-        """Return the command of a plain request; raises CommandError."""
-        assert head.kind is not None
-        return read_body(head.kind, text_of(body), form=head.form)
+    def read(self, exchange: Exchange, head: RequestHead, body: bytes) -> None:
+        """Set the command of an exchange; raises CommandError."""
+        kind, text = head.kind, text_of(body)
+        assert kind is not None
+        open_name = None if head.form else OPEN_FIELDS.get(kind)
+        if open_name is None:
+            exchange.command = read_body(kind, text, form=head.form)
+            return
+        try:
+            given = jsontext.members(text)
+        except ValueError:
+            given = {}
+        value = given.pop(open_name, "null")
+        key = (kind, *given.items())
+        known = self._prepared.get(key)
+        if known is not None and (value != "null") == bool(open_name):
+            prepared, validate = known
+            try:
+                if validate is not None:
+                    exchange.value = validate(kind.parsed(open_name, value))
+            except ValueError:  # also a ValidationError; the error is raised below
+                pass
+            else:
+                exchange.prepared, exchange.template = prepared, prepared.command
+                return
+        exchange.command = command = kind.read_json(text)
+        self._prepare(key, command, open_name)
+
+    def _prepare(self, key: tuple[object, ...], command: Command[Any], open_name: str) -> None:
+        """Cache a command whose value of a parameter may differ, unless it is long."""
+        field, validator = field_and_validator(type(command), open_name) if open_name else ("", None)
+        if open_name and (validator is None or field not in command.model_fields_set):
+            return
+        if len(str(key)) > HEAD_REMEMBERED_BYTES_MAX:
+            return
+        if len(self._prepared) >= HEADS_REMEMBERED_MAX:
+            self._prepared.popitem(last=False)
+        self._prepared[key] = Prepared(command, field), validator and validator.validate_python
 
     @staticmethod
     def answer(outcome: Outcome, *, closes: bool, gzip: bool) -> bytes | None:
@@ -542,27 +581,30 @@ class HTTPConnection(asyncio.Protocol):
     # --- plain requests ----------------------------------------------------------------------------------
 
     def _perform(self, head: RequestHead, body: bytes) -> None:
-        command = caller = None
         kind, service = head.kind, self._connections.service
         assert kind is not None
+        exchange = Exchange()
+        exchange.connection = self
         try:
             if (service.access.asks or kind.signed) and not kind.open:
-                caller = self._caller_of(head.authorization)
-            command = self._plain.parse(head, body)
-            if command.connection is not None and command.connection.lower() == "forget":
-                self._hand_over(HandedOver(command))
+                exchange.caller = self._caller_of(head.authorization)
+            self._plain.read(exchange, head, body)
+            template = exchange.template
+            if template.connection is not None and template.connection.lower() == "forget":
+                assert exchange.command is not None
+                self._hand_over(HandedOver(exchange.command))
                 return
-            submission = service.submit(command, partial(self._answered, command), caller)
+            submission = service.put(exchange)
             if self._head is not None:
                 self._submission = submission
-                if self._ended and command.waiting and self._transport is not None:
+                if self._ended and template.waiting and self._transport is not None:
                     self._transport.close()
         except CommandError as error:
             self._closes |= isinstance(error, TooManyWrong)
-            self._answered(command, error)
+            self.answered(exchange, error)
         except Exception:
             log.exception("a plain HTTP request failed")
-            self._answered(command, ServerFault())
+            self.answered(exchange, ServerFault())
 
     def belongs(self, caller: Principal) -> None:
         """Record the token of this connection; raises TooMany if it has too many connections."""
@@ -578,7 +620,7 @@ class HTTPConnection(asyncio.Protocol):
             self._shown = authorization, caller
         return caller
 
-    def _answered(self, command: Command[Any] | None, outcome: Outcome) -> bool:
+    def answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Write the reply of the current plain request; return False if its client cannot receive it."""
         self._submission = None
         transport, head = self._transport, self._head
@@ -586,9 +628,9 @@ class HTTPConnection(asyncio.Protocol):
             return False
         data = self._plain.answer(outcome, closes=self._closes, gzip=head.gzip)
         if data is None:
-            assert command is not None
+            assert exchange.command is not None
             assert not isinstance(outcome, CommandError)
-            self._hand_over(HandedOver(command, outcome))
+            self._hand_over(HandedOver(exchange.command, outcome))
             return True
         self._head, self._request = None, b""
         transport.write(data)

@@ -10,11 +10,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from bedrockjobs.base.config import (
     CHUNKS_MAX,
@@ -26,9 +25,9 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import Escaped, wire_name
+from bedrockjobs.base.wire import Escaped
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.handlers.plain import Prepared
+from bedrockjobs.engine.handlers.plain import Prepared, field_and_validator
 
 # Cache of parsed requests without a body.
 #
@@ -112,7 +111,7 @@ class RequestCache:
         name = head[line : value_at - 1].decode().strip().lower()
         if name in KEPT_APART or not request.headers.get(name):
             return
-        field, validator = _last_field(type(command), name)
+        field, validator = field_and_validator(type(command), name)
         if validator is not None:
             request.prepared, request.ordinary = Prepared(command, field), ordinary
             _put(self._templates, head[:value_at], (request, validator.validate_python))
@@ -122,19 +121,6 @@ def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
     if len(known) >= HEADS_REMEMBERED_MAX:
         known.popitem(last=False)
     known[key] = value
-
-
-@cache
-def _last_field(kind: type[Command[Any]], name: str) -> tuple[str, Any]:
-    """Return the field that a lower-case header sets, and its validator.
-
-    The validator is None if there is no such field, or if the command is validated as a whole.
-    """
-    if not kind.__pydantic_decorators__.model_validators:
-        for field, info in kind.model_fields.items():
-            if wire_name(field).lower() == name:
-                return field, TypeAdapter(info.rebuild_annotation()).validator
-    return "", None
 
 
 _HEAD_END = re.compile(rb"\n\r?\n")

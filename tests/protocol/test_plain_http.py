@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import Any
 
 import pytest
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE, HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX
+from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.access import Access
 from bedrockjobs.protocol import http_connection
 from bedrockjobs.protocol.authentication import HTTPAuthentication
 from bedrockjobs.protocol.http_connection import AHEAD_BYTES_MAX, HTTPConnection, PlainHTTP
+from bedrockjobs.protocol.pipeline import Exchange
 from bedrockjobs.protocol.visitors import Origins, Proxies
 from tests.conftest import Live, Serve
 from tests.protocol.talk import DEADLINE_S, Reply, post
@@ -292,6 +295,57 @@ def test_heads_are_cached_up_to_a_limit() -> None:
     assert len(plain._cache) == HEADS_REMEMBERED_MAX
 
 
+MEMBERS = [
+    *('"name":"a"', '"name":"b"', '"name":""', '"name":null', '"name":5', '"na\\u006de":"a"', '"nmae":"a"'),
+    *('"data":{}', '"data":{"k":1.50}', '"data":[]', '"data":[1]', '"data":null', '"data":"{}"', '"data":""'),
+    *('"data":"{\\"k\\":1}"', '"data":{"k":"\\ud800"}', '"data":{"k":1e999}', '"data":{"k":NaN}'),
+    *('"jobID":1', '"jobID":7', '"jobID":"7"', '"jobID":0', '"jobID":-1', '"jobID":1.0', '"jobID":true'),
+    *('"jobID":null', '"jobID":[]', '"jobID":99999999999999999999', '"thenGet":"a"', '"thenGet":""'),
+    *('"connection":"wait"', '"timeout":5', '"timeout":-5', '"jobPriority":1000', '"jobPriority":7'),
+    *('"repeat":"FINISHED, +1 DAY"', '"names":["a"]', '"names":[]', "5", '"data":{"k":1},"data":{"k":2}'),
+]
+
+
+def read(plain: PlainHTTP, kind: str, body: bytes) -> object:
+    """Return the command that the connection reads from a body, or the error."""
+    head = plain.head(b"POST /%b HTTP/1.1\r\nHost: a" % kind.encode())
+    assert head is not None
+    exchange = Exchange()
+    try:
+        plain.read(exchange, head, body)
+    except CommandError as error:
+        return type(error), error.reason, error.detail
+    assert exchange.template.connection == exchange.command.connection
+    return exchange.command
+
+
+@pytest.mark.parametrize("kind", ["CreateJob", "FinishJob", "GetJob", "RetryJob"])
+def test_a_cached_command_is_read_as_a_new_one(kind: str) -> None:
+    """Random bodies of a few members, so that most differ from a cached one in one value."""
+    dice, warm, cached = random.Random(1), reader(), 0
+    for _ in range(3_000):
+        body = ("{" + ",".join(dice.choices(MEMBERS, k=dice.choice([1, 2, 2, 3]))) + "}").encode()
+        before = len(warm._prepared)
+        found, new = read(warm, kind, body), read(reader(), kind, body)
+        assert found == new, body
+        if not isinstance(found, tuple):
+            assert found.model_fields_set == new.model_fields_set, body
+            cached += len(warm._prepared) == before
+    assert cached > 100
+    assert bool(warm._prepared) is (kind != "RetryJob")
+
+
+def test_commands_are_cached_up_to_a_limit() -> None:
+    plain = reader()
+    for number in range(HEADS_REMEMBERED_MAX + 50):
+        read(plain, "CreateJob", b'{"name":"n%d","data":{}}' % number)
+    assert len(plain._prepared) == HEADS_REMEMBERED_MAX
+    last = [*plain._prepared]
+    names = [f"n{number:0100}" for number in range(100)]
+    assert not isinstance(read(plain, "GetJob", json.dumps({"names": names}).encode()), tuple)
+    assert [*plain._prepared] == last
+
+
 async def test_a_pipeline_of_plain_and_other_requests_is_answered_in_order(live: Live) -> None:
     talk = await live.connect()
     get = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -396,7 +450,7 @@ async def test_a_fault_in_a_command_is_an_answer(live: Live, monkeypatch: pytest
     told: list[str] = []
     monkeypatch.setattr(http_connection.log, "exception", told.append)  # a traceback that is wanted
 
-    monkeypatch.setattr(PlainHTTP, "parse", staticmethod(fail))
+    monkeypatch.setattr(PlainHTTP, "read", fail)
     talk = await live.connect()
     talk.send(post("Ping") * 2)
     assert [(await talk.reply()).code for _ in range(2)] == [500, 500]

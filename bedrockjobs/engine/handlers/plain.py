@@ -8,8 +8,12 @@ the handler does the work.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
@@ -25,6 +29,9 @@ _WAIT = frozenset({"connection", "timeout"})
 _CREATE = frozenset({"name", "data", "job_priority"}) | _WAIT
 _GET = frozenset({"name", "names", "job_priority"}) | _WAIT
 _FINISH = frozenset({"job_id", "then_get", "job_priority"}) | _WAIT
+
+OPEN_FIELDS: dict[type[Command[Any]], str] = {CreateJob: "data", FinishJob: "jobID", GetJob: ""}
+"""The commands that may be plain, each with the parameter that differs from request to request."""
 
 _new = tuple.__new__  # a third faster than the constructor of a named tuple
 
@@ -43,6 +50,19 @@ class Prepared:
     def with_value(self, value: Any) -> Command[Any]:
         """Return the command with the validated value of its open field."""
         return self.command.with_value(self.field, value) if self.field else self.command
+
+
+@cache
+def field_and_validator(kind: type[Command[Any]], name: str) -> tuple[str, Any]:
+    """Return the field that a parameter (wire name in any case) sets, and its validator.
+
+    The validator is None if there is no such field, or if the command is validated as a whole.
+    """
+    if not kind.__pydantic_decorators__.model_validators:
+        for field, info in kind.model_fields.items():
+            if wire_name(field).lower() == name.lower():
+                return field, TypeAdapter(info.rebuild_annotation()).validator
+    return "", None
 
 
 def plain_act(command: Command[Any], field: str = "") -> Act | None:
