@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -203,79 +203,8 @@ class _TomlPlaces:
                 kept[match["list"]].append(self._current)
 
 
-# Notification rules: the tables ``[[notify]]``, converted to parameters of SyncRules.
+# Definitions: schedules, and notification rules under ``notify``.
 
-
-RULE_KEYS = {
-    "group": "groupFor",
-    **{key: wire_name(field) for field in RuleSpec.model_fields for key in (field, wire_name(field))},
-}
-"""The keys of a rule: each spelling, mapped to its parameter."""
-
-
-def rules_of(
-    given: Any, places: list[Position], faults: Faults
-) -> tuple[list[dict[str, Any]], list[DefinitionEntry]]:
-    """Return the rules of a file and their entries; problems are added to ``faults``."""
-    if not isinstance(given, list):
-        faults.add("notify: expected a list of rules")
-        return [], []
-    told = len(places) == len(given)
-    found: list[dict[str, Any]] = []
-    entries: list[DefinitionEntry] = []
-    seen: dict[str, int] = {}
-    for number, rule in enumerate(given, 1):
-        label = rule.get("name") if isinstance(rule, dict) else None
-        entry = DefinitionEntry(
-            faults,
-            f"rule {label if isinstance(label, str) and label else number}",
-            places[number - 1] if told else None,
-        )
-        if not isinstance(rule, dict):
-            entry.wrong("expected its keys and values")
-            continue
-        found.append(_rule_of(rule, entry))
-        entries.append(entry)
-        if isinstance(label, str):
-            if label in seen:
-                line = seen[label]
-                entry.wrong("two have this name" + (f", the first one at line {line}" if line else ""))
-            seen.setdefault(label, entry.line)
-    return found, entries
-
-
-def _rule_of(given: Mapping[str, Any], entry: DefinitionEntry) -> dict[str, Any]:
-    wire: dict[str, Any] = {}
-    spelled: dict[str, str] = {}
-    for key, value in given.items():
-        name = RULE_KEYS.get(key)
-        if name is None:
-            entry.unknown(key, RULE_KEYS)
-        elif name in wire:
-            entry.wrong(f"{key}: it is given twice, in two spellings", key)
-        elif value is not None:
-            wire[name] = value
-            spelled[name] = key
-    try:
-        RuleSpec.model_validate(wire)
-    except (ValidationError, CommandError) as error:
-        entry.refused(error, spelled)
-    return wire
-
-
-__all__ = [
-    "FORMATS",
-    "BadDefinitions",
-    "Definition",
-    "Definitions",
-    "Format",
-    "definition_of",
-    "format_of",
-    "read",
-    "toml_comment",
-    "toml_entry",
-    "toml_text",
-]
 
 SUFFIXES: dict[str, Format] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 
@@ -293,16 +222,22 @@ _TAKEN = ("name", "repeat", "data", "job_priority", "priority", *JobOptions.mode
 KEYS = {spelling: field for field in (*_OWN, *_TAKEN) for spelling in (field, wire_name(field))}
 """The keys of a schedule: each spelling, mapped to its field."""
 
+RULE_KEYS = {
+    "group": "group_for",
+    **{spelling: field for field in RuleSpec.model_fields for spelling in (field, wire_name(field))},
+}
+"""The keys of a rule: each spelling, mapped to its field."""
+
 
 @dataclass(frozen=True)
 class Definition:
-    """The desired state of one schedule."""
+    """The desired state of one schedule or rule."""
 
     name: str
     given: dict[str, Any]
-    """Parameters of CreateJob, by wire name."""
+    """Parameters of CreateJob or PutRule, by wire name."""
     paused: bool = False
-    """Whether to create it paused; an existing schedule is not changed by this."""
+    """Whether to create a schedule paused; an existing one is not changed by this."""
     entry: DefinitionEntry | None = field(default=None, compare=False, repr=False)
     """Its entry in the file, for errors reported by the server."""
 
@@ -316,10 +251,8 @@ class Definitions:
     schedules: list[Definition]
     prune: bool = True
     """Whether to remove schedules and rules of this source that are not in the file."""
-    rules: list[dict[str, Any]] | None = None
-    """Parameters of PutRule for each rule; None if the file has no ``notify``."""
-    rule_entries: list[DefinitionEntry] = field(default_factory=list, compare=False, repr=False)
-    """The entry of each rule."""
+    rules: list[Definition] | None = None
+    """None if the file has no ``notify``."""
 
 
 def format_of(file: str) -> Format | None:
@@ -354,13 +287,13 @@ def read(text: str, form: Format, file: str) -> Definitions:
     prune = document.get("prune", True)
     if not isinstance(prune, bool):
         faults.add("prune: expected true or false")
-    rules, rule_entries = None, list[DefinitionEntry]()
+    rules = None
     if NOTIFY in document:
-        rules, rule_entries = rules_of(document[NOTIFY], places[NOTIFY], faults)
+        rules = _rules_of(document[NOTIFY], places[NOTIFY], faults)
     given = document.get(SCHEDULES, [] if NOTIFY in document else None)
     found = _schedules_of(given, places[SCHEDULES], faults)
     faults.check()
-    return Definitions(source, found, prune, rules, rule_entries)
+    return Definitions(source, found, prune, rules)
 
 
 def _check_values(document: Any, faults: Faults) -> None:
@@ -394,81 +327,123 @@ def _schedules_of(schedules: Any, places: list[Position], faults: Faults) -> lis
     """Return the schedules in a list, or in a table whose keys are names."""
     if schedules is None:
         faults.add("schedules is missing: expected a list, also an empty one")
-        return []
-    if isinstance(schedules, dict):
-        pairs: Iterable[tuple[str | None, Any]] = schedules.items()
+    elif isinstance(schedules, dict):
+        return _all_defined("schedule", list(schedules.items()), places, faults, _schedule)
     elif isinstance(schedules, list):
-        pairs = ((None, entry) for entry in schedules)
+        return _all_defined("schedule", [(None, entry) for entry in schedules], places, faults, _schedule)
     else:
         faults.add("schedules: expected a list, or a table by name")
+    return []
+
+
+def _rules_of(rules: Any, places: list[Position], faults: Faults) -> list[Definition]:
+    if not isinstance(rules, list):
+        faults.add("notify: expected a list of rules")
         return []
-    told = len(places) == len(schedules)
+    return _all_defined("rule", [(None, entry) for entry in rules], places, faults, _rule)
+
+
+def _all_defined(
+    what: str,
+    entries: list[tuple[str | None, Any]],
+    places: list[Position],
+    faults: Faults,
+    define: Callable[[DefinitionEntry, Mapping[str, Any]], Definition | None],
+) -> list[Definition]:
+    """Return the valid ones of some entries, each with its name if that is the key of a table."""
+    told = len(places) == len(entries)
     found: list[Definition] = []
     first: dict[str, int] = {}
-    for number, (name, given) in enumerate(pairs, 1):
-        place = places[number - 1] if told else None
+    for number, (name, given) in enumerate(entries, 1):
         label = given.get("name") if isinstance(given, dict) and name is None else name
         entry = DefinitionEntry(
-            faults, f"schedule {label if isinstance(label, str) and label else number}", place
+            faults,
+            f"{what} {label if isinstance(label, str) and label else number}",
+            places[number - 1] if told else None,
         )
-        definition = _named(entry, name, given)
-        if isinstance(label, str) and label in first:
-            before = first[label]
-            entry.wrong("two have this name" + (f", the first one at line {before}" if before else ""))
-        elif isinstance(label, str):
-            first[label] = entry.line
-        if definition is not None:
-            found.append(definition)
+        if isinstance(given, dict):
+            if name is not None and "name" in given:
+                entry.wrong("name: it stands before it already", "name")
+            definition = define(entry, given if name is None else {**given, "name": name})
+            if definition is not None:
+                found.append(definition)
+        else:
+            entry.wrong("expected its keys and values")
+        if isinstance(label, str):
+            if label in first:
+                before = first[label]
+                entry.wrong("two have this name" + (f", the first one at line {before}" if before else ""))
+            first.setdefault(label, entry.line)
     return found
 
 
-def _named(entry: DefinitionEntry, name: str | None, given: Any) -> Definition | None:
-    """Return one schedule from a list, or from a table under ``name``."""
-    if not isinstance(given, dict):
-        entry.wrong("expected its keys and values")
-        return None
-    if name is not None and "name" in given:
-        entry.wrong("name: it stands before it already", "name")
-    return _definition(entry, given if name is None else {**given, "name": name})
-
-
 def definition_of(given: Mapping[str, Any], where: str) -> Definition:
-    """Return one definition; ``where`` prefixes each message. Raises BadDefinitions with all problems."""
+    """Return one schedule; ``where`` prefixes each message. Raises BadDefinitions with all problems."""
     faults = Faults("")
-    definition = _definition(DefinitionEntry(faults, where), given)
+    definition = _schedule(DefinitionEntry(faults, where), given)
     faults.check()
     assert definition is not None
     return definition
 
 
-def _definition(entry: DefinitionEntry, given: Mapping[str, Any]) -> Definition | None:
-    """Return one definition, or None if it is invalid; problems are added to the entry."""
+def _schedule(entry: DefinitionEntry, given: Mapping[str, Any]) -> Definition | None:
+    """Return one schedule, or None if it is invalid; problems are added to the entry."""
+    fields, spelled = _fields_of(entry, given, KEYS)
+    paused = fields.pop("paused", False)
+    if not isinstance(paused, bool):
+        entry.wrong("paused: expected true or false", "paused")
+    fields["repeat"] = _repeat(fields, entry)
+    found = _validated(entry, fields, spelled, _job_spec)
+    if found is None:
+        return None
+    commands = [key for key in ("cmd", "argv", "url") if key in found.given]
+    for second in commands[1:]:
+        entry.wrong(f"{second}: expected one of cmd, argv and url, not also {commands[0]}", second)
+    return replace(found, paused=paused)
+
+
+def _rule(entry: DefinitionEntry, given: Mapping[str, Any]) -> Definition | None:
+    """Return one rule, or None if it is invalid; problems are added to the entry."""
+    return _validated(entry, *_fields_of(entry, given, RULE_KEYS), RuleSpec.model_validate)
+
+
+def _fields_of(
+    entry: DefinitionEntry, given: Mapping[str, Any], keys: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values of an entry by field, and its spelling of each parameter."""
     fields: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for key, value in given.items():
-        field = KEYS.get(key)
+        field = keys.get(key)
         if field is None:
-            entry.unknown(key, KEYS)
+            entry.unknown(key, keys)
         elif field in fields:
             entry.wrong(f"{key}: it is given twice, in two spellings", key)
         else:
             fields[field] = value
             spelled[wire_name(field)] = key
-    paused = fields.pop("paused", False)
-    if not isinstance(paused, bool):
-        entry.wrong("paused: expected true or false", "paused")
-    fields["repeat"] = _repeat(fields, entry)
+    return fields, spelled
+
+
+def _validated(
+    entry: DefinitionEntry,
+    fields: Mapping[str, Any],
+    spelled: Mapping[str, str],
+    validate: Callable[[dict[str, Any]], JobSpec | RuleSpec],
+) -> Definition | None:
     wire = {wire_name(field): value for field, value in fields.items() if value is not None}
     try:
-        spec = JobSpec.model_validate(wire)
-        spec.wanted_priority  # noqa: B018  raises for an unknown priority
+        spec = validate(wire)
     except (ValidationError, CommandError) as error:
         entry.refused(error, spelled)
         return None
-    commands = [field for field in ("cmd", "argv", "url") if getattr(spec, field) is not None]
-    for second in commands[1:]:
-        entry.wrong(f"{second}: expected one of cmd, argv and url, not also {commands[0]}", second)
-    return Definition(spec.name, wire, paused, entry)
+    return Definition(spec.name, wire, entry=entry)
+
+
+def _job_spec(wire: dict[str, Any]) -> JobSpec:
+    spec = JobSpec.model_validate(wire)
+    spec.wanted_priority  # noqa: B018  raises for an unknown priority
+    return spec
 
 
 def _repeat(fields: dict[str, Any], entry: DefinitionEntry) -> str:

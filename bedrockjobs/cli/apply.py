@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -20,16 +19,7 @@ from bedrockjobs.cli.verbs import option_text, takes
 from bedrockjobs.commands import JobSpec, ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.commands.rules import RuleSpec
-from bedrockjobs.definitions import (
-    FORMATS,
-    BadDefinitions,
-    Definition,
-    DefinitionEntry,
-    Definitions,
-    Format,
-    format_of,
-    read,
-)
+from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Definitions, Format, format_of, read
 
 LINE_CHARS = 80
 """Maximum length of an old and a new value on one line; longer ones take two."""
@@ -52,16 +42,16 @@ def attributes_changed(definition: Definition, job: Record) -> list[str]:
     return _changes(wanted, present)
 
 
-def rule_added(rule: Mapping[str, Any]) -> list[str]:
+def rule_added(rule: Definition) -> list[str]:
     """Return a line for each value of a new rule."""
-    return [f"{key}: {cell(RawJSON(text))}" for key, text in _wanted_rule(rule).items() if key in rule]
+    return [f"{key}: {cell(RawJSON(text))}" for key, text in _wanted_rule(rule).items() if key in rule.given]
 
 
-def rule_changed(rule: Mapping[str, Any], there: Record) -> list[str]:
+def rule_changed(rule: Definition, there: Record) -> list[str]:
     """Return a line for each value of a rule that would change."""
     wanted = _wanted_rule(rule)
     present = {key: jsontext.dump(jsontext.parse(there[key])) for key in wanted if key in there}
-    return _changes({key: wanted[key] for key in wanted if key in rule or key in present}, present)
+    return _changes({key: wanted[key] for key in wanted if key in rule.given or key in present}, present)
 
 
 def _wanted_attributes(definition: Definition) -> dict[str, str]:
@@ -73,8 +63,8 @@ def _wanted_attributes(definition: Definition) -> dict[str, str]:
     return wanted
 
 
-def _wanted_rule(rule: Mapping[str, Any]) -> dict[str, str]:
-    found = RuleSpec.model_validate(dict(rule)).model_dump(by_alias=True)
+def _wanted_rule(rule: Definition) -> dict[str, str]:
+    found = RuleSpec.model_validate(rule.given).model_dump(by_alias=True)
     return {key: jsontext.dump(value) for key, value in found.items() if key != "name"}
 
 
@@ -107,34 +97,41 @@ CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-",
 KEYS = (*(key for key, _, _ in CHANGES), "unchanged")
 
 
+SYNCS: dict[str, type[SyncSchedules | SyncRules]] = {"schedule": SyncSchedules, "rule": SyncRules}
+"""The command for each kind of definition."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """The wanted state of a source."""
 
     source: str
-    schedules: list[Definition]
-    rules: list[dict[str, Any]] | None = None
-    """None if the files have no rules."""
+    kinds: dict[str, list[Definition]]
+    """The schedules, and the rules unless the files have none."""
     prune: bool = True
     by: str = ""
     take_over: bool = False
     """Whether to take schedules and rules of the same names from other sources."""
-    rule_entries: list[DefinitionEntry] = field(default_factory=list)
-    """The place of each rule in its file; empty if unknown."""
 
-    def schedules_command(self, *, dry_run: bool) -> dict[str, Any]:
-        """Return the parameters of SyncSchedules."""
-        return self._command(dry_run=dry_run, schedules=[definition.given for definition in self.schedules])
-
-    def rules_command(self, *, dry_run: bool) -> dict[str, Any]:
-        """Return the parameters of SyncRules."""
-        return self._command(dry_run=dry_run, rules=self.rules)
-
-    def _command(self, *, dry_run: bool, **entries: Any) -> dict[str, Any]:
-        more: dict[str, Any] = {} if self.prune else {"prune": False}
-        if self.take_over:
-            more["takeOver"] = True
-        return {"source": self.source, **entries, "by": self.by or None, "dryRun": dry_run or None, **more}
+    def sync(self, session: Session, *, dry_run: bool) -> SyncPlan:
+        """Send the definitions of each kind; return the changes."""
+        more = ({} if self.prune else {"prune": False}) | ({"takeOver": True} if self.take_over else {})
+        return SyncPlan(
+            self,
+            {
+                kind: session.reply(
+                    SYNCS[kind],
+                    {
+                        "source": self.source,
+                        f"{kind}s": [definition.given for definition in definitions],
+                        "by": self.by or None,
+                        "dryRun": dry_run or None,
+                        **more,
+                    },
+                )
+                for kind, definitions in self.kinds.items()
+            },
+        )
 
 
 @dataclass(frozen=True)
@@ -142,56 +139,44 @@ class SyncPlan:
     """The changes of a source that the server reports."""
 
     wanted: Wanted
-    schedules: Record
-    rules: Record | None = field(default=None)
+    replies: dict[str, Record]
+    """The reply for each kind."""
 
-    def names(self, key: str) -> list[str]:
-        """Return the names of schedules with this change."""
-        return list(jsontext.parse(self.schedules[key]))
+    def names(self, kind: str, key: str) -> list[str]:
+        """Return the names of a kind with this change."""
+        return list(jsontext.parse(self.replies[kind][key]))
 
-    def rule_names(self, key: str) -> list[str]:
-        """Return the names of rules with this change."""
-        return list(jsontext.parse(self.rules[key])) if self.rules is not None else []
-
-    def problems(self) -> list[str]:
-        """Return the errors that the server reports, with lines."""
-        return self._problem_texts("problems")
-
-    def warnings(self) -> list[str]:
-        """Return the warnings of the server, with lines."""
-        return self._problem_texts("warnings")
-
-    def _problem_texts(self, key: str) -> list[str]:
-        schedules = [definition.entry for definition in self.wanted.schedules]
-        both = ((self.schedules, schedules, "schedule"), (self.rules or {}, self.wanted.rule_entries, "rule"))
+    def problem_texts(self, key: str) -> list[str]:
+        """Return the ``problems`` or ``warnings`` of the server, with lines."""
         return [
-            _problem_text(problem, entries, what)
-            for reply, entries, what in both
+            _problem_text(problem, self.wanted.kinds[kind], kind)
+            for kind, reply in self.replies.items()
             for problem in records_in(reply.get(key, "[]"))
         ]
 
     @property
     def changes(self) -> bool:
         """Return whether anything would change."""
-        return any(self.names(key) or self.rule_names(key) for key, _, _ in CHANGES)
+        return any(self.names(kind, key) for kind in self.replies for key, _, _ in CHANGES)
 
     def record(self) -> Record:
         """Return one record: that of the schedules, which contains that of the rules."""
-        return self.schedules if self.rules is None else {**self.schedules, "rules": self.rules}
+        schedules, *rules = self.replies.values()
+        return {**schedules, "rules": rules[0]} if rules else schedules
 
     def sentences(self) -> list[str]:
         """Return a sentence about the changed schedules, and one about the rules."""
-        found = [("Schedules", self.names)] + ([("Rules", self.rule_names)] if self.rules is not None else [])
         return [
-            f"{what} of {self.wanted.source}: {', '.join(f'{len(names(key))} {key}' for key in KEYS)}."
-            for what, names in found
+            f"{kind.capitalize()}s of {self.wanted.source}: "
+            f"{', '.join(f'{len(self.names(kind, key))} {key}' for key in KEYS)}."
+            for kind in self.replies
         ]
 
 
-def _problem_text(problem: Record, entries: Sequence[DefinitionEntry | None], what: str) -> str:
+def _problem_text(problem: Record, definitions: Sequence[Definition], what: str) -> str:
     """Return a problem that the server reports, with the line of its key."""
     place, detail = int(problem["place"]), text_of(problem, "detail").replace("; takeOver ", "; --take-over ")
-    entry = entries[place] if place < len(entries) else None
+    entry = definitions[place].entry if place < len(definitions) else None
     if entry is None:
         return f"{what} {text_of(problem, 'name')}: {detail}"
     key = detail.partition(":")[0]
@@ -246,14 +231,12 @@ def apply(
 
     All errors of the files are reported together, with their lines. Files of the same source are merged.
     """
-    wanted = [
-        replace(each, take_over=take_over) for each in _wanted(files, form, source, by, prune=not no_prune)
-    ]
+    wanted = _wanted(files, form, source, by, prune=not no_prune, take_over=take_over)
     carry_out(session, wanted, dry_run=dry_run, yes=yes)
 
 
 def _wanted(
-    files: Sequence[str], form: Format | None, source: str | None, by: str, *, prune: bool
+    files: Sequence[str], form: Format | None, source: str | None, by: str, *, prune: bool, take_over: bool
 ) -> list[Wanted]:
     """Read all files, by source; raises click.UsageError with all errors."""
     problems: list[str] = []
@@ -267,14 +250,10 @@ def _wanted(
         owner = source or definitions.source or ("" if file == "-" else Path(file).name)
         if not owner:
             raise click.UsageError("--source: stdin has no name: say whose schedules these are")
-        one = Wanted(
-            owner,
-            definitions.schedules,
-            definitions.rules,
-            prune and definitions.prune,
-            by,
-            rule_entries=definitions.rule_entries,
-        )
+        kinds = {"schedule": definitions.schedules}
+        if definitions.rules is not None:
+            kinds["rule"] = definitions.rules
+        one = Wanted(owner, kinds, prune and definitions.prune, by, take_over)
         if owner in found:
             one, names = _together(found[owner], one)
             problems += [
@@ -292,12 +271,13 @@ def _in_two_sources(wanted: list[Wanted]) -> list[str]:
     owners: dict[str, str] = {}
     problems = []
     for one in wanted:
-        rules = [(f"rule {rule['name']}", None) for rule in one.rules or []]
-        for label, entry in (*((f"schedule {each.name}", each.entry) for each in one.schedules), *rules):
-            other = owners.setdefault(label, one.source)
-            if other != one.source:
-                words = f"name: the source {other} has it too"
-                problems.append(f"{label}: {words}" if entry is None else entry.text(words, "name"))
+        for kind, definitions in one.kinds.items():
+            for each in definitions:
+                label = f"{kind} {each.name}"
+                other = owners.setdefault(label, one.source)
+                if other != one.source:
+                    words = f"name: the source {other} has it too"
+                    problems.append(each.entry.text(words, "name") if each.entry else f"{label}: {words}")
     return problems
 
 
@@ -314,20 +294,13 @@ def _read(file: str, form: Format | None) -> Definitions:
 
 def _together(first: Wanted, second: Wanted) -> tuple[Wanted, list[str]]:
     """Merge two files of one source; return the result and the names that are in both."""
-    names = {definition.name for definition in first.schedules}
-    rules = {rule["name"] for rule in first.rules or []}
-    twice = [f"schedule {each.name}" for each in second.schedules if each.name in names]
-    twice += [f"rule {rule['name']}" for rule in second.rules or [] if rule["name"] in rules]
-    both = replace(
-        first,
-        schedules=[*first.schedules, *second.schedules],
-        rules=[*(first.rules or []), *(second.rules or [])]
-        if first.rules is not None or second.rules is not None
-        else None,
-        prune=first.prune and second.prune,
-        rule_entries=[*first.rule_entries, *second.rule_entries],
-    )
-    return both, twice
+    kinds = dict(first.kinds)
+    twice = []
+    for kind, definitions in second.kinds.items():
+        names = {definition.name for definition in kinds.get(kind, [])}
+        twice += [f"{kind} {each.name}" for each in definitions if each.name in names]
+        kinds[kind] = [*kinds.get(kind, []), *definitions]
+    return replace(first, kinds=kinds, prune=first.prune and second.prune), twice
 
 
 def _all_of(problems: list[str]) -> str:
@@ -342,12 +315,12 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
 
     Raises click.UsageError if a question is needed and nobody can answer it.
     """
-    plans = [_planned(session, wanted) for wanted in sources]
-    problems = [problem for plan in plans for problem in plan.problems()]
+    plans = [wanted.sync(session, dry_run=True) for wanted in sources]
+    problems = [problem for plan in plans for problem in plan.problem_texts("problems")]
     if problems:
         raise ChangesRefused(_all_of(problems))
     for plan in plans:
-        for warning in plan.warnings():
+        for warning in plan.problem_texts("warnings"):
             click.echo(f"Warning: {printable(warning)}", err=True)
     if dry_run:
         _show(session, plans)
@@ -366,25 +339,14 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
     _write(session, done, [sentence for plan in done for sentence in plan.sentences()])
 
 
-def _planned(session: Session, wanted: Wanted) -> SyncPlan:
-    schedules = session.reply(SyncSchedules, wanted.schedules_command(dry_run=True))
-    if wanted.rules is None:
-        return SyncPlan(wanted, schedules)
-    return SyncPlan(wanted, schedules, session.reply(SyncRules, wanted.rules_command(dry_run=True)))
-
-
 def _done(session: Session, plan: SyncPlan) -> SyncPlan:
     """Apply a plan; return what was changed."""
-    wanted, added = plan.wanted, plan.names("added")
-    for definition in wanted.schedules:
+    wanted, added = plan.wanted, plan.names("schedule", "added")
+    for definition in wanted.kinds["schedule"]:
         if definition.paused and definition.name in added:
             pause = {"name": literal(definition.name), "reason": PAUSE_REASON, "by": wanted.by or None}
             session.reply(PauseJobs, pause)
-    schedules = session.reply(SyncSchedules, wanted.schedules_command(dry_run=False))
-    rules = None
-    if wanted.rules is not None:
-        rules = session.reply(SyncRules, wanted.rules_command(dry_run=False))
-    return SyncPlan(wanted, schedules, rules)
+    return wanted.sync(session, dry_run=False)
 
 
 # --- what is shown -----------------------------------------------------------------------------------------
@@ -414,47 +376,41 @@ def _show(session: Session, plans: list[SyncPlan]) -> None:
 def _show_names(plans: list[SyncPlan]) -> None:
     for plan in plans:
         for key, _, _ in CHANGES:
-            for name in (*plan.names(key), *plan.rule_names(key)):
-                click.echo(printable(name))
+            for kind in plan.replies:
+                for name in plan.names(kind, key):
+                    click.echo(printable(name))
 
 
 def _what(plans: list[SyncPlan]) -> str:
-    return "schedules" if all(plan.rules is None for plan in plans) else "schedules and rules"
+    return "schedules and rules" if any("rule" in plan.replies for plan in plans) else "schedules"
 
 
 def _same(plan: SyncPlan) -> str:
-    words = number_of(len(plan.names("unchanged")), "schedule")
-    return (
-        words if plan.rules is None else f"{words} and {number_of(len(plan.rule_names('unchanged')), 'rule')}"
-    )
+    return " and ".join(number_of(len(plan.names(kind, "unchanged")), kind) for kind in plan.replies)
 
 
 def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) -> None:
     """Write a line for each changed schedule and rule, followed by its changes."""
     if titled:
         click.echo(styled(f"{printable(plan.wanted.source)}:", err=err, bold=True), err=err)
-    defined = {definition.name: definition for definition in plan.wanted.schedules}
-    rules = {rule["name"]: rule for rule in plan.wanted.rules or []}
-    there = _rules_there(session) if plan.rule_names("changed") else {}
-    for key, sign, colour in CHANGES:
-        for name in plan.names(key):
-            more = []
-            if key != "removed":
-                more = _attributes(session, defined[name], plan.wanted, new=key == "added")
-            _lines(f"{sign} {printable(name)}", colour, more, err=err)
-    for key, sign, colour in CHANGES:
-        for name in plan.rule_names(key):
-            more = rule_added(rules[name]) if key == "added" else []
-            if key == "changed" and name in there:
-                more = rule_changed(rules[name], there[name])
-            _lines(f"{sign} rule {printable(name)}", colour, more, err=err)
+    for kind, definitions in plan.wanted.kinds.items():
+        defined = {definition.name: definition for definition in definitions}
+        there = _rules_there(session) if kind == "rule" and plan.names(kind, "changed") else {}
+        for key, sign, colour in CHANGES:
+            for name in plan.names(kind, key):
+                label, more = name, []
+                if kind == "rule":
+                    label = f"rule {name}"
+                    if key == "added":
+                        more = rule_added(defined[name])
+                    elif name in there and key == "changed":
+                        more = rule_changed(defined[name], there[name])
+                elif key != "removed":
+                    more = _attributes(session, defined[name], plan.wanted, new=key == "added")
+                click.echo(styled(f"{sign} {printable(label)}", err=err, fg=colour), err=err)
+                for line in more:
+                    click.echo(f"    {printable(line)}", err=err)
     click.echo(f"{_same(plan)} unchanged.", err=err)
-
-
-def _lines(head: str, colour: str, more: list[str], *, err: bool) -> None:
-    click.echo(styled(head, err=err, fg=colour), err=err)
-    for line in more:
-        click.echo(f"    {printable(line)}", err=err)
 
 
 def _attributes(session: Session, definition: Definition, wanted: Wanted, *, new: bool) -> list[str]:

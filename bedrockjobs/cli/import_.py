@@ -375,7 +375,7 @@ def _apply(session: Session, found: list[ImportedSchedule], wanted: _Wanted, *, 
     schedules: list[Definition] = [
         definition_of(entry_of(entry), entry.place) for entry in found if entry.expression
     ]
-    carry_out(session, [Wanted(wanted.source, schedules, None, prune, wanted.by)], yes=wanted.yes)
+    carry_out(session, [Wanted(wanted.source, {"schedule": schedules}, prune, wanted.by)], yes=wanted.yes)
     if not prune:
         click.echo("Nothing was removed: some schedules of the file were left out.", err=True)
     for entry in found:

@@ -22,7 +22,7 @@ quiet = "22:00-07:00 Europe/Berlin"
 def test_rules_stand_beside_schedules_or_alone() -> None:
     found = read(FILE, "toml", "f")
     assert found.schedules == []
-    assert found.rules == [
+    assert [rule.given for rule in found.rules or []] == [
         {
             "name": "nightly",
             "on": ["failed", "recovered"],

@@ -6,6 +6,10 @@ it is delivered at least once, even if a server fails in between.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TypeVar
+
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import days_text
 from bedrockjobs.base.config import LIMITS_MAX
@@ -213,6 +217,28 @@ def _write(context: Context, row: RuleRow) -> None:
     context.emit(RulesChanged())
 
 
+# Retention and limits have one row for each pattern.
+
+
+LimitT = TypeVar("LimitT", Limit, Retention)
+
+
+def _with(rows: Sequence[LimitT], row: LimitT) -> tuple[LimitT, ...]:
+    """Return the rows by pattern, with one of them set; raises TooMany."""
+    others = [other for other in rows if other.pattern != row.pattern]
+    if len(others) >= LIMITS_MAX:
+        raise TooMany("Too many limits", f"name: expected at most {LIMITS_MAX} patterns in all")
+    others.append(row)
+    return tuple(sorted(others, key=attrgetter("pattern")))
+
+
+def _without(rows: Sequence[LimitT], pattern: str) -> tuple[LimitT, ...]:
+    left = tuple(row for row in rows if row.pattern != pattern)
+    if len(left) == len(rows):
+        raise NotFound("No such limit", f"name: the pattern {pattern} has none")
+    return left
+
+
 # SetRetention and RemoveRetention. Maintenance and AppendOutput apply the limits.
 
 
@@ -235,11 +261,8 @@ def set_retention(context: Context, command: SetRetention) -> Answer:
             "Missing limit",
             "expected one of runs, runsBytes, output, outputBytes, events, eventsBytes, ticks, ticksBytes",
         )
-    others = [row for row in records.retention() if row.pattern != command.name]
-    if len(others) >= LIMITS_MAX:
-        raise TooMany("Too many limits", f"name: expected at most {LIMITS_MAX} patterns in all")
     row = Retention(command.name, command.by, context.now, *limits)
-    records.set_retention(tuple(sorted([*others, row], key=lambda kept: kept.pattern)))
+    records.set_retention(_with(records.retention(), row))
     context.note("retention set", name=command.name, by=command.by, detail=_words(row))
     return Answer()
 
@@ -248,10 +271,7 @@ def set_retention(context: Context, command: SetRetention) -> Answer:
 def remove_retention(context: Context, command: RemoveRetention) -> Answer:
     """Remove the retention of a pattern."""
     records = context.unit.records
-    left = tuple(row for row in records.retention() if row.pattern != command.name)
-    if len(left) == len(records.retention()):
-        raise NotFound("No such limit", f"name: the pattern {command.name} has none")
-    records.set_retention(left)
+    records.set_retention(_without(records.retention(), command.name))
     context.note("retention removed", name=command.name, by=command.by)
     return Answer()
 
@@ -277,11 +297,8 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
     if not (command.queued or command.per_second or command.running):
         raise BadArguments("Missing limit", "queued, perSecond, running: expected one of them above 0")
     records = context.unit.records
-    others = [limit for limit in records.limits() if limit.pattern != command.name]
-    if len(others) >= LIMITS_MAX:
-        raise TooMany("Too many limits", f"name: expected at most {LIMITS_MAX} patterns in all")
     limit = Limit(command.name, command.queued, command.per_second, command.running, command.by, context.now)
-    records.set_limits(tuple(sorted([*others, limit])))
+    records.set_limits(_with(records.limits(), limit))
     _recheck(context, command.name)
     numbers = {"queued": command.queued, "a second": command.per_second, "at once": command.running}
     words = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
@@ -293,10 +310,7 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
 def remove_limit(context: Context, command: RemoveLimit) -> Answer:
     """Remove the limit of a pattern."""
     records = context.unit.records
-    kept = tuple(limit for limit in records.limits() if limit.pattern != command.name)
-    if len(kept) == len(records.limits()):
-        raise NotFound("No such limit", f"name: the pattern {command.name} has none")
-    records.set_limits(kept)
+    records.set_limits(_without(records.limits(), command.name))
     context.gates.remove(command.name)
     _recheck(context, command.name)
     context.note("limit removed", name=command.name, by=command.by)
