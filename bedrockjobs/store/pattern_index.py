@@ -22,7 +22,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace, nsmallest
 from itertools import accumulate, chain, islice
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from bedrockjobs.base.config import (
     PRIORITIES,
@@ -128,7 +128,7 @@ class _Pattern:
         """Entries whose pause has ended; they return to the heaps before the pattern is used."""
         self.handed: HeapEntry | None = None
         """The job found last, which is probably taken by now."""
-        self.walk: _Walk | None = None
+        self.walk: _LaneWalk | None = None
         """The unfinished scan for its heads."""
         self.needed_by: dict[Names, None] = {}
         """Names whose takes are postponed until it is ready."""
@@ -158,22 +158,32 @@ class _Pattern:
         self.early = {priority: [] for priority in PRIORITIES}
 
 
-class _Walk:
-    """A scan of the names with one prefix in a lane, shared by all patterns that need it."""
+class Walked(Protocol):
+    """What a scan finds heads for."""
 
-    def __init__(self, lane: str, prefix: str) -> None:
-        self.lane = lane
+    names: Names
+    by: str
+    """The token that requested it first; its budget pays for the scan."""
+
+
+W = TypeVar("W", bound=Walked)
+
+
+class Walk(Generic[W]):
+    """A scan of the names with one prefix, shared by all patterns that need it."""
+
+    def __init__(self, prefix: str) -> None:
+        """Begin without patterns."""
         self.prefix = prefix
-        self.at: Any = None
-        self.patterns: dict[_Pattern, None] = {}
+        self.patterns: dict[W, None] = {}
         """Patterns that started with this round."""
-        self.next_round: dict[_Pattern, None] = {}
+        self.next_round: dict[W, None] = {}
         """Patterns that joined during the round and need the next one."""
-        self._matching: PatternSet[_Pattern] = PatternSet()
-        self._matching_next: PatternSet[_Pattern] = PatternSet()
-        self._lists: list[_Pattern] = []
+        self._matching: PatternSet[W] = PatternSet()
+        self._matching_next: PatternSet[W] = PatternSet()
+        self._lists: list[W] = []
 
-    def join(self, pattern: _Pattern) -> None:
+    def join(self, pattern: W) -> None:
         """Add a pattern to the next round.
 
         It is indexed now, since very many patterns may join before the round begins.
@@ -182,17 +192,40 @@ class _Walk:
         for text in pattern.names.patterns:
             self._matching_next.add(text, pattern)
 
+    def leave(self, pattern: W) -> None:
+        """Remove a pattern, from this round or the next one."""
+        self.patterns.pop(pattern, None)
+        self.next_round.pop(pattern, None)
+
     def begin_round(self) -> None:
         """Begin a round for the patterns that joined."""
-        self.patterns, self.next_round, self.at = self.next_round, {}, None
+        self.patterns, self.next_round = self.next_round, {}
         self._matching, self._matching_next = self._matching_next, PatternSet()
         self._lists = [pattern for pattern in self.patterns if pattern.names.exact]
 
-    def that_match(self, name: str) -> list[_Pattern]:
+    def that_match(self, name: str) -> list[W]:
+        """Return the patterns of this round that match a name."""
         found = [one for one in self._matching.matching(name) if one in self.patterns]
         if self._lists:
             found += [one for one in self._lists if one.names.match(name)]
         return found
+
+    def payer(self, budget: Budget) -> str | None:
+        """Return the token that pays for the scan, or None if all are over their limit."""
+        return budget.payer({pattern.by for pattern in (*self.patterns, *self.next_round)})
+
+
+class _LaneWalk(Walk[_Pattern]):
+    """A scan in one lane."""
+
+    def __init__(self, lane: str, prefix: str) -> None:
+        super().__init__(prefix)
+        self.lane = lane
+        self.at: Any = None
+
+    def begin_round(self) -> None:
+        super().begin_round()
+        self.at = None
 
 
 class Budget:
@@ -223,6 +256,49 @@ class Budget:
         return by if self.spent(by) < SEARCH_BURST else None
 
 
+class Turns:
+    """Whose search for new patterns may begin in a unit.
+
+    A new pattern costs more than a take, so each unit begins few. Tokens take turns, so that one with very
+    many patterns delays only itself.
+    """
+
+    def __init__(self) -> None:
+        """Begin without anyone who waits."""
+        self._invited: Sequence[Names] = ()
+        """Names whose search may begin before that of others."""
+        self._crowded = False
+        """Whether more names wait for their search to begin."""
+        self._turned_away: dict[Names, str] = {}
+        """Names whose search has not begun, and the token that asked."""
+
+    def admits(self, names: Names, by: str, *, has_room: bool) -> bool:
+        """Return whether this unit may begin a search; ``has_room``: it has done little so far."""
+        if names in self._invited or (has_room and not self._crowded):
+            return True
+        self._turned_away[names] = by
+        return False
+
+    def next_of(self, lost: list[Names]) -> Sequence[Names]:
+        """Return the names that the next unit admits; ``lost`` are those whose search has not begun."""
+        self._invited = self._for_one_unit(lost) if lost or self._turned_away else ()
+        self._crowded = len(lost) > len(self._invited)
+        return self._invited
+
+    def _for_one_unit(self, lost: list[Names]) -> list[Names]:
+        """Return the first names for which a unit has time."""
+        self._turned_away = {names: self._turned_away.get(names, "") for names in lost}
+        turns: Counter[str] = Counter()
+        in_turn: list[tuple[int, int, Names]] = []
+        for at, (names, by) in enumerate(self._turned_away.items()):
+            in_turn.append((turns[by], at, names))
+            turns[by] += 1
+        most = max(SEARCHED_UNIT_MAX // STEPS_OF_SCAN, 1)
+        first = [names for _, _, names in nsmallest(most, in_turn)]
+        parts = accumulate(len(names.parts) or 1 for names in first)
+        return first[: max(sum(count <= most for count in parts), 1)]
+
+
 class PatternIndex:
     """An LRU cache of patterns with the first job of each name."""
 
@@ -248,17 +324,12 @@ class PatternIndex:
         self._lists: dict[str, dict[str, dict[_Pattern, None]]] = {}
         """Patterns that are lists of names, by lane and name."""
         self._matching: dict[tuple[str, str], Sequence[_Pattern]] = {}
-        self._walks: OrderedDict[tuple[str, str], _Walk] = OrderedDict()
+        self._walks: OrderedDict[tuple[str, str], _LaneWalk] = OrderedDict()
         self._pending: dict[Names, dict[_Pattern, None]] = {}
         """Names with a postponed take, and the patterns it needs."""
         self._resumable: dict[Names, None] = {}
         """Those that need no scan, but more steps than one unit has."""
-        self._invited: Sequence[Names] = ()
-        """Names whose search may begin before that of others."""
-        self._crowded = False
-        """Whether more names wait for their search to begin."""
-        self._turned_away: dict[Names, str] = {}
-        """Names whose search has not begun, and the token that asked."""
+        self._turns = Turns()
         self._asked: tuple[Names, Sequence[Names]] | None = None
         """The names of the present take, and the parts by which they are looked up."""
         self._compared: OrderedDict[_Pattern, None] = OrderedDict()
@@ -396,8 +467,9 @@ class PatternIndex:
         With ``parts``, it is the first of all of them. The scan is charged to the budget of the token ``by``.
         """
         parts = parts or (names,)
-        if not self._may_begin(names) and any((part, lane) not in self._patterns for part in parts):
-            self._turned_away[names] = by
+        if any((part, lane) not in self._patterns for part in parts) and not self._turns.admits(
+            names, by, has_room=self._steps > 0
+        ):
             raise StillSearching
         self._asked = names, parts
         patterns = [self._known(part, lane, by) for part in parts]
@@ -417,10 +489,6 @@ class PatternIndex:
                 self._resumable[names] = None
             raise StillSearching
         return first_in_order(found)
-
-    def _may_begin(self, names: Names) -> bool:
-        """Return whether this unit may index new patterns: they cost more than a take, and come in turn."""
-        return names in self._invited or (self._steps > 0 and not self._crowded)
 
     def _first_of(self, pattern: _Pattern, now: str, priorities: tuple[int, ...]) -> Job | None:
         self._make_ready(pattern)
@@ -561,7 +629,7 @@ class PatternIndex:
     def _make_ready(self, pattern: _Pattern) -> None:
         """Complete the heads of a pattern if that takes few steps; raises StillSearching."""
         if pattern.walk is not None:
-            if self._steps > 0 and self._payer(pattern.walk) is not None:
+            if self._steps > 0 and pattern.walk.payer(self.budget) is not None:
                 self._steps -= max(self._go_on(pattern.walk), STEPS_OF_SCAN)
             if pattern.walk is not None:
                 raise StillSearching
@@ -597,7 +665,7 @@ class PatternIndex:
             prefix = names.prefix()
             walk = self._walks.get((lane, prefix))
             if walk is None:
-                walk = self._walks[lane, prefix] = _Walk(lane, prefix)
+                walk = self._walks[lane, prefix] = _LaneWalk(lane, prefix)
             walk.join(pattern)
             pattern.walk = walk
             if not walk.patterns:
@@ -686,21 +754,20 @@ class PatternIndex:
     def _leave_walk(self, pattern: _Pattern) -> None:
         walk, pattern.walk = pattern.walk, None
         if walk is not None:
-            walk.patterns.pop(pattern, None)
-            walk.next_round.pop(pattern, None)
+            walk.leave(pattern)
             if not walk.patterns:
                 self._end_round(walk)
 
-    def _end_round(self, walk: _Walk) -> None:
+    def _end_round(self, walk: _LaneWalk) -> None:
         if walk.next_round:
             walk.begin_round()
         else:
             self._walks.pop((walk.lane, walk.prefix), None)
 
-    def _go_on(self, walk: _Walk) -> int:
+    def _go_on(self, walk: _LaneWalk) -> int:
         """Continue a scan for one slice; return the rows read."""
         self._raised += 1
-        patterns, by = walk.patterns, self._payer(walk) or ""
+        patterns, by = walk.patterns, walk.payer(self.budget) or ""
         heads, walk.at, cost = self._seeks.heads_after(walk.lane, walk.at, walk.prefix)
         self.budget.spend(by, cost)
         ended = walk.at is None
@@ -722,15 +789,11 @@ class PatternIndex:
             self._make_room()
         return cost
 
-    def _payer(self, walk: _Walk) -> str | None:
-        """Return the token that pays for a scan, or None if all are over their limit."""
-        return self.budget.payer({pattern.by for pattern in (*walk.patterns, *walk.next_round)})
-
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` may continue."""
         if not self._walks or self._resumable:
             return 0.0
-        if any(self._payer(walk) is not None for walk in islice(self._walks.values(), SCANS_TRIED_MAX)):
+        if any(walk.payer(self.budget) is not None for walk in islice(self._walks.values(), SCANS_TRIED_MAX)):
             return 0.0
         return SEARCHED_AT_ONCE / SEARCHED_PER_S_MAX
 
@@ -739,11 +802,10 @@ class PatternIndex:
         lost = [names for names in wanted if names not in self._pending]
         if len(self._pending) > len(wanted) - len(lost):
             self._give_up(wanted)
-        self._invited = self._for_one_unit(lost) if lost or self._turned_away else ()
-        self._crowded = len(lost) > len(self._invited)
+        invited = self._turns.next_of(lost)
         walks: list[tuple[float, tuple[str, str]]] = []
         for key in [*islice(self._walks, SCANS_TRIED_MAX)]:
-            if (by := self._payer(self._walks[key])) is None:
+            if (by := self._walks[key].payer(self.budget)) is None:
                 self._walks.move_to_end(key)
             else:
                 walks.append((self.budget.spent(by), key))
@@ -752,25 +814,9 @@ class PatternIndex:
             if room > 0 and key in self._walks:
                 room -= max(self._go_on(self._walks[key]), STEPS_OF_SCAN)
         if (ready := next(iter(self._resumable), None)) is None:
-            return self._invited
+            return invited
         self._no_longer_pending(ready)
-        return (*self._invited, ready)
-
-    def _for_one_unit(self, lost: list[Names]) -> list[Names]:
-        """Return the first names, whose search was dropped or has not begun, for which a unit has time.
-
-        Tokens take turns, so that one with very many names delays only itself.
-        """
-        self._turned_away = {names: self._turned_away.get(names, "") for names in lost}
-        turns: Counter[str] = Counter()
-        in_turn: list[tuple[int, int, Names]] = []
-        for at, (names, by) in enumerate(self._turned_away.items()):
-            in_turn.append((turns[by], at, names))
-            turns[by] += 1
-        most = max(SEARCHED_UNIT_MAX // STEPS_OF_SCAN, 1)
-        first = [names for _, _, names in nsmallest(most, in_turn)]
-        parts = accumulate(len(names.parts) or 1 for names in first)
-        return first[: max(sum(count <= most for count in parts), 1)]
+        return (*invited, ready)
 
     def _is_ready(self, names: Names) -> bool:
         """Return whether a postponed take needs no scan any longer."""
