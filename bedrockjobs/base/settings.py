@@ -13,8 +13,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from bedrockjobs.base.config import (
     AUDIT_KEPT_S,
@@ -87,10 +86,10 @@ def without_passwords(text: str) -> str:
 _ROLE = "(read|produce|work|operate|admin)"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """The settings of the server. Names end in their units: ``_s`` seconds, ``_bytes`` bytes."""
 
-    model_config = SettingsConfigDict(env_prefix="BEDROCKJOBS_", extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     host: str = Field("127.0.0.1", description="Address to listen on. The default also listens on ::1.")
     port: int = Field(
@@ -381,18 +380,6 @@ class Settings(BaseSettings):
         description="Time after which PostgreSQL ends an idle transaction of a silent server and releases"
         " its locked jobs.",
     )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read arguments and the environment: looking for a .env file and secrets takes as long again."""
-        return init_settings, env_settings
 
     def resolved_server_name(self) -> str:
         """Return the server's name with its host and process filled in."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,12 @@ def read_table(path: Path, table: str) -> TOMLTable:
     values = inside if isinstance(inside, dict) else {}
     entries = {key: TableEntry(value, at(table, key)) for key, value in values.items()}
     return TOMLTable(entries, tuple(problems))
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """Return the problem of a key that is no setting, with a suggestion."""
+    near = get_close_matches(key.replace("-", "_"), known, 1)
+    return f"there is no such setting{f', is it {near[0]}?' if near else ''}"
 
 
 def _text_of(path: Path) -> str:

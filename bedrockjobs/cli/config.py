@@ -17,7 +17,7 @@ from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
 from bedrockjobs.cli.session import Session, output_option, pass_session
-from bedrockjobs.cli.settings_sources import CONFIG, SECRET, BadSettings, alone, found_settings, read_settings
+from bedrockjobs.cli.settings_sources import CONFIG, SECRET, BadSettings, found_settings, read_settings
 from bedrockjobs.databases import EXIT_FAILURE, EXIT_USAGE, StartError
 from bedrockjobs.databases.file import usable_path
 from bedrockjobs.tls.contexts import BadCertificate, chosen_context
@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 
 def faults_of_server(entries: Mapping[str, TableEntry]) -> Iterator[Fault]:
     """Yield the problems of the files that the table ``[server]`` names."""
-    settings = alone({key: entry.value for key, entry in entries.items()})
+    settings = Settings(**{key: entry.value for key, entry in entries.items()})
     for keys, check in _CHECKS.items():
         named = [key for key in keys if key in entries]
         if not named:
@@ -142,8 +142,6 @@ def check(file: Path) -> None:
     problems = [*server.problems, *read_worker(click.Context(worker), file)[0]]
     if problems:
         raise BadSettings(list(dict.fromkeys(problems)), of_file=True)
-    from bedrockjobs.cli.config import faults_of_server
-
     faults = [*faults_of_server(server.good), *((words, EXIT_USAGE) for words in file_faults(file))]
     if faults:
         raise BadSettings([words for words, _ in faults], status=faults[0][1])

@@ -9,17 +9,22 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import click
 from pydantic import ValidationError
-from pydantic_settings import PydanticBaseSettingsSource
 
 from bedrockjobs.base.clock import WORDS, seconds_of
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
-from bedrockjobs.base.settings_file import VARIABLE, SettingsFileError, TableEntry, read_table, usual_file
+from bedrockjobs.base.settings_file import (
+    VARIABLE,
+    SettingsFileError,
+    TableEntry,
+    read_table,
+    unknown_key,
+    usual_file,
+)
 from bedrockjobs.base.wire import bound_in_words
 from bedrockjobs.cli.output import printable
 
@@ -37,21 +42,6 @@ class BadSettings(click.UsageError):
         super().__init__("\n".join(map(printable, problems)))
         if of_file or status is not None:
             self.exit_code = CONFIG if status is None else status  # type: ignore[misc]  # click means its class
-
-
-class _Alone(Settings):
-    """Settings without the environment: only the given values count."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[Any],
-        init_settings: PydanticBaseSettingsSource,
-        *_: PydanticBaseSettingsSource,
-        **__: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the only source."""
-        return (init_settings,)
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ def option_name(field: str) -> str:
 
 def variable_name(field: str) -> str:
     """Return the environment variable of a setting."""
-    return f"{Settings.model_config.get('env_prefix', '')}{field}".upper()
+    return f"BEDROCKJOBS_{field}".upper()
 
 
 def file_in_use(named: Path | None) -> Path | None:
@@ -91,15 +81,10 @@ def settings_from(given: Mapping[str, Any], file: Path | None = None) -> Setting
     return found_settings(given, file).settings
 
 
-def alone(values: Mapping[str, Any]) -> Settings:
-    """Return settings from these values only, without environment and file; raises ValidationError."""
-    return _Alone(**values)
-
-
 def file_alone(database: str) -> Path:
     """Return the path of a database argument, independent of other settings; raises UsageError."""
     try:
-        return alone({"database": database}).database_path()
+        return Settings(database=database).database_path()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
@@ -112,25 +97,27 @@ def found_settings(given: Mapping[str, Any], file: Path | None = None) -> Layere
     """
     named = file_in_use(file)
     read = FromFile({}, ()) if named is None else read_settings(named)
-    options = {field: _seconds(field, value) for field, value in given.items() if value is not None}
-    present = {name.upper() for name in os.environ}
-    variables = {field for field in Settings.model_fields if variable_name(field) in present}
-    entries = {
-        field: entry for field, entry in read.good.items() if field not in options and field not in variables
+    environment = {name.upper(): value for name, value in os.environ.items()}
+    found = dict(read.good)
+    for field in Settings.model_fields:
+        name = variable_name(field)
+        if given.get(field) is not None:
+            found[field] = TableEntry(given[field], option_name(field))
+        elif name in environment:
+            found[field] = TableEntry(environment[name], name)
+    origins = dict.fromkeys(Settings.model_fields, DEFAULT) | {
+        field: entry.place for field, entry in found.items()
     }
-    origins = dict.fromkeys(Settings.model_fields, DEFAULT)
-    origins |= {field: entry.place for field, entry in entries.items()}
-    origins |= {field: variable_name(field) for field in variables}
-    origins |= {field: option_name(field) for field in options}
     problems = list(read.problems)
     try:
-        settings = Settings(**{field: entry.value for field, entry in entries.items()}, **options)
+        settings = Settings(**{field: _seconds(field, entry.value) for field, entry in found.items()})
     except ValidationError as error:
         faults = [_complaint(fault, origins) for fault in error.errors()]
         raise BadSettings([*problems, *faults], of_file=bool(problems)) from None
     if fault := _disagreement(settings):
         field = fault.partition(":")[0]
-        problems.append(f"{entries[field].place}: {fault}" if field in entries else fault)
+        of_file = field in found and found[field] is read.good.get(field)
+        problems.append(f"{origins[field]}: {fault}" if of_file else fault)
     if problems:
         raise BadSettings(problems, of_file=bool(read.problems) or problems[-1] != fault)
     return LayeredSettings(settings, origins)
@@ -150,7 +137,7 @@ def read_settings(path: Path) -> FromFile:
         else:
             good[key] = TableEntry(_seconds(key, entry.value), entry.place)
     try:
-        settings = alone({key: entry.value for key, entry in good.items()})
+        settings = Settings(**{key: entry.value for key, entry in good.items()})
     except ValidationError as error:
         for fault in error.errors():
             key = str(fault["loc"][0])
@@ -182,8 +169,7 @@ def _fault_of(key: str, value: Any) -> str:
     """Return the problem of a key or of the type of its value, without the value."""
     info = Settings.model_fields.get(key)
     if info is None:
-        near = get_close_matches(key.replace("-", "_"), Settings.model_fields, 1)
-        return f"there is no such setting{f', is it {near[0]}?' if near else ''}"
+        return unknown_key(key, Settings.model_fields)
     kinds: set[type]
     if is_duration(key):
         kinds, words = {int, float, str}, WORDS

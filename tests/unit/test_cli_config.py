@@ -71,6 +71,11 @@ def test_an_option_beats_a_variable_which_beats_the_file(served: list[Settings],
     assert (second.port, second.host, second.standby) == (1, "::1", True)
 
 
+def test_a_variable_may_hold_a_duration_like_an_option(served: list[Settings]) -> None:
+    run("serve", "--body-s", "3m", env={"BEDROCKJOBS_QUERY_S": "2m", "BEDROCKJOBS_HEAD_S": "4"})
+    assert [(one.body_s, one.query_s, one.head_s) for one in served] == [(180, 120, 4)]
+
+
 def test_other_commands_use_the_file_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

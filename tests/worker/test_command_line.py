@@ -180,7 +180,7 @@ async def test_burst_without_a_server(server):
         (["--name", "a" * (PATTERN_CHARS_MAX + 1), "true"], "Invalid value for '--name': expected a name"),
         (["--name", "a"] * (PATTERNS_MAX + 1) + ["true"], "'--name': expected at most"),
         (["--name", "a", "--server", "ftp://x", "true"], "expected host, host:port"),
-        (["--name", "a", "--timeout", "soon", "true"], "expected a duration like 90s, 5m or 1h30m"),
+        (["--name", "a", "--timeout", "soon", "true"], "expected a duration like 90s, 5m, 1h30m"),
         (["--name", "a", "--timeout", "0s", "true"], "expected more than 0s"),
         (["--name", "a", "--concurrency", "0", "true"], "0 is not in the range"),
         (["--name", "a", "--max-jobs", "0", "true"], "0 is not in the range"),
@@ -198,7 +198,7 @@ def test_bad_use(arguments, words):
 
 
 def test_durations():
-    known = {"90s": 90, "5m": 300, "1h30m": 5400, "2.5s": 2.5, "7": 7, " 1H ": 3600}
+    known = {"90s": 90, "5m": 300, "1h30m": 5400, "2.5s": 2.5, "7": 7, " 1H ": 3600, "2d": 172_800}
     assert {text: seconds_of(text) for text in known} == known
     for text in ("", "s", "5x", "-1s", "1m1h", "1e3s", "٣s"):
         with pytest.raises(ValueError, match="expected a duration"):

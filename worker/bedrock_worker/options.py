@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from bedrockjobs.base import clock
 from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.client import CA_VARIABLE, RUN_SERVER_VARIABLE, AnyAddress, AsyncClient
@@ -44,7 +45,6 @@ def _version() -> str:
 VERSION = _version()
 """The runtime name that is reported to the server."""
 
-_DURATION = re.compile(r"(?=[0-9])(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,3})?)s?)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -165,11 +165,10 @@ def default_spool() -> Path:
 
 def seconds_of(text: str) -> float:
     """Return the seconds of a duration; raises ValueError."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None:
-        raise ValueError(f"expected a duration like 90s, 5m or 1h30m, got {text!r}")
-    hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return hours * 3_600 + minutes * 60 + seconds
+    seconds = clock.seconds_of(text)
+    if seconds is None:
+        raise ValueError(f"expected {clock.WORDS}, got {text!r}")
+    return seconds
 
 
 def worker_name(text: str) -> str:

@@ -6,14 +6,13 @@ A key is an option without its dashes: ``allow_cmd`` is ``--allow-cmd``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bedrock_worker.policy.rules import read_rules
-from bedrockjobs.base.settings_file import SettingsFileError, read_table
+from bedrockjobs.base.settings_file import SettingsFileError, read_table, unknown_key
 from bedrockjobs.client import AsyncClient
 
 CONFIG = 78
@@ -56,7 +55,7 @@ def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, 
     problems, found = list(table.problems), dict[str, Any]()
     for key, entry in table.entries.items():
         option = options.get(key)
-        fault = _unknown(key, list(options)) if option is None else _fault_of(ctx, option, entry.value)
+        fault = unknown_key(key, options) if option is None else _fault_of(ctx, option, entry.value)
         if fault:
             problems.append(f"{entry.place}: {key}: {fault}")
         elif option is not None and option.name is not None:
@@ -104,11 +103,6 @@ _FILE_CHECKS: dict[tuple[str, ...], Callable[[Mapping[str, str]], None]] = {
     ("rules",): _check_rules,
 }
 """Checks of files, by the options that name them together; they raise ValueError."""
-
-
-def _unknown(key: str, known: list[str]) -> str:
-    near = get_close_matches(key.replace("-", "_"), known, 1)
-    return f"there is no such setting{f', is it {near[0]}?' if near else ''}"
 
 
 def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:
