@@ -198,6 +198,7 @@ class Server:
         except OSError as error:
             await self._database.leave_cluster()
             await self.dispatcher.drain()
+            await self.dispatcher.end()
             await self._close()
             raise StartError(f"cannot listen: {error.strerror or error}", EXIT_FAILURE) from None
         self._loop_watch.start()
@@ -267,6 +268,7 @@ class Server:
         await self._reader.queries.cancel_all()
         await self._connections.close(at_once=self.dispatcher.cut_off)
         await self._listener.close()
+        await self.dispatcher.end()
         await self._close()
         self._loop_watch.stop()
         if self._telemetry is not None:

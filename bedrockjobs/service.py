@@ -250,7 +250,7 @@ class Service:
         return self.clock.now()
 
     async def drain(self) -> None:
-        """Answer waiters, finish commands in progress, and refuse new ones."""
+        """Answer waiters, finish commands in progress, and refuse new ones; connections stay open."""
         self.draining = True
         await self.messenger.close()
         self._notifier.end()

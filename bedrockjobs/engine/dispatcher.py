@@ -259,13 +259,20 @@ class Dispatcher:
         return not self._maintenance.is_behind()
 
     async def drain(self) -> None:
-        """Refuse new commands, execute the queued ones, answer the waiters, and stop the commit thread."""
+        """Refuse new commands, execute the queued ones, and answer the waiters."""
         self._draining, self._batch.may_wait = True, False
         self._absence.give_up()
         if not await self._ending.last_units(self._busy_with):
             self.cut_off = self._broken = True
         self._answer(self._waiting.everyone())
-        await self._ending.until_idle(self._busy_with)  # jobs that could not be delivered are requeued
+
+    async def end(self) -> None:
+        """Requeue jobs whose replies could not be delivered, stop the commit thread, and sign off.
+
+        Call it after ``drain``, when the connections are closed: only then it is known which replies were not
+        sent.
+        """
+        await self._ending.last_units(self._busy_with)
         self._alarm.cancel()
         await self._commits.end()
         if not (self._broken or self._absence.lasts):

@@ -151,6 +151,8 @@ class Memory(NamedTuple):
     offset: int | None = None
     """UTC offset of a schedule's zone at its tick, in seconds, by the rules when it was planned; None in UTC,
     and if its nextRun was set by hand."""
+    takes: int = 0
+    """How many earlier takes without a run were in the second of lastRun: tells them apart, as runIDs do."""
     formers: tuple[tuple[str, str], ...] = ()
     """Earlier repeats of a schedule, oldest first, each with the timestamp up to which its ticks count. They
     are kept while the schedule still waits or runs for one of these ticks."""
@@ -189,6 +191,7 @@ _KEYS = {
     "cancelled": "cancelled",
     "failed": "failed",
     "offset": "offset",
+    "takes": "takes",
     "formers": "formers",
     "unfit": "unfit",
 }
@@ -254,6 +257,7 @@ _TYPES: dict[str, type] = {
     "failed": bool,
     "unfit": int,
     "offset": int,
+    "takes": int,
 }
 
 

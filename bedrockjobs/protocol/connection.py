@@ -504,10 +504,10 @@ class RawConnection(asyncio.Protocol):
         """Write the outcome of a command; return False if its client cannot receive it."""
         if exchange.size:
             self._connections.memory.give_back(exchange.size)
-        waited = False
+        waited = None
         submission = exchange.submission
         if submission is not None:
-            waited = submission.waiter is not None
+            waited = None if submission.waiter is None else submission.waiter.request
             exchange.submission = None  # breaks a reference cycle that only the garbage collector would free
         if self._transport is None or self._transport.is_closing():
             return False
@@ -528,11 +528,13 @@ class RawConnection(asyncio.Protocol):
         pipeline, transport = self._pipeline, self._transport
         if transport is None:
             return
-        while pipeline.writable and not pipeline.paused:
+        while pipeline.writable and not pipeline.paused and not transport.is_closing():
             data = pipeline.next_bytes()
             transport.write(data)
             if pipeline.paused:
                 self._unread += len(data)
+            elif transport.is_closing():  # the write failed: the connection was broken
+                pipeline.pause()
         if pipeline.wants_turn and not self._in_turn:
             if pipeline.finished:
                 transport.close()

@@ -143,6 +143,9 @@ def _allocator() -> ctypes.CDLL | None:
 SWEEP_S = 0.5
 """Interval of the sweep: a slow client is closed at most this late."""
 
+ABORTED_S_MAX = 1.0
+"""How long a stopping server waits until connections that it aborted have ended, which takes milliseconds."""
+
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", ""})
 """Addresses exempt from the limits per address; the empty one is the unix socket."""
 
@@ -281,15 +284,21 @@ class Connections:
         self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._check_deadlines) if again else None
 
     async def close(self, *, at_once: bool = False) -> None:
-        """Close all connections, each after its pending replies unless ``at_once``."""
+        """Close all connections, each after its pending replies unless ``at_once``.
+
+        When it returns, each has told the service which replies were not sent.
+        """
         for connection in list(self.open):
             connection.finish()
+        self._ended = asyncio.Event()
         if self.open and not at_once:
-            self._ended = asyncio.Event()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), self.settings.drain_s)
         for connection in list(self.open):
             connection.expire()
+        if self.open:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), ABORTED_S_MAX)
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

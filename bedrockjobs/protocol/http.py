@@ -196,6 +196,8 @@ class HTTPFront:
                 response = error
             finally:
                 self._memory.give_back(_taken_back(request))
+                if connection is not None:
+                    connection.discard_handed_over()
             await _send(request, response)
             if connection is not None:
                 connection.written(keep_alive=bool(response.keep_alive))
@@ -301,6 +303,9 @@ class HTTPFront:
                 raise ConnectionResetError
             compress(request, response)
             await _send(request, response)
+            unpaused = connection is not None and connection.flushes == flushes
+            if unpaused and (request.transport is None or request.transport.is_closing()):
+                raise ConnectionResetError  # the write failed, which the transport does not raise
         except (ConnectionError, asyncio.CancelledError):
             if connection is None or connection.flushes == flushes:  # otherwise it was sent completely
                 self._service.undelivered(answer)

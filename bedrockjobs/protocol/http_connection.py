@@ -402,9 +402,7 @@ class HTTPConnection(asyncio.Protocol):
         service = self._connections.service
         if self._submission is not None:
             service.leave(self._submission)
-        handed_over = self.take_handed_over()
-        if handed_over is not None and handed_over.answer is not None:
-            service.undelivered(handed_over.answer)
+        self.discard_handed_over()
         if self._unsent is not None:
             service.undelivered(self._unsent)
             self._unsent = None
@@ -634,6 +632,8 @@ class HTTPConnection(asyncio.Protocol):
             return True
         self._head, self._request = None, b""
         transport.write(data)
+        if transport.is_closing():  # the write failed: the connection was broken
+            return False
         if self._paused and not isinstance(outcome, CommandError) and outcome.taken:
             self._unsent = outcome
         self._after_answer(transport)
@@ -658,6 +658,12 @@ class HTTPConnection(asyncio.Protocol):
         """Return and clear what was already parsed of the request that aiohttp answers."""
         found, self._handed_over = self._handed_over, None
         return found
+
+    def discard_handed_over(self) -> None:
+        """Requeue the jobs of a reply that aiohttp was given to write, unless its handler has taken it."""
+        handed_over = self.take_handed_over()
+        if handed_over is not None and handed_over.answer is not None:
+            self._connections.service.undelivered(handed_over.answer)
 
     def _pass_on(self, size: int | None) -> None:
         """Pass the next request to aiohttp; with None, the rest of the connection."""

@@ -16,11 +16,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LOOKS_PIPELINED_MAX, NAMES_AT_ONCE
-from bedrockjobs.base.errors import CommandError, NotFound, TimedOut, TooManyWrong, UnknownCommand
+from bedrockjobs.base.errors import CommandError, TimedOut, TooManyWrong, UnknownCommand
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, command_named
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.handlers.take import nothing
 from bedrockjobs.engine.submission import Outcome, Submission
+from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.raw import Request, RequestCache
 
@@ -206,10 +208,10 @@ class Pipeline:
             self._blocker = exchange
         return exchange
 
-    def answer(self, exchange: Exchange, outcome: Outcome, *, waited: bool = False) -> bool:
+    def answer(self, exchange: Exchange, outcome: Outcome, *, waited: TakeRequest | None = None) -> bool:
         """Set the outcome of an exchange; return False if its jobs must be requeued.
 
-        ``waited`` means that the command waited for the job in its outcome.
+        ``waited`` is the take that waited for the jobs in its outcome, if one did.
         """
         if exchange.data is not None or self._lost:  # already answered (``forget``), or the client is gone
             return False
@@ -219,9 +221,9 @@ class Pipeline:
                 self._blocker = None
                 if self.buffer:
                     self.wants_turn = True
-            if waited and self.ended and isinstance(outcome, Answer) and outcome.taken:
+            if waited is not None and self.ended and isinstance(outcome, Answer) and outcome.taken:
                 # The client closed its sending side while the job was being handed out.
-                outcome, delivered = _nothing(outcome), False
+                outcome, delivered = nothing(waited), False
         if self.draining:
             self.closing = True
         connection = "close" if exchange.closes or self.closing else ""
@@ -370,8 +372,3 @@ class Pipeline:
 def _is_barrier(command: Command[Any]) -> bool:
     """Return whether later commands of the connection wait until this one is answered."""
     return command.waiting or (command.asks and command.names_asked > NAMES_AT_ONCE)
-
-
-def _nothing(outcome: Answer) -> Outcome:
-    """Return the reply of a waiting command that found no job."""
-    return Answer('{"job":null}') if outcome.body.startswith('{"job":') else NotFound("No job found")

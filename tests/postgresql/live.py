@@ -51,6 +51,7 @@ class Live:
     async def stop(self) -> None:
         """End it, and see that it did not give up."""
         await self.dispatcher.drain()
+        await self.dispatcher.end()
         self.engine.close()
         assert not self.failed
 

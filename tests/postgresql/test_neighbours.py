@@ -83,6 +83,7 @@ class Peer:
         await self.neighbourhood.leave_cluster()
         self.workers.end()
         await self.dispatcher.drain()
+        await self.dispatcher.end()
         self.engine.close()
         assert not self.failed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.commands import Command, GetJob, TriggerJob, UpdateJob
+from bedrockjobs.commands import Command, GetJob, RetryJob, TriggerJob, UpdateJob
 from bedrockjobs.engine.handlers.context import Answer
 from tests.protocol.talk import request
 from tests.runs.rig import LONG_MS, Site
@@ -259,6 +259,20 @@ async def test_what_nobody_got_keeps_what_others_asked_for(site: Site) -> None:
     await site.take("a")
     await site.create("b", lock="x")
     assert await site.nothing("b")
+
+
+@pytest.mark.parametrize("earlier", [0, 1, 2])
+async def test_what_nobody_got_is_not_confused_with_a_later_take(site: Site, earlier: int) -> None:
+    """Takes without a worker have no runID, and the clock stands still."""
+    await site.create("a")
+    for _ in range(earlier):
+        await site.take("a", worker=None)
+        await site.ask("RetryJob", jobID=1)
+    await undelivered(site, GetJob(name="a"), RetryJob(job_id=1), GetJob(name="a"))
+    assert (await site.row(1))["state"] == "RUNNING", "another client has it"
+    await site.ask("RetryJob", jobID=1)
+    await undelivered(site, GetJob(name="a"))
+    assert (await site.row(1))["state"] == "QUEUED"
 
 
 async def test_the_fence_holds_after_a_take_that_nobody_got(site: Site) -> None:

@@ -56,7 +56,7 @@ class Life(Mortal):
         self.engine._execute(f"PRAGMA wal_autocheckpoint = {dice.choice((4, 30, 200))}")
         notifier, workers, stats = Notifier(), WorkerRegistry(clock, clock), Stats()
         with patch.object(engine_dispatcher, "CommitExecutor", lambda *_, **__: _Commits(self._loop, dice)):
-            dispatcher = Dispatcher(
+            self._dispatcher = dispatcher = Dispatcher(
                 self.engine,
                 clock,
                 settings,
@@ -107,6 +107,7 @@ class Life(Mortal):
         LIFE.set(self)
         await self._service.drain()
         await self._connections.close()
+        await self._dispatcher.end()
 
     def close(self) -> None:
         """Let go of the files; where the life is over this no longer changes any that count."""

@@ -69,6 +69,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     yield bench
     if bench.dispatcher._commits.is_alive():
         await bench.dispatcher.drain()
+        await bench.dispatcher.end()
     bench.store.close()
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bedrockjobs.base.config import LOOKS_PIPELINED_MAX, NAMES_AT_ONCE
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
 
 SMALL = Settings(body_bytes_max=1_024, headers_max=8, pipelined_max=4)
@@ -158,13 +159,20 @@ def test_each_request_has_one_answer_up_to_the_one_that_closes(kinds: list[str])
 
 
 def test_a_take_whose_client_has_left_is_told_that_there_is_nothing() -> None:
-    for body, told in (('{"jobID":1}', b"404 No job found\r\n"), ('{"job":{"jobID":1}}', b'{"job":null}')):
+    for shape, told in (
+        ("job", b"404 No job found\r\n"),
+        ("jobs", b"404 No job found\r\n"),
+        ("then", b'{"job":null}'),
+        ("then jobs", b'{"results":[{}],"jobs":[]}'),
+    ):
+        asked = TakeRequest(Names(frozenset("a"), ()), shape=shape, results='"results":[{}]')
         pipeline = Pipeline(SMALL)
         pipeline.feed(REQUESTS["wait"])
         exchange = pipeline.begin()
         assert exchange is not None
         assert pipeline.eof() == [exchange]
-        assert not pipeline.answer(exchange, Answer(body, taken=("job",)), waited=True)  # type: ignore[arg-type]
+        outcome = Answer('{"jobID":1}', taken=("job",))  # type: ignore[arg-type]
+        assert not pipeline.answer(exchange, outcome, waited=asked)
         assert told in pipeline.next_bytes()
         assert pipeline.lose() == ([], [])
 

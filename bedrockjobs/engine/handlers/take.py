@@ -309,7 +309,8 @@ def _claimed(context: Context, job: Job, run_id: int) -> Job:
         if job.retry_after:
             data = jsontext.members(job.data)
             keys = tuple((key, data[key]) for key in RETRY_AFTER_KEYS if key in data)
-        after = after.noting(before=BeforeTake(job.next_run, job.last_run, keys))
+        takes = job.memory.takes + (run_id == 0) if job.last_run == context.now else 0
+        after = after.noting(before=BeforeTake(job.next_run, job.last_run, keys), takes=takes)
     if job.retry_after:
         after = _lost_unless_ended(context, after)
     context.unit.save(after)
@@ -396,16 +397,16 @@ def _failed_child(child: Job) -> str:
     return f'{{"data":{child.data},"error":{error},"jobID":{child.job_id}}}'
 
 
-def _run_of(job: Job) -> tuple[str, int, str, int]:
-    """Return values that differ between any two runs of a job."""
-    return job.state, job.attempt, job.last_run, job.run_id
+def _identity(job: Job) -> tuple[str, int, str, int]:
+    """Return the identity of a job's current take: no other take of the job has the same."""
+    return job.state, job.run_id, job.last_run, job.memory.takes
 
 
 def put_back(context: Context, taken: Sequence[Taken]) -> None:
     """Requeue jobs whose reply could not be delivered, unless they have changed state since."""
     for before, after in taken:
         job = context.unit.job(before.job_id)
-        if job is None or _run_of(job) != _run_of(after):
+        if job is None or _identity(job) != _identity(after):
             continue
         if job.memory.cancelled:
             runs.close(context, job, "fail", error="Its job was cancelled before anybody had it")
@@ -421,7 +422,7 @@ def put_back(context: Context, taken: Sequence[Taken]) -> None:
         )
         if job.memory_json != before.memory_json:
             known = before.memory
-            changed = changed.noting(before=known.before, overtime=known.overtime)
+            changed = changed.noting(before=known.before, overtime=known.overtime, takes=known.takes)
         if before.state == "RUNQUEUED":
             context.save(lifecycle.move(changed, "return", "was lost"))
         else:
