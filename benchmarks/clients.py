@@ -1,4 +1,4 @@
-"""What the server pays for a request of each client that people use, such as http.client, requests or curl.
+"""What the server pays for a request of each client that people use, such as requests, curl or PHP.
 
 Each client is a process of its own with one connection, and creates, takes and finishes one job after the
 other. What counts is the server's CPU time for each request, beside that of the raw protocol in the same
@@ -27,7 +27,7 @@ import machine
 from results import table, verdict, write_section
 from served import Served
 
-CLIENTS = ("socket", "http.client", "urllib3", "requests", "httpx", "aiohttp", "curl")
+CLIENTS = ("socket", "php", "http.client", "urllib3", "requests", "httpx", "aiohttp", "curl")
 RAW_BAR, SPREAD_BAR = 1.6, 1.15
 """CPU a request: the dearest client to raw, and to the cheapest of the HTTP clients."""
 REQUESTS = 3_000
@@ -35,6 +35,29 @@ REQUESTS = 3_000
 CURL_AT_ONCE = 300
 """Requests in one call of curl, which takes them as arguments."""
 TIMEOUT_S = 120.0
+RAW = ("socket", "php")
+"""The clients of the raw protocol."""
+PHP = r"""
+[, $port, $count] = $argv;
+$server = stream_socket_client("tcp://127.0.0.1:$port");
+$always = ["Connection" => "wait", "timeout" => 110000, "priority" => 500, "lastIP" => "127.0.0.1",
+    "requestID" => "Xq7RtY", "logParam" => "worker@host", "writeConsistency" => "ASYNC", "idempotent" => 0];
+function ask($command, $headers) {
+    global $server, $always;
+    $lines = [$command];
+    foreach ($headers + $always as $name => $value) $lines[] = "$name: $value";
+    fwrite($server, implode("\r\n", $lines) . "\r\nContent-Length: 0\r\n\r\n");
+    for ($length = 0; ($line = fgets($server)) !== "\r\n"; )
+        if (stripos($line, "content-length:") === 0) $length = (int) substr($line, 15);
+    return $length ? json_decode(stream_get_contents($server, $length), true) : [];
+}
+for ($number = 0; $number < intdiv($count, 3); $number++) {
+    ask("CreateJob", ["name" => "client", "data" => json_encode(["value" => $number])]);
+    $job = ask("GetJob", ["name" => "client"]);
+    ask("FinishJob", ["jobID" => $job["jobID"]]);
+}
+"""
+"""What Bedrock's PHP client sends: headers of its own in each request, after those of the command."""
 
 Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 """Sends one command, and returns the JSON of its answer."""
@@ -63,6 +86,11 @@ def with_socket(port: int, count: int) -> None:
             return dict(json.loads(answers.read(length) or b"{}"))
 
         lifecycles(ask, count)
+
+
+def with_php(port: int, count: int) -> None:
+    """Speak the raw protocol as Bedrock's PHP client does."""
+    subprocess.run(["php", "-r", PHP, "--", str(port), str(count)], check=True)
 
 
 def with_http_client(port: int, count: int) -> None:
@@ -145,6 +173,7 @@ def with_curl(port: int, count: int) -> None:
 
 WITH = {
     "socket": with_socket,
+    "php": with_php,
     "http.client": with_http_client,
     "urllib3": with_urllib3,
     "requests": with_requests,
@@ -156,8 +185,8 @@ WITH = {
 
 def is_there(client: str) -> bool:
     """Tell whether a client is installed."""
-    if client == "curl":
-        return shutil.which("curl") is not None
+    if client in ("curl", "php"):
+        return shutil.which(client) is not None
     return client in ("socket", "http.client") or importlib.util.find_spec(client) is not None
 
 
@@ -214,7 +243,7 @@ def main() -> None:
         rows.append(row)
     head = ["client", "CPU µs a request", "to the raw protocol"]
     text = table(head + (["the other", "ratio, median of pairs"] if options.beside else []), rows)
-    over_http = [figure for client, figure in cost.items() if client != "socket"]
+    over_http = [figure for client, figure in cost.items() if client not in RAW]
     lines = [
         verdict("the dearest client to raw", dearest / cost["socket"], RAW_BAR, at_most=True),
         verdict(

@@ -27,13 +27,13 @@ from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Escaped
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.handlers.plain import Prepared, field_and_validator
+from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, Prepared, field_and_validator
 
 # Cache of parsed requests without a body.
 #
-# Some requests repeat byte for byte, such as the GetJob of a waiting worker. Most differ only in their last
-# line: the ``data:`` of a new job, the ``jobID:`` of a finished one. For those, only the value of the last
-# line is parsed and validated, by the usual validator; the rest comes from the cache.
+# Some requests repeat byte for byte, such as the GetJob of a waiting worker. Most differ in one line only:
+# the ``data:`` of a new job, the ``jobID:`` of a finished one, or whichever line is the last. For those, only
+# the value of this line is parsed and validated, by the usual validator; the rest comes from the cache.
 
 
 KEPT_APART = frozenset({"connection", "timeout", "content-length", "transfer-encoding"})
@@ -76,14 +76,16 @@ class RequestCache:
         known = self._whole.get(head)
         if known is not None:
             return known
-        line = head.rfind(b"\n") + 1
-        value_at = head.find(b":", line) + 1
+        value_at, end = _last_value(head), len(head)
         template = self._templates.get(head[:value_at])
         if template is None:
-            return None
+            value_at, end = _open_value(head)
+            template = self._templates.get(head[:value_at] + _GAP + head[end:]) if value_at else None
+            if template is None:
+                return None
         found, validate = template
         try:
-            text = head[value_at:].decode().strip()
+            text = head[value_at:end].decode().strip()
             if not text or "\\" in text:
                 return None
             found.value = validate(text)
@@ -104,17 +106,54 @@ class RequestCache:
             request.prepared, request.ordinary = Prepared(command), ordinary
             _put(self._whole, head, request)
             return
-        line = head.rfind(b"\n") + 1
-        value_at = head.find(b":", line) + 1
-        if not line or not value_at or head[line : line + 1] in (b" ", b"\t"):
+        value_at = _last_value(head)
+        if self._remember_all_but(request, command, value_at, len(head), head[:value_at], ordinary=ordinary):
             return
+        value_at, end = _open_value(head)
+        key = head[:value_at] + _GAP + head[end:]
+        self._remember_all_but(request, command, value_at, end, key, ordinary=ordinary)
+
+    def _remember_all_but(
+        self, request: Request, command: Command[Any], value_at: int, end: int, key: bytes, *, ordinary: bool
+    ) -> bool:
+        """Cache a request whose value between two places may differ; return False if it may not."""
+        head = request.head
+        line = head.rfind(b"\n", 0, value_at) + 1
+        if not line or not value_at or {head[line : line + 1], head[end + 1 : end + 2]} & {b" ", b"\t"}:
+            return False  # there is no value, or it is a part of a folded one
         name = head[line : value_at - 1].decode().strip().lower()
         if name in KEPT_APART or not request.headers.get(name):
-            return
+            return False
+        lines = head.decode().lower().split("\n")[1:]
+        if end < len(head) and [each.partition(":")[0].strip() for each in lines].count(name) > 1:
+            return False  # a later one counts
         field, validator = field_and_validator(type(command), name)
         if validator is not None:
             request.prepared, request.ordinary = Prepared(command, field), ordinary
-            _put(self._templates, head[:value_at], (request, validator.validate_python))
+            _put(self._templates, key, (request, validator.validate_python))
+        return validator is not None
+
+
+_GAP = b"\n\n"
+"""Stands for the value in the key of a request; it cannot occur in a head."""
+
+_OPEN_LINES = {kind.__name__.encode(): b"\n%b:" % name.encode() for kind, name in OPEN_FIELDS.items() if name}
+"""Beginning of the line that differs from request to request, by method line."""
+
+
+def _last_value(head: bytes) -> int:
+    """Return where the value of the last line begins; 0 if it has none."""
+    return head.find(b":", head.rfind(b"\n") + 1) + 1
+
+
+def _open_value(head: bytes) -> tuple[int, int]:
+    """Return where the value of the line that differs begins and ends; zeros if there is none, or several."""
+    opening = _OPEN_LINES.get(head[: head.find(b"\n")].rstrip())
+    if opening is None or head.count(opening) != 1:
+        return 0, 0
+    value_at = head.find(opening) + len(opening)
+    end = head.find(b"\n", value_at)
+    return value_at, len(head) if end < 0 else end
 
 
 def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:

@@ -116,6 +116,40 @@ def test_neither_are_requests_that_differ_in_their_last_line(
     assert meaning(again, requests) == meaning(again, RequestCache())
 
 
+@settings(max_examples=examples(300, night=3_000))
+@given(
+    st.sampled_from([b"CreateJob", b"FinishJob\r", b"FinishJob"]),
+    st.lists(st.sampled_from(LINES), max_size=2),
+    st.tuples(st.sampled_from(LINES), st.sampled_from(LINES)),
+    st.lists(st.sampled_from(LINES), min_size=1, max_size=2),
+)
+@example(b"FinishJob", [], (b"jobID: 1", b"jobID: 5"), [b"jobID : 3"])
+@example(b"FinishJob", [], (b"jobID: 1", b"jobID:"), [b"thenGet: 5"])
+def test_nor_those_that_differ_in_a_line_between(
+    verb: bytes, before: list[bytes], between: tuple[bytes, bytes], after: list[bytes]
+) -> None:
+    requests = RequestCache()
+    for line in (*between, *between):
+        head = b"\n".join([verb, *before, line, *after])
+        assert meaning(head, requests) == meaning(head, RequestCache()), head
+
+
+def test_requests_that_end_with_other_lines_are_found_by_the_rest() -> None:
+    """Bedrock's PHP client ends each request with lines of its own."""
+    requests = RequestCache()
+    end = b"\r\nConnection: wait\r\nrequestID: 7\r\nContent-Length: 0\r"
+    command_of(b'CreateJob\r\nname: x\r\ndata: {"a":1}' + end, requests)
+    found = requests.find(b'CreateJob\r\nname: x\r\ndata: {"a":22}' + end)
+    assert found is not None
+    assert asked(found) == CreateJob(name="x", data='{"a":22}', connection="wait")
+    command_of(b"FinishJob\r\njobID: 1" + end, requests)
+    found = requests.find(b"FinishJob\r\njobID: 12" + end)
+    assert found is not None
+    assert asked(found) == FinishJob(job_id=12, connection="wait")
+    assert requests.find(b"FinishJob\r\njobID: x" + end) is None
+    assert requests.find(b"FinishJob\r\njobID: 12\r\nthenGet: a" + end) is None
+
+
 def test_what_is_the_same_is_read_once() -> None:
     requests = RequestCache()
     assert command_of(b"GetJob\nname: x", requests) is command_of(b"GetJob\nname: x", requests)
