@@ -72,6 +72,9 @@ class Submission:
         """Receive the outcome; return False only if the client certainly did not get it."""
         return True
 
+    def parked(self) -> None:
+        """Note that the command waits: it is not executed again, only its reply is outstanding."""
+
     def may_look_again(self) -> bool:
         """Count a take that found only locked rows; return True if it should be retried."""
         self.looks += 1

@@ -142,9 +142,13 @@ class Waiting:
         """Make the changes since the last commit permanent; return how many waiters were added."""
         if not self._changes:
             return 0
-        began = sum(began for _, began in self._changes)
+        count = 0
+        for waiter, began in self._changes:
+            if began:
+                count += 1
+                waiter.submission.parked()
         self._changes = []
-        return began
+        return count
 
     # --- adding and removing waiters ---------------------------------------------------------------------
 

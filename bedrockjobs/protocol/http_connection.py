@@ -301,6 +301,13 @@ class AiohttpProtocol(web.RequestHandler):
         return response
 
 
+class HTTPExchange(Exchange):
+    """A plain HTTP request; aiohttp needs its command to write a large reply."""
+
+    def parked(self) -> None:
+        """Keep the command."""
+
+
 class HTTPConnection(asyncio.Protocol):
     """A connection from the first byte of its first HTTP request to its last."""
 
@@ -581,7 +588,7 @@ class HTTPConnection(asyncio.Protocol):
     def _perform(self, head: RequestHead, body: bytes) -> None:
         kind, service = head.kind, self._connections.service
         assert kind is not None
-        exchange = Exchange()
+        exchange = HTTPExchange()
         exchange.connection = self
         try:
             if (service.access.asks or kind.signed) and not kind.open:

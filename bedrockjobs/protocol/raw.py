@@ -185,6 +185,21 @@ class RawParser:
     parsed.
     """
 
+    __slots__ = (
+        "_body_left",
+        "_bytes_max",
+        "_chunks",
+        "_chunks_left",
+        "_headers_max",
+        "_requests",
+        "_searched",
+        "broken",
+        "buffer",
+        "check",
+        "partial",
+        "size",
+    )
+
     def __init__(self, settings: Settings, requests: RequestCache | None = None) -> None:
         """Apply the limits in ``settings``; parsers may share the cache ``requests``."""
         self._requests = requests or RequestCache()
