@@ -22,7 +22,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.cli.lookup import paged
-from bedrockjobs.cli.output import Record, one_line, styled, text_of, with_local_times, write_many
+from bedrockjobs.cli.output import Record, one_line, text_of, with_local_times, write_many, write_wrapped
 from bedrockjobs.cli.queue import resume_command
 from bedrockjobs.cli.schedule import split_repeat
 from bedrockjobs.cli.session import FAILED, Failure, Session, records_in, server_options
@@ -47,10 +47,12 @@ class Finding(NamedTuple):
 
     @property
     def line(self) -> str:
-        """Return the finding as one line."""
-        advice = f" -> {self.advice}" if self.advice else ""
-        return one_line(f"{self.check:<9}{self.words}{advice}")
+        """Return the words and the advice as one line."""
+        return one_line(f"{self.words} -> {self.advice}" if self.advice else self.words)
 
+
+LEVEL_CELLS, CHECK_CELLS = 5, 9
+"""Widths of the columns before the words."""
 
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -452,7 +454,11 @@ def doctor(session: Session, database: str | None, scrub: bool) -> None:
     for finding in findings(session, database, scrub=scrub):
         failed = failed or finding.level == "fail"
         if session.form == "table":
-            click.echo(f"{styled(f'{finding.level:<5}', fg=COLOURS[finding.level])}{finding.line}")
+            write_wrapped(
+                finding.line,
+                (f"{finding.level:<{LEVEL_CELLS}}", COLOURS[finding.level]),
+                (f"{finding.check:<{CHECK_CELLS}}", ""),
+            )
         else:
             words = {"finding": finding.words, "advice": finding.advice}
             rows.append({"check": finding.check, "level": finding.level, **words})

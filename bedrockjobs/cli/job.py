@@ -35,6 +35,7 @@ from bedrockjobs.cli.output import (
     with_local_times,
     write_many,
     write_one,
+    write_wrapped,
 )
 from bedrockjobs.cli.session import (
     NOT_FOUND,
@@ -232,7 +233,8 @@ def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any
     asked = {"name": choice.name, "state": choice.state, "after": after}
     found = paged(session, ListJobs, asked, limit, fits=fitting(session, choice))
     none = "No jobs." if choice != Choice() else "No jobs: `bedrockjobs job create NAME` makes one."
-    write_many(found, session.form, LIST_COLUMNS, none=none)
+    columns = (*LIST_COLUMNS, "uniqueKey") if any("uniqueKey" in each for each in found) else LIST_COLUMNS
+    write_many(found, session.form, columns, none=none)
 
 
 @job.command()
@@ -284,16 +286,16 @@ def explain(session: Session, /, **_: Any) -> None:
         return
     reasons = records_in(reply["waitsFor"])
     state = text_of(reply, "state")
-    click.echo(printable(f"Job {command.job_id} ({text_of(reply, 'name')}) is {state}."))
+    write_wrapped(printable(f"Job {command.job_id} ({text_of(reply, 'name')}) is {state}."))
     if not reasons:
         click.echo("Nothing stands in its way.")
     else:
         click.echo("What stands in its way" + (", the most decisive first:" if len(reasons) > 1 else ":"))
     for at, reason in enumerate(reasons, 1):
-        click.echo(f"  {at}. {one_line(sentence(reason))}")
+        write_wrapped(one_line(sentence(reason)), (f"  {at}. ", ""))
     if held := _held(reply):
         said = "`job create` with this key makes no other job of this name."
-        click.echo(printable(f"It holds the unique key {held}: {said}"))
+        write_wrapped(printable(f"It holds the unique key {held}: {said}"))
 
 
 def _held(record: Record) -> str:

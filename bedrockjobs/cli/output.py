@@ -186,7 +186,7 @@ TEXTS = frozenset(
 LEFT_OUT = _keys(
     "version, fingerprint, pid, blocked, later, address, exitCode, cause, attempt, late, host, sent, "
     "tries, priority, perSecond, by, seen by, seenBy, until, roles, slots, runID, jobID, lastRun, "
-    "lastSent, lastRefused, oldest of all, worker, repeat, used, lastUsed, most, names"
+    "lastSent, lastRefused, oldest of all, uniqueKey, worker, repeat, used, lastUsed, most, names"
 )
 """Columns to leave out on a narrow terminal, in this order; never the first column."""
 
@@ -427,6 +427,26 @@ def _rows_of(key: str, value: Any) -> list[list[str]]:
 def write_title(text: str) -> None:
     """Write a blank line and the title of a section."""
     click.echo(f"\n{styled(text, bold=True)}")
+
+
+def write_wrapped(text: str, *starts: tuple[str, str]) -> None:
+    """Write a sentence behind some starts, each with its colour.
+
+    A terminal breaks the sentence between words, and its further lines begin below its first.
+    """
+    if not fits_terminal():
+        click.echo("".join([*(styled(start, fg=colour or None) for start, colour in starts), text]))
+        return
+    from rich.cells import cell_len  # only a terminal pays for loading rich
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, show_edge=False, pad_edge=False, padding=0)
+    for start, _ in starts:
+        table.add_column(no_wrap=True, width=cell_len(start))
+    table.add_column(overflow="fold")
+    table.add_row(*(Text(start, style=colour) for start, colour in starts), Text(text))
+    _draw(table, _terminal_width())
 
 
 def styled(text: str, *, err: bool = False, **style: Any) -> str:

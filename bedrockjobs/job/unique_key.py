@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bedrockjobs.base.jsontext import quoted
-from bedrockjobs.commands.create import UNIQUE_UNTIL
+from bedrockjobs.commands.create import UNIQUE_KEY_PREFIX, UNIQUE_UNTIL
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.rows import Job
 
@@ -51,6 +51,12 @@ def is_held(holds: str, job: Job | None, now: str) -> bool:
     if job is None:
         return False
     return lifecycle.waits_to_start(job) if holds == "started" else job.state in lifecycle.PENDING
+
+
+def split_holds(stored: str) -> tuple[str, str]:
+    """Return the columns ``key`` and ``holds`` of a row in ``keys``, given ``holds`` followed by ``key``."""
+    at = stored.index(UNIQUE_KEY_PREFIX)
+    return stored[at:], stored[:at]
 
 
 def held_key(row: tuple[str, str] | None, job: Job | None, now: str) -> HeldKey | None:

@@ -21,20 +21,24 @@ from aiohttp import web
 from bedrockjobs.base.principal import net_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.connection import RawConnection, TLSSniffer
-from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.protocol.connections import LOOPBACK, Connections
 from bedrockjobs.protocol.http import HTTPFront
 from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpProtocol, HTTPConnection
 
 log = logging.getLogger(__name__)
 
-ACCEPTED_AT_ONCE_MAX = 100
-"""Connections accepted in one iteration of the event loop; that takes two milliseconds."""
+ACCEPTED_AT_ONCE_MAX = 1_000
+"""Connections accepted in one iteration of the event loop; that takes 20 ms. With fewer, a flood could come
+faster on a busy machine; then the kernel's queue is full, and new clients try again only after seconds."""
 
 BEGUN_AT_ONCE_MAX = 20
 """Accepted connections served for the first time in one iteration: with their first request, 5 to 10 ms."""
 
 ARRIVALS_MAX = 1_000
 """Accepted connections that wait for that; beyond it, the address with most of them loses the newest."""
+
+_OWN = frozenset(map(net_of, LOOPBACK))
+"""The addresses of this machine, as ``Arrivals`` has them."""
 
 AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER value that closes a socket with a reset and leaves no TIME_WAIT."""
@@ -57,8 +61,11 @@ class Arrivals:
 
     @property
     def full(self) -> bool:
-        """Return whether there are too many, all of one address, which has to wait then."""
-        return self._count >= ARRIVALS_MAX and len(self._of) == 1
+        """Return whether there are too many, all of this machine itself, which has no rate and has to wait.
+
+        If another address had to wait, so would everybody behind it in the kernel's queue.
+        """
+        return self._count >= ARRIVALS_MAX and len(self._of) == 1 and next(iter(self._of)) in _OWN
 
     def add(self, place: str, accepted: socket.socket) -> socket.socket | None:
         """Add a connection of an address or network; return one to be closed if there are too many."""

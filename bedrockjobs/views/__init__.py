@@ -46,6 +46,7 @@ from bedrockjobs.engine.handlers.context import HANDLERS, Answer, handles
 from bedrockjobs.engine.render import event_as_unseen, render_with_state, without_data
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job, job_from
+from bedrockjobs.job.unique_key import held_key, split_holds
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
@@ -439,11 +440,13 @@ class Views:
         }
         page = await self._reader.view("jobs", given, command.limit, scans=True)
         bodies: list[str] = []
-        size = 0
-        for row in map(job_from, page.rows):
+        size, now = 0, timestamp_ms(self._clock.now())
+        for row in page.rows:
             if size >= ANSWER_BYTES_MAX:
                 break
-            bodies.append(self._shown(render_with_state(row)))
+            job, stored = job_from(row), row[-1]
+            held = None if stored is None else held_key(split_holds(stored), job, now)
+            bodies.append(self._shown(render_with_state(job, None if held is None else held.members)))
             size += len(bodies[-1])
         return Answer(f'{{"jobs":[{",".join(bodies)}]}}')
 

@@ -137,6 +137,29 @@ async def test_new_connections_of_an_address_wait_for_few_of_each_other_one() ->
         accepted.close()
 
 
+async def test_a_flood_of_an_address_does_not_stay_before_others_in_the_queue_of_the_kernel(
+    live: Live,
+) -> None:
+    """Else that queue runs over, and the next client tries again after 1 s, 3 s and 7 s."""
+    flood = [_connecting("127.0.0.2", live.port) for _ in range(2 * ARRIVALS_MAX)]
+    other = _connecting("127.0.0.3", live.port)
+    turns = 0
+    while not live.server._connections._addresses["127.0.0.3"]:
+        await asyncio.sleep(0)
+        turns += 1
+        assert turns < 10, "it waits for its turn, and not for the flood"
+    for client in (*flood, other):
+        client.close()
+
+
+def _connecting(source: str, port: int) -> socket.socket:
+    client = socket.socket()
+    client.setblocking(False)
+    client.bind((source, 0))
+    client.connect_ex(("127.0.0.1", port))
+    return client
+
+
 async def test_many_connections_of_one_address_all_get_their_turn(live: Live) -> None:
     assert not Arrivals().full
     clients = []

@@ -52,8 +52,13 @@ UNTIL = {"finished": "until the job has ended", "started": "until the job starts
 
 @pytest.mark.parametrize("until", UNTIL)
 async def test_a_held_key_is_shown_everywhere(site: Site, until: str) -> None:
-    """By QueryJob, by ExplainJob, on its page, and in the refusal of another create."""
+    """By QueryJob, by ListJobs, by ExplainJob, on its page, and in the refusal of another create."""
+    await site.create("before")
     job = await site.create("a", uniqueKey="user-7", uniqueFor=until, firstRun="2027-01-01")
+    await site.create("a", firstRun="2027-01-01")
+    listed = {each["jobID"]: each for each in (await site.ok("ListJobs"))["jobs"]}
+    assert listed[job] == await site.ok("QueryJob", jobID=job)
+    assert [each for each in listed if "uniqueKey" in listed[each]] == [job]
     for command in ("QueryJob", "ExplainJob"):
         shown = await site.ok(command, jobID=job)
         assert shown["uniqueKey"] == "user-7"
@@ -84,6 +89,8 @@ async def test_a_key_that_is_free_is_not_shown(site: Site) -> None:
     for job_id in (*jobs.values(), plain):
         for command in ("QueryJob", "ExplainJob"):
             assert "uniqueKey" not in await site.ok(command, jobID=job_id), (command, job_id)
+    for listed in (await site.ok("ListJobs"))["jobs"]:
+        assert listed == await site.ok("QueryJob", jobID=listed["jobID"])
 
 
 async def test_a_key_may_outlive_its_job(site: Site) -> None:

@@ -26,6 +26,7 @@ from bedrockjobs.cli.output import (
     styled,
     write_many,
     write_one,
+    write_wrapped,
 )
 
 JOB = raw_record(
@@ -146,6 +147,7 @@ JOB_SHOWN = {
     "lastRun": "2026-11-23 11:43:00",
     "repeat": "CRON TZ=Europe/Berlin 0,15,30,45 9-17 * * MON-FRI",
     "data": {},
+    "uniqueKey": "customer-4711",
 }
 SCHEDULE = {
     "jobID": 7654321,
@@ -527,6 +529,37 @@ def test_whatever_the_content_a_fitted_table_is_no_wider_than_the_terminal(
     grid, _ = fitted(Grid(keys, keys, [row]), width)
     assert sum(grid.widths()) + 2 * (len(grid.keys) - 1) <= width
     assert grid.rows[0][1] == "running"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_sentence_is_broken_between_words_below_its_beginning(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    sentence = "it is paused since yesterday: the disk of the database is nearly full " * 3
+    starts = ("warn ", "yellow"), ("paused   ", "")
+    with redirect_stdout(terminal):
+        write_wrapped(sentence.strip(), *starts)
+    first, *more = re.sub("\x1b[^m]*m", "", terminal.getvalue()).splitlines()
+    assert first.startswith("warn paused   it is")
+    assert all(line.startswith(" " * 14) and line[14] != " " for line in more)
+    assert all(len(line) <= width for line in (first, *more))
+    assert " ".join([first[14:], *more]).split() == sentence.split()
+    write_wrapped(sentence.strip(), *starts)
+    assert capsys.readouterr().out == f"warn paused   {sentence.strip()}\n", "a pipe gets one line"
+
+
+def test_what_explains_a_job_breaks_no_words(
+    fake: FakeServer, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    words = "it is paused since 2026-11-23 11:43:00 UTC: the disk of the database is nearly full"
+    reasons = [{"reason": "paused", "detail": words}, {"reason": "due", "detail": words}]
+    fake.will("ExplainJob", {"jobID": 7, "name": "a", "state": "QUEUED", "waitsFor": reasons})
+    lines = on_terminal("job", "explain", "7")
+    assert all(cell_len(line) <= 60 for line in lines)
+    assert " ".join(lines).split().count("database") == len(reasons)
+    assert [line[:5] for line in lines if line[:5].strip()][2:] == ["  1. ", "  2. "]
 
 
 def test_a_query_loses_nothing_on_a_narrow_terminal(

@@ -47,7 +47,7 @@ SEEKS = {
     },
     "end_of_output": {"output USING INDEX sqlite_autoindex_output_1 (runID=?)"},
     "run": {"runs USING INTEGER PRIMARY KEY (rowid=?)"},
-    "jobs": {"jobs USING INTEGER PRIMARY KEY (rowid>?)"},
+    "jobs": {"jobs USING INTEGER PRIMARY KEY (rowid>?)", "keys USING INDEX keysByJob (jobID=?)"},
     "runs": {"runs USING INTEGER PRIMARY KEY (rowid<?)"},
     "runs_in_progress": {"runs USING INDEX runsOpen (runID<?)"},
     "runs_of_job": {"runs USING INDEX runsByJob (jobID=? AND runID<?)"},
