@@ -5,17 +5,20 @@ name and priority is cached. It is a lower bound: every queued job is covered, b
 still have a head, which the next query of its name corrects.
 
 A new pattern begins with a scan of the names, one slice per unit: a take that needs more raises
-StillSearching, and ``search`` continues. Patterns that need the same names share a scan. A pause drops
-nothing: heads of paused names are set aside when they come up, and return when the pause ends. A pattern with
-too many names is wide: it scans the queue in order and caches the position up to which nothing matches.
+StillSearching, and ``search`` continues. Patterns that need the same names share a scan, and lists of
+patterns share the heads of each one. A pause drops nothing: heads of paused names are set aside when they
+come up, and return in slices when the pause ends. A pattern with too many names is wide: it scans the queue
+in order and caches the position up to which nothing matches.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
-from typing import NamedTuple, Never
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from operator import attrgetter
+from typing import NamedTuple
 
 from bedrockjobs.base.config import PRIORITIES, SEARCHED_AT_ONCE, SEARCHED_PER_S_MAX
 from bedrockjobs.base.glob import PatternSet, anchored_regex
@@ -23,7 +26,7 @@ from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.job.rows import Job, PauseRow, found_in, parse_lane
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import StillSearching
-from bedrockjobs.store.pattern_index import EARLY_MAX, UNINDEXED_MAX, Budget
+from bedrockjobs.store.pattern_index import EARLY_MAX, EVICTIONS_TRIED_MAX, UNINDEXED_MAX, Budget, Turns, Walk
 from bedrockjobs.store.postgresql.session import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
@@ -33,9 +36,6 @@ from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
 # Dead index entries of finished jobs remain until no old snapshot needs them. A take that starts at the
 # beginning of the index would walk past all of them.
 
-
-RETRIED_AT_ONCE = 100
-"""Max names returned by one ``search`` because their search was dropped."""
 
 FLOORS_KEPT_MAX = 10_000
 """Max names with cached marks, about 8 MB; beyond it, all are dropped."""
@@ -124,11 +124,17 @@ in which most takes find a job."""
 ROWS_OF_SEEK = 30
 """Cost of one index seek, in rows of a scan."""
 
+READY_AT_ONCE = 8
+"""Max takes that go on in one unit as their scans are complete: each asks some names for their jobs."""
+
 TRIES_MAX = 10
 """How often the limit of a scan may be doubled: to a million rows, if other servers lock all jobs before."""
 
 ASIDE_AT_ONCE = 1_000
-"""Max heads of paused names that one take sets aside, which takes 2 ms."""
+"""Max heads of paused names that one take sets aside or returns, which takes 2 ms."""
+
+BLOCK_HEADS = 500
+"""Heads in one list: an insert moves those that follow, so a long list is split at twice as many."""
 
 SETTLED_S = 2
 """How far the position of a wide pattern stays behind the clock, as open units may still add jobs there."""
@@ -161,28 +167,69 @@ class WantedHeads(NamedTuple):
     pause_of: PauseOf = lambda _: None
 
 
+class SortedHeads:
+    """Heads in the order of takes."""
+
+    def __init__(self, heads: Iterable[Head] = ()) -> None:
+        """Begin with some heads."""
+        ordered = sorted(heads)
+        self._blocks = [ordered[at : at + BLOCK_HEADS] for at in range(0, len(ordered), BLOCK_HEADS)] or [[]]
+        self._lasts = [block[-1] for block in self._blocks if block]
+        """The last head of each block but empty ones; only the first may be empty, if it is the only one."""
+
+    def add(self, head: Head) -> None:
+        """Add a head."""
+        at = min(bisect_left(self._lasts, head), len(self._blocks) - 1)
+        block = self._blocks[at]
+        insort(block, head)
+        self._lasts[at : at + 1] = [block[-1]]
+        if len(block) > 2 * BLOCK_HEADS:
+            self._blocks[at : at + 1] = block[:BLOCK_HEADS], block[BLOCK_HEADS:]
+            self._lasts[at : at + 1] = block[BLOCK_HEADS - 1], block[-1]
+
+    def remove(self, head: Head) -> None:
+        """Remove a head that is there."""
+        at = bisect_left(self._lasts, head)
+        block = self._blocks[at]
+        del block[bisect_left(block, head)]
+        if block:
+            self._lasts[at] = block[-1]
+        else:
+            del self._lasts[at]
+            if len(self._blocks) > 1:
+                del self._blocks[at]
+
+    def between(self, after: Head, before: Head) -> Iterator[Head]:
+        """Yield the heads between two positions, while none are added or removed."""
+        for at in range(bisect_right(self._lasts, after), len(self._lasts)):
+            block = self._blocks[at]
+            yield from block[bisect_right(block, after) : bisect_left(block, before)]
+            if block[-1] >= before:
+                break
+
+
 class MatchingHeads:
-    """The cached heads of one set of patterns."""
+    """The cached heads of one pattern."""
 
     def __init__(self, key: HeadKey, found: Iterable[Head] = (), by: str = "") -> None:
         """Begin with some heads; the scan is charged to ``by``, the token that requested it first."""
         self.key = key
+        self.names = key[1]
         self.by = by
-        self._order = sorted(found)
-        self._at = {(head[0], head[3]): head for head in self._order}
+        self._at = {(head[0], head[3]): head for head in found}
+        self._order = SortedHeads(self._at.values())
         self._aside: dict[str, dict[tuple[int, str], Head]] = {}
         """Heads of paused names, by the pattern of the pause."""
+        self._returning: list[Head] = []
+        """Heads whose pause has ended; they are put back before any is used."""
         self._always: set[tuple[int, str]] = set()
         """Negated priorities and names that may have a job exempt from pauses."""
         self.used: dict[tuple[int, str], None] = {}
         """Negated priorities and names that were queried since their heads were read: those jobs are probably
         taken by now."""
-        self.often: dict[str, int] = {}
-        """Names with many of the next jobs, and how often the number of jobs requested from each is
-        doubled."""
-        self.share = 1.0
-        """Names that had any of the next jobs, per requested job, in the last query."""
-        self.walk: Walk | None = None
+        self.counted = 0
+        """Its heads in the total of the index."""
+        self.walk: LanesWalk | None = None
         """The unfinished scan for the heads."""
         self.wide = False
         """Whether there are too many heads to cache; only those before ``places`` are kept then."""
@@ -200,7 +247,7 @@ class MatchingHeads:
 
     def __len__(self) -> int:
         """Return the number of cached heads."""
-        return len(self._order) + sum(map(len, self._aside.values()))
+        return len(self._at) + len(self._returning) + sum(map(len, self._aside.values()))
 
     def next_due(
         self,
@@ -214,45 +261,43 @@ class MatchingHeads:
         """Return the next heads that are due and not paused, in the order of takes; raises StillSearching."""
         self._return(pauses)
         found: list[Head] = []
-        aside = 0
+        aside: list[tuple[str, Head]] = []
         for down in (-each for each in PRIORITIES if priority in (None, each)):
-            begin = bisect_right(self._order, max((down, "", 0, ""), after))
-            end = bisect_left(self._order, (down, f"{now}\0", 0, ""))
-            if not pauses:
-                found += self._order[begin:end][: limit - len(found)]
-                continue
-            kept: list[Head] = []
-            at = begin
-            while at < end and len(found) + len(kept) < limit and aside < ASIDE_AT_ONCE:
-                head = self._order[at]
-                at += 1
-                if (down, head[3]) not in self._always and (pause := pause_of(head[3])):
-                    self._put_aside(pause.pattern, head)
-                    aside += 1
+            if len(found) >= limit or len(aside) >= ASIDE_AT_ONCE:
+                break
+            begin, end = max((down, "", 0, ""), after), (down, f"{now}\0", 0, "")
+            for head in self._order.between(begin, end):
+                if pauses and (down, head[3]) not in self._always and (pause := pause_of(head[3])):
+                    aside.append((pause.pattern, head))
                 else:
-                    kept.append(head)
-            self._order[begin:at] = kept
-            found += kept
-            if aside >= ASIDE_AT_ONCE:
-                raise StillSearching
+                    found.append(head)
+                if len(found) >= limit or len(aside) >= ASIDE_AT_ONCE:
+                    break
+        for pattern, head in aside:
+            self._put_aside(pattern, head)
+        if len(aside) >= ASIDE_AT_ONCE:
+            raise StillSearching
         return found
 
     def _put_aside(self, pattern: str, head: Head) -> None:
         of_pause = self._aside.setdefault(pattern, {})
         place = head[0], head[3]
-        del self._at[place]
+        self._put(*place, None)
         of_pause[place] = min(head, of_pause.get(place, head))
 
     def _return(self, pauses: Sequence[PauseRow]) -> None:
-        """Restore the heads set aside for pauses that have ended."""
-        if not self._aside:
-            return
-        patterns = {pause.pattern for pause in pauses}
-        ended = [pattern for pattern in self._aside if pattern not in patterns]
-        for place, head in chain.from_iterable(self._aside.pop(pattern).items() for pattern in ended):
-            self._at[place] = min(head, self._at.get(place, head))
-        if ended:
-            self._order = sorted(self._at.values())
+        """Return the heads set aside for pauses that have ended; raises StillSearching if there are many."""
+        if self._aside:
+            patterns = {pause.pattern for pause in pauses}
+            for ended in [pattern for pattern in self._aside if pattern not in patterns]:
+                self._returning += self._aside.pop(ended).values()
+        if self._returning:
+            some = self._returning[-ASIDE_AT_ONCE:]
+            del self._returning[-ASIDE_AT_ONCE:]
+            for head in some:
+                self._put(head[0], head[3], min(head, self._at.get((head[0], head[3]), head)))
+            if self._returning:
+                raise StillSearching
 
     def lower(
         self, name: str, next_run: str, job_id: int = 0, priority: int | None = None, *, always: bool = True
@@ -275,9 +320,9 @@ class MatchingHeads:
         if self.wide and len(self) > EARLY_MAX:
             self.clear()
 
-    def note_asked(self, found: Iterable[Head]) -> None:
-        """Record the queried heads; they are read again with the commit."""
-        self.used.update((head[0::3], None) for head in found if not self.wide or head[0::3] in self._at)
+    def note_used(self, places: Iterable[tuple[int, str]]) -> None:
+        """Record queried negated priorities and names; their heads are read again with the commit."""
+        self.used.update((place, None) for place in places if place in self._at)
 
     def cached_heads(self, asked: Iterable[tuple[int, str]]) -> list[Head]:
         """Return the cached heads by negated priority and name; a missing one gets the lowest bound."""
@@ -297,10 +342,10 @@ class MatchingHeads:
     def _put(self, down: int, name: str, head: Head | None) -> None:
         known = self._at.pop((down, name), None)
         if known is not None:
-            del self._order[bisect_left(self._order, known)]
+            self._order.remove(known)
         if head is not None:
             self._at[down, name] = head
-            insort(self._order, head)
+            self._order.add(head)
 
     def use_positions(self) -> None:
         """Cache positions instead of all heads."""
@@ -309,35 +354,63 @@ class MatchingHeads:
 
     def clear(self) -> None:
         """Drop the heads and positions."""
-        self._order, self._at, self._aside = [], {}, {}
+        self._order, self._at, self._aside, self._returning = SortedHeads(), {}, {}, []
         self._always, self.used, self.places, self.looked = set(), {}, {}, 0
 
 
-class Walk:
-    """A scan of the names with one prefix in some lanes, shared by all patterns that need it."""
+class HeadsOfNames:
+    """The cached heads of one pattern, or of a short list of patterns, each with its own."""
+
+    def __init__(self, key: HeadKey, parts: Sequence[MatchingHeads]) -> None:
+        """Take the heads of each pattern."""
+        self.key = key
+        self.parts = parts
+        self.often: dict[str, int] = {}
+        """Names with many of the next jobs, and how often the number of jobs requested from each is
+        doubled."""
+        self.share = 1.0
+        """Names that had any of the next jobs, per requested job, in the last query."""
+
+    def next_due(self, wanted: WantedHeads) -> list[Head]:
+        """Return the next heads that are due and not paused, in the order of takes; raises StillSearching."""
+        if len(self.parts) == 1:
+            return self.parts[0].next_due(*wanted)
+        return merged((part.next_due(*wanted) for part in self.parts), wanted.limit)
+
+    def note_used(self, places: Iterable[tuple[int, str]]) -> None:
+        """Record the negated priorities and names that were queried; their heads are read again."""
+        places = dict.fromkeys(places)
+        for part in self.parts:
+            part.note_used(places)
+
+
+def merged(lists: Iterable[Iterable[Head]], limit: int) -> list[Head]:
+    """Return the first heads of some lists, of each name and priority the lowest one."""
+    found: dict[tuple[int, str], Head] = {}
+    for head in sorted(chain.from_iterable(lists)):
+        if found.setdefault((head[0], head[3]), head) is head and len(found) == limit:
+            break
+    return [*found.values()]
+
+
+class LanesWalk(Walk[MatchingHeads]):
+    """A scan of the names with one prefix in some lanes."""
 
     def __init__(self, lanes: tuple[str, ...], prefix: str) -> None:
         """Begin without patterns."""
-        self.lanes, self.prefix = lanes, prefix
-        self.patterns: dict[MatchingHeads, None] = {}
-        """Patterns that started with this round."""
-        self.next_round: dict[MatchingHeads, None] = {}
-        """Patterns that joined during the round and need the next one."""
+        super().__init__(prefix)
+        self.lanes = lanes
         self.places: dict[str, tuple[str, int]] = {}
         """The name and priority after which the scan continues, for each unfinished lane."""
         self.looked = 0
         self._crowded = False
         """Whether the names have many jobs each, so that one seek per name is faster."""
-        self._matching: PatternSet[MatchingHeads] = PatternSet()
 
     def begin_round(self) -> None:
         """Begin a round for the patterns that joined."""
-        self.patterns, self.next_round, self.looked = self.next_round, {}, 0
+        super().begin_round()
+        self.looked = 0
         self.places = dict.fromkeys(self.lanes, (self.prefix, max(PRIORITIES) + 1))
-        self._matching = PatternSet()
-        for heads in self.patterns:
-            for text in heads.key[1].patterns:
-                self._matching.add(text, heads)
 
     def go_on(self, read: Read) -> int:
         """Read one slice; return its cost in rows."""
@@ -345,16 +418,24 @@ class Walk:
         names, classes = map(list, zip(*self.places.values(), strict=True))
         statement = SQL["heads_by_seeks" if self._crowded else "heads_behind"]
         rows = read((statement, (list(self.places), names, classes, self.prefix, limit)))
-        left: dict[str, tuple[str, int]] = {}
-        for lane, name, priority, next_run, job_id, number in rows:
-            for heads in self._matching.matching(name):
-                if heads in self.patterns and not heads.wide:
+        counts: Counter[str] = Counter()
+        ends: dict[str, tuple[str, int]] = {}
+        before, found = ("", "", 0, "", 0), 0
+        for row in rows:
+            lane, name, priority, next_run, job_id = row
+            counts[lane] += 1
+            ends[lane] = max(ends.get(lane, ("", 0)), (name, -priority))
+            if row[:3] == before[:3] and row[3:] > before[3:]:
+                continue  # not the head
+            before, found = row, found + 1
+            for heads in self.that_match(name):
+                if not heads.wide:
                     heads.lower(name, next_run, job_id, priority, always=lane.startswith("now"))
-            if number == limit:
-                left[lane] = name, priority
-        self.places = left
-        looked = len(rows) * ROWS_OF_SEEK if self._crowded else max(len(rows), limit * len(left))
-        self._crowded = not self._crowded and bool(left) and len(rows) * ROWS_OF_SEEK < looked
+        self.places = {
+            lane: (ends[lane][0], -ends[lane][1]) for lane, count in counts.items() if count == limit
+        }
+        looked = found * ROWS_OF_SEEK if self._crowded else max(len(rows), limit * len(self.places))
+        self._crowded = not self._crowded and bool(self.places) and found * ROWS_OF_SEEK < looked
         self.looked += looked
         return looked
 
@@ -371,21 +452,25 @@ class HeadIndex:
         self._rows = ROWS_UNIT_MAX
         self._places: dict[MatchingHeads, dict[int, tuple[str, int]]] = {}
         """Wide patterns searched in the open unit, with their positions before it."""
-        self._walked: dict[Walk, dict[str, tuple[str, int]]] = {}
+        self._walked: dict[LanesWalk, dict[str, tuple[str, int]]] = {}
         """Scans continued in the open unit, with their positions before it."""
         self._ended: list[MatchingHeads] = []
         """Patterns whose scan ended in the open unit."""
         self._clear()
 
     def _clear(self) -> None:
-        self._known: dict[HeadKey, MatchingHeads] = {}
+        self._known: OrderedDict[HeadKey, MatchingHeads] = OrderedDict()
+        self._compared: OrderedDict[MatchingHeads, None] = OrderedDict()
+        """The patterns that are compared with every name, least recently used first."""
+        self._of_names: dict[HeadKey, HeadsOfNames] = {}
         self._sets: dict[tuple[str, ...], PatternSet[MatchingHeads]] = {}
         """Patterns by their lanes."""
-        self._walks: dict[tuple[tuple[str, ...], str], Walk] = {}
-        self._pending: dict[Names, MatchingHeads] = {}
-        """Patterns with a postponed take, and the heads that it needs."""
+        self._walks: dict[tuple[tuple[str, ...], str], LanesWalk] = {}
+        self._pending: dict[Names, Sequence[MatchingHeads]] = {}
+        """Names with a postponed take, and the heads that it needs."""
+        self._turns = Turns()
         self._matching: dict[tuple[str, str], list[MatchingHeads]] = {}
-        self._globs = self._lowered = 0
+        self._globs = self._heads = 0
 
     # --- one unit ----------------------------------------------------------------------------------------
 
@@ -413,19 +498,37 @@ class HeadIndex:
 
     # --- what is known -----------------------------------------------------------------------------------
 
-    def heads_of(self, key: HeadKey) -> MatchingHeads | None:
-        """Return the heads of patterns, or None if they are incomplete or too many."""
-        heads = self._known.pop(key, None)
+    def heads_of(self, key: HeadKey) -> HeadsOfNames | None:
+        """Return the heads of patterns, or None if they are incomplete or too many, or some need none."""
+        keys = _keys_of(key)
+        parts = [part for one in keys if (part := self._usable(one)) is not None]
+        if len(parts) < len(keys) or any(part.walk is not None or part.wide for part in parts):
+            return None
+        return None if len(keys) < len(key[1].parts) else self._joined(key, parts)
+
+    def _usable(self, key: HeadKey) -> MatchingHeads | None:
+        """Return the heads of one pattern unless they are unknown or too old; it is now the one used last."""
+        heads = self._known.get(key)
         if heads is None:
             return None
-        self._known[key] = heads  # now the most recently used
+        self._known.move_to_end(key)
+        if heads in self._compared:
+            self._compared.move_to_end(heads)
         if heads.walk is None and self._is_old(heads):
             if not heads.wide:
                 self._drop_pattern(heads)
                 return None
             heads.clear()
             heads.since = self.now
-        return None if heads.walk is not None or heads.wide else heads
+        return heads
+
+    def _joined(self, key: HeadKey, parts: Sequence[MatchingHeads]) -> HeadsOfNames:
+        found = self._of_names.get(key)
+        if found is None or [*found.parts] != [*parts]:
+            if len(self._of_names) >= PATTERNS_KEPT_MAX:
+                self._of_names.clear()
+            found = self._of_names[key] = HeadsOfNames(key, parts)
+        return found
 
     def _is_old(self, heads: MatchingHeads) -> bool:
         # Rows per second of additional cache lifetime: an expensive scan is repeated less often, as it only
@@ -446,19 +549,21 @@ class HeadIndex:
         always = bool(job.lane) and parse_lane(job.lane).now
         for heads in matching:
             heads.lower(job.name, job.next_run, job.job_id, job.priority, always=always)
-        self._note_lowered(len(matching))
+            self._count(heads)
+        self._make_room()
 
     def on_queued(self, name: str, next_run: str) -> None:
         """Record a job queued by another server, in any lane and with any priority."""
-        matching = self._that_match(name)
-        for heads in matching:
+        for heads in self._that_match(name):
             heads.lower(name, next_run)
-        self._note_lowered(len(matching) * len(PRIORITIES))
+            self._count(heads)
+        self._make_room()
 
-    def _note_lowered(self, count: int) -> None:
-        self._lowered += count
-        if self._lowered > SEARCHED_AT_ONCE:
-            self._make_room(None)
+    def _count(self, heads: MatchingHeads) -> None:
+        """Correct the total for the present number of heads of a pattern."""
+        count = len(heads)
+        self._heads += count - heads.counted
+        heads.counted = count
 
     def _that_match(self, name: str, lane: str | None = None) -> list[MatchingHeads]:
         found: list[MatchingHeads] = []
@@ -469,46 +574,87 @@ class HeadIndex:
 
     # --- searches ----------------------------------------------------------------------------------------
 
-    def ready(self, key: HeadKey, by: str, read: Read) -> MatchingHeads:
-        """Return the heads of patterns, complete or wide; raises StillSearching."""
-        self.heads_of(key)
-        heads = self._known.get(key)
-        if heads is None:
-            heads = self._begin_pattern(key, by)
+    def admit(self, key: HeadKey, by: str) -> bool:
+        """Return whether the heads of patterns can be searched at once.
+
+        Otherwise a scan has to find them: raises StillSearching unless this unit may begin it for a token.
+        """
+        parts = [self._usable(one) for one in _keys_of(key)]
+        if all(part is not None and part.walk is None for part in parts):
+            return True
+        if not (self._whole or key[1].everything):
+            if not self._turns.admits(key[1], by, has_room=self._rows > 0):
+                raise StillSearching
+            self._rows -= ROWS_OF_READ
+        return False
+
+    def find(
+        self, key: HeadKey, by: str, wanted: WantedHeads, seen: Collection[str], read: Read
+    ) -> tuple[HeadsOfNames, list[Head], Order | None]:
+        """Return the next due heads of patterns, and how far they are complete; raises StillSearching.
+
+        The position is None if they are complete up to the last one. For wide patterns, names already
+        ``seen`` are left out. Scans are charged to ``by``.
+        """
+        parts: list[MatchingHeads] = []
+        unknown = False
+        keys = _keys_of(key)
+        if any(one not in self._known for one in keys):
+            self.admit(key, by)
+        for one in keys:
+            known = self._usable(one)
+            parts.append(self._begin_pattern(one, by) if known is None else known)
+        for part in parts:  # all of them, so that their scans go on together
+            unknown |= not self._make_ready(part, read)
+        ends: list[Order] = []
+        found: list[list[Head]] = []
+        for part in () if unknown else parts:
+            try:
+                heads, end = (
+                    self._scan(part, wanted, seen, read) if part.wide else (self._due(part, wanted), None)
+                )
+            except StillSearching:
+                unknown = True
+                continue
+            found.append(heads)
+            ends += () if end is None else (end,)
+        if unknown:
+            self._pending[key[1]] = parts
+            raise StillSearching
+        joined = self._joined(key, parts)
+        if len(parts) == 1:
+            return joined, found[0], ends[0] if ends else None
+        end = min(ends, default=None)
+        together = merged(found, wanted.limit)
+        return joined, [head for head in together if end is None or head[:3] <= end], end
+
+    def _make_ready(self, heads: MatchingHeads, read: Read) -> bool:
+        """Continue the scan of a pattern while the unit has time for it; return whether it is complete."""
         while heads.walk is not None:
-            walk = heads.walk
-            alone = len(self._walks) == 1 and self._rows > 0 and self._payer(walk) is not None
-            if not (alone or self._whole):
-                self.put_off(heads)
-            self._go_on(walk, read)
-        return heads
+            if not self._whole and (self._rows <= 0 or heads.walk.payer(self._budget) is None):
+                return False
+            self._go_on(heads.walk, read)
+        return True
 
-    def put_off(self, heads: MatchingHeads) -> Never:
-        """Postpone a take until the scan has continued; raises StillSearching."""
-        self._pending[heads.key[1]] = heads
-        raise StillSearching
-
-    def next_due(self, heads: MatchingHeads, wanted: WantedHeads) -> list[Head]:
-        """Return ``MatchingHeads.next_due``; if that raises StillSearching, the take is postponed."""
+    def _due(self, heads: MatchingHeads, wanted: WantedHeads) -> list[Head]:
         while True:
             try:
                 return heads.next_due(*wanted)
             except StillSearching:
                 if not self._whole:
-                    self.put_off(heads)
+                    raise
 
-    def scan(
+    def _scan(
         self, heads: MatchingHeads, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[list[Head], Order | None]:
-        """Return the next due heads of a wide pattern except names ``seen``, and how far they are complete.
+        """Return what ``find`` does, for a wide pattern.
 
-        The position is None if they are complete up to the last one. Raises StillSearching if the scan
-        reached its limit without finding any.
+        Raises StillSearching if the scan reached its limit without finding any.
         """
         if heads.pauses != wanted.pauses:
             heads.clear()
             heads.pauses = wanted.pauses
-        found = {*self.next_due(heads, wanted)}
+        found = {*self._due(heads, wanted)}
         new: dict[str, Head] = {}
         room, before = self._rows + ROWS_UNIT_MAX * ((1 << heads.tries) - 1), dict(heads.places)
         for down in (-each for each in PRIORITIES if wanted.priority in (None, each)):
@@ -518,7 +664,7 @@ class HeadIndex:
             if end is not None:
                 if not new:
                     heads.tries = min(heads.tries + 1, TRIES_MAX) if heads.places == before else 0
-                    self.put_off(heads)
+                    raise StillSearching
                 return sorted(head for head in found.union(new.values()) if head[:3] <= end), end
         heads.tries = 0
         return sorted(found.union(new.values()))[: wanted.limit], None
@@ -580,37 +726,40 @@ class HeadIndex:
         patterns = self._sets.setdefault(lanes, PatternSet())
         for text in names.patterns:
             patterns.add(text, heads)
+        if not all(map(patterns.indexes, names.patterns)):
+            self._compared[heads] = None
         self._matching.clear()
         if names.everything:
             heads.use_positions()
             heads.since = self.now
         else:
             prefix = names.prefix()
-            walk = self._walks.setdefault((lanes, prefix), Walk(lanes, prefix))
-            walk.next_round[heads] = None
+            walk = self._walks.setdefault((lanes, prefix), LanesWalk(lanes, prefix))
+            walk.join(heads)
             heads.walk = walk
             if not walk.patterns:
                 walk.begin_round()
         self._make_room(heads)
         return heads
 
-    def _go_on(self, walk: Walk, read: Read) -> None:
+    def _go_on(self, walk: LanesWalk, read: Read) -> None:
         """Continue a scan for one slice."""
         self._walked.setdefault(walk, walk.places)
-        by = self._payer(walk) or ""
+        by = walk.payer(self._budget) or ""
         looked = walk.go_on(read)
         self._rows -= max(looked, ROWS_OF_READ)
         self._budget.spend(by, looked)
+        for heads in walk.patterns:
+            self._count(heads)
         if not walk.places:
             for heads in walk.patterns:
                 heads.walk, heads.since, heads.looked = None, self.now, walk.looked
-                self._pending.pop(heads.key[1], None)
                 self._ended.append(heads)
             walk.patterns = {}
             self._end_round(walk)
-        self._make_room(None)
+        self._make_room()
 
-    def _end_round(self, walk: Walk) -> None:
+    def _end_round(self, walk: LanesWalk) -> None:
         self._walked.pop(walk, None)
         if walk.next_round:
             walk.begin_round()
@@ -620,8 +769,7 @@ class HeadIndex:
     def _leave_walk(self, heads: MatchingHeads) -> None:
         walk, heads.walk = heads.walk, None
         if walk is not None:
-            walk.patterns.pop(heads, None)
-            walk.next_round.pop(heads, None)
+            walk.leave(heads)
             if not walk.patterns:
                 self._end_round(walk)
 
@@ -629,63 +777,82 @@ class HeadIndex:
         if self._known.pop(heads.key, None) is None:
             return
         lanes, names = heads.key
+        self._compared.pop(heads, None)
+        self._of_names.pop(heads.key, None)
         self._globs -= len(names.patterns)
+        self._heads -= heads.counted
         for text in names.patterns:
             self._sets[lanes].discard(text, heads)
         self._leave_walk(heads)
         self._matching.clear()
 
-    def _make_room(self, newest: MatchingHeads | None) -> None:
+    def _make_room(self, newest: MatchingHeads | None = None) -> None:
         """Evict the least used patterns, but neither the newest nor those being searched.
 
-        Patterns with the most heads become wide first, since a new scan at each take costs more.
+        Patterns with the most heads become wide instead, since a new scan at each take costs more.
         """
-        self._lowered = 0
-        total = sum(map(len, self._known.values()))
-        unindexed = sum(patterns.unindexed for patterns in self._sets.values())
-        if total <= HEADS_KEPT_MAX and self._globs <= PATTERNS_KEPT_MAX and unindexed <= UNINDEXED_MAX:
-            return
-        for heads in sorted(self._known.values(), key=len, reverse=True) if total > HEADS_KEPT_MAX else ():
-            if total <= HEADS_KEPT_MAX:
-                break
-            total -= len(heads)
+        while self._heads > HEADS_KEPT_MAX:
+            heads = max(self._known.values(), key=attrgetter("counted"))
             self._leave_walk(heads)
             heads.use_positions()
             heads.since = self.now
-        for heads in [*self._known.values()]:
-            lanes, names = heads.key
-            rare = unindexed <= UNINDEXED_MAX or all(map(self._sets[lanes].indexes, names.patterns))
-            if self._globs <= PATTERNS_KEPT_MAX and rare:
-                continue
-            if heads is not newest and heads.walk is None and names not in self._pending:
-                self._drop_pattern(heads)
-                unindexed = sum(patterns.unindexed for patterns in self._sets.values())
+            self._count(heads)
+        while len(self._compared) > UNINDEXED_MAX and self._evict(
+            (heads.key for heads in self._compared), newest
+        ):
+            pass
+        while self._globs > PATTERNS_KEPT_MAX and self._evict(self._known, newest):
+            pass
 
-    def _payer(self, walk: Walk) -> str | None:
-        return self._budget.payer(heads.by for heads in (*walk.patterns, *walk.next_round))
+    def _evict(self, keys: Iterable[HeadKey], newest: MatchingHeads | None) -> bool:
+        """Drop the first pattern that is not in use, of the first few; return whether there was one."""
+        needed = {heads for parts in self._pending.values() for heads in parts}
+        for key in islice(keys, EVICTIONS_TRIED_MAX):
+            heads = self._known[key]
+            if heads is not newest and heads.walk is None and heads not in needed:
+                self._drop_pattern(heads)
+                return True
+        return False
 
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` may continue."""
-        if not self._walks or any(heads.walk is None for heads in self._pending.values()):
+        if not self._walks or any(map(_is_ready, self._pending.values())):
             return 0.0
-        if any(self._payer(walk) is not None for walk in self._walks.values()):
+        if any(walk.payer(self._budget) is not None for walk in self._walks.values()):
             return 0.0
         return SEARCHED_AT_ONCE / SEARCHED_PER_S_MAX
 
     def search(self, wanted: Collection[Names], read: Read) -> Sequence[Names]:
-        """Continue one scan for one slice; see ``store.base.Unit``."""
+        """Continue scans for one slice; see ``store.base.Unit``."""
         for names in [names for names in self._pending if names not in wanted]:
-            heads = self._pending.pop(names)
-            if heads.walk is not None:
-                self._drop_pattern(heads)
+            self._give_up(self._pending.pop(names))
+        payers = [(by, walk) for walk in self._walks.values() if (by := walk.payer(self._budget)) is not None]
+        for _, walk in sorted(payers, key=lambda payer: self._budget.spent(payer[0])):
+            if self._rows <= 0:
+                break
+            if (walk.lanes, walk.prefix) in self._walks:
+                self._go_on(walk, read)
+        ready = [names for names, parts in self._pending.items() if _is_ready(parts)]
         lost = [names for names in wanted if names not in self._pending]
-        if lost:
-            return lost[:RETRIED_AT_ONCE]
-        payers = [(by, walk) for walk in self._walks.values() if (by := self._payer(walk)) is not None]
-        if payers and self._rows > 0:
-            self._go_on(min(payers, key=lambda payer: self._budget.spent(payer[0]))[1], read)
-        ready = next((names for names, heads in self._pending.items() if heads.walk is None), None)
-        if ready is None:
-            return [names for names in wanted if names not in self._pending][:RETRIED_AT_ONCE]
-        del self._pending[ready]
-        return (ready,)
+        found = self._turns.next_of(lost)
+        for names in ready[:READY_AT_ONCE]:
+            del self._pending[names]
+        return [*found, *ready[:READY_AT_ONCE]]
+
+    def _give_up(self, parts: Sequence[MatchingHeads]) -> None:
+        """Drop patterns whose scan nobody waits for any longer."""
+        needed = {heads for others in self._pending.values() for heads in others}
+        for heads in parts:
+            if heads.walk is not None and heads not in needed:
+                self._drop_pattern(heads)
+
+
+def _keys_of(key: HeadKey) -> list[HeadKey]:
+    """Return the keys of the patterns of a short list, or the key itself."""
+    lanes, names = key
+    return [(lanes, part) for part in names.parts if part.single is None] or [key]
+
+
+def _is_ready(parts: Sequence[MatchingHeads]) -> bool:
+    """Return whether a postponed take needs no scan of names any longer."""
+    return all(heads.walk is None for heads in parts)

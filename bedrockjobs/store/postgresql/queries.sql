@@ -253,6 +253,8 @@ SELECT job.* FROM lanes CROSS JOIN (
 -- $13: the low-water mark of each priority in the open lane, $14: max jobs examined for each priority and
 -- lane if jobs may be skipped; a row without a jobID marks where the scan stopped, with the last jobID as its
 -- runID. The other parameters are those of `take_by_name`.
+--
+-- A comparison of (nextRun, jobID) as an upper bound would read all jobs of the same nextRun.
 WITH lanes AS MATERIALIZED ({lanes:$2})
 SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
     SELECT job.* FROM lanes CROSS JOIN ({floors}) AS asked LEFT JOIN LATERAL (
@@ -260,35 +262,37 @@ SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
         AND {in_order} AND nextRun >= {floor}
         AND ($3::text IS NOT NULL OR lanes.lane <> '' OR EXISTS (SELECT 1 FROM pauses))
         ORDER BY nextRun, jobID OFFSET $14::bigint LIMIT 1
-    ) AS stop ON true CROSS JOIN LATERAL (SELECT * FROM (
-        SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = class.priority
-        AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))
-        AND nextRun >= {floor} AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
-        ORDER BY nextRun, jobID LIMIT $4::bigint FOR UPDATE SKIP LOCKED
-    ) AS job UNION ALL SELECT {stop} WHERE stop.jobID IS NOT NULL) AS job
+    ) AS stop ON true CROSS JOIN LATERAL (
+        WITH sooner AS MATERIALIZED (SELECT * FROM (
+            SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = class.priority
+            AND nextRun < coalesce(stop.nextRun, $1 || ' ')
+            AND nextRun >= {floor} AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
+            ORDER BY nextRun, jobID LIMIT $4::bigint FOR UPDATE SKIP LOCKED
+        ) AS job)
+        SELECT * FROM sooner UNION ALL SELECT * FROM (
+            SELECT {row} FROM jobs WHERE found = lanes.lane AND priority = class.priority
+            AND nextRun = stop.nextRun AND jobID <= stop.jobID
+            AND ($3::text IS NULL OR name ~ $3::text) AND {in_order} AND {open}
+            ORDER BY nextRun, jobID LIMIT $4::bigint - (SELECT count(*) FROM sooner) FOR UPDATE SKIP LOCKED
+        ) AS job UNION ALL SELECT {stop} WHERE stop.jobID IS NOT NULL) AS job
     ORDER BY job.nextRun, job.jobID LIMIT $4::bigint
 ) AS job WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT $4::bigint;
 
 -- name: heads_behind
--- The heads of the next names and priorities of some lanes, due or not, by name: lane, name, priority,
--- nextRun, jobID, and row number in the lane; and the last job read. $1 to $3: lanes, each with the name and
--- priority after which to start, $4: prefix of the names, $5: how many jobs to read in each lane.
-WITH seen AS MATERIALIZED (
-    SELECT asked.lane, job.*, row_number() OVER (PARTITION BY asked.lane ORDER BY name, priority DESC, nextRun, jobID) AS number,
-        lag(job.name) OVER (PARTITION BY asked.lane ORDER BY name, priority DESC, nextRun, jobID) AS before,
-        lag(job.priority) OVER (PARTITION BY asked.lane ORDER BY name, priority DESC, nextRun, jobID) AS class
-    FROM unnest($1::text[], $2::text[], $3::bigint[]) AS asked (lane, after, below) CROSS JOIN LATERAL (
-        (SELECT name, priority, nextRun, jobID FROM jobs WHERE found = asked.lane AND name = asked.after
-            AND priority < asked.below AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT $5::bigint)
-        UNION ALL (SELECT name, priority, nextRun, jobID FROM jobs WHERE found = asked.lane AND name > asked.after
-            AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT $5::bigint) LIMIT $5::bigint
-    ) AS job
-)
-SELECT lane, name, priority, nextRun, jobID, number FROM seen WHERE starts_with(name, $4)
-    AND (before IS NULL OR name <> before OR priority <> class OR number = $5::bigint) ORDER BY number;
+-- The next jobs of some lanes, due or not, by name and priority: lane, name, priority, nextRun, jobID. $1 to
+-- $3: lanes, each with the name and priority after which to start, $4: prefix of the names, $5: how many jobs
+-- to read in each lane.
+SELECT asked.lane, job.* FROM unnest($1::text[], $2::text[], $3::bigint[]) AS asked (lane, after, below)
+CROSS JOIN LATERAL (
+    (SELECT name, priority, nextRun, jobID FROM jobs WHERE found = asked.lane AND name = asked.after
+        AND priority < asked.below AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT $5::bigint)
+    UNION ALL (SELECT name, priority, nextRun, jobID FROM jobs WHERE found = asked.lane AND name > asked.after
+        AND name <= $4 || {highest_name} AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT $5::bigint)
+    LIMIT $5::bigint
+) AS job;
 
 -- name: heads_by_seeks
--- The same with one or two seeks per head, for names with many jobs each. $5 and the row number count heads.
+-- The heads among these jobs, with one or two seeks each, for names with many jobs. $5 counts heads.
 WITH RECURSIVE heads (lane, name, priority, nextRun, jobID, number) AS (
     SELECT asked.lane, next.*, 1::bigint FROM unnest($1::text[], $2::text[], $3::bigint[]) AS asked (lane, name, priority)
         CROSS JOIN LATERAL ({next_head:asked}) AS next WHERE starts_with(next.name, $4)
@@ -296,7 +300,7 @@ WITH RECURSIVE heads (lane, name, priority, nextRun, jobID, number) AS (
     SELECT heads.lane, next.*, heads.number + 1 FROM heads CROSS JOIN LATERAL ({next_head:heads}) AS next
         WHERE heads.number < $5::bigint AND starts_with(next.name, $4)
 )
-SELECT * FROM heads ORDER BY number;
+SELECT lane, name, priority, nextRun, jobID FROM heads;
 
 -- name: jobs_behind
 -- The next due jobs of a priority after a position, if their names match and are not paused, and the last job

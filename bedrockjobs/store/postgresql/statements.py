@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.store import statements
 
@@ -138,6 +139,7 @@ MARKS = {
         ),
         f"{statements.COLUMNS}, parental",
     ),
+    "highest_name": f"repeat(chr({sys.maxunicode}), {NAME_CHARS_MAX})",
     "in_order": f"{statements.QUEUED} AND length(created) >= 0",
     "plain_take": (
         "state = 'QUEUED' AND lane = '' AND runID = 0 AND options = '{}' AND memory = '{}'"
@@ -163,9 +165,10 @@ MARKS = {
 use. ``open_lanes``: lanes, and whether they are exempt from pauses. ``next_by_name``: the next jobs without a
 lock of some names. ``next_in_open_lane``: the same for the open lane only. ``next_with_lock``: the next jobs
 with a free lock of a priority, by a scan or by the first job of each lock. ``stop``: a row for the end of a
-scan. ``in_order``: matches the predicate of the index ``jobsByPriority``. ``plain_take``, ``plain_end``: the
-job can be taken or ended in one statement (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``). ``named``: some jobs,
-and the first job of some names. ``open``: the queued job is not excluded or paused, and its lock is free.
+scan. ``highest_name``: appended to a prefix, sorts after all names with it. ``in_order``: matches the
+predicate of the index ``jobsByPriority``. ``plain_take``, ``plain_end``: the job can be taken or ended in one
+statement (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``). ``named``: some jobs, and the first job of some names.
+``open``: the queued job is not excluded or paused, and its lock is free.
 """
 
 

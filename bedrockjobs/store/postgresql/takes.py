@@ -27,6 +27,7 @@ from bedrockjobs.store.postgresql.heads import (
     Head,
     HeadIndex,
     HeadKey,
+    HeadsOfNames,
     LowWaterMark,
     LowWaterMarks,
     MatchingHeads,
@@ -314,7 +315,7 @@ class CachedBounds:
             names.update(dict.fromkeys(look.requested if look.patterns is None else [ANY]))
             heads = self.heads_for(look)
             if heads is not None:
-                self._used.append(heads)
+                self._used += [part for part in heads.parts if part not in self._used]
         self._names = self.floors.to_raise(names, now)
         statements = (
             [floors_of({name: self.floors.marks_of(name) for name in self._names})] if self._names else []
@@ -352,16 +353,16 @@ class CachedBounds:
 
     # --- patterns ----------------------------------------------------------------------------------------
 
-    def heads_for(self, look: CandidateQuery) -> MatchingHeads | None:
-        """Return the heads for a query, or None if it has names or its heads are not cached."""
-        return None if look.patterns is None else self.heads(key_of(look.sort, look.patterns))
+    def heads_for(self, look: CandidateQuery) -> HeadsOfNames | None:
+        """Return the heads for a query, or None if it has names or its heads are not all cached."""
+        return None if look.patterns is None else self._heads.heads_of(key_of(look.sort, look.patterns))
 
-    def heads(self, key: HeadKey) -> MatchingHeads | None:
-        """Return the heads of patterns, or None if they are incomplete or too many."""
-        return self._heads.heads_of(key)
+    def admit(self, key: HeadKey, by: str) -> bool:
+        """Return what ``HeadIndex.admit`` does; raises StillSearching."""
+        return self._heads.admit(key, by)
 
     def next_due(
-        self, heads: MatchingHeads, after: Head, now: str, priority: int | None, limit: int
+        self, heads: HeadsOfNames, after: Head, now: str, priority: int | None, limit: int
     ) -> list[Head]:
         """Return the next heads that are due and not paused; raises StillSearching.
 
@@ -370,23 +371,15 @@ class CachedBounds:
         pauses = self._pauses()
         if pauses is None:
             raise StillSearching
-        wanted = WantedHeads(after, now, priority, limit, pauses, self._pause_of)
-        return self._heads.next_due(heads, wanted)
+        return heads.next_due(WantedHeads(after, now, priority, limit, pauses, self._pause_of))
 
     def find(
         self, key: HeadKey, by: str, wanted: WantedHeads, seen: Collection[str], read: Read
-    ) -> tuple[MatchingHeads, list[Head], Order | None]:
-        """Return the next names of patterns, and up to where they are complete; raises StillSearching.
-
-        The position is None if they are complete up to the last one. For a wide pattern, names already
-        ``seen`` are left out. Scans are charged to the budget of the token ``by``.
-        """
-        heads = self._heads.ready(key, by, read)
-        if heads not in self._used:
-            self._used.append(heads)
-        if heads.wide:
-            return heads, *self._heads.scan(heads, wanted._replace(pause_of=self._pause_of), seen, read)
-        return heads, self._heads.next_due(heads, wanted._replace(pause_of=self._pause_of)), None
+    ) -> tuple[HeadsOfNames, list[Head], Order | None]:
+        """Return what ``HeadIndex.find`` does; raises StillSearching."""
+        found = self._heads.find(key, by, wanted._replace(pause_of=self._pause_of), seen, read)
+        self._used += [part for part in found[0].parts if part not in self._used]
+        return found
 
     def search(self, wanted: Collection[Names], read: Read) -> Sequence[Names]:
         """Continue a scan; see ``store.base.Unit``."""
@@ -411,7 +404,7 @@ class SpeculativePrefetch(NamedTuple):
     """The prefetch statement for one query."""
 
     look: CandidateQuery
-    complete_to: MatchingHeads
+    complete_to: HeadsOfNames
     heads: list[Head]
     """The heads to query, in order."""
     requested: list[int]
@@ -448,13 +441,13 @@ class SpeculativePrefetch(NamedTuple):
         gone = [
             (down, name) for down, next_run, job_id, name in self.heads if (down, next_run, job_id) <= end
         ]
-        self.complete_to.used.update(dict.fromkeys([*of_head, *gone]))
+        self.complete_to.note_used([*of_head, *gone])
         self.complete_to.share = len(of_head) / self.look.limit
         return end
 
 
 def behind_heads(
-    look: CandidateQuery, known: MatchingHeads, now: str, claimed: str, remembered: CachedBounds
+    look: CandidateQuery, known: HeadsOfNames, now: str, claimed: str, remembered: CachedBounds
 ) -> SpeculativePrefetch | None:
     """Return the prefetch for patterns with cached heads; None if no head is due or it would take too long.
 
@@ -492,12 +485,13 @@ TakeKey = tuple[QueryShape, str | Names, str]
 class NextNames:
     """The names of some patterns that are queried one by one, those with the next due jobs first."""
 
-    def __init__(self, limit: int) -> None:
-        """Ask for ``limit`` jobs at a time, from the beginning."""
+    def __init__(self, limit: int, patterns: Names | None) -> None:
+        """Ask for ``limit`` jobs at a time, from the beginning, with the plain names among ``patterns``."""
         self.limit = limit
         self.often: dict[str, int] = {}
         """Names that were queried again, and how often; kept between units."""
-        self.names: dict[str, int] = {}
+        plain = [part.single for part in patterns.parts if part.single is not None] if patterns else []
+        self.names = dict.fromkeys(plain, 0)
         """Names found so far, and how often each was queried."""
         self.last = BEGINNING
         """The head of the last name."""
@@ -576,7 +570,7 @@ class Takes:
         """Query name by name for some patterns, as after a scan that stopped at once."""
         for look in looks:
             self._looked[_key(look, now)] = NOWHERE
-            self._asked[_key(look, now)] = NextNames(max(look.limit, TAKEN_AT_ONCE))
+            self._asked[_key(look, now)] = NextNames(max(look.limit, TAKEN_AT_ONCE), look.patterns)
 
     def looked(
         self,
@@ -616,7 +610,7 @@ class Takes:
         if len(jobs) < len(found):
             stop = next(row for row in found if row[1] is None)
             self._looked[key] = -stop[8], stop[4], stop[12]
-            self._asked.setdefault(key, NextNames(max(look.limit, TAKEN_AT_ONCE)))
+            self._asked.setdefault(key, NextNames(max(look.limit, TAKEN_AT_ONCE), names))
         else:
             self._looked[key] = max(map(row_order, jobs)) if len(jobs) >= look.limit else EVERYTHING
 
@@ -643,6 +637,8 @@ class Takes:
                 self._find_names(asked, sort, request, now)
             elif (more := self._behind_heads.pop((sort, names, now), None)) is not None:
                 self.query_names([more], now)
+            elif self._remembered.admit(key_of(sort, names), request.by):
+                self.query_names([CandidateQuery(sort, {}, names, limit)], now)
             else:
                 self._scan(CandidateQuery(sort, {}, names, limit), now)
 
@@ -680,7 +676,7 @@ class Takes:
             lambda statement: self._transaction.run_statements(statement)[0],
         )
         asked.often = heads.often
-        heads.note_asked(found)
+        heads.note_used(head[0::3] for head in found)
         for head in found[: asked.limit]:
             asked.add_name(head)
         if len(found) > asked.limit:

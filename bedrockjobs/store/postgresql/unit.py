@@ -81,7 +81,9 @@ class OpeningRound:
         """Runs to read."""
         looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
         self._bounds = remembered.bounds_to_read(looks, now)
-        self.walks = [look for look in looks if remembered.heads_for(look) is None]
+        new = [look for look in looks if remembered.heads_for(look) is None]
+        walks = [look for look in new if look.patterns is not None][:GLANCES_MAX]
+        self.walks = [look for look in new if look.patterns is None] + walks
         """Queries to run in this round trip."""
         self.asks: list[CandidateQuery] = []
         """Queries for patterns with cached heads that are run later, name by name."""
@@ -240,6 +242,9 @@ class AllHosts:
         self._schedules.load([job_from(row) for row in found])
         return self._schedules.next
 
+
+GLANCES_MAX = 20
+"""Max patterns without cached heads that one unit reads the queue for, as it begins: 0.3 ms each."""
 
 PLAIN_KEPT_MAX = 100_000
 """Max jobs cached as plain by one server, about 10 MB; more than it runs at a time."""
