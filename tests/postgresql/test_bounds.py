@@ -11,12 +11,13 @@ import psycopg
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import PRIORITIES
+from bedrockjobs.base.config import NAMES_AT_ONCE, PRIORITIES, WALKED_MAX
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.handlers import take
+from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.rows import Job
-from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store import pattern_index
 from bedrockjobs.store.postgresql import heads as floors_module
 from bedrockjobs.store.postgresql import heads as heads_module
@@ -29,6 +30,7 @@ from bedrockjobs.store.postgresql.heads import (
     HeadIndex,
     LowWaterMarks,
     MatchingHeads,
+    SortedHeads,
     WantedHeads,
 )
 from bedrockjobs.store.postgresql.statements import QUERIES
@@ -369,10 +371,18 @@ def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heads_module, name, value)
 
 
-def searched(one: Server, name: str, by: str = "", *, units_max: int = 400) -> tuple[str, int]:
-    """Take a job as a client that waits for it; return its name, and in how many units it was found."""
-    names = names_from(name, None)
+def names_of(asked: str | tuple[str, ...]) -> Names:
+    """Return what GetJob asks for with a pattern, or a list of them."""
+    names = names_from(asked, None) if isinstance(asked, str) else names_from(None, asked)
     assert names is not None
+    return names
+
+
+def searched(
+    one: Server, asked: str | tuple[str, ...], by: str = "", *, units_max: int = 400
+) -> tuple[str, int]:
+    """Take a job as a client that waits for it; return its name, and in how many units it was found."""
+    names = names_of(asked)
     for units in range(1, units_max + 1):
         context = one.open()
         answer = take.take(context, TakeRequest(names, by=by))
@@ -512,8 +522,11 @@ def test_whatever_is_paused_meanwhile_jobs_are_found_in_their_order(
                 one.store.on_queued({name: EARLY})
                 queued.append((EARLY, job_id, name))
             case _:
-                asked = dice.choice(("*/y", "[ab]*", "?1*", "x*", "*"))
-                due = [each for each in queued if glob(each[2], asked)]
+                asked = dice.choice(
+                    ("*/y", "[ab]*", "?1*", "x*", "*", ("a0*", "*1/y", "x01/z"), ("b1*", "*/y"))
+                )
+                names = names_of(asked)
+                due = [each for each in queued if names.match(each[2])]
                 due = [each for each in due if not any(glob(each[2], pause) for pause in paused)]
                 expected = min(due, default=("", 0, "404"))
                 assert searched(one, asked)[0] == expected[2]
@@ -533,3 +546,85 @@ def test_a_token_that_has_used_up_its_walks_leaves_others_theirs(
     assert searched(one, "*z", "other", units_max=30)[0] == "404"
     one.clock.advance(1)
     assert searched(one, "*y", "greedy", units_max=30)[0] == "404"
+
+
+def test_ever_new_lists_share_what_is_known_of_their_patterns(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJobs, jobs=[{"name": f"n/{number % 20}/{number}"} for number in range(200)])
+    one.do(c.PauseJobs, name="n/*")
+    listed = sent(
+        one,
+        lambda: [
+            searched(one, (f"n/{number % 20}/*", f"n/{number % 19}/*x", f"n/{number % 17}/9?", "n/0/0"))
+            for number in range(200)
+        ],
+    )
+    assert 20 < listed.count("heads_behind") <= 20 + 19 + 17, "each pattern is searched for once"
+    one.do(c.ResumeJobs, name="n/*")
+    assert searched(one, ("n/1/*", "n/2/*x", "n/0/0"))[0] == "n/0/0"
+    assert searched(one, ("n/3/*", "n/2/*x", "n/0/0"))[0] == "n/3/3"
+
+
+@pytest.mark.usefixtures("short_walks")
+@pytest.mark.parametrize("by", ["", "other"])
+def test_very_many_new_patterns_come_in_turn(by: str, servers: Servers) -> None:
+    (one,) = servers(1)
+    behind(one, "n/1")
+    mine = names_of(("k/*", "m/*"))
+    waiting: dict[Names, None] = {}
+    invited: list[Names] = []
+    served_in = 0
+
+    def take_now(context: Context, names: Names) -> bool:
+        answer = take.take(context, TakeRequest(names, by=by if names is mine else ""))
+        if answer is not None and answer.searching:
+            waiting[names] = None
+            return False
+        waiting.pop(names, None)
+        return True
+
+    def one_unit(unit: int) -> None:
+        nonlocal served_in
+        context = one.open()
+        for number in range(10):  # a flood: ever new lists of eight, more than a unit has time for
+            take_now(context, names_of(tuple(f"f/{unit}/{number}/{part}/*" for part in range(NAMES_AT_ONCE))))
+        if unit == 5:
+            take_now(context, mine)
+        for names in invited:
+            if take_now(context, names) and names is mine:
+                served_in = unit
+        invited[:] = context.unit.search([*waiting])
+        one.commit()
+
+    for unit in range(80):
+        listed = sent(one, lambda unit=unit: one_unit(unit))
+        assert len(listed) <= 100, "what one unit sends is bounded"
+    assert served_in > 5
+    assert not by or served_in <= 10, "tokens take turns"
+
+
+def test_a_take_that_stops_reads_no_more_jobs_of_the_same_time(servers: Servers) -> None:
+    (one,) = servers(1)
+    one.store.session.script(
+        f"INSERT INTO jobs (created, jobID, state, name, nextRun) SELECT '{EARLY}', n, 'QUEUED', 'n' || n,"
+        f" '{EARLY}' FROM generate_series(1, {300 * WALKED_MAX}) AS n"
+    )
+    assert hits(one, "absent*", LowWaterMarks({}, {})) < 100
+    assert taken(one, f"n{WALKED_MAX}", 1) == [f"{WALKED_MAX}n{WALKED_MAX}"]
+    assert searched(one, f"n[2]{WALKED_MAX}*")[0] == f"n2{WALKED_MAX}"
+
+
+def test_sorted_heads_are_a_sorted_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads_module, "BLOCK_HEADS", 3)
+    dice = random.Random(1)
+    known = [(-dice.choice(PRIORITIES), NOW, job_id, "n") for job_id in range(20)]
+    ordered = SortedHeads(known)
+    for job_id in range(100, 600):
+        if known and dice.random() < (0.4 if job_id < 350 else 0.6):
+            ordered.remove(known.pop(dice.randrange(len(known))))
+        else:
+            known.append((-dice.choice(PRIORITIES), NOW, job_id, "n"))
+            ordered.add(known[-1])
+        begin, end = sorted((-dice.choice(PRIORITIES), NOW, dice.randrange(600), "") for _ in range(2))
+        expected = [head for head in sorted(known) if begin < head < end]
+        assert [*ordered.between(begin, end)] == expected

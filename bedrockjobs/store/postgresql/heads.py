@@ -124,6 +124,9 @@ in which most takes find a job."""
 ROWS_OF_SEEK = 30
 """Cost of one index seek, in rows of a scan."""
 
+NEW_PATTERN_READS = 3
+"""Queries that a take by a new pattern makes in addition to its scan."""
+
 READY_AT_ONCE = 8
 """Max takes that go on in one unit as their scans are complete: each asks some names for their jobs."""
 
@@ -585,7 +588,7 @@ class HeadIndex:
         if not (self._whole or key[1].everything):
             if not self._turns.admits(key[1], by, has_room=self._rows > 0):
                 raise StillSearching
-            self._rows -= ROWS_OF_READ
+            self._rows -= ROWS_OF_READ * NEW_PATTERN_READS
         return False
 
     def find(
