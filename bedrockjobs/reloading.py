@@ -19,7 +19,6 @@ class Reloads:
     """The reloadable parts of one server."""
 
     def __init__(self) -> None:
-        """Start without parts."""
         self._parts: dict[str, Read] = {}
         self._one_by_one = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()

@@ -38,7 +38,6 @@ class TimeSlices(Generic[T]):
     """
 
     def __init__(self) -> None:
-        """Start without work."""
         self._stack = _Stack(self._do)
         self._work: Callable[[], T] | None = None
         self._result: T | None = None

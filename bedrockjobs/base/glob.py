@@ -199,7 +199,6 @@ class PatternSet(Generic[T]):
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._entries: dict[str, _Entry[T]] = {}
         self._ends: dict[int, dict[str, dict[int, dict[str, _Bucket[T]]]]] = {}
         """Length of the prefix -> prefix -> length of the suffix -> suffix -> patterns."""

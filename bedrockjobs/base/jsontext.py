@@ -217,7 +217,6 @@ class Attributes:
     """Extracts known attributes from the text of a JSON object, in linear time."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Take the names of the known attributes."""
         self._names = tuple(names)
         self._known = frozenset(self._names)
         fields = [(name, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for name in self._names]

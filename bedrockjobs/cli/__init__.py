@@ -54,7 +54,6 @@ class Commands(MutableMapping[str, click.Command]):
     """The commands by name. Modules are imported on first use, as importing all of them takes a second."""
 
     def __init__(self) -> None:
-        """Start with no module imported."""
         self._names = dict.fromkeys(HOMES)
         self._loaded: dict[str, click.Command] = {}
 

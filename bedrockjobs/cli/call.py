@@ -64,7 +64,6 @@ class CallCommand(click.Command):
     """A subcommand whose help lists the keys of its command."""
 
     def __init__(self, *arguments: Any, kind: type[Command[Any]], **attributes: Any) -> None:
-        """Set the command class."""
         super().__init__(*arguments, **attributes)
         self.kind = kind
 

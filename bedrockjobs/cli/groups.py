@@ -55,7 +55,6 @@ class FieldArgument(click.Argument):
     """An argument for a field of a command class."""
 
     def __init__(self, *names: Any, field: str, **attributes: Any) -> None:
-        """Set ``field``."""
         super().__init__(*names, **attributes)
         self.field = field
 

@@ -163,7 +163,6 @@ class Pace:
     """Paces the polling of one reader."""
 
     def __init__(self) -> None:
-        """Start without early answers."""
         self._clock = SystemClock()
         self._requests = 0.0
         self._hasty = 0

@@ -271,12 +271,15 @@ DELETED_COLUMNS = ("runID", "status", "name", "jobID", "ended")
 
 @run.command()
 @click.argument("run_ids", metavar="[RUNID]...", nargs=-1, shell_complete=run_ids)
-@click.option("--name", metavar="GLOB", shell_complete=job_names, help="Runs of jobs whose name matches.")
-@click.option(
-    "--text",
-    metavar="TEXT",
-    help="Runs with this in their data, result, error or output; - asks for it, or reads it from stdin, so"
-    " that it does not stay in the history of the shell.",
+@takes(
+    DeleteRuns,
+    typed("name", help="Runs of jobs whose name matches."),
+    typed(
+        "text",
+        metavar="TEXT",
+        help="Runs with this in their data, result, error or output; - asks for it, or reads it from stdin,"
+        " so that it does not stay in the history of the shell.",
+    ),
 )
 @click.option("--before", type=Since(), metavar="WHEN", help=f"Runs that ended before then: {SINCE_WORDS}.")
 @click.option("--dry-run", is_flag=True, help="Show which runs would be deleted, and change nothing.")
@@ -284,13 +287,7 @@ DELETED_COLUMNS = ("runID", "status", "name", "jobID", "ended")
 @takes(DeleteRuns, "by")
 @server_options
 def delete(
-    session: Session,
-    /,
-    run_ids: tuple[str, ...],
-    before: Given | None,
-    dry_run: bool,
-    yes: bool,
-    **asked: str,
+    session: Session, /, run_ids: tuple[str, ...], before: Given | None, dry_run: bool, yes: bool, **_: Any
 ) -> None:
     """Delete runs that have ended, with their data, result, error and output.
 
@@ -300,22 +297,19 @@ def delete(
 
     The page remove-a-leaked-secret of the documentation lists all places of a leaked secret.
     """
+    asked = given(session, DeleteRuns)
     if bool(run_ids) == any(each is not None for each in (asked["name"], asked["text"], before)):
         raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
     if asked["text"] == "-":
         asked["text"] = _secret()
-    given = {
-        "name": asked["name"],
-        "text": asked["text"],
-        "endedBefore": None if before is None else since_timestamp(before, session.now(), "--before"),
-        "by": asked["by"] or None,
-    }
-    parts: list[dict[str, Any]] = [given]
+    if before is not None:
+        asked["endedBefore"] = since_timestamp(before, session.now(), "--before")
+    parts = [asked]
     if run_ids:
         numbers = list(dict.fromkeys(run_ids))
         each = RUNS_DELETED_AT_ONCE_MAX
         parts = [
-            {**given, "runIDs": ",".join(numbers[first : first + each])}
+            {**asked, "runIDs": ",".join(numbers[first : first + each])}
             for first in range(0, len(numbers), each)
         ]
     if dry_run or not yes:

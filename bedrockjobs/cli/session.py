@@ -80,7 +80,6 @@ class Failure(click.ClickException):
     """Exit the process with a message on stderr and an exit status."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
-        """Set the message and the exit status."""
         super().__init__(printable(message))
         self.exit_code = exit_code  # type: ignore[misc]  # click means instances to set it
 

@@ -371,7 +371,6 @@ class Observer:
     """Collects the data of a frame, and keeps going if the server goes away."""
 
     def __init__(self, session: Session) -> None:
-        """Observe the server of ``session``."""
         self._session = session
         self._clock = SystemClock()
         self._count_again = float("-inf")

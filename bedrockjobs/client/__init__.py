@@ -17,7 +17,7 @@ from bedrockjobs.client.address import (
 )
 from bedrockjobs.client.asynchronous import AsyncClient
 from bedrockjobs.client.base import backoff_s
-from bedrockjobs.client.blocking import Client
+from bedrockjobs.client.blocking import Client, shared_client
 from bedrockjobs.client.exchange import (
     ConnectionLost,
     Response,
@@ -25,7 +25,6 @@ from bedrockjobs.client.exchange import (
     ServerUnreachable,
     UnreadableAnswer,
 )
-from bedrockjobs.client.shared import shared_client
 
 __all__ = [
     "CA_VARIABLE",

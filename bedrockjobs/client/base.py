@@ -98,7 +98,6 @@ class Route:
     """The addresses of a client, and which one is in use. Thread-safe."""
 
     def __init__(self, addresses: Sequence[AnyAddress]) -> None:
-        """Start with the first address."""
         self.addresses = tuple(addresses)
         self._at = 0
         self._looked_at = 0.0
@@ -399,7 +398,6 @@ class Pool(Generic[C]):
     """The connections that no call uses. Thread-safe."""
 
     def __init__(self) -> None:
-        """Create an empty pool."""
         self.closed = threading.Event()
         """Set once the client is closed; interrupts pauses between attempts."""
         self._idle: list[C] = []

@@ -43,7 +43,6 @@ class ConnectionLost(BedrockjobsError, ConnectionError):
     """No readable answer came: the outcome of the command is unknown."""
 
     def __init__(self, command: Command[Any], server: AnyAddress, why: str) -> None:
-        """Name the command, the server and the reason."""
         verb = type(command).__name__
         super().__init__(
             f"no answer to {verb} from {server}: {why}; the outcome is unknown, it may have been done or not"

@@ -24,7 +24,6 @@ class StartError(RuntimeError):
     """The server cannot start; the message is a sentence for the user."""
 
     def __init__(self, message: str, status: int) -> None:
-        """Hold the message and the exit status."""
         super().__init__(message)
         self.status = status
 

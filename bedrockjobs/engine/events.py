@@ -309,7 +309,6 @@ class Notifier:
     """All subscriptions of a server; a topic uses memory only while it has subscribers."""
 
     def __init__(self) -> None:
-        """Start without subscribers."""
         self._listening: dict[Topic, set[asyncio.Event]] = {}
         self.ended = False
         """Whether the server drains, so that waits return at once."""

@@ -136,7 +136,6 @@ class RequeueUndelivered(Submission):
     internal = True
 
     def __init__(self, taken: Sequence[Taken]) -> None:
-        """Hold the taken jobs."""
         self.taken = taken
         self.tries = 0
 
@@ -167,7 +166,6 @@ class CancelWait(Submission):
     internal = True
 
     def __init__(self, left: Submission) -> None:
-        """Hold the submission whose wait is cancelled."""
         self.left = left
         self.many = left.many  # removing many names takes time too, and must come after the take itself
 

@@ -85,7 +85,6 @@ class Waiting:
     """All waiters of a server."""
 
     def __init__(self) -> None:
-        """Start without waiters."""
         self._groups: dict[GroupKey, WaiterGroup] = {}
         self._held: frozenset[str] = frozenset()
         self._alone: frozenset[str] = frozenset()

@@ -192,7 +192,6 @@ class Share:
     __slots__ = ("served", "size", "unserved")
 
     def __init__(self) -> None:
-        """Start without workers."""
         self.unserved: OrderedDict[str, None] = OrderedDict()
         """Those that never got a job, with the disconnected ones first."""
         self.served: OrderedDict[str, None] = OrderedDict()

@@ -45,7 +45,6 @@ class Pauses:
     """A snapshot of the pauses; each name is matched once."""
 
     def __init__(self, rows: Iterable[PauseRow]) -> None:
-        """Take the pauses in the order of matching."""
         self.rows = tuple(rows)
         self._known: dict[str, PauseRow | None] = {}
 
@@ -124,7 +123,6 @@ class RequestedNames:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._names_of: dict[str, tuple[str, ...]] = {}
         self._plain: dict[str, dict[str, None]] = {}
         self._globs: dict[str, dict[str, None]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -362,6 +363,12 @@ class Job(NamedTuple):
         return self.state == "QUEUED" or self.state == "RUNQUEUED"
 
 
+saved_columns = attrgetter(
+    *(f for f in Job._fields if f not in ("created", "job_id", "data", "parent_job_id"))
+)
+"""Return the columns of a job that can change, except the data."""
+
+
 class DamagedJob(Job):
     """A job whose stored data is damaged; ``data`` has the damaged text as ``damagedData``."""
 
@@ -414,23 +421,34 @@ class RunRow(NamedTuple):
     started: str
     lease: int
     """Seconds without a heartbeat after which it is lost; 0: never."""
-    ended: str
-    worker: str
-    host: str
-    pid: int
-    stop: str
+    ended: str = ""
+    worker: str = ""
+    host: str = ""
+    pid: int = 0
+    stop: str = ""
     """TERM or KILL, followed by `` timeout`` if not requested by a person; empty if it is not being
     stopped."""
-    status: str
-    exit_code: int | None
-    error: str
-    result: str
-    progress: str
-    output: str
+    status: str = "running"
+    exit_code: int | None = None
+    error: str = ""
+    result: str = ""
+    progress: str = ""
+    output: str = "[]"
     kept: str = ""
     """Until when it is kept regardless of the history limits; empty: it counts towards them."""
     created: str = ""
     """When its job was created, for a run with ``kept``."""
+
+    @property
+    def begin_columns(self) -> tuple[str | int, ...]:
+        """Return the columns that are known when the run begins, as the statements insert them."""
+        return (*self[:7], self.worker, self.host, self.pid, self.lease)
+
+    @property
+    def end_columns(self) -> tuple[str | int | None, ...]:
+        """Return the columns that are known when the run has ended."""
+        ended = (self.status, self.ended, self.exit_code, self.error, self.result)
+        return (*ended, self.output, self.kept, self.created)
 
 
 class RunGiven(NamedTuple):

@@ -80,7 +80,6 @@ class Measurements:
     """The measurements of one server; lives in the event loop."""
 
     def __init__(self) -> None:
-        """Start with empty measurements."""
         self.commit_s = Histogram(COMMIT_S)
         self.batch = Histogram(BATCH)
         self.wait_s = Histogram(WAIT_S)
@@ -161,7 +160,6 @@ class Stats:
     """The counts of the current minute, and totals since the start."""
 
     def __init__(self) -> None:
-        """Start with zero counts."""
         self.open = Minute()
         self._before = self.open.counts()
 

@@ -246,6 +246,11 @@ def _depth(request: web.Request) -> int:
     return request.rel_url.raw_path.count("/") - above.count("/") - 1
 
 
+def filters_of(request: web.Request, *names: str) -> dict[str, str]:
+    """Return the filters of a page, each empty if not given."""
+    return {name: request.query.get(name, "") for name in names}
+
+
 def cursor(request: web.Request, name: str, what: str) -> int | None:
     """Return the number before which a page begins; raises BadArguments if it is malformed."""
     given = request.query.get(name, "")

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.glob import literal
-from bedrockjobs.base.vocabulary import FAILED_STATUSES
+from bedrockjobs.base.vocabulary import EVENT_KINDS, FAILED_STATUSES
 from bedrockjobs.commands import (
     Events,
     ListFailures,
@@ -19,7 +19,7 @@ from bedrockjobs.commands import (
     ListWorkers,
 )
 from bedrockjobs.commands.overview import FailureGroupReply
-from bedrockjobs.pages.site import Pages, Site, cursor, rows_asked
+from bedrockjobs.pages.site import Pages, Site, cursor, filters_of, rows_asked
 from bedrockjobs.views.failures import Failed, failed_alike
 from bedrockjobs.views.problems import why_idle
 
@@ -34,12 +34,10 @@ QUEUE_ROWS = 50
 WORKERS_NAMED = 2
 """Workers named in a row; the others are only counted."""
 
-_QUEUES_FILTERS = ("name", "under")
-
 
 async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the queue by name."""
-    given = {name: request.query.get(name, "") for name in _QUEUES_FILTERS}
+    given = filters_of(request, "name", "under")
     asked = ListQueues.read({"name": given["name"]} if given["name"] else {})
     under = given["under"] if given["under"].endswith("/") and not asked.name else ""
     folder, limit = site.views.folder, rows_asked(request, QUEUE_ROWS)
@@ -83,12 +81,10 @@ WORKER_ROWS = 50
 RUNS_SHOWN = 10
 """Runs shown for each worker; the others are only counted."""
 
-_WORKERS_FILTERS = ("name", "after")
-
 
 async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of workers."""
-    given = {name: request.query.get(name, "") for name in _WORKERS_FILTERS}
+    given = filters_of(request, "name", "after")
     asked = ListWorkers(name=given["name"] or None, after=given["after"], limit=WORKER_ROWS + 1)
     fitting = (await site.read(asked))["workers"]
     shown = fitting[:WORKER_ROWS]
@@ -123,9 +119,6 @@ def _rests(worker: dict[str, Any]) -> bool:
 # Groups that were marked as seen are collapsed below the others. Each group has a page of all its failures.
 
 
-_FAILURES_FILTERS = ("name", "fingerprint", "before", "runsBefore")
-
-
 class Shown(NamedTuple):
     """A page of failures: unseen groups, seen groups, and the cursor of the next page."""
 
@@ -136,7 +129,7 @@ class Shown(NamedTuple):
 
 async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     """Show failures by group."""
-    given = {name: request.query.get(name, "") for name in _FAILURES_FILTERS}
+    given = filters_of(request, "name", "fingerprint", "before", "runsBefore")
     wanted = {name: given[name] for name in ("name", "fingerprint") if given[name]}
     asked = ListFailures.read(wanted)
     before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
@@ -163,40 +156,9 @@ def _rows(found: Failed) -> Shown:
 # The search is bounded in time; the page says how far it got.
 
 
-EVENT_KINDS = (
-    "failed",
-    "retried",
-    "recovered",
-    "lost",
-    "timeout",
-    "expired",
-    "deleted",
-    "paused",
-    "resumed",
-    "held",
-    "released",
-    "limited",
-    "triggered",
-    "handed back",
-    "drained",
-    "undrained",
-    "synced",
-    "undeclared",
-    "replanned",
-    "worker joined",
-    "worker left",
-    "server started",
-    "server joined",
-    "server left",
-)
-"""Suggested kinds; any other can be typed."""
-
-_EVENTS_FILTERS = ("kind", "name", "before")
-
-
 async def events(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of events."""
-    given = {name: request.query.get(name, "") for name in _EVENTS_FILTERS}
+    given = filters_of(request, "kind", "name", "before")
     wanted = Events.read({name: given[name] for name in ("kind", "name") if given[name]})
     # Events on a page.
     found = await site.views.find.events(
@@ -213,7 +175,7 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
             dict(zip(("seq", "at", "kind", "name", "jobID", "runID", "by", "detail"), row, strict=True))
             for row in found.rows
         ],
-        kinds=EVENT_KINDS,
+        kinds=sorted(EVENT_KINDS),
         filters=given,
         following=None if found.ended else found.reached,
     )

@@ -38,7 +38,6 @@ class TemplateCode(jinja2.BytecodeCache):
     """Compiled templates in memory, as a bytecode cache of jinja."""
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         self._code: dict[str, CodeType] = {}
         self._fetching: asyncio.Task[None] | None = None
 

@@ -40,7 +40,6 @@ class FirstLine:
     __slots__ = ("_bytes",)
 
     def __init__(self) -> None:
-        """Start with an empty buffer."""
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> bool | None:

@@ -51,7 +51,6 @@ class Arrivals:
     """Accepted connections that have not been served. Addresses take turns, so that a flood delays itself."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._of: OrderedDict[str, deque[socket.socket]] = OrderedDict()
         self._count = 0
 

@@ -63,7 +63,6 @@ class RequestCache:
     """Cache of parsed requests without a body; the oldest entries are evicted."""
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         self._whole: OrderedDict[bytes, Request] = OrderedDict()
         self._templates: OrderedDict[bytes, tuple[Request, Callable[[Any], Any]]] = OrderedDict()
 

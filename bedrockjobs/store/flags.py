@@ -13,7 +13,6 @@ class CachedFlags:
     """Whether any job has children, when the next job expires, and the crash list."""
 
     def __init__(self, execute: Callable[..., Any]) -> None:
-        """Use the writer's connection."""
         self._execute = execute
         self.any_family: bool | None = None
         """Whether any job may have children; None if unknown."""

@@ -173,7 +173,6 @@ class Walk(Generic[W]):
     """A scan of the names with one prefix, shared by all patterns that need it."""
 
     def __init__(self, prefix: str) -> None:
-        """Begin without patterns."""
         self.prefix = prefix
         self.patterns: dict[W, None] = {}
         """Patterns that started with this round."""
@@ -264,7 +263,6 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        """Begin without anyone who waits."""
         self._invited: Sequence[Names] = ()
         """Names whose search may begin before that of others."""
         self._crowded = False

@@ -145,7 +145,6 @@ class LockHistory:
     """The last period in which each lock was held, for a limited number of locks."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._last: OrderedDict[str, LockPeriod] = (
             OrderedDict()
         )  # popping the oldest item of a plain dict is O(n)
@@ -260,7 +259,6 @@ class NextJobs:
     """The lines of the open lane."""
 
     def __init__(self, execute: Callable[..., sqlite3.Cursor]) -> None:
-        """Use the writer's connection."""
         self._execute = execute
         self._lines: OrderedDict[str | None, _Line] = OrderedDict()
 

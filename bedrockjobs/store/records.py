@@ -166,47 +166,11 @@ class Records:
 
     def open_run(self, run: RunRow, given: RunGiven) -> None:
         """Insert a run in progress."""
-        self._execute(
-            self._sql["insert_run"],
-            (
-                run.run_id,
-                run.job_id,
-                run.name,
-                run.attempt,
-                run.cause,
-                run.scheduled_for,
-                run.started,
-                run.worker,
-                run.host,
-                run.pid,
-                run.lease,
-                *given,
-            ),
-        )
+        self._execute(self._sql["insert_run"], (*run.begin_columns, *given))
 
     def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
         """Insert a finished run that is kept for a while."""
-        self._execute(
-            self._sql["insert_ended_run"],
-            (
-                run.run_id,
-                run.job_id,
-                run.name,
-                run.attempt,
-                run.cause,
-                run.scheduled_for,
-                run.started,
-                run.worker,
-                run.lease,
-                *given,
-                run.status,
-                run.ended,
-                run.exit_code,
-                run.result,
-                run.kept,
-                run.created,
-            ),
-        )
+        self._execute(self._sql["insert_ended_run"], (*run.begin_columns, *given, *run.end_columns))
 
     def kept_of_job(self, job_id: int) -> RunRow | None:
         """Return the last run of a job if it is kept for a while, or None."""
@@ -242,20 +206,7 @@ class Records:
         self._ended[run.name, good] = count
 
     def _write_end(self, run: RunRow) -> None:
-        self._execute(
-            self._sql["end_run"],
-            (
-                run.status,
-                run.ended,
-                run.exit_code,
-                run.error,
-                run.result,
-                run.output,
-                run.kept,
-                run.created,
-                run.run_id,
-            ),
-        )
+        self._execute(self._sql["end_run"], (*run.end_columns, run.run_id))
 
     def _trim(self, name: str, keep: int, *, good: bool) -> None:
         statement = self._sql["trim_successes" if good else "trim_failures"]

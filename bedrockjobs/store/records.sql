@@ -7,8 +7,9 @@ INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, wor
 
 -- name: insert_ended_run
 -- Insert a finished job as a finished run.
-INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, lease, data, options, priority,
-    status, ended, exitCode, result, kept, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, data, options,
+    priority, status, ended, exitCode, error, result, output, kept, created)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: run_by_id
 -- One run.

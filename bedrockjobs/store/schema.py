@@ -294,7 +294,6 @@ class Sum:
     """Count and checksum of the rows of one table, in order."""
 
     def __init__(self) -> None:
-        """Begin without rows."""
         self.rows = 0
         self._hash = blake2b(digest_size=16)
         self._encode = msgpack.Encoder().encode  # unambiguous for types and lengths

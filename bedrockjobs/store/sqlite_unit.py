@@ -19,7 +19,7 @@ from typing import Any
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.config import RECENT_DATA_CHARS_MAX, RECENT_ROWS_MAX, SET_ROWS
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, is_plain, job_from
+from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, damaged, is_plain, job_from, saved_columns
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.base import (
     InMemory,
@@ -47,7 +47,6 @@ class RowCache:
     """Rows by jobID, as the open transaction has them."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._rows: OrderedDict[int, Job] = OrderedDict()  # popping the oldest item of a plain dict is O(n)
         self.get = self._rows.get
         """Return a cached row, or None."""
@@ -215,7 +214,6 @@ class SQLiteUnit:
     def __init__(
         self, connection: sqlite3.Connection, settings: Settings, monotonic: Callable[[], float]
     ) -> None:
-        """Use the writer's connection."""
         self._connection = connection
         self._deferred = DeferredWrites(connection)
         self._execute = self._deferred.execute
@@ -377,21 +375,7 @@ class SQLiteUnit:
         """Update a job; raises RowDamaged for a DamagedJob."""
         if type(job) is DamagedJob:
             raise RowDamaged(job)
-        written = (
-            job.state,
-            job.name,
-            job.next_run,
-            job.last_run,
-            job.repeat,
-            job.priority,
-            job.retry_after,
-            job.attempt,
-            job.run_id,
-            job.expires,
-            job.lane,
-            job.options_json,
-            job.memory_json,
-        )
+        written = saved_columns(job)
         stored = self._rows.get(job.job_id) or self._stored
         if type(stored) is Job and stored.job_id == job.job_id and stored.data == job.data:
             self._execute(SQL["save_job"], (*written, job.job_id))

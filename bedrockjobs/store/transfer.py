@@ -70,7 +70,6 @@ class BadRows(TransferError):
     """Some rows cannot be moved as they are."""
 
     def __init__(self, complaints: list[str], count: int) -> None:
-        """Hold the first complaints and the total number of invalid rows."""
         super().__init__(
             f"{count} rows cannot be moved as they are, and nothing was moved. --keep-damaged moves damaged"
             f" jobs too, --replace-zeros replaces the character 0 outside of jobs with {REPLACED}."

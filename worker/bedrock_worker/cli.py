@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import pwd
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,7 +33,7 @@ from bedrock_worker.options import (
 )
 from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import BadModule
-from bedrock_worker.rights import switch_user
+from bedrock_worker.run import kernel
 from bedrock_worker.settings_file import defaults_from_file
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
@@ -317,6 +319,38 @@ def main(user: str | None, as_root: bool, **given: Any) -> None:
     log.start_logging(options.log_format)
     with runner() as running:
         raise SystemExit(running.run(_work(options, selector)))
+
+
+def switch_user(user: str | None, *, as_root: bool, daemons: bool) -> None:
+    """Switch to a user if given; raises ValueError if that leaves root without ``as_root``.
+
+    This precedes the reading of rules, modules and jobs. Afterwards other processes of the same user cannot
+    read our environment and memory. Orphans of commands become our children, unless they may outlive the run.
+    """
+    if user is not None:
+        _become(user)
+    if os.geteuid() == 0 and not as_root:
+        raise ValueError("commands would run as root: expected --user NAME to become, or --as-root")
+    kernel.protect()
+    if not daemons:
+        kernel.become_subreaper()
+
+
+def _become(name: str) -> None:
+    """Assume the ids, the groups and the home of a user."""
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        raise ValueError(f"--user: expected the name of a user, got {name!r}") from None
+    if os.geteuid() == user.pw_uid:
+        return
+    try:
+        os.initgroups(user.pw_name, user.pw_gid)
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+    except PermissionError:
+        raise ValueError(f"--user: only root can become {name}") from None
+    os.environ["HOME"] = user.pw_dir
 
 
 def _isolation(given: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,6 @@ class _Declared(Generic[P, R]):
     """A function declared with ``@job``, and the options of its jobs."""
 
     def __init__(self, function: Callable[..., Any], pattern: str, options: Mapping[str, Any]) -> None:
-        """Wrap a declared function."""
         update_wrapper(self, function)  # type: ignore[arg-type]
         self.function = function
         """The original function."""
@@ -282,7 +281,6 @@ class Handle(Generic[R]):
     def __init__(
         self, job_id: int, arguments: Arguments, client: Callable[[], Client], *, created: bool = False
     ) -> None:
-        """Create the handle of a function's job."""
         self.job_id = job_id
         self.created = created
         """Whether this call created the job; False if another job held the unique key."""
@@ -309,7 +307,6 @@ class AsyncHandle(Generic[R]):
     def __init__(
         self, job_id: int, arguments: Arguments, client: Client | AsyncClient | None, *, created: bool = False
     ) -> None:
-        """Create the asyncio handle of a function's job."""
         self.job_id = job_id
         self.created = created
         """Whether this call created the job; False if another job held the unique key."""

@@ -400,7 +400,6 @@ class LanesWalk(Walk[MatchingHeads]):
     """A scan of the names with one prefix in some lanes."""
 
     def __init__(self, lanes: tuple[str, ...], prefix: str) -> None:
-        """Begin without patterns."""
         super().__init__(prefix)
         self.lanes = lanes
         self.places: dict[str, tuple[str, int]] = {}

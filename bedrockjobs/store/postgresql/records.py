@@ -183,47 +183,8 @@ class PostgreSQLRecords(Records):
         self._opened, self._closed, self._chunks = [], [], []
         self._fingerprints = {"job": [], "run": []}
         sets = (
-            (
-                "insert_runs",
-                columns(
-                    [
-                        (
-                            run.run_id,
-                            run.job_id,
-                            run.name,
-                            run.attempt,
-                            run.cause,
-                            run.scheduled_for,
-                            run.started,
-                            run.worker,
-                            run.host,
-                            run.pid,
-                            run.lease,
-                            *given,
-                        )
-                        for run, given in opened
-                    ]
-                ),
-            ),
-            (
-                "end_runs",
-                columns(
-                    [
-                        (
-                            run.run_id,
-                            run.status,
-                            run.ended,
-                            run.exit_code,
-                            run.error,
-                            run.result,
-                            run.output,
-                            run.kept,
-                            run.created,
-                        )
-                        for run in closed
-                    ]
-                ),
-            ),
+            ("insert_runs", columns([(*run.begin_columns, *given) for run, given in opened])),
+            ("end_runs", columns([(run.run_id, *run.end_columns) for run in closed])),
             ("append_chunks", columns([*map(tuple, chunks)])),
             ("fingerprint_jobs", columns([*dict(fingerprints["job"]).items()])),
             ("fingerprint_runs", columns([*fingerprints["run"]])),

@@ -309,7 +309,6 @@ class StatementError(Exception):
     """PostgreSQL refused a statement; the message and the SQLSTATE, such as 23505."""
 
     def __init__(self, words: str, state: str) -> None:
-        """Hold the message and the SQLSTATE."""
         super().__init__(words)
         self.state = state
 

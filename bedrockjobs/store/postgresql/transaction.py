@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.job.lifecycle import after_take
-from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, job_from
+from bedrockjobs.job.rows import DamagedJob, Job, checksum_of, job_from, saved_columns
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.base import StoreConflict
 from bedrockjobs.store.postgresql.session import DatabaseSession, Row, Statement, columns
@@ -45,7 +45,6 @@ class Candidates:
     """Queued jobs by name, and by the patterns that were requested."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._names: dict[str, _Classes] = {}
         self._patterns: dict[Names, _Classes] = {}
 
@@ -153,7 +152,6 @@ class UnitRows:
     """The jobs of one unit by jobID; None for a job that does not exist."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.now: dict[int, Job | None] = {}
         """The jobs as the unit has changed them."""
         self._stored: dict[int, Job | None] = {}
@@ -304,7 +302,7 @@ class UnitRows:
                 ("insert_plain_jobs", plain),
                 ("insert_jobs", columns([self._inserted(job) for job in new])),
                 ("claim_jobs", columns([(j.job_id, j.last_run, j.attempt, j.run_id) for j in claims])),
-                ("save_jobs", columns([_saved(job) for job in saved])),
+                ("save_jobs", columns([(job.job_id, *saved_columns(job)) for job in saved])),
                 ("save_data", columns([(job.job_id, job.data, checksum_of(job.data)) for job in data])),
                 ("note_parents", columns([(job_id,) for job_id in parents])),
                 ("delete_jobs", columns([(job_id,) for job_id in gone])),
@@ -334,26 +332,6 @@ def _is_claimed(before: Job, job: Job) -> bool:
     """Return whether a job was taken and is otherwise unchanged."""
     taken = before._replace(state=job.state, last_run=job.last_run, attempt=job.attempt, run_id=job.run_id)
     return job.state == "RUNNING" and job == taken
-
-
-def _saved(job: Job) -> Row:
-    """Return all columns that can change except the data, as parameters of ``save_jobs``."""
-    return (
-        job.job_id,
-        job.state,
-        job.name,
-        job.next_run,
-        job.last_run,
-        job.repeat,
-        job.priority,
-        job.retry_after,
-        job.attempt,
-        job.run_id,
-        job.expires,
-        job.lane,
-        job.options_json,
-        job.memory_json,
-    )
 
 
 _PARTS = frozenset({SQL["savepoint"], SQL["release"], SQL["undo_part"]})

@@ -174,7 +174,6 @@ class Rules:
     """The rules of a file, in order."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        """Take the rules in order."""
         self.rules = tuple(rules)
 
     @property

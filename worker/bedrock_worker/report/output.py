@@ -42,7 +42,6 @@ class LineSplitter:
     """Splits one stream, which arrives in pieces of any size."""
 
     def __init__(self) -> None:
-        """Start with an empty line."""
         self._part = bytearray()
         self._cut = False
         self._long = False

@@ -206,7 +206,6 @@ class CompletionBatcher:
     """Batches the ends of one worker's runs."""
 
     def __init__(self, client: AsyncClient) -> None:
-        """Send through a client."""
         self._client = client
         self._waiting: list[_End] = []
         self._sending: asyncio.Task[None] | None = None

@@ -153,7 +153,6 @@ class Stops:
     """
 
     def __init__(self) -> None:
-        """Start without stopped processes."""
         self._continued: set[int] = set()
 
     def end(self, pid: int, handle: int) -> bool:

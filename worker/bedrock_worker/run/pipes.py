@@ -91,7 +91,6 @@ class Pump:
     """Reads one stream."""
 
     def __init__(self, pipe: int, name: str) -> None:
-        """Take over a pipe."""
         self.ended = asyncio.Event()
         self.listener: Listener = lambda *_: None
         self._pipe, self._name = pipe, name

@@ -117,7 +117,6 @@ class Functions:
     """The template of one slot and the process forked by it."""
 
     def __init__(self, guard: FunctionGuard) -> None:
-        """Start without a template."""
         self._guard = guard
         self._kind = b""
         self._template: Peer | None = None

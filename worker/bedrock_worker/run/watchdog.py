@@ -36,7 +36,6 @@ class Watchdog:
     """Forks the guards, and exits after the worker and the last of them."""
 
     def __init__(self, worker: socket.socket, *, adopts: bool) -> None:
-        """Serve a worker."""
         self._worker, self._adopts = worker, adopts
         self._parent_group = kernel.own_control_group() if adopts else None
         self._guards: dict[int, int] = {}
