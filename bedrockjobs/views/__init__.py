@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, NAME_CHARS_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.jsontext import dump, quoted
@@ -56,7 +56,7 @@ from bedrockjobs.views.find import Finder
 from bedrockjobs.views.name_tree import NameTree
 from bedrockjobs.views.overview import OverviewBuilder
 from bedrockjobs.views.queues import Queues
-from bedrockjobs.views.render import filter_of, prefix_of_all, sees, visible_pattern
+from bedrockjobs.views.render import filter_of, name_range, prefix_of_all, sees, visible_pattern
 from bedrockjobs.views.schedules import RUNS_LOOKED_AT, TickOutcomes, standing_of, words_of
 from bedrockjobs.views.states import Families, States
 
@@ -66,9 +66,6 @@ _OUTCOME = list(TickReply.model_fields).index("outcome")
 
 _ALWAYS = "~"
 """Sorts after every timestamp."""
-
-_HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
-"""Sorts after every name."""
 
 
 class OutputPage(NamedTuple):
@@ -374,8 +371,7 @@ class Views:
             "pattern": pattern,
             "statuses": " ".join(statuses_of(command.status)) or None,
             "worker": command.worker,
-            "low": prefix,
-            "high": prefix + _HIGHEST,
+            **name_range(prefix),
             "visible": self._visible,
         }
         if command.job_id is not None:
@@ -396,8 +392,7 @@ class Views:
             "after": command.after,
             "pattern": command.name,
             "source": command.source,
-            "low": prefix,
-            "high": prefix if command.name and prefix == command.name else prefix + _HIGHEST,
+            **name_range(prefix, exact=bool(command.name) and prefix == command.name),
             "now": timestamp_ms(self._clock.now()),
             "visible": self._visible,
         }

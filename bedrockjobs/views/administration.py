@@ -10,7 +10,6 @@ from bedrockjobs.base.config import (
     COUNTED_KEPT_MAX,
     EVENTS_KEPT_MAX,
     JOB_ID_MAX,
-    NAME_CHARS_MAX,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
     TICK_ROWS_MAX,
@@ -26,6 +25,7 @@ from bedrockjobs.job.delivery import delivery_of
 from bedrockjobs.job.limits import Retention, retention_from
 from bedrockjobs.job.rows import RuleRow, TokenRow
 from bedrockjobs.views import Views
+from bedrockjobs.views.render import name_range
 
 
 @handles(ListTokens)
@@ -89,8 +89,6 @@ def _shown(row: RuleRow) -> str:
 ALL = "*"
 """The pattern of the server-wide limits."""
 
-_HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
-
 
 class _Limits(NamedTuple):
     """Retention limits of one kind of rows."""
@@ -149,8 +147,7 @@ def _of_pattern(row: Retention) -> dict[str, _Limits]:
 
 async def _kept(views: Views, row: Retention, kind: str, limits: _Limits) -> dict[str, Any]:
     pattern = None if row.pattern == ALL else row.pattern
-    prefix = literal_prefix(pattern or "")
-    given = {"pattern": pattern, "low": prefix, "high": prefix + _HIGHEST, "most": COUNTED_KEPT_MAX}
+    given = {"pattern": pattern, **name_range(literal_prefix(pattern or "")), "most": COUNTED_KEPT_MAX}
     count, used, oldest, more = 0, 0, "", True
     with suppress(TimedOut):
         count, used, oldest = (await views.page(f"use_of_{kind}", given, 1, scans=True)).rows[0]

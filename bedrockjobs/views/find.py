@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import JOB_ID_MAX, NAME_CHARS_MAX
+from bedrockjobs.base.config import JOB_ID_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.principal import Scope
@@ -21,7 +21,7 @@ from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 from bedrockjobs.store.schema import error_in
 from bedrockjobs.views.queues import OLDEST_MAX
-from bedrockjobs.views.render import filter_of, patterns_of, prefix_of_all, sees, visible_pattern
+from bedrockjobs.views.render import filter_of, name_range, patterns_of, prefix_of_all, sees, visible_pattern
 
 FIND_S = 0.05
 """Time after which a search scans no further stretch: half of the time budget of a page."""
@@ -50,7 +50,6 @@ _ERROR = 5
 _ANY_FINGERPRINT = "~"
 """Sorts after every fingerprint."""
 
-_HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
 _ASIDE = frozenset({"FAILED", "PAUSED"})
 _WHERE_FEW = {
     "QUEUED": ("count_queued", "find_queued"),
@@ -164,8 +163,7 @@ class Finder:
         }
 
         async def search(one: str | None, within_s: float) -> RowMatches:
-            prefix = literal_prefix(one or "")
-            asked = {**given, "pattern": one, "low": prefix, "high": prefix + _HIGHEST}
+            asked = {**given, "pattern": one, **name_range(literal_prefix(one or ""))}
             return await self._search(
                 await self._statement(state, one, asked), asked, _JOB_ID, limit, within_s
             )
@@ -205,7 +203,7 @@ class Finder:
 
         async def search(one: str | None, within_s: float) -> RowMatches:
             prefix = literal_prefix(one or "")
-            asked = {**given, "pattern": one, "low": prefix, "high": prefix + _HIGHEST}
+            asked = {**given, "pattern": one, **name_range(prefix)}
             statement = "find_runs"
             if one is not None and prefix == one:
                 statement = "find_runs_of_name"
@@ -263,8 +261,7 @@ class Finder:
 
     def _among(self, pattern: str | None) -> dict[str, Any]:
         """Return the parameters that limit a statement to a pattern and the scope."""
-        prefix = prefix_of_all(pattern, self._scope)
-        return {"low": prefix, "high": prefix + _HIGHEST, "visible": self._visible}
+        return {**name_range(prefix_of_all(pattern, self._scope)), "visible": self._visible}
 
     async def _together(
         self,
@@ -338,20 +335,14 @@ class Finder:
         """Return the first names that begin with ``prefix``."""
         if self._scope is not None:
             return await self._visible_names(prefix, limit, self._scope)
-        page = await self._reader.view("names", {"low": prefix, "high": prefix + _HIGHEST}, limit)
+        page = await self._reader.view("names", name_range(prefix), limit)
         return [row[0] for row in page.rows]
 
     async def _visible_names(self, prefix: str, limit: int, scope: Scope) -> list[str]:
         found: set[str] = set()
         for pattern in scope.patterns:
             low = max(prefix, literal_prefix(pattern), key=len)
-            given = {
-                "pattern": pattern,
-                "after": "",
-                "low": low,
-                "high": low + _HIGHEST,
-                "walked": NAMES_WALKED,
-            }
+            given = {"pattern": pattern, "after": "", **name_range(low), "walked": NAMES_WALKED}
             rows = (await self._reader.view("names_of_jobs", given, limit, scans=True)).rows
             found.update(row[0] for row in rows if row[0].startswith(prefix) and scope.sees(row[0]))
         return sorted(found)[:limit]

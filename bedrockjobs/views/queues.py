@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import LIST_MAX, NAME_CHARS_MAX, PAUSES_MAX
+from bedrockjobs.base.config import LIST_MAX, PAUSES_MAX
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.principal import Scope
@@ -33,7 +33,7 @@ from bedrockjobs.job.eligibility import (
 from bedrockjobs.job.quarantine import plain_pattern
 from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, parse_lane
 from bedrockjobs.store.base import Reader
-from bedrockjobs.views.render import filter_of, patterns_of, prefix_of_all, sees, visible_pauses
+from bedrockjobs.views.render import filter_of, name_range, patterns_of, prefix_of_all, sees, visible_pauses
 
 NAMES_MAX = 1_000
 """Names examined for one pattern or scope; there may be more."""
@@ -91,9 +91,6 @@ AGE_MAX_S = 60.0
 
 GROUPS_A_TURN = 100
 """Groups processed between two yields to the event loop."""
-
-HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
-"""Sorts after every name."""
 
 
 @dataclass(slots=True)
@@ -486,8 +483,8 @@ class Queues:
         self, pattern: str | None, after: str, limit: int, walked: int
     ) -> tuple[list[str], bool]:
         low = literal_prefix(pattern or "")
-        high = low if pattern and low == pattern else low + HIGHEST
-        given = {"pattern": pattern, "after": after, "low": low, "high": high, "walked": walked}
+        names_asked = name_range(low, exact=bool(pattern) and low == pattern)
+        given = {"pattern": pattern, "after": after, **names_asked, "walked": walked}
         page = await self._reader.view("names_of_jobs", given, limit, scans=True)
         names: list[str] = [row[0] for row in page.rows]
         cut = bool(page.rows) and page.rows[-1][1] >= walked
@@ -498,8 +495,8 @@ class Queues:
 
 def aside_of(scope: Scope) -> dict[str, Any]:
     """Return the parameters of statements that count failed and waiting jobs within a scope."""
-    prefix = prefix_of_all(None, scope)
-    return {"low": prefix, "high": prefix + HIGHEST, "looked": ASIDE_LOOKED_AT, "visible": filter_of(scope)}
+    among = name_range(prefix_of_all(None, scope))
+    return {**among, "looked": ASIDE_LOOKED_AT, "visible": filter_of(scope)}
 
 
 def prefix_of(name: str) -> str:

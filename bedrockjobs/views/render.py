@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.config import NAME_CHARS_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import TooManyPatterns, intersection, literal_prefix
 from bedrockjobs.base.jsontext import quoted
@@ -114,6 +115,11 @@ def patterns_of(wanted: str | None, scope: Scope | None) -> tuple[str | None, ..
 def filter_of(scope: Scope | None) -> str | None:
     """Return the parameter for ``{visible}`` in a statement: a JSON array of patterns, or None for all."""
     return None if scope is None else jsontext.dump(list(scope.patterns))
+
+
+def name_range(prefix: str, *, exact: bool = False) -> dict[str, str]:
+    """Return the parameters ``low`` and ``high`` for names with a prefix, or for ``exact``ly this name."""
+    return {"low": prefix, "high": prefix if exact else prefix + "\U0010ffff" * NAME_CHARS_MAX}
 
 
 def prefix_of_all(wanted: str | None, scope: Scope | None) -> str:

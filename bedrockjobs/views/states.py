@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import JOBS_COUNTED_MAX, NAME_CHARS_MAX
+from bedrockjobs.base.config import JOBS_COUNTED_MAX
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.engine.render import job_as_unseen
@@ -20,7 +20,7 @@ from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.queues import OLDEST_MAX
-from bedrockjobs.views.render import filter_of, patterns_of
+from bedrockjobs.views.render import filter_of, name_range, patterns_of
 
 # Children of jobs: pages of them, counts by state, and those that failed.
 #
@@ -138,8 +138,6 @@ ALL = ""
 KEPT = "kept"
 """The key for finished jobs that are kept as runs."""
 
-_HIGHEST = "\U0010ffff" * NAME_CHARS_MAX
-
 Counts = dict[str, tuple[int, bool]]
 """Number of jobs by state, and whether there may be more. RUNNING includes RUNQUEUED."""
 
@@ -194,8 +192,7 @@ class States:
 
     async def _named(self, pattern: str) -> Counts:
         low = literal_prefix(pattern)
-        high = low if low == pattern else low + _HIGHEST
-        given = {"pattern": pattern, "low": low, "high": high, "most": JOBS_COUNTED_MAX + 1}
+        given = {"pattern": pattern, **name_range(low, exact=low == pattern), "most": JOBS_COUNTED_MAX + 1}
         rows = (await self._reader.view("count_states_of_names", given, len(STATES), scans=True)).rows
         runs = kept = 0
         if (await self._reader.view("count_kept", {"most": 1}, 1)).rows[0][0]:

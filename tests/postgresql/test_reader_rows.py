@@ -20,7 +20,7 @@ from bedrockjobs.store import statements
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from bedrockjobs.store.postgresql.statements import VIEWS
 from bedrockjobs.store.reader import Page, SQLiteReader
-from bedrockjobs.views.queues import HIGHEST
+from bedrockjobs.views.render import name_range
 from tests.postgresql import one_history
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 
@@ -37,11 +37,7 @@ AFTER = each("after", 0, 40, JOB_ID_MAX)
 NOW = each("now", "2026-01-05 10:20:00.000", "2026-01-05 12:30:00.000", "2027")
 PATTERN = each("pattern", None, "mail*", "a[[]1]", "*[bd]", "?lean", "mail")
 NAME = each("pattern", *one_history.NAMES, "nobody")
-STRETCH: Axis = [
-    {"low": "", "high": HIGHEST},
-    {"low": "mail", "high": f"mail{HIGHEST}"},
-    {"low": "é", "high": "é"},
-]
+STRETCH: Axis = [name_range(""), name_range("mail"), {"low": "é", "high": "é"}]
 STATE = each("state", None, "QUEUED", "RUNNING", "FAILED", "PAUSED")
 VISIBLE = each("visible", None, '["mail*", "cron/*"]', '["?lean", "*[bd]"]', "[]")
 MOMENT: Axis = [
@@ -98,7 +94,7 @@ GIVEN: dict[str, list[Axis]] = {
         each("source", None, "here"),
         VISIBLE,
     ],
-    "ticks": [each("jobID", *range(1, 200)), each("before", HIGHEST, "2026-01-05 11:00:00")],
+    "ticks": [each("jobID", *range(1, 200)), each("before", name_range("")["high"], "2026-01-05 11:00:00")],
     "newest_event": [],
     "events": [AFTER, KINDS, PATTERN, VISIBLE],
     "tokens": [each("after", "", "a")],
@@ -295,7 +291,7 @@ async def pages_of(name: str, readers: Readers) -> AsyncIterator[tuple[dict[str,
     """Yield what both answer to a statement with each of its parameters, as far as it has to be equal."""
     axes = GIVEN[name]
     if name == "health_of_schedule":
-        page = await readers[0].view("names", {"low": "cron/", "high": f"cron/{HIGHEST}"}, 1_000)
+        page = await readers[0].view("names", name_range("cron/"), 1_000)
         axes = [each("name", *(row[0] for row in page.rows))]
     for limit in (1_000, 2):
         if name in UNORDERED and limit == 2:
