@@ -50,7 +50,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """The options of a worker."""
+    """The options of a worker, which ``bedrock_worker/cli.py`` describes."""
 
     names: tuple[str, ...]
     """Name patterns of the jobs to take; if empty, those of the rules or the module."""
@@ -59,51 +59,33 @@ class WorkerOptions:
     servers: tuple[AnyAddress, ...]
     concurrency: int = 1
     worker: str = "worker"
-    """The worker's name on the server."""
     timeout_s: float | None = None
     grace_s: float = GRACE_S
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     log_format: str = "text"
-    """Log format: text or json."""
     no_sync: bool = False
-    """True to leave the server's schedules unchanged, whatever the module declares."""
     burst: bool = False
-    """True to exit as soon as there is no job."""
     jobs_max: int | None = None
-    """Number of jobs to take before exiting."""
     mocked: bool = False
     echo: bool = False
-    """True to log the output of commands."""
     allow_cmd: tuple[str, ...] = ()
-    """Name patterns of the jobs that may bring ``argv``."""
     allow_shell: tuple[str, ...] = ()
-    """Name patterns of the jobs that may bring ``cmd`` or ``argv``."""
     allow_url: tuple[str, ...] = ()
-    """Name patterns of the jobs that may bring ``url``."""
     allow_private: bool = False
-    """True if a ``url`` may lead to this machine or to a private network."""
     new_privileges: bool = False
-    """True if a command may gain privileges, for example by ``sudo``."""
     daemons: bool = False
-    """True if processes that a command starts in a session of their own may outlive the run."""
     rules_file: Path | None = None
     module: str | None = None
-    """Python module whose functions run jobs."""
     isolation: str = REUSE
     """How runs of functions are separated: ``REUSE``, ``FORK`` or ``SPAWN``."""
     process_jobs_max: int = PROCESS_JOBS
     """Runs of a process with ``REUSE`` before it is replaced."""
     load_max: float | None = None
-    """Load per CPU above which fewer jobs are taken."""
     version_watch: Path | None = None
-    """File whose change shuts the worker down gracefully."""
     spool: Path | None = None
-    """Folder for undelivered reports."""
     token_file: Path | None = None
-    """File with the worker's token; None: from the environment. Commands do not get it."""
     ca: Path | None = None
-    """CA bundle for the servers' certificates; None: from the environment."""
     cert: Path | None = None
     key: Path | None = None
     """The client certificate and its key."""
