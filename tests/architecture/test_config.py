@@ -70,13 +70,16 @@ def test_there_are_constants_and_settings() -> None:
 
 
 def test_each_constant_says_what_it_is_for() -> None:
-    assert not [name for name, behind in CONSTANTS.items() if not _is_a_sentence(behind)]
+    silent = [name for name, behind in CONSTANTS.items() if not _is_a_sentence(behind)]
+    assert not silent, "put a docstring with its unit and reason below it, which ends with a full stop"
 
 
 def test_each_setting_says_what_it_is_for_and_its_name_ends_in_its_unit() -> None:
     fields = Settings.model_fields
-    assert not [name for name, field in fields.items() if not (field.description or "").endswith(".")]
-    assert not [name for name in fields if name not in NOT_QUANTITIES and not UNITS.fullmatch(name)]
+    silent = [name for name, field in fields.items() if not (field.description or "").endswith(".")]
+    assert not silent, "give it a description that ends with a full stop"
+    unitless = [name for name in fields if name not in NOT_QUANTITIES and not UNITS.fullmatch(name)]
+    assert not unitless, "end the name with its unit (see UNITS), or add it to NOT_QUANTITIES"
 
 
 def test_each_has_a_test() -> None:
@@ -86,4 +89,4 @@ def test_each_has_a_test() -> None:
         if path != Path(__file__):
             words.update(re.findall(r"\w+", path.read_text()))
     untested = [name for name in (*CONSTANTS, *Settings.model_fields) if name not in words]
-    assert not untested, "use each in a test"
+    assert not untested, "use each name in a test, which tries the limit"

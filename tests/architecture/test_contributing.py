@@ -33,7 +33,7 @@ def test_diffs_of_contributing_are_in_the_code() -> None:
     assert len(_DIFF.findall(text)) == 3
     assert len(hunks(text)) >= 6
     assert all(lines.strip() for _, lines in hunks(text))
-    assert not stale(text), "copy the lines again"
+    assert not stale(text), "CONTRIBUTING.md shows lines that the code no longer has: copy them again"
 
 
 def test_a_stale_diff_is_found() -> None:
@@ -52,4 +52,4 @@ def test_paths_in_pages_exist(page: str) -> None:
         for path in _PATH.findall((ROOT / page).read_text())
         if not any(name.endswith(f"/{path.rstrip('/')}") for name in known)
     ]
-    assert not missing
+    assert not missing, f"{page} names files that do not exist"

@@ -16,4 +16,4 @@ RELIABILITY = [f"{run.RELIABILITY}/test_{name}.py" for name in run.RELIABILITY_L
 
 @pytest.mark.parametrize("name", [*LONG, *run.PATIENT, *IGNORED, *RELIABILITY])
 def test_what_the_check_names_is_there(name: str) -> None:
-    assert (ROOT / name).exists()
+    assert (ROOT / name).exists(), "tests/run.py or tests/effort.py names a file that is gone"

@@ -23,7 +23,8 @@ MODULES = {
 
 def test_modules_are_named_for_what_they_do() -> None:
     empty = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
-    assert not [name for name in MODULES if empty & set(re.split(r"[/_.]", name))]
+    found = [name for name in MODULES if empty & set(re.split(r"[/_.]", name))]
+    assert not found, "name the module after its idea"
 
 
 # --- SQL -------------------------------------------------------------------------------------------------
@@ -58,7 +59,8 @@ def test_sql_is_spoken_in_the_store_alone() -> None:
     spoken = {name: list(_statements(text)) for name, text in MODULES.items() if SQL.search(text)}
     assert spoken["bedrockjobs/store/sqlite.py"], "the search finds SQL where there is some"
     assert spoken["bedrockjobs/schedule/repeat.py"]
-    assert not {name: found for name, found in spoken.items() if found and not name.startswith(SPEAK_SQL)}
+    elsewhere = {name: found for name, found in spoken.items() if found and not name.startswith(SPEAK_SQL)}
+    assert not elsewhere, "move the SQL to bedrockjobs/store/"
 
 
 def test_the_database_is_never_asked_for_the_time() -> None:
@@ -66,4 +68,5 @@ def test_the_database_is_never_asked_for_the_time() -> None:
     texts["schema.sql"] = (ROOT / "schema.sql").read_text()
     assert len(texts) >= 2
     asks = re.compile(r"CURRENT_(TIMESTAMP|TIME|DATE)|'now'|unixepoch\(\s*\)", re.IGNORECASE)
-    assert not [name for name, text in texts.items() if asks.search(text)]
+    found = [name for name, text in texts.items() if asks.search(text)]
+    assert not found, "pass the time as a parameter, from base/clock.py"

@@ -53,10 +53,11 @@ def test_nobody_else_sets_a_state() -> None:
 def test_no_statement_sets_a_state_but_the_quick_take() -> None:
     """``save_job`` binds what ``move`` returned; the others are ``lifecycle.QUICK_TAKE``."""
     setting = {name for name, sql in STATEMENTS.items() if re.search(r"SET[^;]*\bstate = '", sql)}
-    assert setting == {"claim_job", "claim_jobs"}
+    assert setting == {"claim_job", "claim_jobs"}, "let job/lifecycle.py set the state"
     others = [*RECORDS.values(), *VIEWS.values(), *METRICS.values()]
     writing = r"UPDATE\s+jobs SET (?!fingerprint = \? WHERE)|INTO\s+jobs\b"
-    assert not [sql for sql in others if re.search(writing, sql)]
+    found = [sql for sql in others if re.search(writing, sql)]
+    assert not found, "write jobs with save_job, after job/lifecycle.py"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_no_ten_lines_stand_twice() -> None:
     paths = [path for folder in ("bedrockjobs", "worker") for path in sorted((ROOT / folder).rglob("*.py"))]
     found = twice({str(path.relative_to(ROOT)): path.read_text() for path in paths})
     again = [f"{one}:{lines[0]} and {other}:{lines[1]}" for (one, other), lines in found.items()]
-    assert not again, "ten lines stand twice: " + "; ".join(again)
+    assert not again, "the same ten lines twice, make them one function: " + "; ".join(again)
 
 
 def test_the_search_finds_what_stands_twice() -> None:

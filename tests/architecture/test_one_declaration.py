@@ -29,7 +29,10 @@ def by_name(kind: type[Command[Any]]) -> str:
 
 
 def test_every_command_has_a_handler_and_every_handler_a_command() -> None:
-    assert HANDLERS.keys() == {*ALL, PackOutput}, "the server alone asks for one"
+    known = {*ALL, PackOutput}  # PackOutput is the server's own
+    without = [kind.__name__ for kind in known - HANDLERS.keys()]
+    assert not without, "write a function marked @handles(...) in engine/handlers/, or a method of Views"
+    assert HANDLERS.keys() == known, "a handler's command is not in a module of bedrockjobs/commands/"
 
 
 def test_a_second_handler_is_refused() -> None:
@@ -52,15 +55,15 @@ def test_its_example_is_what_it_takes_and_answers(kind: type[Command[Any]]) -> N
 
 @pytest.mark.parametrize("kind", ALL, ids=by_name)
 def test_what_it_says_of_itself_fits_together(kind: type[Command[Any]]) -> None:
-    assert kind.sentence().endswith(".")
+    assert kind.sentence().endswith("."), "its docstring begins with one sentence on one line"
     assert kind.group in get_args(Group)
     assert kind.role in get_args(Role)
     if kind.where in ("reader", "at once"):
         assert kind.reads
     if kind.reads:
         assert kind.repeatable
-        assert not kind.all_or_nothing
-        assert kind.role in ("read", "admin")
+        assert not kind.all_or_nothing, "it only reads"
+        assert kind.role in ("read", "admin"), "it only reads: leave role out, or set admin"
     for parameter in kind.headers.values():
         assert parameter in kind.wire_names.values()
     if kind.paging is not None:
@@ -81,7 +84,8 @@ def test_all_names_can_be_imported_from_the_package() -> None:
 def test_every_module_of_commands_is_known_to_type_checkers() -> None:
     source = Path(commands.__file__).read_text()
     modules = {kind.__module__ for kind in ALL}
-    assert all(f"from {module} import *" in source for module in modules)
+    missing = [module for module in modules if f"from {module} import *" not in source]
+    assert not missing, "import it in commands/__init__.py, under TYPE_CHECKING"
 
 
 def test_names_of_the_package_are_typed(tmp_path: Path) -> None:

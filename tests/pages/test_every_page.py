@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import Page, expect
 
+from bedrockjobs import pages
 from tests.effort import PROFILE, examples
 from tests.pages.looking import Site, check
 from tests.pages.test_widths import MEASURE, OVERLAPS
@@ -114,6 +117,37 @@ PAGES = (
 )
 ELSEWHERE = ("docs", "ui/jobs/999", "ui/login")
 """Pages without a stream."""
+
+NO_PAGES = (
+    "ui/live",
+    "ui/chart",
+    "ui/jobs/names",
+    "ui/jobs/matching",
+    "ui/runs/{}/output.txt",
+    "ui/static/{}",
+    "ui/{}",
+    "ui",
+    "",
+)
+"""Routes that return data, files, redirects or errors."""
+
+
+def without_numbers(path: str) -> str:
+    """Return a path without its query, and with ``{}`` for each parameter."""
+    plain = path.partition("?")[0].strip().removeprefix("/")
+    return re.sub(r"\{\w+(:[^{}]*(\{[^{}]*\}[^{}]*)*)?\}|(?<=/)\d+(?=/|$)", "{}", plain)
+
+
+async def test_every_page_is_listed(site: Site) -> None:
+    """Each route that answers a GET is among the pages that the next test opens, or is no page."""
+    found = {
+        without_numbers(route.path)
+        for route in pages.routes(site.server.service, site.server.settings)
+        if route.method == "GET"
+    }
+    listed = {without_numbers(path) for path in (*PAGES, *ELSEWHERE, *NO_PAGES)}
+    assert not found - listed, "add its path to PAGES, or to NO_PAGES if it returns no page"
+    assert set(NO_PAGES) <= found, "no longer a route"
 
 
 async def resize(page: Page, size: tuple[int, int]) -> None:

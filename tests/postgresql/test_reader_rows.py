@@ -270,7 +270,7 @@ async def readers(database: sqlite3.Connection) -> AsyncIterator[tuple[SQLiteRea
 
 def test_no_statement_is_left_out() -> None:
     assert set(VIEWS) == {*statements.VIEWS, *statements.METRICS, *statements.QUEUES}
-    assert set(GIVEN) == set(VIEWS)
+    assert set(GIVEN) == set(VIEWS), "add each statement to GIVEN, with values for its parameters"
 
 
 def test_the_history_has_of_everything(database: sqlite3.Connection) -> None:

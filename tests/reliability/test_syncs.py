@@ -154,7 +154,7 @@ def with_numbers(given: Any, numbers: dict[str, int]) -> Any:
 
 
 def test_each_command_that_writes_is_tried() -> None:
-    assert set(DONE) == WRITING
+    assert set(DONE) == WRITING, "add an example of each command that writes to DONE"
 
 
 async def test_what_is_acknowledged_is_synced(tmp_path: Path) -> None:

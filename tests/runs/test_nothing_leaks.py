@@ -62,7 +62,8 @@ def by_name(kind: type[Command[Any]]) -> str:
 
 
 def test_every_command_is_judged() -> None:
-    assert {kind.__name__ for kind in ALL if kind.scoping is None} == NOT_NARROWED
+    unscoped = {kind.__name__ for kind in ALL if kind.scoping is None}
+    assert unscoped == NOT_NARROWED, "set its scoping, or refuse tokens with a scope: NOT_NARROWED"
 
 
 def test_pages_read_as_whoever_looks() -> None:

@@ -98,6 +98,9 @@ SEEKS = {
 }
 """How each view finds its rows; ``max(seq)`` alone is a seek to the end."""
 
+ON_EMPTY = {"newest_event": [(0,)]}
+"""Rows that a view returns from an empty database."""
+
 SORTS = {"runs_of_names"}
 """Of many names the newest runs: sorted within the index, one page of numbers at the most is kept."""
 
@@ -157,7 +160,8 @@ async def test_the_reader_may_run_every_view(table: Table, name: str) -> None:
     page = await table.reader.view(name, PARAMETERS, 5)
     assert page.more is False
     nothing = [(0, 0, "")] if name.startswith("use_of_") else []
-    assert page.rows == {"newest_event": [(0,)]}.get(name, nothing)
+    expected = ON_EMPTY.get(name, nothing)
+    assert page.rows == expected, "on an empty database; a view that counts is listed in ON_EMPTY"
 
 
 async def test_a_view_never_writes(table: Table) -> None:
@@ -167,7 +171,7 @@ async def test_a_view_never_writes(table: Table) -> None:
 
 
 def test_every_view_is_judged() -> None:
-    assert set(VIEWS) == set(SEEKS)
+    assert set(SEEKS) == set(VIEWS), "add each statement of views.sql to SEEKS, with the indexes it uses"
 
 
 @pytest.mark.parametrize("name", SEEKS)

@@ -231,7 +231,8 @@ def test_without_a_client_it_is_the_one_of_the_environment(monkeypatch: pytest.M
 
 def test_options_are_attributes_of_create_job() -> None:
     assert RunOptions.__annotations__.keys() <= CRON_OPTIONS
-    assert CRON_OPTIONS - RunOptions.__annotations__.keys() <= {"expect", "ping_grace", "keep"}
+    missing = CRON_OPTIONS - RunOptions.__annotations__.keys() - {"expect", "ping_grace", "keep"}
+    assert not missing, "add the option to RunOptions in bedrock_worker/enqueuing.py"
     fields = JobSpec.model_fields.keys()
     assert EnqueueOptions.__annotations__.keys() <= fields
     others = {
