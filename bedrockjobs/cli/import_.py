@@ -99,7 +99,7 @@ _zone_option = click.option(
 
 
 def _reader(command: F) -> F:
-    """Add the options of all formats."""
+    """Add the arguments and options that every format has to an import command."""
     found: Any = command
     # By default three next times of each schedule, enough to notice a shifted weekday.
     for option in (

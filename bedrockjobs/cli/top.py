@@ -90,7 +90,7 @@ def _asleep(seconds: float) -> bool:
 
 
 def _pressed(terminal: int, seconds: float) -> bool:
-    """Wait for a key; any other key only makes the next frame come sooner."""
+    """Wait for a key; return whether it was one of ``END_KEYS``. Any key ends the wait."""
     ready, _, _ = select.select([terminal], [], [], seconds)
     if not ready:
         return False

@@ -438,7 +438,10 @@ def _strict(schema: Any, *, request: bool) -> Any:
 
 
 def _object(schema: Schema, request: bool) -> Schema:
-    """Return an object without rules across its properties; only replies may get new properties later."""
+    """Return an object schema without rules that involve several properties.
+
+    The schema of a request allows no other properties; that of a reply does, as later versions may add some.
+    """
     found = {key: part for key, part in schema.items() if key not in _ACROSS}
     found["properties"] = {
         name: _strict(part, request=request)

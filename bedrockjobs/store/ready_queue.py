@@ -77,9 +77,9 @@ def groups(
 def groups_after(
     execute: Callable[..., sqlite3.Cursor], lane: str, after: GroupPlace | None, prefix: str, limit: int
 ) -> tuple[list[NamedGroup], GroupPlace | None, int]:
-    """Return the heads of the next groups whose names have a prefix, the position after them, and the cost.
+    """Return the heads of the next groups whose names have a prefix, where to continue, and the rows read.
 
-    The position is None at the end of the lane. About ``limit`` rows are read.
+    Reads about ``limit`` rows. Where to continue is None at the end of the lane.
     """
     found: list[NamedGroup] = []
     last = prefix + _HIGHEST
@@ -123,7 +123,7 @@ def _by_seeks(
     limit: int,
     found: list[NamedGroup],
 ) -> tuple[list[NamedGroup], GroupPlace | None, int]:
-    """Return the same by one seek per name, since a scan would read all jobs of each."""
+    """Do the same by seeks, since a scan would read all jobs of each name; a seek counts as several rows."""
     cost = 0
     while cost < limit:
         group = execute(SQL["next_group"], (lane, name, last)).fetchone()
@@ -310,7 +310,7 @@ class NextJobs:
         del self._lines[name].heads[0]
 
     def took(self, job: Job) -> None:
-        """Drop the entries of a job that was taken, where they are the first ones."""
+        """Drop a taken job from the front of the lines of its name and of all names."""
         for name in (job.name, None):
             line = self._lines.get(name)
             if line is not None and line.heads and line.heads[0][2] == job.job_id:

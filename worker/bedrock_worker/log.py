@@ -33,7 +33,7 @@ class _Lines(logging.StreamHandler[TextIO]):
     """Writes lines to stderr with less overhead than the base class: every job logs three of them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line of an event."""
+        """Write the log line of a record."""
         try:
             self.stream.write(self.format(record) + self.terminator)
             self.stream.flush()
@@ -52,7 +52,7 @@ class WorkerJSONRenderer(logging.Formatter):
         self._moments = TextLines()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of an event."""
+        """Return the log line of a record."""
         keys = {
             key: value if isinstance(value, (int, float)) else str(value)
             for key, value in getattr(record, "keys", {}).items()
