@@ -20,9 +20,8 @@ import pytest
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.wire import timestamp_ms
-from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.effort import PROFILE
-from tests.postgresql.cluster import CLUSTER, SCHEMA, emptied
+from tests.postgresql.cluster import CLUSTER, SCHEMA
 
 FIXTURE = "databases"
 """The fixture that all servers of these tests come from."""
@@ -109,7 +108,6 @@ class Schemas:
     """Databases of PostgreSQL: schemas of the one of this process, each emptied before its use."""
 
     name = "postgresql"
-    _prepared: set[str] = set()
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -130,10 +128,7 @@ class Schemas:
     def _another(self) -> str:
         self._made += 1
         schema = SCHEMA if self._made == 1 else f"{SCHEMA}_{self._made}"
-        if schema not in self._prepared:
-            PostgreSQLEngine(CLUSTER.url, name=schema).close()
-            self._prepared.add(schema)
-        CLUSTER.do(emptied(schema))
+        CLUSTER.empty(schema)
         return f"{CLUSTER.url}?application_name={schema}"
 
     def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:

@@ -33,7 +33,7 @@ from tests.conformance.engine import START
 from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 
-HISTORIES = examples(80, night=3_000)
+HISTORIES = examples(60, night=3_000)
 HISTORIES_POSTGRESQL = examples(8, night=500)
 STEPS = 40
 

@@ -17,6 +17,7 @@ CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
 """The shell opens pages in two thirds of the time that the whole browser needs."""
 
 FLAGS = (
+    "--renderer-process-limit=1",  # to start one for each page takes longer than most pages
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",

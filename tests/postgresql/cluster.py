@@ -161,7 +161,8 @@ class Cluster:
     def __init__(self) -> None:
         """Begin without: most tests need none."""
         self._node: Node | None = None
-        self._prepared = False
+        self._emptying: psycopg.Connection[Any] | None = None
+        self._prepared: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -186,16 +187,31 @@ class Cluster:
 
     def stop(self) -> None:
         """End it at once, and remove its files."""
+        if self._emptying is not None:
+            self._emptying.close()
+            self._emptying = None
         if self._node is not None:
             self._node.stop()
             self._node = None
 
+    def empty(self, schema: str) -> None:
+        """Prepare a schema, or make its tables as they are when they are new."""
+        if schema not in self._prepared:
+            PostgreSQLEngine(self.url, name=schema).close()
+            self._prepared.add(schema)
+        if self._emptying is not None:
+            try:
+                self._emptying.execute(emptied(schema))
+            except psycopg.OperationalError:  # a test has ended all sessions
+                self._emptying.close()
+            else:
+                return
+        self._emptying = psycopg.connect(self.url, autocommit=True)
+        self._emptying.execute(emptied(schema))
+
     def engine(self, clock: Clock | None = None) -> PostgreSQLEngine:
         """Return an engine on an empty database."""
-        if not self._prepared:
-            PostgreSQLEngine(self.url, name=SCHEMA).close()
-            self._prepared = True
-        self.do(emptied(SCHEMA))  # before: what a test has left of servers might keep the next out
+        self.empty(SCHEMA)  # before: what a test has left of servers might keep the next out
         return PostgreSQLEngine(self.url, clock, name=SCHEMA)
 
     def another(

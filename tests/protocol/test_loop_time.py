@@ -151,16 +151,24 @@ async def test_long_work_is_done_in_slices(tmp_path: Path) -> None:
             for number in range(5):
                 waiter = await stack.enter_async_context(await Talk.open(server.port))
                 waiter.send(request("GetJob", names=patterns(number, most // 5), connection="wait"))
-            found: list[float] = []
-            for repeat in ("@daily", "@weekly", "@monthly", ""):
-                schedules = [{"name": name, "repeat": f"CRON {repeat}"} for name in names] if repeat else []
-                sync = post("SyncSchedules", {"source": "s", "schedules": schedules, "prune": True})
-                reply, longest_s = await server.longest(sync)
-                print(f"{len(schedules)} schedules {repeat}: {longest_s * 1000:.0f} ms in one piece")
-                assert reply.code == 200
-                found.append(longest_s)
-            assert min(found[:3]) < LOOP_S_MAX  # what a neighbour on the core adds does not count
-            assert found[3] < LOOP_S_MAX
+            least_s = LOOP_S_MAX
+            for repeat in ("@daily", "@weekly", "@monthly"):
+                schedules = [{"name": name, "repeat": f"CRON {repeat}"} for name in names]
+                least_s = min(least_s, await sync(server, schedules))
+                if least_s < LOOP_S_MAX:  # what a neighbour on the core adds does not count
+                    break
+            assert least_s < LOOP_S_MAX
+            assert await sync(server, []) < LOOP_S_MAX
+
+
+async def sync(server: Spender, schedules: list[dict[str, str]]) -> float:
+    """Make these the schedules of a source; return the longest time in which the loop served nobody else."""
+    reply, longest_s = await server.longest(
+        post("SyncSchedules", {"source": "s", "schedules": schedules, "prune": True})
+    )
+    print(f"{len(schedules)} schedules: {longest_s * 1000:.0f} ms in one piece")
+    assert reply.code == 200
+    return longest_s
 
 
 async def test_a_new_pattern_or_a_pause_among_very_many_names_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -349,18 +357,6 @@ async def test_one_job_of_much_data_is_not_read_again_and_again(
         (header("Ping", "x", "\\n" * OTHER_ESCAPES_MAX), 200),
         (post("CreateJob", data(array("{}", JSON_CONTAINERS_MAX - 2))), 200),
         (post("CreateJob", data(array("1e307", JSON_HUGE_NUMBERS_MAX))), 200),
-        (
-            post(
-                "SyncSchedules",
-                {
-                    "source": "s",
-                    "schedules": [
-                        {"name": f"s/{n}", "repeat": "CRON @daily"} for n in range(SCHEDULES_PER_SYNC_MAX)
-                    ],
-                },
-            ),
-            200,
-        ),
     ],
 )
 async def test_as_much_as_is_allowed_is_taken(server: Spender, request_: bytes, code: int) -> None:
