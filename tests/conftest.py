@@ -36,6 +36,8 @@ os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 queries.QUERY_PROCESSES = 1
 late_queries.begin()
 
+gc.disable()  # while tests are collected: all that is made then stays
+
 START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 """Where a ManualClock of these tests stands at first: the moment of the recording."""
 
@@ -62,6 +64,7 @@ def pytest_collection_finish() -> None:
     """Let collections of garbage pass over what was imported and collected: a million objects, which stay."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 class Live:

@@ -93,7 +93,7 @@ JOBS = ["CreateJob", "CreateJobs"]
 
 REST = sorted(set(COMMANDS) - LARGE - set(JOBS))
 EACH = examples(3, night=1)
-"""By day one in so many of the rest gets boundaries, and another one made-up requests, since preparing a schema
+"""By day one in so many of the rest gets boundaries, and another one made-up requests, as preparing a schema
 for them takes longest. The examples of all commands are tried."""
 
 BOUNDARIES = [*JOBS, *REST[::EACH]]
