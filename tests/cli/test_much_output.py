@@ -16,6 +16,7 @@ from live_server import clean_environment, start, stop
 
 from tests.cli import warm
 from tests.effort import examples
+from tests.pace import slowness
 
 MB = 1_000_000
 PRINTED_MB = examples(5, night=100)
@@ -109,5 +110,5 @@ def test_a_job_that_prints_much(settings: list[str], most_mb: float, tmp_path: P
     room = room_mb(server.database)
     print(f"{PRINTED_MB} MB printed: {room:.2f} MB in use, {page_ms:.0f} ms a page, log {len(log)} bytes")
     assert room <= most_mb + OTHERS_MB
-    assert page_ms < PAGE_MS
+    assert page_ms < PAGE_MS or page_ms / slowness() < PAGE_MS
     assert len(log) <= LOG_BYTES_MAX, log[:LOG_BYTES_MAX]

@@ -150,5 +150,5 @@ def test_a_server_that_stands_still_in_a_unit_keeps_its_rows_for_a_limited_time(
         took_s = monotonic() - begun
         other.kill()
     assert waited or took_s > UNIT_S_MAX / 2
-    assert took_s < UNIT_S_MAX + BUSY_S
+    assert in_time(took_s, UNIT_S_MAX + BUSY_S)
     one.store.close()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from bedrock_worker.run.process import CannotStart, ChildProcess
 from bedrock_worker.run.watchdog_client import CODE
 
+from tests.pace import in_time
 from tests.worker.conftest import children, gone, until
 from tests.worker.fake_server import DEADLINE_S
 from tests.worker.test_command_line import logged, program, python_of_nobody
@@ -88,6 +90,13 @@ async def escaping(server, folder, user, *, then="sleep 1000", job=None, more=()
                     os.kill(pid, signal.SIGKILL)
 
 
+async def soon(holds, bar_s):
+    """Wait until something holds, which must be within a time."""
+    began = time.monotonic()
+    await until(holds)
+    assert in_time(time.monotonic() - began, bar_s)
+
+
 async def test_nobody_outlives_the_run(server, folder, user):
     async with escaping(server, folder, user, then="exit 0", more=["--max-jobs", "1"]) as (worker, pids):
         assert (await server.report()).verb == "FinishJob"
@@ -99,8 +108,7 @@ async def test_nobody_outlives_the_worker_for_two_seconds(server, folder, user):
     async with escaping(server, folder, user) as (worker, pids):
         assert list(folder.glob("bedrock-job-*"))
         worker.kill()
-        async with asyncio.timeout(2.0):
-            await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
+        await soon(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")), 2.0)
 
 
 async def test_nobody_outlives_the_worker_whose_watchdog_was_killed_before(server, folder, user):
@@ -111,8 +119,7 @@ async def test_nobody_outlives_the_worker_whose_watchdog_was_killed_before(serve
         await until(lambda: len(children(worker.pid)) == 2)  # another one, and the guard of what runs
         assert not gone(*pids)
         worker.kill()
-        async with asyncio.timeout(2.0):
-            await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
+        await soon(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")), 2.0)
 
 
 async def test_watchdog_and_guard_of_a_dead_worker_end(server, folder, user):
@@ -150,8 +157,7 @@ async def test_nobody_outlives_the_lease_of_a_worker_that_stands_still(server, f
     more, lease = ["--max-jobs", "1"], 4
     async with escaping(server, folder, user, job={"lease": lease}, more=more) as (worker, pids):
         worker.send_signal(signal.SIGSTOP)
-        async with asyncio.timeout(lease + 2.0):
-            await until(lambda: gone(*pids))
+        await soon(lambda: gone(*pids), lease + 2.0)
         worker.send_signal(signal.SIGCONT)
         await logged(worker, "ended job=1 run=101 how=SIGKILL")
         assert await worker.wait() == 0
@@ -201,8 +207,7 @@ async def test_nobody_outlives_the_worker_although_a_guard_was_stopped(server, f
     then = f"read -r _ _ _ W _ < /proc/$PPID/stat; {STOPS[stop]}\nsleep 1000"
     async with escaping(server, folder, [], then=then) as (worker, pids):
         worker.kill()
-        async with asyncio.timeout(5.0):
-            await until(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")))
+        await soon(lambda: gone(*pids) and not list(folder.glob("bedrock-job-*")), 5.0)
 
 
 async def test_who_may_live_on_does(server, folder):
