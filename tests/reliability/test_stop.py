@@ -70,7 +70,7 @@ async def test_sigterm_ends_a_server_whose_queries_are_stuck(tmp_path: Path) -> 
         server.send(signal.SIGTERM)
         status, log = await server.ended()
         took_s = time.monotonic() - began
-        assert READS_DRAINED_S <= took_s, "they are given a little time"
+        assert took_s >= READS_DRAINED_S, "they are given a little time"
         assert in_time(took_s, STOP_S)
         assert status == 0, log
         assert not any(map(lives, processes))
