@@ -29,7 +29,7 @@ FLAGS = (
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 
 AXE_OPTIONS = "resultTypes: ['violations'], selectors: false, preload: false"
-"""A fault is shown by its HTML, and no page has sounds or style sheets from elsewhere: it takes half the time."""
+"""A fault is shown by its HTML, and no page has sounds or style sheets from elsewhere: half the time."""
 
 PARTS_MS = 15_000
 """Time for the parts of a page, on a busy machine."""
