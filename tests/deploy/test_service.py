@@ -20,6 +20,7 @@ from bedrockjobs.client import Client
 from bedrockjobs.commands import Ping
 from bedrockjobs.observe import logs
 from bedrockjobs.service import VERSION
+from tests.cli import warm
 from tests.conftest import Live
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +125,7 @@ def test_a_server_that_cannot_start_says_so_in_the_form_of_its_log(
         ]
         for arguments, environment, status, words in refused[:cases]:
             database = tmp_path / ("jobs.db" if status == 69 else "other.db")
-            command = [sys.executable, "-m", "bedrockjobs", "serve", "--port=0", f"--database={database}"]
+            command = [warm.program("bedrockjobs"), "serve", "--port=0", f"--database={database}"]
             done = subprocess.run(
                 [*command, "--log-format", form, *arguments],
                 env={**_environment(), **environment},
