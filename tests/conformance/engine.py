@@ -25,6 +25,7 @@ from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.postgresql.statements import VIEWS
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.statements import VIEWS as SQLITE_VIEWS
+from tests.effort import PROFILE
 from tests.model import Model, Outcome
 from tests.postgresql.cluster import CLUSTER
 
@@ -171,3 +172,6 @@ ENGINES: dict[str, Callable[[Compatibility], AbstractContextManager[Engine]]] = 
     "postgresql": postgresql_engine,
 }
 """Every engine that the suite runs on, by the name that a test's id shows."""
+
+TRIED = sorted(name for name in ENGINES if name != "postgresql" or PROFILE != "fast")
+"""Those that tests run on: between two changes without PostgreSQL, which takes longest and may be missing."""
