@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -84,6 +85,12 @@ class Live:
     async def connect(self, host: str = "127.0.0.1") -> Talk:
         """Return a new connection."""
         return await self._stack.enter_async_context(await Talk.open(self.port, host))
+
+    def client_socket(self) -> socket.socket:
+        """Return a new socket for a client that is not polite; it is closed at the end, whatever happens."""
+        made = socket.socket()
+        self._stack.callback(made.close)
+        return made
 
     async def ask(self, verb: str, **parameters: Any) -> Reply:
         """Send one raw request over a connection of its own."""

@@ -230,7 +230,7 @@ async def test_what_a_slow_client_is_told(serve: Serve) -> None:
 
 def _greedy(live: Live) -> socket.socket:
     """Return a connection that will not read: its window is as small as the kernel lets it be."""
-    client = socket.socket()
+    client = live.client_socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", live.port))
     client.setblocking(False)

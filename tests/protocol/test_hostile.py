@@ -287,7 +287,7 @@ async def test_a_flood_costs_no_memory(serve: Serve, start: bytes, again: bytes)
     live = await serve(body_bytes_max=MIB, write_s=60)
     normal = await live.connect()
     assert (await normal.ask("Ping")).code == 200
-    client = socket.socket()
+    client = live.client_socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
     client.connect(("127.0.0.1", live.port))
     client.setblocking(False)

@@ -100,7 +100,7 @@ async def test_many_connections_are_accepted_in_one_turn(live: Live) -> None:
     port, count = live.port, ACCEPTED_AT_ONCE_MAX - 1
     clients = []
     for _ in range(count):  # the server, which is in this loop, does nothing meanwhile
-        client = socket.socket()
+        client = live.client_socket()
         client.connect(("127.0.0.1", port))
         clients.append(client)
     before = live.server.service.connections
@@ -164,7 +164,7 @@ async def test_many_connections_of_one_address_all_get_their_turn(live: Live) ->
     assert not Arrivals().full
     clients = []
     for _ in range(ARRIVALS_MAX + 200):  # this machine's own address, which has no rate
-        client = socket.socket()
+        client = live.client_socket()
         client.setblocking(False)
         client.connect_ex(("127.0.0.1", live.port))
         clients.append(client)
@@ -323,7 +323,7 @@ async def test_drain_time(serve: Serve) -> None:
     """A client that reads nothing holds a stopping server up for drain_s, not longer."""
     live = await serve(drain_s=0.3)
     await live.ask("CreateJob", name="big", data='{"x":"' + "y" * 4_000_000 + '"}')
-    client = socket.socket()
+    client = live.client_socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", live.port))
     before = live.server.dispatcher.commands

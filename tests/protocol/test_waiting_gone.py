@@ -81,8 +81,9 @@ async def test_an_answer_that_was_not_read_puts_the_jobs_back(serve: Serve) -> N
     big = '{"x":"' + "y" * 1_000_000 + '"}'
     for _ in range(8):
         await live.ask("CreateJob", name="big", data=big, retryAfter="+1 HOUR")
-    reader = socket.create_connection(("127.0.0.1", live.port))
+    reader = live.client_socket()
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    reader.connect(("127.0.0.1", live.port))
     reader.sendall(request("GetJobs", name="big", numResults=8))
     await live.until(lambda: live.server.service.connections == 1)
     async with asyncio.timeout(10):
