@@ -16,8 +16,9 @@ from tests.reliability.shared_work import Deliveries, Waits, followed, lifecycle
 
 pytestmark = pytest.mark.reliability
 
-LIFECYCLES = 400
+LIFECYCLES = 250
 EVENTS = 600
+CONTROL_LIFECYCLES = 200
 CONTROL_TRIES = 10
 """Whether commits overtake each other while somebody looks, or a take sees what is taken already and not what
 is there instead, is left to chance: in most tries some do."""
@@ -26,7 +27,8 @@ WAITS = 60
 WAIT_S_MAX = 5.0
 """By then whoever waits has found what nobody told of, on a busy machine too; the night asks for 1.1 s."""
 
-DELIVERIES = 400
+DELIVERIES = 250
+CONTROL_DELIVERIES = 200
 SERVERS_CHANGED = 4
 
 DEAF_MS = 2_000
@@ -71,7 +73,7 @@ async def test_a_server_that_undoes_deliveries_is_found(tmp_path: Path) -> None:
     """The control of the test above."""
     async with Shared(tmp_path) as shared:
         await shared.start(2, fault="undone deliveries")
-        report = await Deliveries(shared).run(DELIVERIES // 2)
+        report = await Deliveries(shared).run(CONTROL_DELIVERIES)
     assert report.faults.keys() == {"given twice", "undone"}, report
 
 
@@ -79,7 +81,7 @@ async def test_servers_that_are_deaf_send_away_and_mix_up_events_are_found(tmp_p
     """The control: only where takes are slow are they often told 404 wrongly if they are not done again."""
     async with Shared(tmp_path) as shared:
         await shared.start(3, fault="never looks again, slow takes, deaf, unordered events")
-        await found(lambda: lifecycles(shared, LIFECYCLES // 2), "404 where jobs are")
+        await found(lambda: lifecycles(shared, CONTROL_LIFECYCLES), "404 where jobs are")
         waits = Waits(shared)
         await waits.run(3, limit_ms=DEAF_MS)
         assert waits.all_s[-1] > DEAF_MS / 2_000, waits
