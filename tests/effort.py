@@ -12,22 +12,26 @@ PROFILE = os.environ.get("BEDROCKJOBS_TEST_PROFILE", "same")
 ``fast``: a tenth of the same, and one event loop for both protocols; ``run.py --fast`` sets it."""
 
 LONG = [
-    "tests/protocol/test_openapi_against_server.py",
     "tests/pages/test_every_page.py",
-    "tests/conformance/test_cases.py",
     "tests/protocol/test_memory_storms.py",
-    "tests/protocol/test_loop_time.py",
-    "tests/protocol/test_openapi_clients.py",
-    "tests/simulation/test_histories.py",
+    "tests/protocol/test_openapi_against_server.py",
     "tests/worker/test_watchdog_client.py",
+    "tests/protocol/test_loop_time.py",
+    "tests/simulation/test_histories.py",
+    "tests/pages/test_overview.py",
+    "tests/protocol/test_openapi_clients.py",
     "tests/worker/warm/test_warm_functions.py",
     "tests/protocol/test_loop_stalls.py",
+    "tests/conformance/test_cases.py",
     "tests/pages/test_jobs.py",
     "tests/pages/test_job.py",
-    "tests/pages/test_overview.py",
+    "tests/typed/test_types.py",
+    "tests/postgresql/test_dates.py",
     "tests/postgresql/test_reader_rows.py",
     "tests/worker/warm/test_process_state.py",
     "tests/fuzz/test_readers.py",
+    "tests/protocol/test_hostile.py",
+    "tests/conformance/test_hand_off.py",
     "tests/deploy/test_service.py",
 ]
 """Files that take longest. They come first: a file is run as a whole, and the last one alone."""

@@ -33,7 +33,9 @@ from tests.conformance.engine import START
 from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 
-HISTORIES = examples(60, night=3_000)
+FOUND_WITHIN = 60
+"""Histories within which a difference must be found."""
+HISTORIES = examples(FOUND_WITHIN, night=3_000)
 HISTORIES_POSTGRESQL = examples(8, night=500)
 STEPS = 40
 
@@ -254,7 +256,7 @@ WIDER: dict[str, tuple[object, str, object]] = {
 def test_a_history_differs_without(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*WIDER[condition])
     with pytest.raises((AssertionError, ServerFault, sqlite3.Error)):
-        any(map(compare, range(HISTORIES)))
+        any(map(compare, range(FOUND_WITHIN)))
 
 
 def test_a_job_that_is_due_goes_first(server: Server) -> None:

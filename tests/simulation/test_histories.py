@@ -15,7 +15,7 @@ from tests.reliability.faults import FAULTS
 from tests.simulation.__main__ import environment
 
 SHARES = examples(1, night=4)
-SEEDS = examples(48, night=20_000)
+SEEDS = examples(60, night=20_000)
 """Histories of one run; the nightly command goes through ten times as many as a night of these tests."""
 
 FOUND_WITHIN = 60
