@@ -162,8 +162,7 @@ async def faults(page: Page, width: int, *, axe: bool = True) -> list[str]:
     found = [told for told in (await page.evaluate(MEASURE), *await page.evaluate(ON_EACH_OTHER)) if told]
     if width < NARROW:
         found += await page.evaluate(SCROLLED)
-    for row in await page.locator(".cards tbody tr").all():
-        found += await row.evaluate(OVERLAPS)
+    found += await page.locator(".cards tbody tr").evaluate_all(f"rows => rows.flatMap({OVERLAPS})")
     return found
 
 
