@@ -1,17 +1,20 @@
 """The interface between the queue and its database, which every engine implements.
 
-The dispatcher, maintenance and the views use only these protocols. An ``Engine`` opens one ``Unit`` after
+The dispatcher, maintenance and the views use only these classes. An ``Engine`` opens one ``Unit`` after
 another: an open transaction. Handlers see only the ``Unit``; timestamps (``YYYY-MM-DD HH:MM:SS.mmm``) and
 limits are parameters. Database errors are raised as StoreError.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+from bedrockjobs.base.config import ANSWER_BYTES_MAX
+from bedrockjobs.base.errors import BadQuery
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.records import Records
@@ -320,25 +323,45 @@ class FreeQueries(Protocol):
         """Cancel running queries."""
 
 
-class Reader(Protocol):
-    """Reads of committed rows without a unit, by named statement."""
+class ReadExecutor(Protocol):
+    """Executes reads one after another."""
 
-    @property
-    def queries(self) -> FreeQueries:
-        """Return the executor of Query, which is stopped before the reader is closed."""
+    async def close(self) -> None:
+        """Cancel running reads and refuse new ones."""
 
+
+class Reader(ABC):
+    """The reads of committed rows of one server, outside of units; subclasses execute the statements.
+
+    Index seeks and scans use separate connections, so that a slow list does not delay clients that follow a
+    run.
+    """
+
+    _seeks: ReadExecutor
+    _scans: ReadExecutor
+    queries: FreeQueries
+    """Executes the SQL of Query; it is stopped before the reader is closed."""
+
+    @abstractmethod
     async def open(self) -> None:
         """Open the connections."""
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections and cancel running reads."""
+        await self._seeks.close()
+        await self._scans.close()
+        await self.queries.cancel_all()
 
     async def query(self, sql: str, form: str) -> str:
-        """Run one SELECT of a user; return its rows as text.
+        """Run one SELECT that ends in ``;``; return its rows as text.
 
-        ``form``: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines. Raises BadArguments,
-        BadQuery, TimedOut, TooMany or Unavailable.
+        ``form``: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines. Raises BadArguments
+        for invalid SQL, BadQuery if it is not allowed or exceeds a limit, TimedOut after ``query_s``, TooMany
+        if too many queries wait, Unavailable if none can run.
         """
+        if not sql.rstrip().endswith(";"):
+            raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
+        return await self.queries.run_query(sql, form)
 
     async def view(
         self,
@@ -348,13 +371,21 @@ class Reader(Protocol):
         *,
         scans: bool = False,
         again: bool = False,
-        bytes_max: int = ...,
+        bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Page:
         """Return at most ``limit`` rows of a named statement, up to the row that exceeds ``bytes_max``.
 
         ``scans``: the statement may scan many rows. ``again``: a follow-up read, exempt from the limit of
-        waiting reads. Raises TooMany if too many reads wait, TimedOut if it takes too long.
+        waiting reads. Raises TooMany if too many reads wait, TimedOut after ``query_s``.
         """
+        given = {**parameters, "limit": limit + 1}
+        return await self._page(name, given, limit, bytes_max, scans=scans, again=again)
+
+    @abstractmethod
+    async def _page(
+        self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
+    ) -> Page:
+        """Execute a read of ``view``."""
 
 
 # --- an engine -------------------------------------------------------------------------------------------

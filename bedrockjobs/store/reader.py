@@ -4,92 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import aiosqlite
+from typing_extensions import override
 
-from bedrockjobs.base.config import ANSWER_BYTES_MAX
-from bedrockjobs.base.errors import BadQuery, TooMany, Unavailable
+from bedrockjobs.base.errors import TooMany, Unavailable
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.base import FreeQueries, Page, Parameters, StoreDamaged
+from bedrockjobs.store.base import Page, Parameters, Reader, StoreDamaged
 from bedrockjobs.store.queries import Queries
 from bedrockjobs.store.sandbox import SandboxedConnection, is_damage, refusal
 from bedrockjobs.store.sqlite_unit import is_undecodable, replacing
 from bedrockjobs.store.statements import METRICS, QUEUES, VIEWS
-
-# Base class of the readers: reads by named statement, and Query.
-
-
-class ReadExecutor(Protocol):
-    """Executes reads one after another."""
-
-    async def close(self) -> None:
-        """Cancel running reads and refuse new ones."""
-
-
-ConnectionT = TypeVar("ConnectionT", bound=ReadExecutor)
-QueriesT = TypeVar("QueriesT", bound=FreeQueries)
-
-
-class NamedReads(ABC, Generic[ConnectionT, QueriesT]):
-    """The reads of one server; subclasses execute the statements.
-
-    Index seeks and scans use separate connections, so that a slow list does not delay clients that follow a
-    run.
-    """
-
-    def __init__(self, seeks: ConnectionT, scans: ConnectionT, queries: QueriesT) -> None:
-        """Use these connections and close them with the reader."""
-        self._seeks = seeks
-        self._scans = scans
-        self.queries = queries
-        """Executes the SQL of Query."""
-
-    async def close(self) -> None:
-        """Close the connections and cancel running reads."""
-        await self._seeks.close()
-        await self._scans.close()
-        await self.queries.cancel_all()
-
-    async def query(self, sql: str, form: str) -> str:
-        """Run one SELECT that ends in ``;``; return its rows as text.
-
-        ``form``: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines. Raises BadArguments
-        for invalid SQL, BadQuery if it is not allowed or exceeds a limit, TimedOut after ``query_s``, TooMany
-        if too many queries wait, Unavailable if none can run.
-        """
-        if not sql.rstrip().endswith(";"):
-            raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
-        return await self.queries.run_query(sql, form)
-
-    async def view(
-        self,
-        name: str,
-        parameters: Mapping[str, Any],
-        limit: int,
-        *,
-        scans: bool = False,
-        again: bool = False,
-        bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> Page:
-        """Return at most ``limit`` rows of a named statement, up to the row that exceeds ``bytes_max``.
-
-        ``scans``: the statement may scan many rows. ``again``: a follow-up read, exempt from the limit of
-        waiting reads. Raises TooMany if too many reads wait, TimedOut after ``query_s``.
-        """
-        given = {**parameters, "limit": limit + 1}
-        return await self._page(name, given, limit, bytes_max, scans=scans, again=again)
-
-    @abstractmethod
-    async def _page(
-        self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
-    ) -> Page:
-        """Execute a read of ``view``."""
-
 
 SEEKS_WAITING_MAX = 1_000
 """Max running and waiting index seeks; at well under a millisecond each, less than a second of work."""
@@ -189,8 +118,12 @@ def _retrieve_exception(read: asyncio.Future[Any]) -> None:
         read.exception()
 
 
-class SQLiteReader(NamedReads[_ReadConnection, Queries]):
+class SQLiteReader(Reader):
     """The reads of one server; the SQL of Query runs in separate processes."""
+
+    _seeks: _ReadConnection
+    _scans: _ReadConnection
+    queries: Queries
 
     def __init__(
         self, path: Path, settings: Settings, on_damage: Callable[[Exception], object] = lambda error: None
@@ -200,14 +133,12 @@ class SQLiteReader(NamedReads[_ReadConnection, Queries]):
         ``on_damage`` is called if the file is damaged.
         """
         seconds = settings.query_s
-        super().__init__(
-            _ReadConnection(path, seconds, SEEKS_WAITING_MAX, on_damage),
-            _ReadConnection(path, seconds, settings.query_waiting_max, on_damage),
-            Queries(path, settings, on_damage),
-        )
+        self._seeks = _ReadConnection(path, seconds, SEEKS_WAITING_MAX, on_damage)
+        self._scans = _ReadConnection(path, seconds, settings.query_waiting_max, on_damage)
+        self.queries = Queries(path, settings, on_damage)
 
+    @override
     async def open(self) -> None:
-        """Open the connections and start the processes."""
         await self._seeks.open()
         await self._scans.open()
         self.queries.start_processes()

@@ -21,7 +21,7 @@ from bedrockjobs.base.config import JSON_DEPTH_MAX
 from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import statements
-from bedrockjobs.store.base import Page
+from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.postgresql.locks import SALT, AdvisoryKeys
 from bedrockjobs.store.postgresql.read_connection import (
     Connection,
@@ -34,7 +34,7 @@ from bedrockjobs.store.postgresql.read_connection import (
 from bedrockjobs.store.postgresql.session import Row
 from bedrockjobs.store.postgresql.statements import VIEWS, View
 from bedrockjobs.store.query_process import rendered
-from bedrockjobs.store.reader import SEEKS_WAITING_MAX, NamedReads
+from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 
 # The database role for Query: it may read our tables, and nothing else.
 
@@ -353,8 +353,12 @@ _CHUNK = 8 if psycopg.capabilities.has_stream_chunked() else 1
 """The same, or one row if libpq is too old."""
 
 
-class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
+class PostgreSQLReader(Reader):
     """The reads of one server: index seeks on one connection, scans on another."""
+
+    _seeks: Reads
+    _scans: Reads
+    queries: FreeQuery
 
     def __init__(
         self,
@@ -374,11 +378,9 @@ class PostgreSQLReader(NamedReads[Reads, FreeQuery]):
         scans = ReadConnection(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX)
         there = settings.database_read
         self._standby = Standby(there, seeks, session, confirmed) if there else None
-        super().__init__(
-            self._beside(seeks, first=False),  # followers of output must not miss lines
-            self._beside(scans),
-            FreeQuery(url, schema, settings, self._beside),
-        )
+        self._seeks = self._beside(seeks, first=False)  # followers of output must not miss lines
+        self._scans = self._beside(scans)
+        self.queries = FreeQuery(url, schema, settings, self._beside)
 
     def _beside(self, line: ReadConnection, *, first: bool = True) -> Reads:
         return line if self._standby is None else self._standby.beside(line, first=first)
