@@ -286,14 +286,6 @@ def with_members(text: str, changes: dict[str, str | None]) -> str:
     return join(parts)
 
 
-def merge_patch(target: str, patch: str) -> str:
-    """Return ``target`` with the JSON merge patch ``patch`` applied (RFC 7396); both are objects.
-
-    Raises ValueError if they are too large for the depth of the merge.
-    """
-    return Merging().patched(target, patch)
-
-
 class Merging:
     """The merges of one command, with a limit on the bytes that are read again at each nested level."""
 
@@ -302,7 +294,10 @@ class Merging:
         self._left = MERGE_BYTES_MAX
 
     def patched(self, target: str, patch: str) -> str:
-        """Return the result of ``merge_patch``; raises ValueError if the limit is exceeded."""
+        """Return ``target`` with a JSON merge patch applied (RFC 7396); both are objects.
+
+        Raises ValueError if the limit is exceeded.
+        """
         self._count(len(target) + len(patch))
         return self._merged(_decoded(_MEMBERS, target, "object"), _decoded(_MEMBERS, patch, "object"))
 

@@ -146,9 +146,6 @@ def _url(value: Any) -> Any:
     )
 
 
-Strings = Annotated[
-    list[str], BeforeValidator(_strings), WithJsonSchema({"type": "array", "items": {"type": "string"}})
-]
 Lock = Annotated[
     str | bool,
     BeforeValidator(_lock),

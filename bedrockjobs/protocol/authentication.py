@@ -7,7 +7,6 @@ engine and the views apply the scope.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from hmac import compare_digest
 
 from aiohttp import web
@@ -166,14 +165,6 @@ class HTTPAuthentication:
     def goes_on(self, caller: Principal) -> bool:
         """Return whether a principal authenticated earlier on this connection is still valid."""
         return self._access.goes_on(caller)
-
-
-def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the value of ``Authorization`` among raw headers, or empty if there is none."""
-    for name, value in headers:
-        if len(name) == 13 and name.lower() == b"authorization":
-            return value
-    return b""
 
 
 def caller_of(request: web.Request, access: Access) -> Principal:

@@ -64,7 +64,7 @@ def read_json(data: bytes) -> None:
     assert list(parts) == list(dict.fromkeys(parts))
     assert jsontext.parse(jsontext.join(parts)) == value
     try:
-        merged = jsontext.merge_patch(text, text)
+        merged = jsontext.Merging().patched(text, text)
     except ValueError as refused:
         _expect(str(refused), "merged" in str(refused))
         return

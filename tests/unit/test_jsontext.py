@@ -74,14 +74,14 @@ patches = st.recursive(scalars, lambda inner: st.dictionaries(keys, inner, max_s
 @given(st.dictionaries(keys, patches, max_size=4), st.dictionaries(keys, patches, max_size=4))
 @settings(max_examples=examples(80, night=500), deadline=None)
 def test_merge_patch_is_rfc_7396(target: dict[str, Any], patch: dict[str, Any]) -> None:
-    merged = jsontext.merge_patch(json.dumps(target), json.dumps(patch))
+    merged = jsontext.Merging().patched(json.dumps(target), json.dumps(patch))
     assert json.loads(merged) == _merge(target, patch)
 
 
 def test_merge_patch_keeps_spellings() -> None:
     target = '{"a":2.50, "big":12345678901234567890,"o":{"x":1.0 ,"y":-0.0}}'
     assert (
-        jsontext.merge_patch(target, '{"o":{"x":null,"z":1E5},"n":[1.10]}')
+        jsontext.Merging().patched(target, '{"o":{"x":null,"z":1E5},"n":[1.10]}')
         == '{"a":2.50,"big":12345678901234567890,"o":{"y":-0.0,"z":1E5},"n":[1.10]}'
     )
 
@@ -93,7 +93,7 @@ def test_what_a_command_merges_is_bounded_by_how_deep_it_is() -> None:
     assert merging.patched(text, text) == text
     with pytest.raises(ValueError, match=f"more than {MERGE_BYTES_MAX} bytes"):
         merging.patched(text, text)
-    assert jsontext.merge_patch("{}", text) == text
+    assert jsontext.Merging().patched("{}", text) == text
 
 
 def test_members_can_be_set_and_removed() -> None:
