@@ -228,7 +228,12 @@ class JobSpec(JobOptions):
 
         It includes the name, so that a key never reveals a job outside the sender's scope.
         """
-        return f"{UNIQUE_KEY_PREFIX}{self.name}\x1f{self.unique_key}"
+        return f"{self.key_prefix}{self.unique_key}"
+
+    @property
+    def key_prefix(self) -> str:
+        """Return what is before the unique key in the stored one."""
+        return f"{UNIQUE_KEY_PREFIX}{self.name}\x1f"
 
     @property
     def own_key(self) -> OwnKey:

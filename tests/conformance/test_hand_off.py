@@ -39,6 +39,9 @@ HISTORIES = examples(FOUND_WITHIN, night=3_000)
 HISTORIES_POSTGRESQL = examples(8, night=500)
 STEPS = 40
 
+KEYS_LAST = ("2", "3")
+"""Unique keys that are the open value of their requests; other requests with a key differ in their data."""
+
 TABLES = ("jobs", "runs", "ticks", "keys", "pauses", "drains", "events")
 
 
@@ -46,6 +49,8 @@ def submission_of(command: c.Command[Any], deliver: Deliver) -> CallbackSubmissi
     """Return a submission that is prepared as the raw protocol prepares requests."""
     submission = CallbackSubmission(command, deliver)
     field = {c.CreateJob: "data", c.FinishJob: "job_id"}.get(type(command), "")
+    if isinstance(command, c.CreateJob) and command.unique_key in KEYS_LAST:
+        field = "unique_key"
     submission.prepared = Prepared(command, field)
     submission.value = getattr(command, field) if field else None
     return submission
@@ -121,6 +126,16 @@ def commands(dice: random.Random) -> list[c.Command[Any]]:
         lambda: c.CreateJob(name=name, unique=True),
         lambda: c.CreateJob(name=name, retry_after="+1 MINUTE"),
         lambda: c.CreateJob(name=name, idempotency_key=str(job_id)),
+        *[
+            lambda: c.CreateJob(
+                name=name,
+                data=dice.choice([{}, {"k": job_id}, {"mockRequest": True}]),
+                unique_key=str(job_id % 4),
+                unique_for=dice.choice([None, "started", 5]),
+                on_conflict=dice.choice([None, "replace", "reject"]),
+            )
+        ]
+        * 3,
         lambda: c.CreateJobs(jobs=[{"name": name}, {"name": name, "jobPriority": 1000}]),
         *[lambda: c.GetJob(name=dice.choice([name, f"{name}*", "*", "a,b"]), **wait, **worker)] * 5,
         *[lambda: c.GetJob(name=name, **worker)] * 2,
@@ -245,6 +260,7 @@ WIDER: dict[str, tuple[object, str, object]] = {
     "repeat": (plain, "_CREATE", plain._CREATE | {"repeat"}),
     "first run": (plain, "_CREATE", plain._CREATE | {"first_run"}),
     "idempotency key": (plain, "_CREATE", plain._CREATE | {"idempotency_key"}),
+    "how long a key is held": (plain, "held_until", lambda *_: "finished"),
     "retry after": (plain, "_CREATE", plain._CREATE | {"retry_after"}),
     "mocked": (plain, "is_mock_data", lambda _: False),
     "special job": (take, "is_plain", lambda _: True),

@@ -133,14 +133,18 @@ def _stored_key(spec: JobSpec, *, mocked: bool) -> str:
     return f"{spec.held_key}\x1fmocked" if mocked else spec.held_key
 
 
+def held_until(spec: JobSpec, now: str) -> str:
+    """Return until when a new job holds its unique key, as stored."""
+    holds = spec.unique_for or "finished"
+    return holds if isinstance(holds, str) else after_seconds(now, holds)
+
+
 def _claim_key(context: Context, spec: JobSpec, job_id: int, *, mocked: bool) -> None:
     """Store the unique key of a new job, without a read if nobody has it; raise _KeyIsHeld.
 
     This comes after all checks, as the first write.
     """
-    holds = spec.unique_for or "finished"
-    if not isinstance(holds, str):
-        holds = after_seconds(context.now_ms, holds)
+    holds = held_until(spec, context.now_ms)
     records, key = context.unit.records, _stored_key(spec, mocked=mocked)
     known = records.claim_key(key, JobOfKey(job_id, "", holds), context.now_ms)
     if known is None:

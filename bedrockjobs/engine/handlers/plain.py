@@ -17,9 +17,10 @@ from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.create import held_until
 from bedrockjobs.engine.handlers.plans import request_of
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.rows import Job, is_mock_data
+from bedrockjobs.job.rows import Job, JobOfKey, is_mock_data
 from bedrockjobs.job.take_request import names_from
 
 Act = Callable[[Context, Any], "take.Outcome | None"]
@@ -27,6 +28,7 @@ Act = Callable[[Context, Any], "take.Outcome | None"]
 
 _WAIT = frozenset({"connection", "timeout"})
 _CREATE = frozenset({"name", "data", "job_priority"}) | _WAIT
+_CREATE_UNIQUE = _CREATE | {"unique_key", "unique_for", "on_conflict"}
 _GET = frozenset({"name", "names", "job_priority"}) | _WAIT
 _FINISH = frozenset({"job_id", "then_get", "job_priority"}) | _WAIT
 
@@ -70,6 +72,8 @@ def plain_act(command: Command[Any], field: str = "") -> Act | None:
     given = command.model_fields_set
     if isinstance(command, CreateJob) and field == "data" and given <= _CREATE:
         return _create(command)
+    if isinstance(command, CreateJob) and command.unique_key is not None:
+        return _create_unique(command, field) if given <= _CREATE_UNIQUE else None
     if isinstance(command, FinishJob) and field == "job_id" and given <= _FINISH:
         return _finish(command)
     if isinstance(command, GetJob) and not field and given <= _GET:
@@ -77,10 +81,15 @@ def plain_act(command: Command[Any], field: str = "") -> Act | None:
     return None
 
 
+def _rest_of(command: CreateJob, state: str) -> tuple[Any, ...]:
+    """Return the columns of a plain job after its data."""
+    job = Job("", 0, state, command.name, "", priority=command.wanted_priority)
+    return job[Job._fields.index("priority") :]
+
+
 def _create(command: CreateJob) -> Act:
-    name, priority = command.name, command.wanted_priority
-    state = lifecycle.QUICK_CREATE[2]
-    rest = Job("", 0, state, name, "", priority=priority)[Job._fields.index("priority") :]
+    name, state = command.name, lifecycle.QUICK_CREATE[2]
+    rest = _rest_of(command, state)
 
     def act(context: Context, data: str) -> Answer | None:
         unit = context.unit
@@ -90,6 +99,32 @@ def _create(command: CreateJob) -> Act:
         unit.insert(_new(Job, (context.now, job_id, state, name, context.now_ms, "", "", data, *rest)))
         context.created += 1
         return Answer(f'{{"jobID":{job_id}}}')
+
+    return act
+
+
+def _create_unique(command: CreateJob, field: str) -> Act | None:
+    """Return how to create a job whose unique key nobody has; otherwise the handler decides."""
+    if field not in ("data", "unique_key"):
+        return None
+    name, state, data_open = command.name, lifecycle.QUICK_CREATE[2], field == "data"
+    rest = _rest_of(command, state)
+    before_key, data = command.key_prefix, command.data
+    key = command.held_key
+
+    def act(context: Context, value: str) -> Answer | None:
+        unit, now = context.unit, context.now_ms
+        its_key, its_data = (key, value) if data_open else (before_key + value, data)
+        if is_mock_data(its_data) or unit.records.limits():
+            return None
+        job_id = unit.new_job_id()
+        claimed = JobOfKey(job_id, "", held_until(command, now))
+        if unit.records.claim_key(its_key, claimed, now) is not None:
+            unit.return_job_id(job_id)
+            return None
+        unit.insert(_new(Job, (context.now, job_id, state, name, now, "", "", its_data, *rest)))
+        context.created += 1
+        return Answer(f'{{"jobID":{job_id},"created":true}}')
 
     return act
 
