@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from bedrockjobs import commands as c
+from bedrockjobs.base.wire import timestamp
+from bedrockjobs.store import bedrock_import
 from bedrockjobs.store.postgresql import transfer
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.schema import VERSION, Sum, tables
-from bedrockjobs.store.transfer import COUNTED_ID_MAX
+from bedrockjobs.store.transfer import COUNTED_ID_MAX, copy_database, restore
+from tests.conformance.engine import START, PostgreSQLQueue, SQLiteQueue
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.moving import moved
 from tests.postgresql.moving.moved import STRICT, do, postgresql_queue, sqlite_queue, write
@@ -146,21 +151,70 @@ def test_one_wrong_row_is_another_sum() -> None:
     assert Sum() == Sum()
 
 
-def test_unique_keys_hold_on_the_other_engine_and_back(path: Path, tmp_path: Path) -> None:
-    """Also one that outlives its job."""
-    before = sqlite_queue(path)
-    waits = do(before, c.CreateJob, name="waits", uniqueKey="k")["jobID"]
-    ended = do(before, c.CreateJob, name="ended", uniqueKey="k", uniqueFor="1h")["jobID"]
-    do(before, c.FinishJob, jobID=do(before, c.GetJob, name="ended")["jobID"])
-    before.store.close()
+def backed_up(path: Path, folder: Path) -> SQLiteQueue:
+    copy_database(path, folder / "copy.db", overwrite=False)
+    return sqlite_queue(folder / "copy.db")
 
-    def check(queue: Any) -> None:
-        for name, job_id in (("waits", waits), ("ended", ended)):
-            assert do(queue, c.CreateJob, name=name, uniqueKey="k") == {"jobID": job_id, "created": False}
-        assert do(queue, c.QueryJob, jobID=waits)["uniqueKey"] == "k"
-        queue.store.close()
 
+def restored(path: Path, folder: Path) -> SQLiteQueue:
+    """Restore a backup in the place of a queue that has had other keys since."""
+    copy_database(path, folder / "copy.db", overwrite=False)
+    since = sqlite_queue(path)
+    do(since, c.FinishJob, jobID=do(since, c.GetJob, name="waits")["jobID"])
+    do(since, c.CreateJob, name="free", uniqueKey="k")
+    since.store.close()
+    restore(folder / "copy.db", path, held=None, force=True, now=timestamp(START))
+    return sqlite_queue(path)
+
+
+def imported(path: Path, folder: Path) -> SQLiteQueue:
+    """Add the jobs of an original Bedrock database."""
+    with closing(sqlite3.connect(folder / "old.db")) as old:
+        columns = ", ".join(bedrock_import.COLUMNS)
+        old.execute(f"CREATE TABLE jobs ({columns})")
+        values = (
+            "'2026-01-01 00:00:00', 77, 'QUEUED', 'waits', '2026-01-01 00:00:00', NULL, '', '{}', 500, 0, ''"
+        )
+        old.execute(f"INSERT INTO jobs VALUES ({values})")
+        old.commit()
+    assert bedrock_import.import_jobs(folder / "old.db", path, bedrock_import.examine(folder / "old.db")) == 1
+    return sqlite_queue(path)
+
+
+def on_postgresql(path: Path, _: Path) -> PostgreSQLQueue:
     transfer.to_postgresql(path, moved.database(), STRICT)
-    check(postgresql_queue())
-    transfer.to_sqlite(moved.database(), tmp_path / "back.db", STRICT)
-    check(sqlite_queue(tmp_path / "back.db"))
+    return postgresql_queue()
+
+
+def there_and_back(path: Path, folder: Path) -> SQLiteQueue:
+    transfer.to_postgresql(path, moved.database(), STRICT)
+    transfer.to_sqlite(moved.database(), folder / "back.db", STRICT)
+    return sqlite_queue(folder / "back.db")
+
+
+@pytest.mark.parametrize("travel", [backed_up, restored, imported, on_postgresql, there_and_back])
+def test_unique_keys_hold_wherever_the_rows_travel(
+    travel: Callable[[Path, Path], Any], path: Path, tmp_path: Path
+) -> None:
+    """Also one that outlives its job; and one that is free stays free."""
+    before = sqlite_queue(path)
+    held = {
+        "waits": do(before, c.CreateJob, name="waits", uniqueKey="k")["jobID"],
+        "starts": do(before, c.CreateJob, name="starts", uniqueKey="k", uniqueFor="started")["jobID"],
+        "ended": do(before, c.CreateJob, name="ended", uniqueKey="k", uniqueFor="1h")["jobID"],
+    }
+    do(before, c.FinishJob, jobID=do(before, c.GetJob, name="ended")["jobID"])
+    for until in ("finished", "started"):
+        do(before, c.CreateJob, name=f"free {until}", uniqueKey="k", uniqueFor=until)
+        do(before, c.FinishJob, jobID=do(before, c.GetJob, name=f"free {until}")["jobID"])
+    do(before, c.CreateJob, name="idempotent", idempotencyKey="k")
+    before.store.close()
+    after = travel(path, tmp_path)
+    for name, job_id in held.items():
+        assert do(after, c.CreateJob, name=name, uniqueKey="k") == {"jobID": job_id, "created": False}
+    for name in ("waits", "starts"):
+        assert do(after, c.QueryJob, jobID=held[name])["uniqueKey"] == "k"
+    for name in ("free finished", "free started", "free"):
+        assert do(after, c.CreateJob, name=name, uniqueKey="k")["created"]
+    assert after.call(c.CreateJob(name="another", idempotency_key="k")).code == 405
+    after.store.close()
