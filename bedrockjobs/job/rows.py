@@ -153,7 +153,7 @@ class Memory(NamedTuple):
     """UTC offset of a schedule's zone at its tick, in seconds, by the rules when it was planned; None in UTC,
     and if its nextRun was set by hand."""
     takes: int = 0
-    """How many earlier takes without a run were in the second of lastRun: tells them apart, as runIDs do."""
+    """Takes without a run, counted from the first that the other columns do not tell from the one before."""
     formers: tuple[tuple[str, str], ...] = ()
     """Earlier repeats of a schedule, oldest first, each with the timestamp up to which its ticks count. They
     are kept while the schedule still waits or runs for one of these ticks."""

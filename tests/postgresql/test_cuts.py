@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.engine.handlers.context import Answer, Context, Taken
+from bedrockjobs.engine.handlers.take import put_back
+from bedrockjobs.engine.unit import perform
 from bedrockjobs.store.base import StoreAway
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.conformance.engine import START
@@ -42,10 +46,23 @@ class Cut:
         """Units that broke and were not done."""
 
     def create(self, name: str, kind: str) -> None:
-        """Create a job as the dispatcher does, with one cut of a kind: until it is acknowledged."""
+        """Create a job, with one cut of a kind."""
+        command = c.CreateJob(name=name)
+        self.acknowledged(lambda context: perform(context, command), kind, command)
+
+    def take(self, name: str, kind: str) -> Taken:
+        """Take a job, with one cut of a kind."""
+        command = c.GetJob(name=name)
+        answer = self.acknowledged(lambda context: perform(context, command), kind, command)
+        assert isinstance(answer, Answer)
+        (taken,) = answer.taken
+        return taken
+
+    def acknowledged(self, act: Callable[[Context], Any], kind: str, *commands: c.Command[Any]) -> Any:
+        """Do something as the dispatcher does, with one cut of a kind: until it is acknowledged."""
         for attempt in range(10):
             try:
-                self.server.opened(c.CreateJob(name=name))
+                result = act(self.server.open(*commands))
                 if not attempt:
                     self._cut(kind)
                 self.server.commit()
@@ -53,7 +70,7 @@ class Cut:
                 self.lost += 1
                 self.server.store.rollback()
             else:
-                return
+                return result
         raise AssertionError("it was never acknowledged")
 
     def _cut(self, kind: str) -> None:
@@ -103,14 +120,57 @@ def test_without_the_number_of_the_unit_commits_would_be_doubled(
 ) -> None:
     """The control: a server that repeats what was not answered, with new numbers."""
 
+    _guess_that_it_was_not_done(cut, monkeypatch)
+    for number in range(10):
+        cut.create(f"j{number}", "answer")
+    assert cut.doubled()
+
+
+KINDS = ["answer", "request", "any"] * 5
+
+
+def _guess_that_it_was_not_done(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
     def guess(_: StoreAway) -> bool:
         cut.server.store.unit.committed()
         return False
 
     monkeypatch.setattr(cut.server.store, "_was_committed", guess)
-    for number in range(10):
-        cut.create(f"j{number}", "answer")
-    assert cut.doubled()
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["", "control"])
+def test_a_take_whose_commit_was_not_answered_has_one_client(
+    cut: Cut, monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """Neither does it run twice, nor is there a job that runs and that nobody was told of."""
+    for _ in range(2 * len(KINDS)):
+        cut.server.do(c.CreateJob, name="a")
+    if not knows:
+        _guess_that_it_was_not_done(cut, monkeypatch)
+    told = [cut.take("a", kind).before.job_id for kind in KINDS]
+    runs = [job for (job,) in CLUSTER.do(f"SELECT jobID FROM {SCHEMA}.jobs WHERE state = 'RUNNING'")]
+    assert (sorted(runs) == sorted(told)) is knows
+    assert set(told) <= set(runs)
+    assert len(set(told)) == len(told)
+
+
+@pytest.mark.parametrize("kind", ["answer", "request"])
+@pytest.mark.parametrize("earlier", [0, 1, 2])
+def test_a_take_is_undone_once_though_its_commit_was_not_answered(cut: Cut, kind: str, earlier: int) -> None:
+    """Another client has the job in the same second, and keeps it."""
+    cut.server.do(c.CreateJob, name="a")
+    for _ in range(earlier):
+        cut.server.do(c.GetJob, name="a")
+        cut.server.do(c.RetryJob, jobID=1)
+    lost = cut.take("a", kind)
+    cut.acknowledged(lambda context: put_back(context, [lost]), kind)
+    assert CLUSTER.do(f"SELECT state, attempt FROM {SCHEMA}.jobs") == [("QUEUED", earlier)]
+    kept = cut.take("a", kind)
+    if earlier:  # what is asked for again although it was done changes nothing
+        cut.server.do(c.RetryJob, jobID=1)
+        later = cut.take("a", kind)
+        cut.acknowledged(lambda context: put_back(context, [kept]), kind)
+        assert later.before.job_id == 1
+    assert CLUSTER.do(f"SELECT state FROM {SCHEMA}.jobs") == [("RUNNING",)]
 
 
 def test_a_database_that_does_not_answer_counts_as_away(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,16 +261,19 @@ async def test_what_nobody_got_keeps_what_others_asked_for(site: Site) -> None:
     assert await site.nothing("b")
 
 
+@pytest.mark.parametrize("how", ["snoozed", "returned"])
 @pytest.mark.parametrize("earlier", [0, 1, 2])
-async def test_what_nobody_got_is_not_confused_with_a_later_take(site: Site, earlier: int) -> None:
-    """Takes without a worker have no runID, and the clock stands still."""
+async def test_what_nobody_got_is_not_confused_with_a_later_take(site: Site, earlier: int, how: str) -> None:
+    """Takes without a worker have no runID, the clock stands still, and no attempt is counted."""
     await site.create("a")
     for _ in range(earlier):
         await site.take("a", worker=None)
-        await site.ask("RetryJob", jobID=1)
-    await undelivered(site, GetJob(name="a"), RetryJob(job_id=1), GetJob(name="a"))
-    assert (await site.row(1))["state"] == "RUNNING", "another client has it"
-    await site.ask("RetryJob", jobID=1)
+        await site.ok("RetryJob", jobID=1, **{how: True})
+    again = RetryJob.read({"jobID": 1, how: True})
+    await undelivered(site, GetJob(name="a"), again, GetJob(name="a"))
+    row = await site.row(1)
+    assert (row["state"], row["attempt"]) == ("RUNNING", 1), "another client has it"
+    await site.ok("RetryJob", jobID=1)
     await undelivered(site, GetJob(name="a"))
     assert (await site.row(1))["state"] == "QUEUED"
 

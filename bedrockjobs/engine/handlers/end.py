@@ -346,6 +346,7 @@ def _as_before_the_take(changed: Job, taken: Job) -> Job:
         known = dict(before.data_keys)
         present = [key for key in RETRY_AFTER_KEYS if key in jsontext.members(data)]
         data = jsontext.with_members(data, {key: known.get(key) for key in present})
-    return changed.noting(before=None, overtime=0)._replace(
+    takes = taken.memory.takes + (not taken.run_id)
+    return changed.noting(before=None, overtime=0, takes=takes)._replace(
         next_run=before.next_run, last_run=before.last_run, attempt=taken.attempt - 1, data=data
     )

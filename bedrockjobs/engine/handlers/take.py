@@ -309,7 +309,9 @@ def _claimed(context: Context, job: Job, run_id: int) -> Job:
         if job.retry_after:
             data = jsontext.members(job.data)
             keys = tuple((key, data[key]) for key in RETRY_AFTER_KEYS if key in data)
-        takes = job.memory.takes + (run_id == 0) if job.last_run == context.now else 0
+        takes = job.memory.takes
+        if not run_id and (takes or job.last_run == context.now):
+            takes += 1
         after = after.noting(before=BeforeTake(job.next_run, job.last_run, keys), takes=takes)
     if job.retry_after:
         after = _lost_unless_ended(context, after)
@@ -397,9 +399,9 @@ def _failed_child(child: Job) -> str:
     return f'{{"data":{child.data},"error":{error},"jobID":{child.job_id}}}'
 
 
-def _identity(job: Job) -> tuple[str, int, str, int]:
+def _identity(job: Job) -> tuple[str, int, int, str, int]:
     """Return the identity of a job's current take: no other take of the job has the same."""
-    return job.state, job.run_id, job.last_run, job.memory.takes
+    return job.state, job.attempt, job.run_id, job.last_run, job.memory.takes
 
 
 def put_back(context: Context, taken: Sequence[Taken]) -> None:
