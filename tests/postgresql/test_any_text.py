@@ -192,7 +192,7 @@ async def walk(servers: list[Live]) -> None:
         if spot.command == "PauseJobs":
             for live in servers:
                 await live.ask("ResumeJobs", all="true")
-    hint = "a name must refuse these texts; add an attribute that may be any text to FREE"
+    hint = "give the attribute a type such as OneLine, or add it to FREE if it may be any text"
     assert not wrong, "\n".join([f"{len(wrong)} of {count}: {hint}", *wrong[:50]])
     assert count > 1_000
     for live in servers:
