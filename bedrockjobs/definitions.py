@@ -66,7 +66,7 @@ class Faults:
     def check(self) -> None:
         """Raise BadDefinitions with all problems, sorted by line, if there are any."""
         if self._found:
-            texts = [text for _, text in sorted(self._found, key=lambda found: found[0])]
+            texts = [text for _, text in sorted(self._found, key=lambda fault: fault[0])]
             if len(texts) > PROBLEMS_SHOWN:
                 texts[PROBLEMS_SHOWN:] = [f"{self._file}: and {len(texts) - PROBLEMS_SHOWN} more"]
             raise BadDefinitions(*texts)
@@ -199,8 +199,8 @@ class _TomlPlaces:
             self._current = None
             if match["list"] is not None:
                 self._current = Position(self._line, {})
-                kept = self._tables if match[0].endswith(".") else self._entries
-                kept[match["list"]].append(self._current)
+                places = self._tables if match[0].endswith(".") else self._entries
+                places[match["list"]].append(self._current)
 
 
 # Definitions: schedules, and notification rules under ``notify``.
@@ -283,7 +283,7 @@ def read(text: str, form: Format, file: str) -> Definitions:
             faults.add(f"unknown key {key!r}, expected one of {', '.join(_TOP)}")
     source = document.get("source", "")
     if not isinstance(source, str):
-        faults.add("source: expected a text")
+        faults.add("source: expected a string")
     prune = document.get("prune", True)
     if not isinstance(prune, bool):
         faults.add("prune: expected true or false")
@@ -291,9 +291,9 @@ def read(text: str, form: Format, file: str) -> Definitions:
     if NOTIFY in document:
         rules = _rules_of(document[NOTIFY], places[NOTIFY], faults)
     given = document.get(SCHEDULES, [] if NOTIFY in document else None)
-    found = _schedules_of(given, places[SCHEDULES], faults)
+    schedules = _schedules_of(given, places[SCHEDULES], faults)
     faults.check()
-    return Definitions(source, found, prune, rules)
+    return Definitions(source, schedules, prune, rules)
 
 
 def _check_values(document: Any, faults: Faults) -> None:
@@ -315,12 +315,12 @@ def _check_values(document: Any, faults: Faults) -> None:
         if isinstance(value, dict):
             for key, item in value.items():
                 if not isinstance(key, str):
-                    faults.add(f"{at}the key {key!r}: expected a text; put it in quotes")
+                    faults.add(f"{at}the key {key!r}: expected a string; put it in quotes")
                 pending.append((item, f"{where}.{key}".lstrip("."), depth + 1))
         elif isinstance(value, list):
             pending += [(item, f"{where}[{number}]", depth + 1) for number, item in enumerate(value, 1)]
         elif value is not None and not isinstance(value, (str, int, float)):
-            faults.add(f"{at}expected a text, a number, true or false; put a date in quotes")
+            faults.add(f"{at}expected a string, a number, true or false; put a date in quotes")
 
 
 def _schedules_of(schedules: Any, places: list[Position], faults: Faults) -> list[Definition]:
@@ -363,7 +363,7 @@ def _all_defined(
         )
         if isinstance(given, dict):
             if name is not None and "name" in given:
-                entry.wrong("name: it stands before it already", "name")
+                entry.wrong("name: expected only as the key of the table", "name")
             definition = define(entry, given if name is None else {**given, "name": name})
             if definition is not None:
                 found.append(definition)
@@ -455,7 +455,7 @@ def _repeat(fields: dict[str, Any], entry: DefinitionEntry) -> str:
     wrong = len(entry.faults)
     for key, value in (("schedule", schedule), ("zone", zone), ("repeat", given)):
         if value is not None and not isinstance(value, str):
-            entry.wrong(f"{key}: expected a text; put it in quotes", key)
+            entry.wrong(f"{key}: expected a string; put it in quotes", key)
     if (schedule is None) == (given is None):
         entry.wrong("expected either schedule or repeat")
     if isinstance(given, str) and not repeat.is_cron(given):
@@ -464,16 +464,16 @@ def _repeat(fields: dict[str, Any], entry: DefinitionEntry) -> str:
         return NEVER
     key, text = ("repeat", given) if schedule is None else ("schedule", schedule)
     try:
-        found, expression = cron.split_zone(text)
+        own_zone, expression = cron.split_zone(text)
         if zone is not None:
             if "=" in text.removesuffix(expression):
                 entry.wrong(f"zone: {key} names one already", "zone")
-            found, _ = cron.split_zone(f"TZ={zone} {expression}")
+            own_zone, _ = cron.split_zone(f"TZ={zone} {expression}")
         cron.parse(expression)
     except cron.BadSchedule as error:
         entry.wrong(f"{key}: {error}", key)
         return NEVER
-    return f"CRON {expression}" if found == "UTC" else f"CRON TZ={found} {expression}"
+    return f"CRON {expression}" if own_zone == "UTC" else f"CRON TZ={own_zone} {expression}"
 
 
 # --- writing ---------------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@ class Reloads:
         self._one_by_one = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def add(self, what: str, read: Read) -> None:
-        """Register a part; ``what`` is its name in the log, such as ``certificates``."""
-        self._parts[what] = read
+    def add(self, name: str, read: Read) -> None:
+        """Register a part; ``name`` is its name in the log, such as ``certificates``."""
+        self._parts[name] = read
 
     def start(self) -> None:
         """Start reloading all parts in the background."""
@@ -38,14 +38,14 @@ class Reloads:
         async with self._one_by_one:
             if not self._parts:
                 log.info("reload requested, but no files are configured")
-            for what, read in self._parts.items():
+            for name, read in self._parts.items():
                 try:
                     pending = read()
                     if pending is not None:
                         await pending
                 except (ValueError, OSError) as error:
-                    log.error("%s not reloaded, the previous ones stay in use: %s", what, error)  # noqa: TRY400  without a stack
+                    log.error("%s not reloaded, the previous ones stay in use: %s", name, error)  # noqa: TRY400  without a stack
                 except Exception:  # a bug must not end the server
-                    log.exception("%s not reloaded, the previous ones stay in use", what)
+                    log.exception("%s not reloaded, the previous ones stay in use", name)
                 else:
-                    log.info("%s reloaded", what)
+                    log.info("%s reloaded", name)

@@ -92,9 +92,9 @@ class Server:
         self._reachable = reached is not None or proxies.any
         if reached is not None and not (settings.insecure or settings.behind_proxy or settings.tls_cert):
             raise StartError(
-                f"host: {reached} can be reached from other machines, and what they send could be read on the"
-                " way. Use 127.0.0.1, or give it --tls-cert, or a proxy in front that does TLS and type"
-                " --behind-proxy, or type --insecure if the network is yours.",
+                f"host: {reached} can be reached from other machines, and connections would not be"
+                " encrypted. Use 127.0.0.1, or --tls-cert, or a proxy in front that terminates TLS and"
+                " --behind-proxy, or --insecure if you trust the network.",
                 EXIT_USAGE,
             )
         try:
@@ -103,15 +103,15 @@ class Server:
             raise StartError(str(error), EXIT_USAGE) from None
         await self._open()
 
-    async def take(self, found: Settings) -> None:
+    async def take(self, reloaded: Settings) -> None:
         """Apply reloaded settings, as far as possible without a restart, and log the differences.
 
         Raises BadCertificate, having changed nothing.
         """
-        certified = self._tls is not None and bool(found.tls_cert)
-        if certified and different(self.settings, found, CERTIFICATES):
-            self._tls = _tls_context(found)  # raises before anything changes
-        difference = take_again(self.settings, found, READ_AGAIN | (CERTIFICATES if certified else set()))
+        certified = self._tls is not None and bool(reloaded.tls_cert)
+        if certified and different(self.settings, reloaded, CERTIFICATES):
+            self._tls = _tls_context(reloaded)  # raises before anything changes
+        difference = take_again(self.settings, reloaded, READ_AGAIN | (CERTIFICATES if certified else set()))
         log.info("settings: %s", difference)
         if not self._is_wired:  # a standby applies them when it starts serving
             return
@@ -163,11 +163,13 @@ class Server:
         )
         service, self._is_wired = self.service, True
         listeners.add(service.messenger)
-        look = metrics.Metrics(
+        metrics_view = metrics.Metrics(
             self._reader, views, self.dispatcher, workers, measurements, stats.since_start, self.settings
         )
         watched = metrics.routes(
-            look, lambda: service.connections, lambda request: caller_of(request, service.access).scope
+            metrics_view,
+            lambda: service.connections,
+            lambda request: caller_of(request, service.access).scope,
         )
         self._connections = Connections(service, SystemClock(), self.settings)
         self._listener = Listener(

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 VERSION = version("bedrockjobs")
 
-NOT_LOOKED_YET = "whether the queue is held is looked at now"
+NOT_LOOKED_YET = "the server is checking whether the queue is held"
 """Placeholder until the hold state has been read."""
 
 SETTLE_S = 0.01
@@ -302,17 +302,17 @@ class Service:
         foreign = []
         for run_id in command.run_ids:
             rows = (await self.views.rows("name_of_run", {"runID": run_id})).rows
-            if rows and not scope.sees(rows[0][0]):
+            if rows and not scope.covers(rows[0][0]):
                 foreign.append(run_id)
         if not foreign:
             answer: Answer = await HANDLERS[Heartbeat](self, command, by)
             return answer
         seen = [run_id for run_id in command.run_ids if run_id not in foreign]
         at_once = command.with_value("run_ids", seen).with_value("connection", None)
-        found = jsontext.parse((await HANDLERS[Heartbeat](self, at_once, by)).body)
-        signals = {stop["runID"]: stop["signal"] for stop in found["stop"]} | dict.fromkeys(foreign, "LOST")
+        reply = jsontext.parse((await HANDLERS[Heartbeat](self, at_once, by)).body)
+        signals = {stop["runID"]: stop["signal"] for stop in reply["stop"]} | dict.fromkeys(foreign, "LOST")
         stops = [{"runID": one, "signal": signals[one]} for one in command.run_ids if one in signals]
-        return Answer(jsontext.dump({**found, "stop": stops}))
+        return Answer(jsontext.dump({**reply, "stop": stops}))
 
     async def next_moment(self) -> datetime | None:
         """Return the time at which something is due next, or None."""

@@ -25,10 +25,10 @@ def notify(*lines: str) -> bool:
     if address.startswith("@"):
         address = f"\0{address[1:]}"
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as told:
-            told.setblocking(False)
-            told.connect(address)
-            told.sendall("\n".join(lines).encode())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            sock.setblocking(False)
+            sock.connect(address)
+            sock.sendall("\n".join(lines).encode())
     except OSError:
         return False
     return True
@@ -77,16 +77,16 @@ def listening() -> list[socket.socket]:
     names = os.environ.pop("LISTEN_FDNAMES", "").split(":")
     if pid != str(os.getpid()) or not count.isdecimal():
         return []
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
         for at in range(int(count)):
             name = names[at] if at < len(names) and names[at] else str(at + 1)
-            found.append(_adopted(FIRST_FD + at, name))
+            sockets.append(_adopted(FIRST_FD + at, name))
     except ValueError:
-        for each in found:
+        for each in sockets:
             each.close()
         raise
-    return found
+    return sockets
 
 
 def _adopted(file: int, name: str) -> socket.socket:
@@ -95,7 +95,7 @@ def _adopted(file: int, name: str) -> socket.socket:
     try:
         adopted = socket.socket(fileno=file)
     except OSError:
-        raise ValueError(f"socket {name}: systemd passed something that is no socket") from None
+        raise ValueError(f"socket {name}: systemd passed something other than a socket") from None
     listens = adopted.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if adopted.family not in (socket.AF_INET, socket.AF_INET6) or not listens:
         adopted.close()

@@ -24,9 +24,6 @@ Until = Callable[[Callable[[], object]], object]
 LEFT_S = 0.002
 """Seconds for which ``done_in_turns`` yields to other busy tasks before its work continues regardless."""
 
-OTHERS_SHARE = 4
-"""If the others' turn exceeded ``LEFT_S``, the next turn of the work gets 1/4 of the excess in addition."""
-
 LONG_TURN_S = 0.005
 """The most that is added to a turn."""
 
@@ -43,7 +40,7 @@ class TimeSlices(Generic[T]):
         self._result: T | None = None
         self._until: Until | None = None
 
-    def begin(self, work: Callable[[], T]) -> T | None:
+    def start(self, work: Callable[[], T]) -> T | None:
         """Start a piece of work; return its result, or None if it paused. Raises what the work raises.
 
         The work runs in the context variables of the caller.
@@ -52,17 +49,17 @@ class TimeSlices(Generic[T]):
             self._stack = _Stack(self._do)
         self._work = work
         self._stack.gr_context = getcurrent().gr_context
-        return self.go_on()
+        return self.resume()
 
-    def go_on(self) -> T | None:
+    def resume(self) -> T | None:
         """Resume paused work; return its result, or None if it paused again."""
         self._until = self._stack.switch()
         result, self._result = self._result, None
         return result
 
-    def call_when_ready(self, go_on: Callable[[], object], soon: Until) -> None:
-        """Call ``go_on`` when the paused work can resume: when the result it awaits is there, or ``soon``."""
-        (self._until or soon)(go_on)
+    def call_when_ready(self, resume: Callable[[], object], soon: Until) -> None:
+        """Call ``resume`` when the result that the paused work awaits is there, or ``soon``."""
+        (self._until or soon)(resume)
 
     def _do(self) -> None:
         caller = self._stack.parent
@@ -127,7 +124,9 @@ async def done_in_turns(
         if busy() and monotonic() < latest:
             continue
         now = monotonic()
-        stack.began = now + min(max(now - latest, 0.0) / OTHERS_SHARE, LONG_TURN_S)
+        # If the others' turn exceeded ``LEFT_S``, the next turn of the work gets 1/4 of the excess in
+        # addition
+        stack.began = now + min(max(now - latest, 0.0) / 4, LONG_TURN_S)
         result = stack.switch()
         latest = monotonic() + LEFT_S
     await asyncio.sleep(0)

@@ -146,10 +146,10 @@ def seconds_of(text: str) -> float | None:
     text = " ".join(text.lower().split())
     if long := _LONG.fullmatch(text):
         return float(int(long[1]) * _SECONDS[long[2][0]])
-    found = _SHORT.fullmatch(text)
-    if found is None:
+    match = _SHORT.fullmatch(text)
+    if match is None:
         return None
-    return sum(float(number) * _SECONDS[unit] for unit, number in found.groupdict().items() if number)
+    return sum(float(number) * _SECONDS[unit] for unit, number in match.groupdict().items() if number)
 
 
 def duration_text(seconds: float) -> str:

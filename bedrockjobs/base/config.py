@@ -227,7 +227,7 @@ MEMORY_RESERVE_BYTES = 88 * 1024 * 1024
 replies are built, and the allocator's reserve. A small budget has less of it, or none."""
 
 MEMORY_COUNTED_LEAST_BYTES = 64 * 1024 * 1024
-"""Minimum of the memory budget that is counted; a budget smaller than this has no reserve."""
+"""Minimum budget for what is counted: a total budget below this and the reserve has a smaller reserve."""
 
 LOOKS_PIPELINED_MAX = 4
 """Reads of single jobs in progress on one raw connection: each reply may have 4 MB and stay unread."""

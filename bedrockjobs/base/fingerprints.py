@@ -13,9 +13,6 @@ from hashlib import blake2b
 
 from bedrockjobs.base.config import ERROR_CHARS_MAX
 
-MESSAGE_CHARS_COMPARED = 500
-"""Characters of a message that the fingerprint covers; differences beyond are assumed to be data."""
-
 HOW_IT_ENDED = re.compile(r"exit status -?\d+|SIG\w+|timed out after .+")
 """What a worker writes above the last lines of a command's output."""
 
@@ -72,8 +69,8 @@ def line_of(error: str) -> str:
     printed = HOW_IT_ENDED.fullmatch(lines[0].strip()) is not None
     if not printed and _TRACEBACK.fullmatch(lines[0]) is None:
         return lines[0].strip()  # the first line is the message, even if a traceback follows
-    found = _line_of_exception(lines)
-    return found or lines[-1].strip()
+    last_line = _line_of_exception(lines)
+    return last_line or lines[-1].strip()
 
 
 def _line_of_exception(lines: list[str]) -> str:
@@ -81,13 +78,13 @@ def _line_of_exception(lines: list[str]) -> str:
 
     For an exception group it is the line of the group itself: the indented tracebacks of members are skipped.
     """
-    found, sought = "", False
+    exception_line, sought = "", False
     for line in lines:
         if _TRACEBACK.fullmatch(line) is not None:
-            found, sought = "", True
+            exception_line, sought = "", True
         elif sought and (text := _unmarked(line)) and not text[0].isspace():
-            found, sought = text.strip(), False
-    return found
+            exception_line, sought = text.strip(), False
+    return exception_line
 
 
 def _unmarked(line: str) -> str:
@@ -111,8 +108,8 @@ def frame_of(error: str) -> str:
 
 def _frames(error: str) -> Iterator[tuple[str, str]]:
     for line in error.splitlines():
-        if found := _FRAME.fullmatch(line):
-            yield found[1], found[2]
+        if match := _FRAME.fullmatch(line):
+            yield match[1], match[2]
 
 
 @lru_cache(maxsize=64)  # similar failures come in a row, and a job fails with the error of its run
@@ -125,7 +122,8 @@ def fingerprint_of(error: str) -> str:
     how = error.partition("\n")[0].strip()
     if HOW_IT_ENDED.fullmatch(how) is None or how.startswith("exit"):
         how = ""
-    line = line_of(error)[:MESSAGE_CHARS_COMPARED]
+    # Characters of a message that the fingerprint covers; differences beyond are assumed to be data
+    line = line_of(error)[:500]
     # an exit status is kept: its number is all the information
     if not HOW_IT_ENDED.fullmatch(line) or not line.startswith("exit"):
         line = _plain(_SILENT_WORKER.sub("Run lost: worker was silent for", line))

@@ -55,7 +55,7 @@ def literal_prefix(pattern: str) -> str:
 
 def literal(name: str) -> str:
     """Return the pattern that matches only this name."""
-    return _SPECIAL.sub(lambda found: f"[{found[0]}]", name)
+    return _SPECIAL.sub(lambda match: f"[{match[0]}]", name)
 
 
 @lru_cache(maxsize=PATTERNS_COMPILED_MAX)
@@ -93,10 +93,10 @@ def _parts_matcher(prefix: str, parts: list[str]) -> Callable[[str], bool]:
             return False
         at, end = len(prefix), len(name) - len(last)
         for part in middle:
-            found = name.find(part, at, end)
-            if found < 0:
+            position = name.find(part, at, end)
+            if position < 0:
                 return False
-            at = found + len(part)
+            at = position + len(part)
         return at <= end
 
     return match
@@ -104,8 +104,8 @@ def _parts_matcher(prefix: str, parts: list[str]) -> Callable[[str], bool]:
 
 def anchored_regex(patterns: Iterable[str]) -> str:
     """Return a PostgreSQL regular expression that matches any of the patterns."""
-    found = "|".join(f"^(?:{'.*'.join(_between_stars(pattern)[0])})$" for pattern in patterns)
-    return found or _NOTHING
+    alternatives = "|".join(f"^(?:{'.*'.join(_between_stars(pattern)[0])})$" for pattern in patterns)
+    return alternatives or _NOTHING
 
 
 def _regex(pattern: str) -> tuple[str, int]:
@@ -258,10 +258,10 @@ class PatternSet(Generic[T]):
                     buckets.append(bucket)
         if self._rest:
             buckets.append(self._rest)
-        found = [entry for bucket in buckets for entry in bucket if entry.matches(name)]
-        if len(found) <= 1:
-            return [*found[0].owners] if found else []
-        return [*dict.fromkeys(owner for entry in found for owner in entry.owners)]
+        entries = [entry for bucket in buckets for entry in bucket if entry.matches(name)]
+        if len(entries) <= 1:
+            return [*entries[0].owners] if entries else []
+        return [*dict.fromkeys(owner for entry in entries for owner in entry.owners)]
 
     def _file(self, pattern: str, entry: _Entry[T]) -> None:
         parts = _WILD_PART.split(pattern) if "[" in pattern else pattern.replace("?", "*").split("*")
@@ -348,9 +348,6 @@ COMMON_MAX = 32
 STEPS_MAX = 20_000
 """Pairs of positions in two patterns that are compared: two of 100 characters with stars have 10,000."""
 
-PARTS_MAX = 300
-"""Parts of two patterns together: each may add two calls to the recursion, of 1,000 that Python allows."""
-
 _TOKEN = re.compile(r"\*+|\[\^?\]?[^\]]*\]|\[.*|.", re.DOTALL)
 
 
@@ -374,21 +371,22 @@ def intersection(one: str, other: str) -> tuple[str, ...]:
     if is_plain(other):
         return (other,) if glob(other, one) else ()
     parts = _tokens(one), _tokens(other)
-    if sum(map(len, parts)) > PARTS_MAX:
+    # Parts of two patterns together: each may add two calls to the recursion, of 1,000 that Python allows
+    if sum(map(len, parts)) > 300:
         raise TooManyPatterns("the patterns are too long to be compared")
-    found = _Common(*parts).at(0, 0)
-    if any(len(text) > GLOB_CHARS_MAX or text.count("*") > GLOB_STARS_MAX for text in found):
-        raise TooManyPatterns("what they have in common is too long for a pattern")
-    return tuple(sorted(found))
+    patterns = _Common(*parts).at(0, 0)
+    if any(len(text) > GLOB_CHARS_MAX or text.count("*") > GLOB_STARS_MAX for text in patterns):
+        raise TooManyPatterns("their intersection is too long for a pattern")
+    return tuple(sorted(patterns))
 
 
 def common_of_all(wanted: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
     """Return patterns for the names that match one pattern of each list; raises TooManyPatterns."""
     allowed = tuple(allowed)
-    found = dict.fromkeys(text for one in wanted for other in allowed for text in intersection(one, other))
-    if len(found) > COMMON_MAX:
-        raise TooManyPatterns(f"expected at most {COMMON_MAX} patterns that they have in common")
-    return tuple(found)
+    patterns = dict.fromkeys(text for one in wanted for other in allowed for text in intersection(one, other))
+    if len(patterns) > COMMON_MAX:
+        raise TooManyPatterns(f"expected at most {COMMON_MAX} patterns in their intersection")
+    return tuple(patterns)
 
 
 def lies_within(pattern: str, allowed: Iterable[str]) -> bool:
@@ -422,7 +420,7 @@ class _Common:
                 raise TooManyPatterns("the patterns are too long to be compared")
             known = self._known[i, j] = self._found(i, j)
             if len(known) > COMMON_MAX:
-                raise TooManyPatterns(f"expected at most {COMMON_MAX} patterns that they have in common")
+                raise TooManyPatterns(f"expected at most {COMMON_MAX} patterns in their intersection")
         return known
 
     def _found(self, i: int, j: int) -> frozenset[str]:

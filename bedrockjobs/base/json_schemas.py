@@ -1,6 +1,6 @@
 """JSON schemas of request values in all their spellings: ``"5"`` for 5, comma lists, dates, names.
 
-Pydantic describes a value after validation; a ``Shape`` next to the validator describes its input. The
+Pydantic describes a value after validation; a ``SchemaType`` next to the validator describes its input. The
 patterns cover the common spellings, not every rare one: whatever matches is accepted. They are simple enough
 to mean the same in every implementation of JSON Schema.
 """
@@ -123,12 +123,12 @@ def digits(low: int, high: int) -> str:
 
 
 def _by_length(low: int, high: int) -> list[tuple[int, int]]:
-    found = []
+    alternatives = []
     while low <= high:
         end = min(high, 10 ** len(str(low)) - 1)
-        found.append((low, end))
+        alternatives.append((low, end))
         low = end + 1
-    return found
+    return alternatives
 
 
 def _same_length(low: str, high: str) -> str:
@@ -183,8 +183,8 @@ class WholeShape:
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
         """Return pydantic's schema, with a mark for a request's value."""
-        found = handler(core)
-        return {**found, _WHOLE: True} if handler.mode == "validation" else found
+        schema = handler(core)
+        return {**schema, _WHOLE: True} if handler.mode == "validation" else schema
 
 
 def boolean() -> Schema:

@@ -106,11 +106,11 @@ def _check_numbers(text: bytes) -> None:
     zeros = text.translate(_ZEROS)
     at = zeros.find(_LONG_RUN)
     while at >= 0:
-        found = _RUN.match(text, at)
-        assert found is not None
-        if not text[max(0, at - 2) : at].endswith((b".", b"e-", b"E-")) and float(found[0]) == float("inf"):
+        match = _RUN.match(text, at)
+        assert match is not None
+        if not text[max(0, at - 2) : at].endswith((b".", b"e-", b"E-")) and float(match[0]) == float("inf"):
             raise ValueError("a number is beyond the range of a double")
-        at = zeros.find(_LONG_RUN, found.end())
+        at = zeros.find(_LONG_RUN, match.end())
     looked = 0
     for shape in _HUGE_EXPONENTS:
         at = zeros.find(shape)
@@ -188,8 +188,8 @@ def check_depth(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
     if text.count("{") + text.count("[") <= levels:
         return
     depth, line = 0, 1
-    for found in _NESTING.finditer(text):
-        piece = found[0]
+    for match in _NESTING.finditer(text):
+        piece = match[0]
         if piece in "[{":
             depth += 1
             if depth > levels:
@@ -230,15 +230,15 @@ class Attributes:
         not a JSON object.
         """
         if len(text) <= 500:  # a short object has fewer members than there are known attributes
-            there = members(text)
-            if strict and not there.keys() <= self._known:
-                raise UnknownAttribute(next(name for name in there if name not in self._known))
-            return {name: value for name, value in there.items() if value != "null" and name in self._known}
+            present = members(text)
+            if strict and not present.keys() <= self._known:
+                raise UnknownAttribute(next(name for name in present if name not in self._known))
+            return {name: value for name, value in present.items() if value != "null" and name in self._known}
         try:
-            found = _decoded(self._strict if strict else self._lenient, text, "object")
+            by_key = _decoded(self._strict if strict else self._lenient, text, "object")
         except msgspec.ValidationError as error:
             raise UnknownAttribute(str(error).partition("`")[2].rpartition("`")[0]) from None
-        given = zip(self._names, msgspec.structs.astuple(found), strict=True)
+        given = zip(self._names, msgspec.structs.astuple(by_key), strict=True)
         texts = {name: str(raw, "utf-8") for name, raw in given if raw is not msgspec.UNSET}
         return {name: value for name, value in texts.items() if value != "null"}
 

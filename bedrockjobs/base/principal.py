@@ -46,8 +46,8 @@ def digest_of(text: str) -> str:
 
 def is_whole(text: str) -> bool:
     """Return whether a text has the form of a token and a correct checksum."""
-    found = _SHAPE.fullmatch(text)
-    return found is not None and _checksum(text[:-6]) == found[2]
+    match = _SHAPE.fullmatch(text)
+    return match is not None and _checksum(text[:-6]) == match[2]
 
 
 def _checksum(body: str) -> str:
@@ -103,11 +103,11 @@ def run_of_token(key: str, token: str) -> RunOfToken | None:
 
     Verification takes constant time. It does not check whether the run is still open.
     """
-    found = _RUN_SHAPE.fullmatch(token) if len(token) <= RUN_TOKEN_CHARS_MAX else None
-    if found is None or not key:
+    match = _RUN_SHAPE.fullmatch(token) if len(token) <= RUN_TOKEN_CHARS_MAX else None
+    if match is None or not key:
         return None
-    run = RunOfToken(int(found[1]), int(found[2]), found[4])
-    return run if hmac.compare_digest(found[3], _run_signature(key, run)) else None
+    run = RunOfToken(int(match[1]), int(match[2]), match[4])
+    return run if hmac.compare_digest(match[3], _run_signature(key, run)) else None
 
 
 def _run_signature(key: str, run: RunOfToken) -> str:
@@ -134,11 +134,11 @@ def job_of_ping(key: str, secret: str) -> int | None:
 
     Verification takes constant time. It does not check whether the schedule still exists.
     """
-    found = _PING_SHAPE.fullmatch(secret)
-    if found is None or not key:
+    match = _PING_SHAPE.fullmatch(secret)
+    if match is None or not key:
         return None
-    job_id = int(found[1])
-    return job_id if hmac.compare_digest(found[2], _ping_signature(key, job_id)) else None
+    job_id = int(match[1])
+    return job_id if hmac.compare_digest(match[2], _ping_signature(key, job_id)) else None
 
 
 def _ping_signature(key: str, job_id: int) -> str:
@@ -185,7 +185,7 @@ class Scope:
         self._narrow: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._included: dict[str, bool] = {}
 
-    def sees(self, name: str) -> bool:
+    def covers(self, name: str) -> bool:
         """Return whether a name is in the scope."""
         known = self._included.get(name)
         if known is None:
@@ -203,14 +203,14 @@ class Scope:
     def narrow(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Return the patterns of ``wanted`` narrowed to the scope; raises TooManyPatterns."""
         given = tuple(wanted)
-        found = self._narrow.get(given)
-        if found is None:
-            found = common_of_all(given, self.patterns)
+        narrowed = self._narrow.get(given)
+        if narrowed is None:
+            narrowed = common_of_all(given, self.patterns)
             if len(self._narrow) >= COMPARED_MAX:
                 self._narrow.clear()
-            if sum(map(len, (*given, *found))) <= COMPARED_CHARS_MAX:
-                self._narrow[given] = found
-        return found
+            if sum(map(len, (*given, *narrowed))) <= COMPARED_CHARS_MAX:
+                self._narrow[given] = narrowed
+        return narrowed
 
     def __str__(self) -> str:
         return ", ".join(self.patterns)
@@ -221,10 +221,10 @@ def net_of(address: str) -> str:
     if ":" not in address:
         return address
     try:
-        found = ipaddress.IPv6Address(address.partition("%")[0])
+        parsed = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found), 64), strict=False))
+    return str(parsed.ipv4_mapped or ipaddress.IPv6Network((int(parsed), 64), strict=False))
 
 
 class Permission:

@@ -33,9 +33,9 @@ SCHEMA_NAME = "[a-z_][a-z0-9_]{0,62}"
 
 OF_A_FILE = {
     "wal_bytes": "PostgreSQL keeps a log of its own",
-    "ballast_bytes": "room on its disk is PostgreSQL's affair",
+    "ballast_bytes": "PostgreSQL manages its own disk",
     "migration_backup": "PostgreSQL's tables are changed in one transaction",
-    "standby": "servers on PostgreSQL work beside each other, and none waits for another to end",
+    "standby": "servers on PostgreSQL run at the same time, and none waits for another to end",
 }
 """Settings that have no effect on PostgreSQL, with the reason."""
 
@@ -71,8 +71,8 @@ def is_duration(field: str) -> bool:
     return field.endswith(("_s", "_s_max")) or field == "keep_finished"
 
 
-def _hidden(found: re.Match[str]) -> str:
-    return "***" if found[1] is None else f"{found[1]}:***@"
+def _hidden(match: re.Match[str]) -> str:
+    return "***" if match[1] is None else f"{match[1]}:***@"
 
 
 def without_passwords(text: str) -> str:
@@ -461,18 +461,18 @@ class Difference(NamedTuple):
         return "; ".join(words)
 
 
-def different(settings: Settings, found: Settings, names: Iterable[str]) -> list[str]:
-    """Return the names of settings whose values differ between ``settings`` and ``found``."""
-    return [name for name in names if getattr(settings, name) != getattr(found, name)]
+def different(settings: Settings, other: Settings, names: Iterable[str]) -> list[str]:
+    """Return the names of settings whose values differ between ``settings`` and ``other``."""
+    return [name for name in names if getattr(settings, name) != getattr(other, name)]
 
 
-def take_again(settings: Settings, found: Settings, readable: Container[str] = READ_AGAIN) -> Difference:
-    """Apply those changes of ``found`` to ``settings`` that are ``readable`` again; return all changes.
+def take_again(settings: Settings, reloaded: Settings, readable: Container[str] = READ_AGAIN) -> Difference:
+    """Apply those changes of ``reloaded`` to ``settings`` that are ``readable`` again; return all changes.
 
     Values are left out of the result, since some are secrets.
     """
-    names = different(settings, found, Settings.model_fields)
+    names = different(settings, reloaded, Settings.model_fields)
     taken = [name for name in names if name in readable]
     # updated in place, since all parts share the object
-    vars(settings).update({name: getattr(found, name) for name in taken})
+    vars(settings).update({name: getattr(reloaded, name) for name in taken})
     return Difference(taken, [name for name in names if name not in readable])

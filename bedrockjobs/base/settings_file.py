@@ -72,8 +72,8 @@ def read_table(path: Path, table: str) -> TOMLTable:
     try:
         document = toml_document(text)
     except tomllib.TOMLDecodeError as error:
-        found = _LINE_OF_FAULT.search(str(error))
-        place = f"{path}:{found[1]}" if found else str(path)
+        match = _LINE_OF_FAULT.search(str(error))
+        place = f"{path}:{match[1]}" if match else str(path)
         raise SettingsFileError(f"{place}: expected TOML: {_LINE_OF_FAULT.sub('', str(error))}") from None
     except RecursionError:
         raise SettingsFileError(f"{path}: expected TOML: it nests too deep") from None
@@ -96,7 +96,7 @@ def read_table(path: Path, table: str) -> TOMLTable:
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """Return the problem of a key that is no setting, with a suggestion."""
     near = get_close_matches(key.replace("-", "_"), known, 1)
-    return f"there is no such setting{f', is it {near[0]}?' if near else ''}"
+    return f"there is no such setting{f', did you mean {near[0]}?' if near else ''}"
 
 
 def _text_of(path: Path) -> str:
@@ -118,7 +118,7 @@ def _lines_of(text: str) -> dict[tuple[str, ...], int]:
 
     A statement is the smallest number of lines that are valid TOML on their own.
     """
-    found: dict[tuple[str, ...], int] = {}
+    lines_by_key: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     statement: list[str] = []
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
@@ -137,8 +137,8 @@ def _lines_of(text: str) -> dict[tuple[str, ...], int]:
         elif keys:
             keys = (*table, *keys)
         for length in range(1, min(len(keys), 2) + 1):
-            found.setdefault(keys[:length], begin)
-    return found
+            lines_by_key.setdefault(keys[:length], begin)
+    return lines_by_key
 
 
 def _first_keys(read: Any) -> tuple[str, ...]:

@@ -23,11 +23,11 @@ AskedStatus = Literal[RunStatus, "failed"]
 """Values of a status filter: a status, or the word for all failures."""
 
 
-def statuses_of(asked: str | None) -> Sequence[str]:
+def statuses_of(status: str | None) -> Sequence[str]:
     """Return the statuses that match a filter; empty for any."""
-    if asked == ANY_FAILURE:
+    if status == ANY_FAILURE:
         return FAILED_STATUSES
-    return (asked,) if asked else ()
+    return (status,) if status else ()
 
 
 # Kinds of events, so that a rule for a kind that never occurs can be refused.
@@ -61,5 +61,5 @@ def unknown_kind(kinds: list[str]) -> str:
     for kind in kinds:
         if kind not in EVENT_KINDS:
             near = get_close_matches(kind, sorted(EVENT_KINDS), 1)
-            return f"{kind[:40]} is none{f', is it {near[0]}?' if near else ''}"
+            return f"{kind[:40]} is unknown{f', did you mean {near[0]}?' if near else ''}"
     return ""

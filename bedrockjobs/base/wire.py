@@ -77,11 +77,11 @@ _BOUNDS = {
 
 
 def bound_in_words(message: str) -> str:
-    """Return pydantic's message on a value as it follows ``expected``: ``at least 1``."""
+    """Reword a message of pydantic to follow the word ``expected``: ``at least 1``."""
     message = message.removeprefix("Input should be ")
-    for said, words in _BOUNDS.items():
-        if message.startswith(said):
-            return message.replace(said, words, 1)
+    for prefix, words in _BOUNDS.items():
+        if message.startswith(prefix):
+            return message.replace(prefix, words, 1)
     return message
 
 
@@ -99,7 +99,7 @@ class Wire(BaseModel):
 
 
 class Spliced:
-    """Marks a field whose value stays JSON text: copied from a request or into one without parsing."""
+    """Marks a field whose value is passed on as JSON text, without parsing it."""
 
 
 class RawJSON(str):
@@ -280,9 +280,9 @@ def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, (int, str)):
-        found = _BOOLEANS.get(str(value).lower())
-        if found is not None:
-            return found
+        value_read = _BOOLEANS.get(str(value).lower())
+        if value_read is not None:
+            return value_read
     raise PydanticCustomError("expected", "true or false")
 
 
@@ -380,12 +380,12 @@ def json_list(value: Any, most: int, *, empty: bool = False) -> list[RawJSON]:
             raise ValueError("not a JSON array")  # noqa: TRY004, TRY301
         if value.count("{") > JSON_CONTAINERS_MAX:
             raise ValueError(f"more than {JSON_CONTAINERS_MAX} objects and arrays")  # noqa: TRY301
-        found = [RawJSON(text) for text in jsontext.elements(value)[: most + 1]]
+        items = [RawJSON(text) for text in jsontext.elements(value)[: most + 1]]
     except ValueError as error:
         raise refused("Invalid JSON", f"a JSON array of objects: {error}", code=401) from None
-    if not (found or empty) or not all(text.startswith("{") for text in found):
+    if not (items or empty) or not all(text.startswith("{") for text in items):
         raise refused("Invalid JSON", "a JSON array of at least one object", code=401)
-    return found
+    return items
 
 
 _OBJECT_SCHEMA = {"type": "object", "additionalProperties": True}
@@ -455,24 +455,24 @@ def command_error(error: ValidationError) -> CommandError:
 
 def command_errors(error: ValidationError) -> list[tuple[str, CommandError]]:
     """Return every fault of a validation as the parameter's wire name and the error in Bedrock's words."""
-    found = error.errors(include_url=False, include_input=False)
-    return [(str(each["loc"][0]) if each["loc"] else "", _refusal(each)) for each in found]
+    errors = error.errors(include_url=False, include_input=False)
+    return [(str(each["loc"][0]) if each["loc"] else "", _refusal(each)) for each in errors]
 
 
 def invalid_command(error: ValidationError, kind: type[BaseModel]) -> InvalidCommand:
     """Return a validation failure of a Python call: all faults, by the arguments' Python names."""
     names = {wire_name(name): name for name in kind.model_fields}
-    found = []
+    problems = []
     for each in error.errors(include_url=False, include_input=False):
         each["loc"] = tuple(names.get(str(part), part) for part in each["loc"])
         refusal = _refusal(each)
         if each["type"] == "extra_forbidden":
             near = get_close_matches(str(each["loc"][0]), kind.model_fields, 1)
             refusal.detail += f", expected {near[0]}" if near else ""
-        found.append(refusal)
+        problems.append(refusal)
     first = error.errors(include_url=False, include_input=False)[0]
     first["loc"] = tuple(wire_name(part) if part in kind.model_fields else part for part in first["loc"])
-    detail = "; ".join(each.detail for each in found)
+    detail = "; ".join(each.detail for each in problems)
     return InvalidCommand(_refusal(first).reason, detail, kind.__name__)
 
 
@@ -501,7 +501,7 @@ def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
     if kind == "string_pattern_mismatch":
         if context["pattern"] in _PATTERNS_IN_WORDS:
             return _PATTERNS_IN_WORDS[context["pattern"]]
-        return f"a text that matches {context['pattern']}"
+        return f"text that matches {context['pattern']}"
     if kind == "too_long":
         parts = "elements" if context.get("field_type") in ("List", "Tuple", "Set", "Dict") else "characters"
         return f"at most {context['max_length']} {parts}"

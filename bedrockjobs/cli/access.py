@@ -23,7 +23,7 @@ AUDIT_COLUMNS = ("seq", "at", "by", "address", "command", "name", "jobID", "deta
 _database = click.option(
     "--database",
     metavar="FILE|URL",
-    help="Work on this file or postgresql://... next to its server, without a token: the way back in.",
+    help="Open this file or postgresql://... directly, without server and token, to regain access.",
 )
 
 
@@ -128,7 +128,7 @@ def _write_new(session: Session, record: Record) -> None:
     ),
     "name",
 )
-@since_option("Only what was changed since")
+@since_option("Only changes since")
 @limit_option("changes, the newest")
 @server_options
 def audit(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
@@ -136,9 +136,9 @@ def audit(session: Session, /, since: Given | None, limit: int, **_: Any) -> Non
 
     Schedules come with their state before and after: see -o json.
     """
-    begin = None if since is None else since_timestamp(since, session.now())
-    command = built(ListAudit, {**given(session, ListAudit), "since": begin, "limit": limit})
-    found: list[Record] = records_in(session.record(command)["entries"])
+    since_time = None if since is None else since_timestamp(since, session.now())
+    command = built(ListAudit, {**given(session, ListAudit), "since": since_time, "limit": limit})
+    entries: list[Record] = records_in(session.record(command)["entries"])
     if session.form == "table":
-        found = [{**record, "jobID": text_of(record, "jobID").lstrip("0")} for record in found]
-    write_many(found, session.form, AUDIT_COLUMNS, none="Nothing was changed.", identity="seq")
+        entries = [{**record, "jobID": text_of(record, "jobID").lstrip("0")} for record in entries]
+    write_many(entries, session.form, AUDIT_COLUMNS, none="No changes were recorded.", identity="seq")

@@ -47,10 +47,10 @@ def rule_added(rule: Definition) -> list[str]:
     return [f"{key}: {cell(RawJSON(text))}" for key, text in _wanted_rule(rule).items() if key in rule.given]
 
 
-def rule_changed(rule: Definition, there: Record) -> list[str]:
+def rule_changed(rule: Definition, existing: Record) -> list[str]:
     """Return a line for each value of a rule that would change."""
     wanted = _wanted_rule(rule)
-    present = {key: jsontext.dump(jsontext.parse(there[key])) for key in wanted if key in there}
+    present = {key: jsontext.dump(jsontext.parse(existing[key])) for key in wanted if key in existing}
     return _changes({key: wanted[key] for key in wanted if key in rule.given or key in present}, present)
 
 
@@ -64,8 +64,8 @@ def _wanted_attributes(definition: Definition) -> dict[str, str]:
 
 
 def _wanted_rule(rule: Definition) -> dict[str, str]:
-    found = RuleSpec.model_validate(rule.given).model_dump(by_alias=True)
-    return {key: jsontext.dump(value) for key, value in found.items() if key != "name"}
+    values = RuleSpec.model_validate(rule.given).model_dump(by_alias=True)
+    return {key: jsontext.dump(value) for key, value in values.items() if key != "name"}
 
 
 def _changes(wanted: Values, present: Values) -> list[str]:
@@ -184,7 +184,7 @@ def _problem_text(problem: Record, definitions: Sequence[Definition], what: str)
     return entry.text(detail, key, field_name, *(("schedule",) if key == "repeat" else ()))
 
 
-DATA_CHANGES = "data: as the definition has it from now on"
+DATA_CHANGES = "data: follows the definition from now on"
 """Shown if no attribute differs: a run may have changed the job's data."""
 
 PAUSE_REASON = "added paused"
@@ -198,16 +198,20 @@ class ChangesRefused(click.ClickException):
 
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--source", metavar="NAME", help="Whose schedules these are; a file's `source`, or its name.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="What FILE is; its suffix tells.")
-@click.option("--no-prune", is_flag=True, help="Leave what FILE does not have; it may say so itself.")
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="Source that owns the schedules; default: the file's `source`, or its name.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Format of FILE; default: by its suffix.")
+@click.option("--no-prune", is_flag=True, help="Keep what is not in FILE; the file may set this itself.")
 @click.option(
     "--take-over",
     is_flag=True,
-    help="Also take what has the same name and belongs to another source, or was added by hand.",
+    help="Also take over entries of the same name that belong to another source, or were added by hand.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the difference and change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @takes(SyncSchedules, "by")
 @server_options
 def apply(
@@ -240,7 +244,7 @@ def _wanted(
 ) -> list[Wanted]:
     """Read all files, by source; raises click.UsageError with all errors."""
     problems: list[str] = []
-    found: dict[str, Wanted] = {}
+    by_source: dict[str, Wanted] = {}
     for file in files:
         try:
             definitions = _read(file, form)
@@ -249,21 +253,21 @@ def _wanted(
             continue
         owner = source or definitions.source or ("" if file == "-" else Path(file).name)
         if not owner:
-            raise click.UsageError("--source: stdin has no name: say whose schedules these are")
+            raise click.UsageError("--source: stdin has no name; name the source of the schedules")
         kinds = {"schedule": definitions.schedules}
         if definitions.rules is not None:
             kinds["rule"] = definitions.rules
         one = Wanted(owner, kinds, prune and definitions.prune, by, take_over)
-        if owner in found:
-            one, names = _together(found[owner], one)
+        if owner in by_source:
+            one, names = _together(by_source[owner], one)
             problems += [
-                f"{file}: {name}: an earlier file of the source {owner} has it too" for name in names
+                f"{file}: {name}: an earlier file of the source {owner} defines it too" for name in names
             ]
-        found[owner] = one
-    problems += _in_two_sources(list(found.values()))
+        by_source[owner] = one
+    problems += _in_two_sources(list(by_source.values()))
     if problems:
         raise click.UsageError(_all_of(problems))
-    return list(found.values())
+    return list(by_source.values())
 
 
 def _in_two_sources(wanted: list[Wanted]) -> list[str]:
@@ -276,7 +280,7 @@ def _in_two_sources(wanted: list[Wanted]) -> list[str]:
                 label = f"{kind} {each.name}"
                 other = owners.setdefault(label, one.source)
                 if other != one.source:
-                    words = f"name: the source {other} has it too"
+                    words = f"name: the source {other} defines it too"
                     problems.append(each.entry.text(words, "name") if each.entry else f"{label}: {words}")
     return problems
 
@@ -284,7 +288,9 @@ def _in_two_sources(wanted: list[Wanted]) -> list[str]:
 def _read(file: str, form: Format | None) -> Definitions:
     chosen = form or format_of(file)
     if chosen is None:
-        raise click.UsageError(f"--format: {file!r} does not end with .toml, .yaml or .json: say what it is")
+        raise click.UsageError(
+            f"--format: {file!r} expected a name that ends with .toml, .yaml or .json, or this option"
+        )
     try:
         text = read_source(file)
     except ValueError as error:
@@ -395,7 +401,7 @@ def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) ->
         click.echo(styled(f"{printable(plan.wanted.source)}:", err=err, bold=True), err=err)
     for kind, definitions in plan.wanted.kinds.items():
         defined = {definition.name: definition for definition in definitions}
-        there = _rules_there(session) if kind == "rule" and plan.names(kind, "changed") else {}
+        existing = _rules_there(session) if kind == "rule" and plan.names(kind, "changed") else {}
         for key, sign, colour in CHANGES:
             for name in plan.names(kind, key):
                 label, more = name, []
@@ -403,8 +409,8 @@ def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) ->
                     label = f"rule {name}"
                     if key == "added":
                         more = rule_added(defined[name])
-                    elif name in there and key == "changed":
-                        more = rule_changed(defined[name], there[name])
+                    elif name in existing and key == "changed":
+                        more = rule_changed(defined[name], existing[name])
                 elif key != "removed":
                     more = _attributes(session, defined[name], plan.wanted, new=key == "added")
                 click.echo(styled(f"{sign} {printable(label)}", err=err, fg=colour), err=err)
@@ -417,14 +423,14 @@ def _attributes(session: Session, definition: Definition, wanted: Wanted, *, new
     """Return the attributes of a new schedule, or the changes of an existing one."""
     if new:
         return [*attributes_added(definition), *(["paused"] if definition.paused else [])]
-    named = built(ListJobs, {"name": literal(definition.name), "limit": 1})
-    there = records_in(session.record(named)["jobs"])
-    if not there:
+    query = built(ListJobs, {"name": literal(definition.name), "limit": 1})
+    existing = records_in(session.record(query)["jobs"])
+    if not existing:
         return []
-    owner = text_of(there[0], "source")
-    taken = [f"source: {owner or 'none'} -> {wanted.source}"] if wanted.take_over else []
-    taken = [] if owner == wanted.source else taken
-    return [*taken, *attributes_changed(definition, there[0])] or [DATA_CHANGES]
+    owner = text_of(existing[0], "source")
+    lines = [f"source: {owner or 'none'} -> {wanted.source}"] if wanted.take_over else []
+    lines = [] if owner == wanted.source else lines
+    return [*lines, *attributes_changed(definition, existing[0])] or [DATA_CHANGES]
 
 
 def _rules_there(session: Session) -> dict[str, Record]:

@@ -60,7 +60,7 @@ class Chosen(NamedTuple):
 def choosing(command: F) -> F:
     """Add the options that choose jobs, and --dry-run and --yes."""
     for option in (
-        _many("-y", "--yes", is_flag=True, help="Do not ask."),
+        _many("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
         _many("--dry-run", is_flag=True, help="Show which jobs would be chosen, and change nothing."),
         _many("--text", "only_text", metavar="TEXT", help="Jobs with this in name, data or error."),
         _many(
@@ -68,10 +68,10 @@ def choosing(command: F) -> F:
             "only_tags",
             multiple=True,
             metavar="WORD",
-            help="Jobs with this tag; repeatable: with all.",
+            help="Jobs with this tag; if repeated, with all of them.",
         ),
         since_option(
-            "Jobs that last ran, or were made, since", "only_since", section=SECTION, cls=FieldOption
+            "Jobs that last ran, or were created, since", "only_since", section=SECTION, cls=FieldOption
         ),
         _many("--state", "only_state", type=STATE, help="Jobs in this state."),
         _many(
@@ -132,8 +132,8 @@ def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None
 def _listed(session: Session, choice: Choice) -> Iterator[Record]:
     after = "0"
     while True:
-        asked = {"name": choice.name, "state": choice.state, "after": after, "limit": JOBS_PER_GET_MAX}
-        page = session.rows(ListJobs, asked)
+        parameters = {"name": choice.name, "state": choice.state, "after": after, "limit": JOBS_PER_GET_MAX}
+        page = session.rows(ListJobs, parameters)
         yield from page
         if len(page) < JOBS_PER_GET_MAX:
             return
@@ -148,7 +148,7 @@ def _fits(job: Record, choice: Choice, since: str) -> bool:
     if choice.text is None:
         return True
     if hidden := hidden_in(job):
-        raise Failure(f"--text: what would be searched is not shown to this token: {hidden[0]}", FORBIDDEN)
+        raise Failure(f"--text: this token may not see what would be searched: {hidden[0]}", FORBIDDEN)
     words = choice.text.casefold()
     return any(words in text_of(job, key).casefold() for key in ("name", "data", "error"))
 
@@ -160,12 +160,12 @@ Act = Callable[[str], str]
 """Acts on one jobID and returns the outcome, such as ``deleted``; raises Failure if refused."""
 
 
-def counted(found: Sequence[str], word: str) -> str:
+def counted(names_found: Sequence[str], word: str) -> str:
     """Return the count of things and their names: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
-    names = Counter(found).most_common()
+    names = Counter(names_found).most_common()
     words = ", ".join(f"{count:,} {name}" for name, count in names[:NAMES_SHOWN])
     more = f", and {len(names) - NAMES_SHOWN:,} more names" if len(names) > NAMES_SHOWN else ""
-    return f"{number_of(len(found), word)}{': ' if words else ''}{words}{more}"
+    return f"{number_of(len(names_found), word)}{': ' if words else ''}{words}{more}"
 
 
 def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: Mapping[str, Any]) -> None:
@@ -174,21 +174,21 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
     Jobs are done one by one: each is refused for itself, and what was done before an interrupt stays. The
     exit status is 4 if any was refused. Raises click.UsageError if nobody can be asked.
     """
-    found = chosen(session, choice)
-    if not found and session.form == "table":
+    jobs = chosen(session, choice)
+    if not jobs and session.form == "table":
         click.echo(f"No matching job to {verb}.", err=True)
         return
     if options["dry_run"]:
-        _would(session, verb, found)
+        _would(session, verb, jobs)
         return
-    if found and not options["yes"]:
-        click.echo(printable(counted([job.name for job in found], "job")), err=True)
-        confirm(f"{verb.capitalize()} {number_of(len(found), 'job')}?")
+    if jobs and not options["yes"]:
+        click.echo(printable(counted([job.name for job in jobs], "job")), err=True)
+        confirm(f"{verb.capitalize()} {number_of(len(jobs), 'job')}?")
     outcomes: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     try:
-        with _progress(len(found)) as advance:
-            for job in found:
+        with _progress(len(jobs)) as advance:
+            for job in jobs:
                 try:
                     outcomes[act(job.job_id)] += 1
                     if session.form == "name":
@@ -199,7 +199,7 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
                     refused[failure.message] += 1
                 advance()
     finally:  # report what was done also after an error or an interrupt
-        _write(session, verb, len(found), outcomes, refused)
+        _write(session, verb, len(jobs), outcomes, refused)
     click.get_current_context().exit(REFUSED if refused else OK)
 
 
@@ -232,11 +232,11 @@ def delete_each(
         click.get_current_context().exit(first.exit_code)
 
 
-def _would(session: Session, verb: str, found: list[Chosen]) -> None:
+def _would(session: Session, verb: str, jobs: list[Chosen]) -> None:
     if session.form == "table":
-        click.echo(printable(f"Would {verb} {counted([job.name for job in found], 'job')}."))
+        click.echo(printable(f"Would {verb} {counted([job.name for job in jobs], 'job')}."))
     else:
-        write_many([{"jobID": int(job.job_id), "name": job.name} for job in found], session.form)
+        write_many([{"jobID": int(job.job_id), "name": job.name} for job in jobs], session.form)
 
 
 def _write(session: Session, verb: str, total: int, outcomes: Counter[str], refused: Counter[str]) -> None:
@@ -256,8 +256,8 @@ def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[st
         # Maximum number of refusal reasons in the result, the most frequent ones.
         reasons = "; ".join(reason for reason, _ in refused.most_common(3))
         words += f"; {sum(refused.values()):,} refused: {reasons}"
-    left = total - sum(outcomes.values()) - sum(refused.values())
-    return f"{words}; {left:,} not tried." if left else f"{words}."
+    remaining = total - sum(outcomes.values()) - sum(refused.values())
+    return f"{words}; {remaining:,} not tried." if remaining else f"{words}."
 
 
 @contextmanager

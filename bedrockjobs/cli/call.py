@@ -45,9 +45,9 @@ class CommandGroup(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; suggest a similar one if there is none."""
-        meant = near(args[0], list(COMMANDS))
-        if meant and self.get_command(ctx, args[0]) is None:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        suggestion = near(args[0], list(COMMANDS))
+        if suggestion and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {suggestion!r}?")
         return super().resolve_command(ctx, args)
 
 
@@ -70,7 +70,7 @@ class CallCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the keys, then the options."""
         fields = self.kind.model_fields.items()
-        with formatter.section("Keys (* must be given)"):
+        with formatter.section("Keys (* is required)"):
             formatter.write_dl(
                 [
                     (f"{wire_name(name)}{'*' if field.is_required() else ''}", _described(field))
@@ -97,8 +97,8 @@ def _described(field: FieldInfo) -> str:
     words = field.description or ""
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if get_origin(kind) is Literal]
     choices = [str(choice) for kind in kinds for choice in get_args(kind) if choice != ""]
-    told = all(re.search(rf"\b{choice}\b", words) for choice in choices)
-    return words if told else f"{words} One of {', '.join(choices)}."
+    all_named = all(re.search(rf"\b{choice}\b", words) for choice in choices)
+    return words if all_named else f"{words} One of {', '.join(choices)}."
 
 
 def _subcommand(kind: type[Command[Any]]) -> click.Command:
@@ -126,8 +126,8 @@ def parameters(kind: type[Command[Any]], pairs: tuple[str, ...]) -> dict[str, st
         name = kind.wire_names.get(key.strip().lower())
         if name is None:
             known = sorted(kind.wire_names.values())
-            meant = near(key.strip(), known)
-            hint = f", did you mean {meant!r}? It has" if meant else "; it has"
+            suggestion = near(key.strip(), known)
+            hint = f", did you mean {suggestion!r}? It has" if suggestion else "; it has"
             raise click.UsageError(f"{kind.__name__} has no {key!r}{hint} {', '.join(known)}")
         if name in given:
             raise click.UsageError(f"{name} is given twice")
@@ -196,14 +196,14 @@ def query(session: Session, sql: str) -> None:
 
 def distinct(headers: Sequence[str]) -> list[str]:
     """Return unique keys for the headers, so that `select name, name` keeps both columns."""
-    found: list[str] = []
+    keys: list[str] = []
     for header in headers:
         key, count = header, 1
-        while key in found:
+        while key in keys:
             count += 1
             key = f"{header}_{count}"
-        found.append(key)
-    return found
+        keys.append(key)
+    return keys
 
 
 @click.command()

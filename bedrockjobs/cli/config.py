@@ -99,10 +99,10 @@ def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) 
     Passwords are not shown. With --origin it says where each was set: an option, a variable, a line of the
     file, or nowhere (default).
     """
-    found = found_settings(given, config)
+    sources = found_settings(given, config)
     records = []
     for field in Settings.model_fields:
-        value = getattr(found.settings, field)
+        value = getattr(sources.settings, field)
         if field in SECRET:
             value = "***" if value else ""
         elif isinstance(value, str):
@@ -110,7 +110,7 @@ def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) 
         elif is_duration(field) and session.form == "table":
             value = days_text(value)
         record = {"setting": field, "value": value}
-        records.append(record | {"origin": found.origins[field]} if origin else record)
+        records.append(record | {"origin": sources.origins[field]} if origin else record)
     write_many(records, session.form, identity="setting", complete=True)
 
 
@@ -119,7 +119,11 @@ show = output_option(
         "show",
         callback=pass_session(_show),
         help=_show.__doc__,
-        params=[config_option, click.Option(["--origin"], is_flag=True, help="Say who set it."), *SETTINGS],
+        params=[
+            config_option,
+            click.Option(["--origin"], is_flag=True, help="Show where each setting comes from."),
+            *SETTINGS,
+        ],
     )
 )
 config.add_command(show)

@@ -213,9 +213,7 @@ def _copy_of(source: TransferDatabase, file: Path, force: bool) -> Copy:
     metavar="FILE",
     help="Copy the jobs of an original Bedrock database into ours, with their jobIDs.",
 )
-@click.option(
-    "--skip-bad", is_flag=True, help="With --from-bedrock: leave out rows that cannot be jobs of ours."
-)
+@click.option("--skip-bad", is_flag=True, help="With --from-bedrock: skip rows that cannot be imported.")
 @click.option(
     "--migration-backup/--no-migration-backup",
     default=True,
@@ -249,14 +247,14 @@ def _migrate(session: Session, path: Path, *, keep: bool) -> None:
             with progress_bar(f"Copying {path}") as progress:
                 copy = copy_before_migration(path, SystemClock().now(), progress)
         with closing(open_for_writing(path)) as connection:
-            before, after, told = schema.apply(connection)
+            before, after, message = schema.apply(connection)
     did = (
         f"{path} is at schema version {after} already."
         if before == after
-        else (" ".join((f"Brought {path} from schema version {before} to {after}.", *told)))
+        else (" ".join((f"Migrated {path} from schema version {before} to {after}.", *message)))
     )
     if copy is not None:
-        did += f" What it was before is {copy}."
+        did += f" The previous database was copied to {copy}."
     write_one(
         {"database": str(path), "before": before, "after": after, "copy": str(copy) if copy else ""},
         session.form,
@@ -340,11 +338,11 @@ def restore(
     if release:
         _release(session, by)
         return
-    named = settings_from({}).database if database is None else database
+    target_name = settings_from({}).database if database is None else database
     give_way()
     if only_hold:
-        _hold(session, named, schema, by)
-    elif is_url(named):
+        _hold(session, target_name, schema, by)
+    elif is_url(target_name):
         raise click.UsageError(PREFER_OWN_TOOLS)
     else:
         assert backup is not None
@@ -379,41 +377,41 @@ def _words(backup: Path, target: Path, done: Restored, *, held: bool) -> str:
         *done.told,
     ]
     if done.aside is not None:
-        lines.append(f"The database that was there is {done.aside}.")
+        lines.append(f"The previous database is now {done.aside}.")
     if target.with_name(f".{target.name}-litestream").exists():
-        lines.append(f"Move .{target.name}-litestream away before Litestream starts: it is the old file's.")
+        lines.append(
+            f"Move .{target.name}-litestream away before Litestream starts: it belongs to the old file."
+        )
     if held:
-        lines.append(f"It is held: start the server, look at it, and {RELEASE}.")
+        lines.append(f"The queue is held: start the server and check the jobs; {RELEASE}.")
     return "\n".join(lines)
 
 
-def _hold(session: Session, named: str, schema: str | None, by: str) -> None:
+def _hold(session: Session, target_name: str, schema: str | None, by: str) -> None:
     reason = "restored by other means"
     with database_errors():
-        if is_url(named):
-            database = database_named(named, schema)
+        if is_url(target_name):
+            database = database_named(target_name, schema)
             from bedrockjobs.store.postgresql.transfer import hold_queue  # it needs the driver
 
             place = database.place
             hold_queue(database, by, reason, _now())
         else:
-            path = file_named(named)
+            path = file_named(target_name)
             if not path.is_file():
                 raise TransferError(f"there is no database {path}")
             place = str(path)
             with locked(path, "restore"), closing(held_file(path)) as connection:
                 schemas.apply(connection)
                 hold(connection, by, reason, _now())
-    write_one(
-        {"database": place, "held": True}, session.form, f"{place} is held: start a server, and {RELEASE}."
-    )
+    write_one({"database": place, "held": True}, session.form, f"{place} is held: start a server; {RELEASE}.")
 
 
 def _release(session: Session, by: str) -> None:
     reply = session.reply(ReleaseHold, {"by": by or None})
     since, reason = text_of(reply, "since"), text_of(reply, "reason")
     why = f" ({reason})" if reason else ""
-    write_one(reply, session.form, f"Released what was held since {since} UTC{why}.")
+    write_one(reply, session.form, f"Released the queue, which was held since {since} UTC{why}.")
 
 
 def _now() -> str:
@@ -422,17 +420,15 @@ def _now() -> str:
 
 @click.command()
 @click.option("--from", "source", metavar="FILE|URL", required=True, help="A file, or postgresql://...")
-@click.option(
-    "--to", "target", metavar="FILE|URL", help="The other of the two; a file must not be there yet."
-)
+@click.option("--to", "target", metavar="FILE|URL", help="The other of the two; a file must not exist yet.")
 @schema_option
-@click.option("--keep-damaged", is_flag=True, help="Take jobs along whose data is not what was stored.")
+@click.option("--keep-damaged", is_flag=True, help="Also move jobs whose data is damaged.")
 @click.option(
     "--replace-zeros",
     is_flag=True,
-    help="Replace the character 0 in output and errors, as PostgreSQL cannot store it.",
+    help="Replace NUL characters in output and errors, which PostgreSQL cannot store.",
 )
-@click.option("--undo", is_flag=True, help="Let the queue at --from be served again after it was moved.")
+@click.option("--undo", is_flag=True, help="Allow servers on the queue at --from again after a move.")
 @output_option
 @pass_session
 def move(
@@ -467,8 +463,8 @@ def move(
         {"from": places[0], "to": places[1], **moved._asdict(), "seconds": seconds},
         session.form,
         f"Moved {moved.jobs} jobs and {moved.runs} runs, {moved.rows} rows in all, from {places[0]} to"
-        f" {places[1]} in {duration_text(seconds)}. What has arrived was compared with what was sent."
-        f" {places[0]} is marked and not served any more.",
+        f" {places[1]} in {duration_text(seconds)}. The rows that arrived were compared with"
+        f" those that were sent. {places[0]} is marked as moved, and no server starts on it.",
     )
 
 

@@ -104,7 +104,7 @@ def check_server(session: Session, server: ServerStatus) -> Iterator[Finding]:
         f"{status['version']} at {session.answering}, {status['state']}, durability {status['durability']}"
     )
     if status["state"] != "serving":
-        yield Finding("warn", "server", words, "it stops: wait, and start it again")
+        yield Finding("warn", "server", words, "it is stopping: wait, then start it again")
     else:
         yield Finding("ok", "server", words)
 
@@ -114,7 +114,7 @@ def check_clock(server: ServerStatus) -> Iterator[Finding]:
     apart_s = (moment_of(server.status["now"]) - server.asked).total_seconds()
     off_s = max(abs(apart_s) - server.took_s - 1, 0)  # its timestamp is truncated to a second
     words = f"the server's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
-    advice = "let NTP set both clocks (timedatectl set-ntp true); not if it is a --test-clock"
+    advice = "synchronize both clocks by NTP (timedatectl set-ntp true), unless it is a --test-clock"
     if off_s >= CLOCK_FAIL_S:
         yield Finding("fail", "clock", words, advice)
     elif off_s >= CLOCK_WARN_S:
@@ -131,38 +131,38 @@ def check_zones(session: Session) -> Iterator[Finding]:
         zone = split_repeat(text_of(row, "repeat"))[1]
         if zone and text_of(row, "state") != "FAILED":
             names.setdefault(zone, []).append(text_of(row, "name"))
-    found = False
+    differs = False
     # Time zones that the server is asked about, one request each.
     for zone, schedules in list(names.items())[:100]:
         probe = f"CRON TZ={zone} {PROBE}"
         reply = session.record(ValidateSchedule(repeat=probe))
-        who = schedules[0] if len(schedules) == 1 else f"{schedules[0]} and {len(schedules) - 1} more"
+        users = schedules[0] if len(schedules) == 1 else f"{schedules[0]} and {len(schedules) - 1} more"
         if reply["valid"] != "true":
-            found = True
-            words = f"the server has no time zone {zone}, which {who} has"
+            differs = True
+            words = f"the server has no time zone {zone}, which {users} uses"
             advice = (
                 "install tzdata there, or give it a zone that exists: `bedrockjobs schedule update --zone`"
             )
             yield Finding("fail", "zones", words, advice)
             continue
-        told = [str(tick) for tick in jsontext.parse(reply["next"])]
+        server_ticks = [str(tick) for tick in jsontext.parse(reply["next"])]
         try:
-            here = [timestamp(tick) for tick in _ticks_here(zone, told)]
+            local_ticks = [timestamp(tick) for tick in _ticks_here(zone, server_ticks)]
         except ValueError:
             continue  # this machine does not have the zone, and no schedule runs by its rules
-        if here != told:
-            found = True
-            words = f"the server's rules of {zone}, which {who} has, are not those of this machine"
+        if local_ticks != server_ticks:
+            differs = True
+            words = f"the server's rules of {zone}, which {users} uses, differ from those of this machine"
             advice = "update tzdata on both; the server reads new rules at its start and once a day"
             yield Finding("warn", "zones", words, advice)
-    if names and not found:
-        yield Finding("ok", "zones", f"the rules of {len(names)} time zones are those of this machine")
+    if names and not differs:
+        yield Finding("ok", "zones", f"the rules of {len(names)} time zones are the same as on this machine")
 
 
-def _ticks_here(zone: str, told: list[str]) -> Iterator[datetime]:
+def _ticks_here(zone: str, server_ticks: list[str]) -> Iterator[datetime]:
     """Yield as many ticks of the probe by this machine's rules, starting with the first of the server."""
-    at: datetime | None = moment_of(told[0]) - timedelta(days=1)
-    for _ in told:
+    at: datetime | None = moment_of(server_ticks[0]) - timedelta(days=1)
+    for _ in server_ticks:
         at = next_tick(PROBE, at, zone) if at is not None else None
         if at is not None:
             yield at
@@ -174,32 +174,30 @@ def _ticks_here(zone: str, told: list[str]) -> Iterator[datetime]:
 def check_schema(path: Path) -> Iterator[Finding]:
     """Check the schema of the database, and report when it was last used."""
     try:
-        found = inspection.schema_of(path)
+        schema_found = inspection.schema_of(path)
     except (TransferError, sqlite3.Error) as error:
         yield Finding(
             "fail", "schema", f"{path}: {error}", "restore a backup, or name the file by --database"
         )
         return
-    if found.version > schema.VERSION:
-        words = f"version {found.version}; this program knows up to {schema.VERSION}"
+    if schema_found.version > schema.VERSION:
+        words = f"version {schema_found.version}; this program supports up to {schema.VERSION}"
         yield Finding("fail", "schema", words, "use a newer bedrockjobs")
-    elif found.version < schema.VERSION:
-        words = f"version {found.version}, behind {schema.VERSION}"
+    elif schema_found.version < schema.VERSION:
+        words = f"version {schema_found.version}, behind {schema.VERSION}"
         yield Finding("warn", "schema", words, "make a backup, stop the server, `bedrockjobs migrate`")
-    elif found.differences:
-        words = "; ".join(found.differences[:DIFFERENCES_SHOWN_MAX])
-        more = len(found.differences) - DIFFERENCES_SHOWN_MAX
+    elif schema_found.differences:
+        words = "; ".join(schema_found.differences[:DIFFERENCES_SHOWN_MAX])
+        more = len(schema_found.differences) - DIFFERENCES_SHOWN_MAX
         words += f"; and {more} more" if more > 0 else ""
-        yield Finding(
-            "fail", "schema", words, "undo what was changed by hand, or copy the jobs to a new file"
-        )
+        yield Finding("fail", "schema", words, "revert manual changes, or copy the jobs to a new file")
     else:
-        yield Finding("ok", "schema", f"version {found.version}, as it should be")
-    if found.journal_mode != "wal":
-        words = f"the journal mode is {found.journal_mode}, not wal"
+        yield Finding("ok", "schema", f"version {schema_found.version}, as expected")
+    if schema_found.journal_mode != "wal":
+        words = f"the journal mode is {schema_found.journal_mode}, not wal"
         yield Finding("warn", "schema", words, "start the server, which sets it")
-    if found.seen > timestamp(SystemClock().now()):
-        words = f"a server wrote at {found.seen}, which is yet to come"
+    if schema_found.seen > timestamp(SystemClock().now()):
+        words = f"a server wrote at {schema_found.seen}, which is in the future"
         yield Finding("warn", "clock", words, "the clock was set back: check it before schedules run twice")
 
 
@@ -226,7 +224,7 @@ def check_wal(path: Path) -> Iterator[Finding]:
     """Check the size of the write-ahead log."""
     wal = path.with_name(f"{path.name}-wal")
     size = wal.stat().st_size if wal.exists() else 0
-    advice = "end what has been reading for long (a backup, sqlite3 on the file), then restart the server"
+    advice = "end long-running reads (a backup, sqlite3 on the file), then restart the server"
     if size >= WAL_FAIL_BYTES:
         yield Finding("fail", "wal", size_text(size), advice)
     elif size >= WAL_WARN_BYTES:
@@ -246,13 +244,13 @@ def check_damage(path: Path) -> Iterator[Finding]:
         advice = f"restore a backup, or save what can be read: `sqlite3 {path} .recover | sqlite3 new.db`"
         yield Finding("fail", "damage", "; ".join(faults), advice)
     else:
-        yield Finding("ok", "damage", "all of the file was read, and there is none")
+        yield Finding("ok", "damage", "the whole file was read, and no damage was found")
 
 
 def check_owner(path: Path, server: ServerStatus | None) -> Iterator[Finding]:
     """Check that one server holds the lock of the database: the one that was asked."""
     if path.stat().st_nlink > 1:
-        words = f"{path} has {path.stat().st_nlink} names, and each could get a server of its own"
+        words = f"{path} has {path.stat().st_nlink} hard links, and each could get a server of its own"
         yield Finding("fail", "owner", words, "remove the other hard links")
     try:
         owner = owner_of(path)
@@ -261,15 +259,15 @@ def check_owner(path: Path, server: ServerStatus | None) -> Iterator[Finding]:
         return
     if owner is None:
         if server is None:
-            yield Finding("warn", "owner", f"nobody owns {path}", "start `bedrockjobs serve`")
+            yield Finding("warn", "owner", f"no server owns {path}", "start `bedrockjobs serve`")
         else:
-            words = f"nobody owns {path}, but a server answers"
-            yield Finding("fail", "owner", words, "it has another file: name that by --database")
+            words = f"no server owns {path}, but a server answers"
+            yield Finding("fail", "owner", words, "it serves another file: name that with --database")
     elif server is not None and f"pid {server.status['pid']} " not in f"{owner} ":
         words = f"the server that answers has pid {server.status['pid']}; {path} is owned by {owner}"
         yield Finding("fail", "owner", words, "name the server and its database by --server and --database")
     else:
-        yield Finding("ok", "owner", f"owned by {owner}, and by nobody else")
+        yield Finding("ok", "owner", f"owned by {owner} only")
 
 
 # --- what is due -----------------------------------------------------------------------------------------
@@ -288,12 +286,12 @@ _CHECKS = {
 _ADVICE = {
     "disk low": "make room",
     "no worker": "`bedrock-worker --name NAME -- COMMAND` starts one;"
-    " `bedrockjobs worker list` shows who asks for what",
+    " `bedrockjobs worker list` shows which worker asks for what",
     "own command": "start a worker with --allow-shell for cmd, --allow-cmd for argv, or --allow-url for url",
     "drained": "`bedrockjobs worker drain --undo` lets it take jobs again",
     "late": "start more workers, or see what the present ones do: `bedrockjobs top`",
     "blocked": "see what the job that holds the lock does: `bedrockjobs job show`",
-    "failed": "`bedrockjobs failure list` shows them, and `failure seen` says that somebody knows",
+    "failed": "`bedrockjobs failure list` shows them, and `failure seen` acknowledges them",
     "last run failed": "`bedrockjobs run list` shows why",
     "messages": "`bedrockjobs notify list` shows the rules, `bedrockjobs notify test` tries one",
 }
@@ -308,19 +306,19 @@ def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iter
         overview = session.reply(Overview)
         problems = records_in(overview["problems"])
     except Failure as failure:
-        yield Finding("warn", "jobs", f"could not be looked at: {failure.message}", "try again later")
+        yield Finding("warn", "jobs", f"could not be checked: {failure.message}", "try again later")
         return
-    found = [_finding(problem, overview, server) for problem in problems]
+    checks = [_finding(problem, overview, server) for problem in problems]
     taking, workers = text_of(overview, "taking"), text_of(overview, "workers")
     for well in (
         Finding("ok", "paused", "nothing is paused"),
         Finding("ok", "workers", f"{taking} of {workers} take jobs; every ready name is asked for"),
     ):
-        yield from [finding for finding in found if finding.check == well.check] or [well]
+        yield from [finding for finding in checks if finding.check == well.check] or [well]
     yield Finding("ok", "jobs", counts_text(overview))
-    yield from (finding for finding in found if finding.check == "jobs")
+    yield from (finding for finding in checks if finding.check == "jobs")
     if of_disk:
-        yield from (finding for finding in found if finding.check == "disk")
+        yield from (finding for finding in checks if finding.check == "disk")
 
 
 def counts_text(overview: Record) -> str:
@@ -351,14 +349,18 @@ def _finding(problem: Record, overview: Record, server: ServerStatus) -> Finding
 
 def database_of(given: str | None, server: ServerStatus | None) -> Settings:
     """Return settings with the database: the given one, else the server's, else the default."""
-    named = settings_from({"database": given})
-    if given is None and server is not None and "database" not in named.model_fields_set:
-        told = named.model_copy(update={"database": server.status["database"]})
-        if told.database and not told.on_postgresql and not (path := told.database_path()).is_absolute():
+    named_settings = settings_from({"database": given})
+    if given is None and server is not None and "database" not in named_settings.model_fields_set:
+        settings = named_settings.model_copy(update={"database": server.status["database"]})
+        if (
+            settings.database
+            and not settings.on_postgresql
+            and not (path := settings.database_path()).is_absolute()
+        ):
             path = _folder_of(server.status["pid"]) / path
-            return named.model_copy(update={"database": str(path)})
-        return told
-    return named
+            return named_settings.model_copy(update={"database": str(path)})
+        return settings
+    return named_settings
 
 
 def _folder_of(pid: int) -> Path:
@@ -371,13 +373,13 @@ def _folder_of(pid: int) -> Path:
 
 def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield the findings of all checks."""
-    found = ask(session)
-    server = None if isinstance(found, Finding) else found
-    if isinstance(found, Finding):
-        yield found
+    server_found = ask(session)
+    server = None if isinstance(server_found, Finding) else server_found
+    if isinstance(server_found, Finding):
+        yield server_found
     else:
-        yield from check_server(session, found)
-        yield from check_clock(found)
+        yield from check_server(session, server_found)
+        yield from check_clock(server_found)
     settings = database_of(database, server)
     if not settings.database:
         words = "the server shows its location only to clients without a scope"
@@ -390,7 +392,7 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
         try:
             yield from check_zones(session)
         except Failure as failure:
-            yield Finding("warn", "zones", f"could not be looked at: {failure.message}", "try again later")
+            yield Finding("warn", "zones", f"could not be checked: {failure.message}", "try again later")
         is_here = bool(settings.database) and not settings.on_postgresql and settings.database_path().exists()
         yield from check_jobs(session, server, of_disk=not is_here)
 
@@ -398,7 +400,7 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
 def look_at_postgresql(settings: Settings, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield the findings about a PostgreSQL database."""
     if ":***@" in settings.database or "=***" in settings.database:
-        words = f"{settings.shown_database}: the server does not tell its password"
+        words = f"{settings.shown_database}: the server does not show its password"
         yield Finding("warn", "database", words, "give the whole URL by --database or BEDROCKJOBS_DATABASE")
         return
     try:
@@ -406,7 +408,7 @@ def look_at_postgresql(settings: Settings, server: ServerStatus | None, *, scrub
     except ImportError as error:
         if error.name != "psycopg":
             raise
-        words = "what reads PostgreSQL is not installed here"
+        words = "the driver for PostgreSQL is not installed here"
         yield Finding("warn", "database", words, "pip install 'bedrockjobs[postgresql]'")
         return
     yield from doctor_postgresql.findings(settings, server and server.status["durability"])
@@ -417,7 +419,7 @@ def look_at_postgresql(settings: Settings, server: ServerStatus | None, *, scrub
 def look_at_file(path: Path, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield the findings about a file."""
     if path.exists() and not path.is_file():
-        words = f"{path} is no file"
+        words = f"{path} is not a file"
         yield Finding("fail", "database", words, "name the file by --database")
     elif path.exists():
         checks: list[Callable[[Path], Iterator[Finding]]] = [
@@ -430,7 +432,7 @@ def look_at_file(path: Path, server: ServerStatus | None, *, scrub: bool) -> Ite
         for check in checks:
             yield from check(path)
     else:
-        words = f"{path} is not here"
+        words = f"{path} is not on this machine"
         yield Finding("warn", "database", words, "run doctor where the server runs, or give --database")
 
 
@@ -439,7 +441,7 @@ def look_at_file(path: Path, server: ServerStatus | None, *, scrub: bool) -> Ite
     "--database",
     metavar="FILE|URL",
     allow_from_autoenv=False,
-    help="The database.  [BEDROCKJOBS_DATABASE; default: what the server says]",
+    help="The database.  [BEDROCKJOBS_DATABASE; default: that of the server]",
 )
 @click.option("--scrub", is_flag=True, help="Read all of the database for damage: minutes, if it is large.")
 @server_options

@@ -48,16 +48,16 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
 def checked(session: DatabaseSession, settings: Settings, durability: str) -> Iterator[Finding]:
     """Yield the findings of all checks; raises StoreError."""
     if inspection.is_standby(session):
-        words = f"{settings.shown_database} is a standby, which nobody can write to"
+        words = f"{settings.shown_database} is a standby, which is read-only"
         yield Finding("fail", "database", words, "name the primary by --database")
     yield from check_version(session)
     tables = inspection.tables_of(session, settings.database_schema)
     yield from check_tables(tables, settings.database_schema)
     if not tables.missing:
         yield from check_sequences(session)
-    found = inspection.settings_of(session)
-    yield from check_durability(found, inspection.standbys_of(session), durability)
-    yield from check_vacuum(found, tables, inspection.oldest_of(session))
+    settings_found = inspection.settings_of(session)
+    yield from check_durability(settings_found, inspection.standbys_of(session), durability)
+    yield from check_vacuum(settings_found, tables, inspection.oldest_of(session))
     if tables.version is not None:
         yield from check_connect(inspection.strangers(session, settings.database_schema))
 
@@ -82,25 +82,23 @@ def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
         yield Finding("fail", "schema", words, "start a server, or name it by BEDROCKJOBS_DATABASE_SCHEMA")
         return
     if int(tables.version) > VERSION:
-        words = f"version {tables.version}; this program knows {VERSION}"
-        yield Finding("fail", "schema", words, "use the bedrockjobs that made it, or a newer one")
+        words = f"version {tables.version}; this program supports {VERSION}"
+        yield Finding("fail", "schema", words, "use the bedrockjobs that created it, or a newer one")
         return
     wrong = [
         *(f"{name} is missing" for name in tables.missing),
         *(f"{name} is not ours" for name in tables.foreign),
-        *(f"the index {name} is not valid" for name in tables.invalid),
+        *(f"the index {name} is invalid" for name in tables.invalid),
         *(f"{name} is distributed" for name in tables.distributed),
     ]
     if wrong:
         words = "; ".join(wrong[:NAMED_MAX]) + (
             f"; and {more} more" if (more := len(wrong) - NAMED_MAX) > 0 else ""
         )
-        advice = (
-            "undo what was changed by hand: REINDEX INDEX for one that is not valid, local tables on Citus"
-        )
+        advice = "revert manual changes: REINDEX INDEX for an invalid index, local tables on Citus"
         yield Finding("fail", "schema", words, advice)
     else:
-        yield Finding("ok", "schema", f"version {tables.version} in {schema}, as it should be")
+        yield Finding("ok", "schema", f"version {tables.version} in {schema}, as expected")
 
 
 def check_sequences(session: DatabaseSession) -> Iterator[Finding]:
@@ -134,57 +132,55 @@ def check_listening(settings: Settings) -> Iterator[Finding]:
         )
         return
     if heard:
-        yield Finding("ok", "listen", f"what a server tells the others is heard over {name}")
+        yield Finding("ok", "listen", f"notifications between servers arrive over {name}")
     else:
-        words = (
-            f"LISTEN over {name} hears nothing, so that each server looks for news by itself, twice a second"
-        )
+        words = f"LISTEN over {name} receives nothing, so each server polls twice a second"
         yield Finding(
             "warn", "listen", words, "name PostgreSQL itself, without a pooler, by --database-direct"
         )
 
 
 def check_durability(
-    found: dict[str, str], standbys: list[inspection.StandbyInfo], durability: str
+    settings: dict[str, str], standbys: list[inspection.StandbyInfo], durability: str
 ) -> Iterator[Finding]:
     """Check that PostgreSQL keeps acknowledged commits as the durability setting promises.
 
     ``synchronous_commit`` does not matter: servers set it themselves.
     """
     for name in ("fsync", "full_page_writes"):
-        if found[name] == "off":
+        if settings[name] == "off":
             words = f"{name} is off: a crash of the machine may destroy the database"
             yield Finding("fail", "disk", words, f"ALTER SYSTEM SET {name} = on, and restart PostgreSQL")
     synchronous = [one for one in standbys if one.sync_state in ("sync", "quorum")]
     words = f"{len(standbys)} connected, {len(synchronous)} synchronous"
     advice = "start a standby that synchronous_standby_names names"
-    if found["synchronous_standby_names"] and not synchronous and durability != "relaxed":
-        words += f", and each commit waits for {found['synchronous_standby_names']}"
+    if settings["synchronous_standby_names"] and not synchronous and durability != "relaxed":
+        words += f", and each commit waits for {settings['synchronous_standby_names']}"
         yield Finding("fail", "standbys", words, advice)
     elif durability == "replicated" and not synchronous:
         yield Finding("fail", "standbys", f"{words}, and the durability is replicated", advice)
     elif standbys and not any(one.sync_state for one in standbys):
-        words = f"{len(standbys)} connected; what they have may be seen by a member of pg_read_all_stats"
+        words = f"{len(standbys)} connected; only members of pg_read_all_stats may see their state"
         yield Finding("warn", "standbys", words, "GRANT pg_read_all_stats to the role that doctor uses")
     else:
         yield Finding("ok", "standbys", words if standbys else "there are none")
 
 
 def check_vacuum(
-    found: dict[str, str], tables: inspection.Tables, oldest: inspection.Oldest | None
+    settings: dict[str, str], tables: inspection.Tables, oldest: inspection.Oldest | None
 ) -> Iterator[Finding]:
     """Check that dead rows are vacuumed: until then they slow down each take."""
-    if found["autovacuum"] == "off":
+    if settings["autovacuum"] == "off":
         words = "autovacuum is off: the tables only grow"
         yield Finding("fail", "vacuum", words, "ALTER SYSTEM SET autovacuum = on, and reload")
     if tables.untended:
-        words = f"autovacuum leaves alone: {', '.join(tables.untended[:NAMED_MAX])}"
+        words = f"autovacuum is disabled for: {', '.join(tables.untended[:NAMED_MAX])}"
         yield Finding("warn", "vacuum", words, "ALTER TABLE ... RESET (autovacuum_enabled)")
     if oldest is not None and oldest.seconds >= OLDEST_WARN_S:
         level: Level = "fail" if oldest.seconds >= OLDEST_FAIL_S else "warn"
-        words = f"{oldest.who}, has kept rows from being removed for {oldest.seconds:,.0f} s"
+        words = f"{oldest.who}, has prevented the removal of dead rows for {oldest.seconds:,.0f} s"
         yield Finding(
-            level, "vacuum", words, "end it: pg_terminate_backend(), or what the prepared one belongs to"
+            level, "vacuum", words, "end it with pg_terminate_backend(), or finish the prepared transaction"
         )
-    elif found["autovacuum"] != "off" and not tables.untended:
+    elif settings["autovacuum"] != "off" and not tables.untended:
         yield Finding("ok", "vacuum", "autovacuum is on, and no transaction is old")

@@ -30,17 +30,23 @@ KIND_WIDTH, NAME_WIDTH = 14, 24
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
+@click.option("-f", "--follow", is_flag=True, help="Follow new events until interrupted.")
 @click.option("--after", metavar="NUMBER", help="Only events with a higher number; -1: only new ones.")
 @click.option(
     "--kind", metavar="KIND", help="Only of this kind: 'lost', 'failed', 'paused', 'worker left', ..."
 )
 @click.option("--name", metavar="GLOB", shell_complete=job_names, help="Only if the name matches.")
-@since_option("Only what happened since")
+@since_option("Only events since")
 @limit_option("events, the newest of them")
 @server_options
 def events(
-    session: Session, /, follow: bool, after: str | None, since: Given | None, limit: int, **asked: str | None
+    session: Session,
+    /,
+    follow: bool,
+    after: str | None,
+    since: Given | None,
+    limit: int,
+    **filters: str | None,
 ) -> None:
     """List the last events, in the order in which they happened."""
     if follow and session.form == "json":
@@ -49,20 +55,20 @@ def events(
         if after is not None:
             raise click.UsageError("give --since or --after, not both")
         after = str(_before(session, since_timestamp(since, session.now())))
-    found, last = _last(session, {**asked, "after": after}, limit)
+    rows, last = _last(session, {**filters, "after": after}, limit)
     if not follow:
         write_many(
-            [_row(record) for record in found] if session.form == "table" else found,
+            [_row(record) for record in rows] if session.form == "table" else rows,
             session.form,
             COLUMNS,
-            none="" if found else _none(session, asked["kind"]),
+            none="" if rows else _none(session, filters["kind"]),
             identity="seq",
         )
         return
-    _write(found, session.form)
+    _write(rows, session.form)
     pace = Pace()
     while True:
-        given = {**asked, "after": last, "limit": LIST_MAX, **pace.next_parameters()}
+        given = {**filters, "after": last, "limit": LIST_MAX, **pace.next_parameters()}
         came = session.rows(Events, given)
         _write(came, session.form)
         if came:
@@ -70,32 +76,32 @@ def events(
         pace.answered(something=bool(came))
 
 
-def _last(session: Session, asked: dict[str, Any], limit: int) -> tuple[list[Record], str]:
+def _last(session: Session, filters: dict[str, Any], limit: int) -> tuple[list[Record], str]:
     """Return the last ``limit`` events and the number after which the next ones come."""
-    if asked["after"] == FROM_NOW:
+    if filters["after"] == FROM_NOW:
         return [], str(_newest(session))
-    if asked["after"] is None and not (asked["kind"] or asked["name"]):
-        asked = {**asked, "after": max(_newest(session) - limit, 0)}
-    last = str(asked["after"] or 0)
-    kept: deque[Record] = deque(maxlen=limit)
+    if filters["after"] is None and not (filters["kind"] or filters["name"]):
+        filters = {**filters, "after": max(_newest(session) - limit, 0)}
+    last = str(filters["after"] or 0)
+    newest: deque[Record] = deque(maxlen=limit)
     while True:
-        given = {**asked, "after": last, "limit": LIST_MAX}
+        given = {**filters, "after": last, "limit": LIST_MAX}
         page = session.rows(Events, given)
-        kept += page
+        newest += page
         if page:
             last = text_of(page[-1], "seq")
         if len(page) < LIST_MAX:
-            return list(kept), last
+            return list(newest), last
 
 
 def _none(session: Session, kind: str | None) -> str:
     """Return the message for an empty list; for an unknown kind, with the kinds that exist."""
     if not kind or session.form != "table":
         return "No events."
-    asked = built(Events, {"after": max(_newest(session) - LIST_MAX, 0), "limit": LIST_MAX})
-    kinds = sorted({text_of(event, "kind") for event in records_in(session.record(asked)["events"])} - {kind})
-    meant = near(kind, kinds)
-    hint = f" Did you mean {meant!r}?" if meant else ""
+    query = built(Events, {"after": max(_newest(session) - LIST_MAX, 0), "limit": LIST_MAX})
+    kinds = sorted({text_of(event, "kind") for event in records_in(session.record(query)["events"])} - {kind})
+    suggestion = near(kind, kinds)
+    hint = f" Did you mean {suggestion!r}?" if suggestion else ""
     return f"No events of the kind {kind!r}.{hint}" + (f" There are: {', '.join(kinds)}." if kinds else "")
 
 
@@ -105,9 +111,9 @@ def _before(session: Session, begin: str) -> int:
     while low < high:
         middle = (low + high) // 2
         given = {"after": middle, "limit": 1}
-        found = session.rows(Events, given)
-        if found and text_of(found[0], "at") < begin:
-            low = int(text_of(found[0], "seq"))
+        rows = session.rows(Events, given)
+        if rows and text_of(rows[0], "at") < begin:
+            low = int(text_of(rows[0], "seq"))
         else:
             high = middle
     return low

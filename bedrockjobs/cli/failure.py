@@ -47,16 +47,16 @@ def list_failures(session: Session, /, mask: str | None, everything: bool, limit
     group, `newest` is its newest member: a jobID or a runID. The run that made its job FAILED is not counted
     separately. Failures that are marked as seen are left out without --all.
     """
-    found = list(_groups(session, {"name": mask}, limit, wanted=lambda group: everything or _is_new(group)))
+    groups = list(_groups(session, {"name": mask}, limit, wanted=lambda group: everything or _is_new(group)))
     if session.form != "table":
-        write_many(found, session.form, identity="name")
+        write_many(groups, session.form, identity="name")
         return
     none = (
         "Nothing has failed."
         if everything
         else "No new failures; --all includes those that are marked as seen."
     )
-    write_many([_row(group) for group in found], "table", none=none)
+    write_many([_row(group) for group in groups], "table", none=none)
 
 
 @failure.command()
@@ -66,16 +66,16 @@ def list_failures(session: Session, /, mask: str | None, everything: bool, limit
 @server_options
 def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> None:
     """List the failures of one group, the newest first; `failure list` shows its fingerprint."""
-    found = [one for key in _KINDS for one in islice(_members(session, mask, fingerprint, key), limit)]
+    members = [one for key in _KINDS for one in islice(_members(session, mask, fingerprint, key), limit)]
     if session.form != "table":
-        write_many(found, session.form, identity="id")
+        write_many(members, session.form, identity="id")
         return
-    rows = [{**one, "what was wrong": text_of(one, "line")} for one in found]
+    rows = [{**one, "what was wrong": text_of(one, "line")} for one in members]
     write_many(rows, "table", SHOW_COLUMNS, none="Nothing with this fingerprint has failed.")
 
 
 @failure.command()
-@takes(ListFailures, typed("name", "--name", "mask", help="All of names that match."))
+@takes(ListFailures, typed("name", "--name", "mask", help="All failures of names that match."))
 @click.option(
     "--job",
     "jobs",
@@ -86,7 +86,7 @@ def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> No
 )
 @click.option("--run", "runs", metavar="RUNID", multiple=True, help="A run that failed; repeatable.")
 @takes(ListFailures, typed("fingerprint", help="All of one group."))
-@click.option("--undo", is_flag=True, help="Let them count as new again.")
+@click.option("--undo", is_flag=True, help="Mark them as new again.")
 @takes(MarkSeen, "by")
 @server_options
 def seen(
@@ -113,31 +113,31 @@ def seen(
     marked = {"jobs": 0, "runs": 0}
     for kind, ids in numbers.items():
         for first in range(0, len(ids), SEEN_AT_ONCE_MAX):
-            some = ids[first : first + SEEN_AT_ONCE_MAX]
-            given: dict[str, Any] = {f"{kind}IDs": ",".join(some), "seen": not undo, "by": by or None}
+            chunk = ids[first : first + SEEN_AT_ONCE_MAX]
+            given: dict[str, Any] = {f"{kind}IDs": ",".join(chunk), "seen": not undo, "by": by or None}
             reply = session.reply(MarkSeen, given)
             marked = {key: count + int(text_of(reply, key)) for key, count in marked.items()}
     words = ", ".join(f"{count:,} {key if count != 1 else key[:-1]}" for key, count in marked.items())
-    said = f"{'New again' if undo else 'Seen'}: {words}."
-    write_one({key: str(count) for key, count in marked.items()}, session.form, said)
+    sentence = f"{'New again' if undo else 'Seen'}: {words}."
+    write_one({key: str(count) for key, count in marked.items()}, session.form, sentence)
 
 
 def _groups(
-    session: Session, asked: dict[str, Any], limit: int, wanted: Callable[[Record], bool]
+    session: Session, filters: dict[str, Any], limit: int, wanted: Callable[[Record], bool]
 ) -> Iterator[Record]:
     """Yield up to ``limit`` wanted groups of each kind, the newest failures first."""
     for key, cursor, kind in _KINDS:
-        found = filter(wanted, _pages(session, asked, key, cursor, kind))
-        yield from islice(found, limit)
-        if next(found, None) is not None:
+        matching = filter(wanted, _pages(session, filters, key, cursor, kind))
+        yield from islice(matching, limit)
+        if next(matching, None) is not None:
             click.echo(f"There are more groups of {key}: a higher --limit shows them.", err=True)
 
 
-def _pages(session: Session, asked: dict[str, Any], key: str, cursor: str, kind: str) -> Iterator[Record]:
+def _pages(session: Session, filters: dict[str, Any], key: str, cursor: str, kind: str) -> Iterator[Record]:
     """Yield all groups of a kind, page by page."""
     before = 0
     while before is not None:
-        page = session.reply(ListFailures, {**asked, cursor: before})
+        page = session.reply(ListFailures, {**filters, cursor: before})
         for group in records_in(page[key]):
             yield {"kind": RawJSON(jsontext.dump(kind)), **group}
         before = jsontext.parse(page[cursor])
@@ -175,10 +175,10 @@ def _row(group: Record) -> Record:
     newest = records_in(group["failures"])[0]
     count, unseen, names = (int(text_of(group, key)) for key in ("count", "unseen", "names"))
     by = text_of(newest, "seenBy")
-    others = f" and {names - 1:,} more" if names > 1 else ""
+    more = f" and {names - 1:,} more" if names > 1 else ""
     return {
         "state": called(text_of(group, "state")),
-        "name": f"{text_of(group, 'name')}{others}",
+        "name": f"{text_of(group, 'name')}{more}",
         "count": number_of(count, text_of(group, "kind")),
         "new": f"{unseen:,}",
         "newest": text_of(newest, "id"),

@@ -18,8 +18,8 @@ SUMMARY_CHARS = 1_000
 def near(word: str, known: Sequence[str]) -> str:
     """Return the known word that was probably meant, ignoring case; empty if none is similar."""
     lower = {each.lower(): each for each in reversed(known)}
-    found = get_close_matches(word.lower(), lower, 1)
-    return lower[found[0]] if found else ""
+    matches = get_close_matches(word.lower(), lower, 1)
+    return lower[matches[0]] if matches else ""
 
 
 MAIN_SECTION = "Options"
@@ -30,10 +30,10 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with the first sentence of its help."""
-        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         rows = [
             (name, command.get_short_help_str(SUMMARY_CHARS))
-            for name, command in found
+            for name, command in commands
             if command is not None and not command.hidden
         ]
         if rows:
@@ -101,8 +101,8 @@ class WordChoice(click.Choice[str]):
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
         """Return the metavar without the empty choice."""
-        found = super().get_metavar(param, ctx)
-        return found and found.replace("|]", "]")
+        metavar = super().get_metavar(param, ctx)
+        return metavar and metavar.replace("|]", "]")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the choice; fails with a suggestion if a similar word exists."""

@@ -94,13 +94,13 @@ _zone_option = click.option(
     show_default=True,
     callback=_zone,
     metavar="ZONE",
-    help="Time zone of the machine that ran it, by whose clock it went.",
+    help="Time zone of the machine that ran it.",
 )
 
 
 def _reader(command: F) -> F:
     """Add the arguments and options that every format has to an import command."""
-    found: Any = command
+    decorated: Any = command
     # By default three next times of each schedule, enough to notice a shifted weekday.
     for option in (
         click.argument("file", metavar="FILE"),
@@ -112,9 +112,14 @@ def _reader(command: F) -> F:
         ),
         click.option("--force", is_flag=True, help="Replace the file if it exists."),
         click.option("--apply", is_flag=True, help="Make them the server's schedules, as `apply` does."),
-        click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask."),
-        click.option("--source", default="", metavar="NAME", help="Whose schedules these are; FILE's name."),
-        click.option("--skip-bad", is_flag=True, help="Leave out what cannot be a schedule here."),
+        click.option("-y", "--yes", is_flag=True, help="With --apply: do not ask for confirmation."),
+        click.option(
+            "--source",
+            default="",
+            metavar="NAME",
+            help="Source that owns the schedules; default: FILE's name.",
+        ),
+        click.option("--skip-bad", is_flag=True, help="Skip entries that cannot be schedules here."),
         click.option(
             "--times",
             type=WholeNumber(0, 100),
@@ -133,8 +138,8 @@ def _reader(command: F) -> F:
         takes(SyncSchedules, "by"),
         server_options,
     )[::-1]:
-        found = option(found)
-    return cast("F", found)
+        decorated = option(decorated)
+    return cast("F", decorated)
 
 
 @import_.command("crontab")
@@ -146,9 +151,9 @@ def _reader(command: F) -> F:
 @click.option(
     "--cron",
     type=click.Choice(get_args(crontab.Cron)),
-    help="Which cron ran it; if left out, a line is taken that Debian's cron and cronie read alike.",
+    help="Which cron ran it; by default only lines that Debian's cron and cronie read alike are accepted.",
 )
-@click.option("--prefix", default="", metavar="TEXT", help="Put this before each name: 'web1/'.")
+@click.option("--prefix", default="", metavar="TEXT", help="Prefix of each name: 'web1/'.")
 @_zone_option
 @_reader
 def import_crontab(
@@ -173,8 +178,8 @@ def import_crontab(
         users = system
         if users is None and (users := cron != "supercronic" and crontab.has_users(text, file)):
             click.echo("The sixth column is read as users; --no-system makes it part of commands.", err=True)
-        found = crontab.parse_crontab(text, zone=zone, system=bool(users), by=cron)
-        return [entry._replace(name=f"{prefix}{entry.name}") for entry in found]
+        entries = crontab.parse_crontab(text, zone=zone, system=bool(users), by=cron)
+        return [entry._replace(name=f"{prefix}{entry.name}") for entry in entries]
 
     _import(session, "crontab", file, wanted, read)
 
@@ -235,41 +240,41 @@ def _import(
     if wanted.to is not None and wanted.to.exists() and not wanted.force:
         raise click.UsageError(f"{wanted.to} exists; --force replaces it")
     try:
-        found = _checked(read(read_source(file)))
+        entries = _checked(read(read_source(file)))
     except Unreadable as error:
         raise click.UsageError(f"{file}: {printable(str(error))}") from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    _report(session, found, wanted)
-    refused = [entry for entry in found if entry.refused]
-    if not found and (wanted.to is not None or wanted.apply):
+    _report(session, entries, wanted)
+    refused = [entry for entry in entries if entry.refused]
+    if not entries and (wanted.to is not None or wanted.apply):
         raise Failure(f"{printable(file)} has no schedule of {kind}. Nothing was written.", FAILED)
     if refused and not wanted.skip_bad:
         done = " Nothing was written." if wanted.to is not None or wanted.apply else ""
         raise Failure(
-            f"{len(refused)} of {len(found)} cannot be imported; --skip-bad leaves them out.{done}", FAILED
+            f"{len(refused)} of {len(entries)} cannot be imported; --skip-bad leaves them out.{done}", FAILED
         )
-    taken = [entry for entry in found if not entry.refused]
+    accepted = [entry for entry in entries if not entry.refused]
     if wanted.to is not None:
-        _write(wanted.to, kind, taken, wanted.source, refused)
+        _write(wanted.to, kind, accepted, wanted.source, refused)
     if wanted.apply:
-        _apply(session, taken, wanted, prune=not refused)
+        _apply(session, accepted, wanted, prune=not refused)
 
 
-def entry_of(found: ImportedSchedule) -> dict[str, Any]:
+def entry_of(schedule: ImportedSchedule) -> dict[str, Any]:
     """Return the definition of an imported schedule."""
-    entry: dict[str, Any] = {"name": found.name, "schedule": found.expression}
-    if found.zone != "UTC":
-        entry["zone"] = found.zone
-    if found.paused:
+    entry: dict[str, Any] = {"name": schedule.name, "schedule": schedule.expression}
+    if schedule.zone != "UTC":
+        entry["zone"] = schedule.zone
+    if schedule.paused:
         entry["paused"] = True
-    return {**entry, **found.options}
+    return {**entry, **schedule.options}
 
 
-def _checked(found: list[ImportedSchedule]) -> list[ImportedSchedule]:
+def _checked(entries: list[ImportedSchedule]) -> list[ImportedSchedule]:
     """Reject what a definition cannot express."""
     judged = []
-    for entry in found:
+    for entry in entries:
         if not entry.refused:
             try:
                 definition_of({**entry_of(entry), "schedule": entry.expression or "@never"}, entry.place)
@@ -282,8 +287,8 @@ def _checked(found: list[ImportedSchedule]) -> list[ImportedSchedule]:
 # --- what is shown -----------------------------------------------------------------------------------------
 
 
-def _report(session: Session, found: list[ImportedSchedule], wanted: _Wanted) -> None:
-    records = [_record(entry, wanted) for entry in found]
+def _report(session: Session, entries: list[ImportedSchedule], wanted: _Wanted) -> None:
+    records = [_record(entry, wanted) for entry in entries]
     if session.form != "table":
         write_many(records, session.form, identity="name")
         return
@@ -293,17 +298,17 @@ def _report(session: Session, found: list[ImportedSchedule], wanted: _Wanted) ->
         click.echo("\n".join([*([""] if number else []), *map(printable, _lines(record))]))
 
 
-def _record(found: ImportedSchedule, wanted: _Wanted) -> Record:
+def _record(schedule: ImportedSchedule, wanted: _Wanted) -> Record:
     return {
-        "name": found.name,
-        "place": found.place,
-        "was": found.source_text,
-        "repeat": found.repeat,
-        "there": [timestamp(at) for at in found.old_times(wanted.after, wanted.times)],
-        "here": [timestamp(at) for at in found.our_times(wanted.after, wanted.times)],
-        "differs": found.differs,
-        "warnings": list(found.warnings),
-        "refused": found.refused,
+        "name": schedule.name,
+        "place": schedule.place,
+        "was": schedule.source_text,
+        "repeat": schedule.repeat,
+        "there": [timestamp(at) for at in schedule.old_times(wanted.after, wanted.times)],
+        "here": [timestamp(at) for at in schedule.our_times(wanted.after, wanted.times)],
+        "differs": schedule.differs,
+        "warnings": list(schedule.warnings),
+        "refused": schedule.refused,
     }
 
 
@@ -326,7 +331,7 @@ def _lines(record: Record) -> list[str]:
 
 
 def definitions_text(
-    kind: str, found: list[ImportedSchedule], source: str, refused: Sequence[ImportedSchedule] = ()
+    kind: str, entries: list[ImportedSchedule], source: str, refused: Sequence[ImportedSchedule] = ()
 ) -> str:
     """Return a definitions file; jobs that it cannot express are comments with a command.
 
@@ -337,12 +342,12 @@ def definitions_text(
         f"source = {toml_text(source)}\n"
     )
     if refused:
-        head += "prune = false  # some were left out: what the server has of them stays\n"
+        head += "prune = false  # some were skipped, which the server keeps\n"
     for entry in refused:
         head += toml_comment(f"left out: {entry.name} ({entry.place}): {entry.refused}") + "\n"
     parts = [head]
-    schedules = [toml_entry(entry_of(entry), entry.warnings) for entry in found if entry.expression]
-    for entry in found:
+    schedules = [toml_entry(entry_of(entry), entry.warnings) for entry in entries if entry.expression]
+    for entry in entries:
         if not entry.expression:
             words = [f"{name}={value}" for name, value in _loop(entry).items()]
             comments = "".join(f"{toml_comment(warning)}\n" for warning in entry.warnings)
@@ -353,32 +358,32 @@ def definitions_text(
     return "\n".join([*parts, *(schedules or ["schedules = []\n"])])
 
 
-def _loop(found: ImportedSchedule) -> dict[str, str]:
+def _loop(schedule: ImportedSchedule) -> dict[str, str]:
     """Return the parameters of CreateJob for a job that repeats after its own end."""
-    definition = definition_of({**entry_of(found), "schedule": "@never"}, found.place)
-    given = {**definition.given, "repeat": found.repeat, "unique": True}
+    definition = definition_of({**entry_of(schedule), "schedule": "@never"}, schedule.place)
+    given = {**definition.given, "repeat": schedule.repeat, "unique": True}
     return {key: value if isinstance(value, str) else jsontext.dump(value) for key, value in given.items()}
 
 
 def _write(
-    to: Path, kind: str, found: list[ImportedSchedule], source: str, refused: list[ImportedSchedule]
+    to: Path, kind: str, entries: list[ImportedSchedule], source: str, refused: list[ImportedSchedule]
 ) -> None:
     try:
-        to.write_text(definitions_text(kind, found, source, refused))
+        to.write_text(definitions_text(kind, entries, source, refused))
     except OSError as error:
         raise Failure(f"{to}: {error.strerror or error}", FAILED) from None
     click.echo(f"Wrote {printable(str(to))}; `bedrockjobs apply` takes it.", err=True)
 
 
-def _apply(session: Session, found: list[ImportedSchedule], wanted: _Wanted, *, prune: bool) -> None:
+def _apply(session: Session, entries: list[ImportedSchedule], wanted: _Wanted, *, prune: bool) -> None:
     """Apply the schedules; nothing is removed of a source whose file had errors."""
     schedules: list[Definition] = [
-        definition_of(entry_of(entry), entry.place) for entry in found if entry.expression
+        definition_of(entry_of(entry), entry.place) for entry in entries if entry.expression
     ]
     carry_out(session, [Wanted(wanted.source, {"schedule": schedules}, prune, wanted.by)], yes=wanted.yes)
     if not prune:
         click.echo("Nothing was removed: some schedules of the file were left out.", err=True)
-    for entry in found:
+    for entry in entries:
         if not entry.expression:
             reply = session.reply(CreateJob, _loop(entry))
             click.echo(f"Job {reply['jobID']} is {printable(entry.name)}: {entry.repeat}.", err=True)

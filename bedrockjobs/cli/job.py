@@ -99,7 +99,7 @@ REASONS = {
     "mocked": "Workers do not take it",
     "limit": "As many run as may at once",
     "lock": "Another job with its lock is running",
-    "name": "Its name is no request for it",
+    "name": "A request for its name does not match it",
     "own command": "No live worker accepts the command it brings",
     "no worker": "No live worker takes it",
     "ahead": "Other jobs go first",
@@ -160,7 +160,7 @@ def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> N
         "--count",
         type=WholeNumber(1, JOBS_PER_GET_MAX),
         metavar="NUMBER",
-        help="Take at most so many jobs.",
+        help="Maximum number of jobs to take.",
     ),
 )
 @takes(GetJob, "worker", "job_priority", typed("get_mocked_jobs", "--mock"))
@@ -171,21 +171,21 @@ def get(session: Session, /, wait: float | None, count: int | None, **_: Any) ->
     The job is RUNNING from then on: end it with `job finish`, `job retry` or `job fail`. A job that cannot be
     written to stdout is returned.
     """
-    taken = _taken(session, given(session, GetJob), wait, count)
+    jobs = _taken(session, given(session, GetJob), wait, count)
     try:
         if count is None:
-            write_one(taken[0], session.form)
+            write_one(jobs[0], session.form)
         else:
-            write_many(taken, session.form, LIST_COLUMNS)
+            write_many(jobs, session.form, LIST_COLUMNS)
         sys.stdout.flush()
     except OSError:
-        _return(session, taken)
+        _return(session, jobs)
         raise
 
 
-def _return(session: Session, taken: list[Record]) -> None:
+def _return(session: Session, jobs: list[Record]) -> None:
     """Requeue jobs whose output could not be written."""
-    for record in taken:
+    for record in jobs:
         run = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
         try:
             session.reply(RetryJob, run)
@@ -193,10 +193,12 @@ def _return(session: Session, taken: list[Record]) -> None:
             words = f"Job {record['jobID']} is still RUNNING: {failure.format_message()}"
             click.echo(printable(words), err=True)
         else:
-            click.echo(f"Job {record['jobID']} was handed back.", err=True)
+            click.echo(f"Job {record['jobID']} was returned.", err=True)
 
 
-def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count: int | None) -> list[Record]:
+def _taken(
+    session: Session, /, parameters: dict[str, Any], wait: float | None, count: int | None
+) -> list[Record]:
     """Ask until there is a job or the wait is over: one request waits for a limited time only."""
     clock = SystemClock()
     deadline = clock.monotonic() + (wait or 0)
@@ -204,11 +206,11 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
         begun = clock.monotonic()
         wait_ms = min(round(max(deadline - begun, 0) * 1000), WAIT_MS_MAX)
         if wait is not None:
-            asked = {**asked, "connection": "wait", "timeout": wait_ms}
+            parameters = {**parameters, "connection": "wait", "timeout": wait_ms}
         try:
             if count is None:
-                return [session.reply(GetJob, asked)]
-            return session.rows(GetJobs, {**asked, "numResults": count})
+                return [session.reply(GetJob, parameters)]
+            return session.rows(GetJobs, {**parameters, "numResults": count})
         except CommandRefused as refusal:
             if wait is None or not isinstance(refusal.error, NotFound):
                 raise
@@ -221,7 +223,7 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 
 @job.command("list")
 @takes(ListJobs, "name", typed("state", type=STATE, help="Only this state; PAUSED jobs wait for children."))
-@since_option("Only jobs that last ran, or were made, since")
+@since_option("Only jobs that last ran, or were created, since")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Only with all of these tags.")
 @click.option("--text", metavar="TEXT", help="Only with this in name, data or error.")
 @limit_option("jobs")
@@ -230,11 +232,11 @@ def _taken(session: Session, /, asked: dict[str, Any], wait: float | None, count
 def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any) -> None:
     """List jobs by jobID."""
     choice = Choice(**choices)
-    asked = {"name": choice.name, "state": choice.state, "after": after}
-    found = paged(session, ListJobs, asked, limit, fits=fitting(session, choice))
+    parameters = {"name": choice.name, "state": choice.state, "after": after}
+    jobs = paged(session, ListJobs, parameters, limit, fits=fitting(session, choice))
     none = "No jobs." if choice != Choice() else "No jobs: `bedrockjobs job create NAME` makes one."
-    columns = (*LIST_COLUMNS, "uniqueKey") if any("uniqueKey" in each for each in found) else LIST_COLUMNS
-    write_many(found, session.form, columns, none=none)
+    columns = (*LIST_COLUMNS, "uniqueKey") if any("uniqueKey" in each for each in jobs) else LIST_COLUMNS
+    write_many(jobs, session.form, columns, none=none)
 
 
 @job.command()
@@ -288,14 +290,14 @@ def explain(session: Session, /, **_: Any) -> None:
     state = text_of(reply, "state")
     write_wrapped(printable(f"Job {command.job_id} ({text_of(reply, 'name')}) is {state}."))
     if not reasons:
-        click.echo("Nothing stands in its way.")
+        click.echo("Nothing prevents it from running.")
     else:
-        click.echo("What stands in its way" + (", the most decisive first:" if len(reasons) > 1 else ":"))
+        click.echo("What it waits for" + (", the most decisive first:" if len(reasons) > 1 else ":"))
     for at, reason in enumerate(reasons, 1):
         write_wrapped(one_line(sentence(reason)), (f"  {at}. ", ""))
     if held := _held(reply):
-        said = "`job create` with this key makes no other job of this name."
-        write_wrapped(printable(f"It holds the unique key {held}: {said}"))
+        words = "`job create` with this key makes no other job of this name."
+        write_wrapped(printable(f"It holds the unique key {held}: {words}"))
 
 
 def _held(record: Record) -> str:
@@ -416,8 +418,8 @@ act(
 
 @job.command(cls=SectionedCommand)
 @_some_job
-@click.option("--delete", "deletes", is_flag=True, help="Delete a queued job that is nobody's child.")
-@click.option("--no-wait", is_flag=True, help="Do not wait until a run that is stopped has ended.")
+@click.option("--delete", "deletes", is_flag=True, help="Delete a queued job that is not a child.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for a stopped run to end.")
 @choosing
 @server_options
 def cancel(session: Session, /, job_id: str | None, deletes: bool, no_wait: bool, **options: Any) -> None:
@@ -440,10 +442,10 @@ def cancel(session: Session, /, job_id: str | None, deletes: bool, no_wait: bool
         _say(session, job_id, outcome)
 
 
-def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") -> tuple[str, str]:
+def _cancelled(session: Session, job_id: str, deletes: bool, label: str = "ID") -> tuple[str, str]:
     """Cancel a job, or delete it if that is wanted; return the outcome, and the run that is stopped.
 
-    ``named`` is what a hint calls the job.
+    ``label`` is what a hint calls the job.
     """
     try:
         run_id = text_of(session.reply(CancelJob, {"jobID": job_id}), "runID")
@@ -451,11 +453,11 @@ def _cancelled(session: Session, job_id: str, deletes: bool, named: str = "ID") 
         if not isinstance(refusal.error, NotFound) or NO_PARENT not in refusal.error.reason.lower():
             raise
         if not deletes:
-            hint = f"only children are cancelled; `bedrockjobs job delete {named}` or --delete removes it"
+            hint = f"only children are cancelled; `bedrockjobs job delete {label}` or --delete removes it"
             if text_of(session.reply(QueryJob, {"jobID": job_id}), "state") in WORKING:
                 hint = (
                     "it is RUNNING, and its worker cannot be asked to stop;"
-                    f" `bedrockjobs job fail {named}` or `job retry {named}` ends its run"
+                    f" `bedrockjobs job fail {label}` or `job retry {label}` ends its run"
                 )
             raise Failure(f"{refusal.error.status_line}: {hint}", refusal.exit_code) from None
         return _delete(session, job_id), ""
@@ -479,8 +481,8 @@ def delete(session: Session, /, job_ids: tuple[str, ...], **options: Any) -> Non
     for job_id in filter(is_number, job_ids):
         built(DeleteJob, {"jobID": job_id})  # nothing is removed if one of them cannot be a jobID
 
-    def removed(named: str) -> Record:
-        job_id = job_id_of(session, named)
+    def removed(label: str) -> Record:
+        job_id = job_id_of(session, label)
         return _outcome(job_id, _delete(session, job_id))
 
     def write(deleted: list[Record]) -> None:
@@ -512,7 +514,7 @@ def _report_stop(session: Session, job_id: str, run_id: str, *, wait: bool) -> N
     """Say that a run is being stopped and, with ``wait``, how it ended; exit with 124 if it did not end."""
     grace = _grace(session, job_id)
     how = f"it gets SIGTERM, and SIGKILL after {duration_text(grace)}"
-    tells = f"`bedrockjobs run show {run_id}` tells how it ends"
+    tells = f"`bedrockjobs run show {run_id}` shows how it ends"
     record: Record = {"jobID": int(job_id), "outcome": "stopping", "runID": int(run_id)}
     if not wait:
         write_one(record, session.form, f"Stopping run {run_id} of job {job_id}: {how}; {tells}.")
@@ -549,8 +551,8 @@ def _ended(session: Session, run_id: str, most_s: float) -> str:
     deadline = clock.monotonic() + most_s
     while True:
         left_ms = max(round((deadline - clock.monotonic()) * 1000), 0)
-        asked = {**pace.next_parameters(), "timeout": min(left_ms, WAIT_MS)}
-        reply = session.reply(ReadOutput, {"runID": run_id, "after": AFTER_ALL, "limit": 1, **asked})
+        parameters = {**pace.next_parameters(), "timeout": min(left_ms, WAIT_MS)}
+        reply = session.reply(ReadOutput, {"runID": run_id, "after": AFTER_ALL, "limit": 1, **parameters})
         if reply["ended"] == "true":
             return text_of(reply, "status")
         if clock.monotonic() >= deadline:

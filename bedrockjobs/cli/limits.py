@@ -48,7 +48,7 @@ act(
     *("name", "by"),
     text="Remove the limit of GLOB.",
     outcome="removed",
-    said="{name} has no limit any more.",
+    said="Removed the limit of {name}.",
 )
 listing(
     limit,
@@ -84,8 +84,7 @@ listing(
     ListRetention,
     columns=("name", "kind", "for", "bytes", "most", "count", "used", "oldest of all", "by"),
     row=_row,
-    text="List what is kept, for how long, and how much there is.\n\n"
-    "Of very many only the first 50,000 are counted.",
+    text="List retention and its current use.\n\nCounts stop at 50,000.",
 )
 _KINDS = ("runs", "output", "events", "ticks")
 act(
@@ -96,10 +95,10 @@ act(
     *(typed(kind, f"--{kind}-for") for kind in _KINDS),
     *(typed(f"{kind}_bytes", type=Size(), metavar="SIZE") for kind in _KINDS),
     "by",
-    text="Limit what is kept of the names that match GLOB.\n\n"
-    "For each name and kind the longest GLOB decides; * is for all others.",
+    text="Set the retention of names that match GLOB.\n\n"
+    "For each name and kind, the longest matching GLOB applies; * applies to all others.",
     outcome="limited",
-    said="Limited what is kept of {name}.",
+    said="Set the retention of {name}.",
     needs="nothing to limit: give at least one option; --help lists them",
 )
 act(
@@ -109,5 +108,5 @@ act(
     *("name", "by"),
     text="Remove the retention limits of GLOB.",
     outcome="removed",
-    said="{name} has no such limit any more.",
+    said="Removed the retention of {name}.",
 )

@@ -28,7 +28,7 @@ from bedrockjobs.commands import Command, ListJobs, ListRuns, ListSchedules, Lis
 def paged(
     session: Session,
     kind: type[Command[Any]],
-    asked: Mapping[str, Any],
+    parameters: Mapping[str, Any],
     limit: int,
     *,
     fits: Callable[[Record], bool] | None = None,
@@ -41,25 +41,25 @@ def paged(
     paging = kind.paging
     assert paging is not None
     page_max = next(bound.le for bound in kind.model_fields["limit"].metadata if hasattr(bound, "le"))
-    asked = dict(asked)
-    found: list[Record] = []
-    while len(found) < limit:
-        page = page_max if fits else min(limit - len(found), page_max)
-        reply = session.reply(kind, {**asked, "limit": page})
+    parameters = dict(parameters)
+    shown: list[Record] = []
+    while len(shown) < limit:
+        page = page_max if fits else min(limit - len(shown), page_max)
+        reply = session.reply(kind, {**parameters, "limit": page})
         records = records_in(reply[paging.rows])
         for at, record in enumerate(records, 1):
             if until is not None and until(record):
-                return found
+                return shown
             if fits is None or fits(record):
-                found.append(record)
-            if len(found) == limit and at < len(records):
+                shown.append(record)
+            if len(shown) == limit and at < len(records):
                 break
         else:
             if len(records) < page:
-                return found
-        asked[paging.cursor] = records[-1][paging.key]
-    click.echo(f"There may be more: --{paging.cursor} {found[-1][paging.key]}", err=True)
-    return found
+                return shown
+        parameters[paging.cursor] = records[-1][paging.key]
+    click.echo(f"There may be more: --{paging.cursor} {shown[-1][paging.key]}", err=True)
+    return shown
 
 
 NAMESAKES_SHOWN = 5
@@ -81,14 +81,14 @@ def job_id_of(session: Session, given: str) -> str:
     """
     if is_number(given):
         return given
-    asked = built(ListJobs, {"name": literal(given), "limit": NAMESAKES_SHOWN + 1})
-    found = [text_of(job, "jobID") for job in records_in(session.record(asked)["jobs"])]
-    if not found:
+    query = built(ListJobs, {"name": literal(given), "limit": NAMESAKES_SHOWN + 1})
+    job_ids = [text_of(job, "jobID") for job in records_in(session.record(query)["jobs"])]
+    if not job_ids:
         raise Failure(f"there is no job {given!r}; `bedrockjobs job list` shows them", NOT_FOUND)
-    if len(found) > 1:
-        several = ", ".join(found[:NAMESAKES_SHOWN]) + (", ..." if len(found) > NAMESAKES_SHOWN else "")
+    if len(job_ids) > 1:
+        several = ", ".join(job_ids[:NAMESAKES_SHOWN]) + (", ..." if len(job_ids) > NAMESAKES_SHOWN else "")
         raise Failure(f"several jobs are named {given!r}: give one of the jobIDs {several}", REFUSED)
-    return found[0]
+    return job_ids[0]
 
 
 TIMEOUT_S = 0.7
@@ -126,17 +126,17 @@ def _records(ctx: click.Context, command: Command[Any], key: str) -> list[Record
 
 def _completer(kind: type[Command[Any]], list_key: str, key: str, about: str = "") -> Completer:
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        asked: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         if "limit" in kind.model_fields:
-            asked["limit"] = 200  # maximum number of records to collect names from
+            parameters["limit"] = 200  # maximum number of records to collect names from
         if key == "name" and "name" in kind.model_fields:
-            asked["name"] = f"{literal(incomplete)}*"
-        found: dict[str, str] = {}
-        for record in _records(ctx, built(kind, asked), list_key):
-            found.setdefault(text_of(record, key), text_of(record, about) if about else "")
+            parameters["name"] = f"{literal(incomplete)}*"
+        candidates: dict[str, str] = {}
+        for record in _records(ctx, built(kind, parameters), list_key):
+            candidates.setdefault(text_of(record, key), text_of(record, about) if about else "")
         return [
             CompletionItem(name, help=words or None)
-            for name, words in found.items()
+            for name, words in candidates.items()
             if name.startswith(incomplete)
         ]
 

@@ -61,9 +61,9 @@ act(
     typed("group_for", "--group", default="0s", show_default=True),
     typed("quiet", metavar="HOURS"),
     "by",
-    text="Send messages about what happens from now on; a rule of this name is replaced.",
+    text="Send messages about future events; a rule of this name is replaced.",
     outcome="put",
-    said="Rule {name} counts from now on; `bedrockjobs notify test {name}` shows a message.",
+    said="Rule {name} is active; `bedrockjobs notify test {name}` shows a message.",
 )
 
 
@@ -84,7 +84,7 @@ act(
     "remove",
     RemoveRule,
     *("name", "by"),
-    text="Remove a rule: what it has not sent is not sent.",
+    text="Remove a rule with its unsent messages.",
     outcome="removed",
     said="Removed rule {name}.",
 )
@@ -98,8 +98,8 @@ def mute(session: Session, /, name: str, **_: Any) -> None:
     command = asked(session, MuteRule)
     session.record(command)
     ends = stamped(command.until)
-    said = f"Rule {name} sends nothing until {local_text(ends)}." if ends else f"Rule {name} sends again."
-    write_one({"name": name, "until": command.until}, session.form, said, identity="name")
+    sentence = f"Rule {name} sends nothing until {local_text(ends)}." if ends else f"Rule {name} sends again."
+    write_one({"name": name, "until": command.until}, session.form, sentence, identity="name")
 
 
 @notify.command()
@@ -114,4 +114,4 @@ def test(session: Session, /, send: bool, **_: Any) -> None:
     for key in ("to", "subject"):
         click.echo(f"{key.title()}: {text_of(record, key)}")
     click.echo(f"\n{text_of(record, 'text')}", nl=False)
-    click.echo("Sent." if send else "Not sent: --send does.", err=True)
+    click.echo("Sent." if send else "Not sent; --send sends it.", err=True)

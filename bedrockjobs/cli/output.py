@@ -55,7 +55,7 @@ def local_text(timestamp: str) -> str:
 
 def with_local_times(sentence: str) -> str:
     """Convert the timestamps in a sentence of the server from UTC to local time."""
-    return _TOLD.sub(lambda found: f"{found[1]} {_with_zone(moment_of(found[2]))}", sentence)
+    return _TOLD.sub(lambda match: f"{match[1]} {_with_zone(moment_of(match[2]))}", sentence)
 
 
 def _with_zone(moment: datetime) -> str:
@@ -88,11 +88,11 @@ def moment_text(text: str, now: datetime, *, whole: bool = False) -> str:
 
 def away_text(seconds: float) -> str:
     """Return a relative time in one unit: ``3m ago``, ``in 2d``, ``now``."""
-    far = abs(seconds)
-    if far < 1:
+    distance_s = abs(seconds)
+    if distance_s < 1:
         return "now"
-    size, unit = next((size, unit) for size, unit in _UNITS if far >= size)
-    words = f"{int(far // size)}{unit}"
+    size, unit = next((size, unit) for size, unit in _UNITS if distance_s >= size)
+    words = f"{int(distance_s // size)}{unit}"
     return f"in {words}" if seconds > 0 else f"{words} ago"
 
 
@@ -282,8 +282,8 @@ def printable_line(text: str) -> str:
     return "".join([*shown, _SGR_RESET]) if colours and len(shown) > 1 else "".join(shown)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found.group()):04x}"
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match.group()):04x}"
 
 
 def raw_record(text: str) -> dict[str, RawJSON]:

@@ -67,10 +67,10 @@ def _host() -> str:
     return socket.gethostname()[:255]
 
 
-def _send_ping(session: Session, name: str, **said: object) -> None:
+def _send_ping(session: Session, name: str, **parameters: object) -> None:
     """Send a ping; if that fails, warn and continue: the command is more important."""
     try:
-        session.reply(PingSchedule, {"name": name, "host": _host(), **said})
+        session.reply(PingSchedule, {"name": name, "host": _host(), **parameters})
     except click.ClickException as error:
         click.echo(f"bedrockjobs ping: cannot report {name}: {printable(error.format_message())}", err=True)
 
@@ -90,7 +90,7 @@ def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
 
 def _run(command: tuple[str, ...]) -> tuple[int, bytes]:
     """Return the exit status of a command (128 + signal if it was killed), and its last output."""
-    kept = bytearray()
+    output = bytearray()
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603  the caller's own
     except OSError as error:
@@ -102,10 +102,10 @@ def _run(command: tuple[str, ...]) -> tuple[int, bytes]:
         while piece := os.read(process.stdout.fileno(), READ_BYTES):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
-            kept += piece
-            del kept[: -4 * PING_OUTPUT_CHARS_MAX]
+            output += piece
+            del output[: -4 * PING_OUTPUT_CHARS_MAX]
     code = process.returncode
-    return (code if code >= 0 else 128 - code), bytes(kept)
+    return (code if code >= 0 else 128 - code), bytes(output)
 
 
 @click.command("ping-url")

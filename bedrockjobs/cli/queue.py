@@ -60,15 +60,15 @@ def list_queues(session: Session, /, limit: int, **_: Any) -> None:
     `oldest` is how long the oldest ready job has been due, `workers` how many live workers take the name. A
     count with a + is a minimum. Very many jobs are counted now and then: the list says how long ago.
     """
-    found = paged(session, ListQueues, given(session, ListQueues), limit)
+    queues = paged(session, ListQueues, given(session, ListQueues), limit)
     if session.form != "table":
-        write_many(found, session.form, identity="name")
+        write_many(queues, session.form, identity="name")
         return
     pauses: dict[str, Record] = {}
-    if any(text_of(each, "pausedBy") for each in found):
+    if any(text_of(each, "pausedBy") for each in queues):
         pauses = {text_of(pause, "pattern"): pause for pause in _pauses(session)}
-    rows = [_row(each, pauses) for each in found]
-    age = max((int(text_of(each, "countedAge") or 0) for each in found), default=0)
+    rows = [_row(each, pauses) for each in queues]
+    age = max((int(text_of(each, "countedAge") or 0) for each in queues), default=0)
     if age:
         click.echo(f"Queued jobs were counted {age} s ago.", err=True)
     write_many(rows, "table", none="No jobs: `bedrockjobs job create NAME` makes the first one.")
@@ -122,7 +122,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
     @group.command()
     @pattern
     @click.option("--all", "everything", is_flag=True, help="End every pause, whoever made it.")
-    @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
+    @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask for confirmation.")
     @takes(ResumeJobs, "by")
     @server_options
     def resume(session: Session, /, pattern: str | None, everything: bool, yes: bool, **_: Any) -> None:

@@ -105,19 +105,21 @@ def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) ->
 
     `attempt` counts the tries of one tick, one trigger or one job; `took` is how long it ran.
     """
-    asked = given(session, ListRuns)
-    begin = None if since is None else since_timestamp(since, session.now())
+    parameters = given(session, ListRuns)
+    since_time = None if since is None else since_timestamp(since, session.now())
 
     def too_old(run: Record) -> bool:
-        return begin is not None and text_of(run, "started") < begin
+        return since_time is not None and text_of(run, "started") < since_time
 
-    found = paged(session, ListRuns, asked, limit, until=too_old)
+    runs = paged(session, ListRuns, parameters, limit, until=too_old)
     if session.form == "table":
-        found = [run_row(record) for record in found]
+        runs = [run_row(record) for record in runs]
     none = "No runs."
-    if not (begin or any(asked.values())):
-        none = "No runs: a worker makes one of each job; `bedrock-worker --name NAME -- COMMAND` starts one."
-    write_many(found, session.form, LIST_COLUMNS, none=none, identity="runID")
+    if not (since_time or any(parameters.values())):
+        none = (
+            "No runs: a worker records one for each job; `bedrock-worker --name NAME -- COMMAND` starts one."
+        )
+    write_many(runs, session.form, LIST_COLUMNS, none=none, identity="runID")
 
 
 @run.command()
@@ -148,13 +150,11 @@ def _unrepeated(error: str, tail: list[str]) -> str:
 
 @run.command()
 @takes(ReadOutput, "run_id")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends.")
 @click.option("--since-seq", "after", metavar="NUMBER", default="0", help="Only lines after this number.")
 @click.option("-t", "--timestamps", is_flag=True, help="Begin each line with its time (UTC).")
 @click.option(
-    "--exit-status",
-    is_flag=True,
-    help="Exit with 1 if the run has ended, but not with success, or was handed back.",
+    "--exit-status", is_flag=True, help="Exit with 1 if the run ended without success, or was returned."
 )
 @server_options
 def logs(
@@ -167,7 +167,7 @@ def logs(
     """
     if follow and session.form == "json":
         raise click.UsageError("-f writes continuously: use -o jsonl")
-    kept: list[Record] = []
+    waiting: list[Record] = []
     pace = Pace()
     ended, status = False, ""
     while True:
@@ -176,7 +176,7 @@ def logs(
         reply = session.record(command)
         lines = records_in(reply["lines"])
         if session.form == "json":
-            kept += lines
+            waiting += lines
         else:
             _report_missing(after, lines)
             _write(lines, session.form, timestamps)
@@ -188,9 +188,9 @@ def logs(
         if follow:
             pace.answered(something=bool(lines))
     if session.form == "json":
-        write_many(kept, "json")
+        write_many(waiting, "json")
     if ended and status == RETURNED:
-        words = f"Run {run_id} was handed back: its job is queued as if it had not been taken."
+        words = f"Run {run_id} was returned: its job is queued as if it had not been taken."
         click.echo(words, err=True)
     elif follow and sys.stderr.isatty():
         click.echo(f"Run {run_id} ended: {status}.", err=True)
@@ -239,8 +239,10 @@ def _add_stop(name: str, kind: type[StopRun], signal: str, text: str) -> None:
         session.reply(kind, chosen)
         words = {"runID": "run", "jobID": "the run of job", "name": "the runs of the jobs named"}
         key, value = next((key, chosen[key]) for key in words if chosen[key] is not None)
-        said = f"SIG{signal} is on its way to {words[key]} {value}; `bedrockjobs run list` tells how it ends."
-        write_one({key: value, "signal": signal}, session.form, said, identity=key)
+        sentence = (
+            f"SIG{signal} is on its way to {words[key]} {value}; `bedrockjobs run list` shows how it ends."
+        )
+        write_one({key: value, "signal": signal}, session.form, sentence, identity=key)
 
 
 _add_stop(
@@ -283,7 +285,7 @@ DELETED_COLUMNS = ("runID", "status", "name", "jobID", "ended")
 )
 @click.option("--before", type=Since(), metavar="WHEN", help=f"Runs that ended before then: {SINCE_WORDS}.")
 @click.option("--dry-run", is_flag=True, help="Show which runs would be deleted, and change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @takes(DeleteRuns, "by")
 @server_options
 def delete(
@@ -297,19 +299,19 @@ def delete(
 
     The page remove-a-leaked-secret of the documentation lists all places of a leaked secret.
     """
-    asked = given(session, DeleteRuns)
-    if bool(run_ids) == any(each is not None for each in (asked["name"], asked["text"], before)):
+    filters = given(session, DeleteRuns)
+    if bool(run_ids) == any(each is not None for each in (filters["name"], filters["text"], before)):
         raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
-    if asked["text"] == "-":
-        asked["text"] = _secret()
+    if filters["text"] == "-":
+        filters["text"] = _secret()
     if before is not None:
-        asked["endedBefore"] = since_timestamp(before, session.now(), "--before")
-    parts = [asked]
+        filters["endedBefore"] = since_timestamp(before, session.now(), "--before")
+    parts = [filters]
     if run_ids:
         numbers = list(dict.fromkeys(run_ids))
         each = RUNS_DELETED_AT_ONCE_MAX
         parts = [
-            {**asked, "runIDs": ",".join(numbers[first : first + each])}
+            {**filters, "runIDs": ",".join(numbers[first : first + each])}
             for first in range(0, len(numbers), each)
         ]
     if dry_run or not yes:
@@ -320,7 +322,7 @@ def delete(
             none = "No matching run to delete."
             write_many(found, session.form, DELETED_COLUMNS, none=none, identity="runID")
             return
-        if found or asked["text"]:
+        if found or filters["text"]:
             click.echo(printable(counted([text_of(one, "name") for one in found], "run")), err=True)
             confirm("Delete them? This cannot be undone.")
     deleted: list[Record] = []
@@ -363,9 +365,11 @@ def _report_deleted(session: Session, deleted: list[Record], running: int, event
     if session.form == "name":
         write_many(deleted, "name", identity="runID")
         return
-    said = f"Deleted {number_of(len(deleted), 'run')}"
-    said += f"; removed the detail of {number_of(events, 'event')}" if events else ""
-    said += f"; {number_of(running, 'run')} in progress left alone" if running else ""
+    sentence = f"Deleted {number_of(len(deleted), 'run')}"
+    sentence += f"; removed the detail of {number_of(events, 'event')}" if events else ""
+    sentence += f"; {number_of(running, 'run')} in progress left alone" if running else ""
     write_one(
-        {"runs": str(len(deleted)), "running": str(running), "events": str(events)}, session.form, f"{said}."
+        {"runs": str(len(deleted)), "running": str(running), "events": str(events)},
+        session.form,
+        f"{sentence}.",
     )

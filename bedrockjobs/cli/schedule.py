@@ -64,7 +64,7 @@ _REPEAT = re.compile(
 
 _name_argument = click.argument("name", shell_complete=schedule_names)
 _zone_option = click.option(
-    "--zone", metavar="ZONE", help="Time zone whose clock counts: Europe/Berlin. UTC if left out."
+    "--zone", metavar="ZONE", help="Time zone of the expression: Europe/Berlin. UTC if left out."
 )
 
 
@@ -84,9 +84,9 @@ def repeat_of(expression: str, zone: str | None) -> str:
 
     Raises click.UsageError if the expression has a zone, and a different one is given.
     """
-    found = _REPEAT.fullmatch(expression.strip())
-    assert found is not None
-    inner, rest = found["zone"], found["expression"]
+    match = _REPEAT.fullmatch(expression.strip())
+    assert match is not None
+    inner, rest = match["zone"], match["expression"]
     if zone is not None and inner is not None and inner != zone:
         raise click.UsageError(f"--zone: the expression names the zone {inner!r} itself")
     chosen = inner if zone is None else zone
@@ -95,9 +95,9 @@ def repeat_of(expression: str, zone: str | None) -> str:
 
 def split_repeat(repeat: str) -> tuple[str, str]:
     """Return the expression and the zone of a schedule's repeat; an empty zone is UTC."""
-    found = _REPEAT.fullmatch(repeat.strip())
-    assert found is not None
-    return found["expression"], found["zone"] or ""
+    match = _REPEAT.fullmatch(repeat.strip())
+    assert match is not None
+    return match["expression"], match["zone"] or ""
 
 
 def validated(session: Session, repeat: str) -> Record:
@@ -120,12 +120,12 @@ def next_ticks(reply: Record) -> list[str]:
 
 def found_by_name(session: Session, name: str) -> Record:
     """Return the schedule of this name; raises Failure if there is none, or more than one."""
-    found = session.rows(ListSchedules, {"name": literal(name), "limit": 2})
-    if not found:
+    rows = session.rows(ListSchedules, {"name": literal(name), "limit": 2})
+    if not rows:
         raise Failure(f"there is no schedule {name!r}; `bedrockjobs schedule list` shows them", NOT_FOUND)
-    if len(found) > 1:
+    if len(rows) > 1:
         raise Failure(f"several schedules are named {name!r}; use `bedrockjobs job` with the jobID", REFUSED)
-    return found[0]
+    return rows[0]
 
 
 def _report(
@@ -168,11 +168,11 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **_: 
     # Two people who add the same name at the same moment make one schedule.
     command = asked(session, CreateJob, repeat=repeat, unique=True, overwrite=False)
     validity = validated(session, repeat)
-    for there in session.rows(ListJobs, {"name": literal(name), "limit": 1}):
-        is_schedule = text_of(there, "repeat").upper().startswith("CRON")
+    for existing in session.rows(ListJobs, {"name": literal(name), "limit": 1}):
+        is_schedule = text_of(existing, "repeat").upper().startswith("CRON")
         what = "schedule" if is_schedule else "job"
         hint = f"; `bedrockjobs schedule update {name}` changes it" if is_schedule else ""
-        raise Failure(f"a {what} {name!r} already exists: job {there['jobID']}{hint}", REFUSED)
+        raise Failure(f"a {what} {name!r} already exists: job {existing['jobID']}{hint}", REFUSED)
     job_id = session.record(command)["jobID"]
     _report(session, "added", name, job_id, validity)
     if session.form == "table":
@@ -194,10 +194,10 @@ def _warn_if_untaken(session: Session, job_id: str) -> None:
 def _next_run(session: Session, name: str) -> str:
     """Return the next run of a schedule on the server; empty if unknown or never."""
     try:
-        found = session.reply(ListSchedules, {"name": literal(name), "limit": 1})
+        reply = session.reply(ListSchedules, {"name": literal(name), "limit": 1})
     except Failure:
         return ""  # the schedule was changed, even if this token may not see it
-    rows = records_in(found.get("schedules", RawJSON("[]")))
+    rows = records_in(reply.get("schedules", RawJSON("[]")))
     following = text_of(rows[0], "nextRun") if rows else ""
     return "" if following >= NEVER else following
 
@@ -219,16 +219,16 @@ def update(session: Session, /, name: str, expression: str | None, zone: str | N
     if not times and not any(value is not None for value in changes.values()):
         raise click.UsageError("nothing to change: give an expression or an option; --help lists them")
     built(UpdateJob, {"jobID": 0, **changes})  # report errors before the server is asked
-    there = found_by_name(session, name)
+    existing = found_by_name(session, name)
     validity: Record | None = None
     if times:
-        old, old_zone = split_repeat(text_of(there, "repeat"))
+        old, old_zone = split_repeat(text_of(existing, "repeat"))
         wanted = repeat_of(expression if expression is not None else old, zone)
         if zone is None and not split_repeat(wanted)[1]:
             wanted = repeat_of(split_repeat(wanted)[0], old_zone)
         changes["repeat"] = wanted
         validity = validated(session, wanted)
-    job_id = text_of(there, "jobID")
+    job_id = text_of(existing, "jobID")
     session.reply(UpdateJob, {"jobID": job_id, **changes})
     _report(session, "updated", name, job_id, validity, _next_run(session, name) if times else "")
 
@@ -290,9 +290,9 @@ listing(
 @server_options
 def show_next(session: Session, /, expression: str, zone: str | None) -> None:
     """Explain an expression, or the schedule NAME, and show when it runs next."""
-    named = ListSchedules(name=literal(expression), limit=1)
-    there = [] if zone is not None else records_in(session.record(named)["schedules"])
-    repeat = text_of(there[0], "repeat") if there else repeat_of(expression, zone)
+    query = ListSchedules(name=literal(expression), limit=1)
+    existing = [] if zone is not None else records_in(session.record(query)["schedules"])
+    repeat = text_of(existing[0], "repeat") if existing else repeat_of(expression, zone)
     try:
         validity = validated(session, repeat)
     except click.UsageError as error:
@@ -315,7 +315,7 @@ def show_next(session: Session, /, expression: str, zone: str | None) -> None:
 @takes(
     TriggerJob,
     typed("name", "name", metavar="[NAME]", required=False, shell_complete=schedule_names),
-    typed("job_id", "--job", "job_id", help="The job instead of its name."),
+    typed("job_id", "--job", "job_id", help="The jobID, instead of the name."),
     "by",
 )
 @server_options
@@ -329,8 +329,8 @@ def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any)
     reply = session.record(asked(session, TriggerJob))
     job = reply["jobID"]
     pending = reply.get("pending") == "true"
-    said = f"Job {job} is running; it runs once more at its end." if pending else f"Job {job} is due now."
-    write_one(reply, session.form, said)
+    sentence = f"Job {job} is running; it runs once more at its end." if pending else f"Job {job} is due now."
+    write_one(reply, session.form, sentence)
 
 
 @schedule.command()

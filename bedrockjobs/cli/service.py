@@ -81,10 +81,8 @@ SYSTEMCTL_S = 120
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
 """Folders that a system service cannot see (ProtectHome)."""
 
-_user = click.option(
-    "--user", is_flag=True, help="A service of the user who calls, in a folder of theirs; no root needed."
-)
-_dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be written and called.")
+_user = click.option("--user", is_flag=True, help="Install user services in your own folder; needs no root.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show the files and commands, and change nothing.")
 
 
 @click.group(cls=Group)
@@ -114,21 +112,21 @@ def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None
     """
     program = Path(sys.executable).parent
     _check_programs(program, user=user)
-    folder, found = _folder(user=user), units(program, port=port, user=user)
+    folder, files = _folder(user=user), units(program, port=port, user=user)
     calls = [["daemon-reload"]]
     if not no_start:
         calls += [["enable", *STARTED], ["restart", *STARTED]]
     if dry_run:
-        for name, text in found.items():
+        for name, text in files.items():
             click.echo(f"# {folder / name}\n{text}")
         for call in calls:
             click.echo(f"# {shlex.join(_systemctl(call, user=user))}")
         return
     _check_system(user=user)
-    for name in found:
+    for name in files:
         _check_ours(folder / name)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in found.items():
+    for name, text in files.items():
         _write(folder / name, text)
     for call in calls:
         _call(call, user=user)
@@ -141,23 +139,23 @@ def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None
 def uninstall(user: bool, dry_run: bool) -> None:
     """Stop the server and workers, and remove the units; the database stays."""
     folder = _folder(user=user)
-    there = [name for name in NAMES if _is_ours(folder / name)]
-    if not there:
+    installed = [name for name in NAMES if _is_ours(folder / name)]
+    if not installed:
         raise Failure(f"no units of `bedrockjobs service install` are in {folder}", FAILED)
-    calls = [["disable", "--now", *there], ["stop", WORKERS]]
+    calls = [["disable", "--now", *installed], ["stop", WORKERS]]
     if dry_run:
         for call in calls:
             click.echo(f"# {shlex.join(_systemctl(call, user=user))}")
-        for name in there:
+        for name in installed:
             click.echo(f"# remove {folder / name}")
         return
     _check_system(user=user)
     for call in calls:
         _call(call, user=user)
-    for name in there:
+    for name in installed:
         (folder / name).unlink()
     _call(["daemon-reload"], user=user)
-    click.echo(f"Removed {', '.join(there)} from {folder}. The database is where it was.")
+    click.echo(f"Removed {', '.join(installed)} from {folder}. The database was not touched.")
 
 
 def _folder(*, user: bool) -> Path:
@@ -171,21 +169,21 @@ def _folder(*, user: bool) -> Path:
 def _check_programs(folder: Path, *, user: bool) -> None:
     for name in ("bedrockjobs", "bedrock-worker"):
         if not os.access(folder / name, os.X_OK):
-            raise Failure(f"{folder / name} is not there: install bedrockjobs as a package")
+            raise Failure(f"{folder / name} does not exist: install bedrockjobs as a package")
     if re.search(r"[\s'\"\\]", str(folder)):
         raise Failure(f"{folder}: systemd wants a path without blanks, quotes and backslashes")
     if not user and any(folder.is_relative_to(hidden) for hidden in HIDDEN):
         raise Failure(
-            f"{folder} is a folder that services of the system do not see: install bedrockjobs elsewhere"
+            f"{folder} is hidden from system services: install bedrockjobs elsewhere"
             " (python3 -m venv /opt/bedrockjobs), or use --user"
         )
 
 
 def _check_system(*, user: bool) -> None:
     if shutil.which("systemctl") is None:
-        raise Failure("systemctl is not there: this machine is not run by systemd; see --dry-run")
+        raise Failure("there is no systemctl: this machine does not run systemd; see --dry-run")
     if not user and os.geteuid() != 0:
-        raise Failure("a service of the system is installed by root: use sudo, or --user")
+        raise Failure("installing system services needs root: use sudo, or --user")
 
 
 def _is_ours(unit: Path) -> bool:
@@ -197,7 +195,7 @@ def _is_ours(unit: Path) -> bool:
 
 def _check_ours(unit: Path) -> None:
     if os.path.lexists(unit) and not _is_ours(unit):
-        raise Failure(f"{unit} is there, and not from `bedrockjobs service install`: remove it first")
+        raise Failure(f"{unit} exists, and was not written by `bedrockjobs service install`: remove it first")
 
 
 def _write(unit: Path, text: str) -> None:

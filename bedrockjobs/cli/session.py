@@ -86,8 +86,8 @@ class Failure(click.ClickException):
 
 def in_commands(words: str) -> str:
     """Replace commands of the protocol in a message of the server with CLI commands."""
-    for said, typed in IN_COMMANDS.items():
-        words = words.replace(said, typed)
+    for phrase, typed in IN_COMMANDS.items():
+        words = words.replace(phrase, typed)
     return words
 
 
@@ -232,15 +232,15 @@ _PARAMETER = re.compile(r"([A-Za-z]+)(?:\.\w+)*(?=: | is required)")
 
 def _as_typed(fault: str) -> str:
     """Name the parameter of a validation error as the option that was typed: ``--run-timeout: ...``."""
-    context, named = click.get_current_context(silent=True), _PARAMETER.match(fault)
-    for parameter in context.command.params if context and named else ():
-        wanted = named[1] if named else ""
+    context, match = click.get_current_context(silent=True), _PARAMETER.match(fault)
+    for parameter in context.command.params if context and match else ():
+        wanted = match[1] if match else ""
         if (
             f"--{wanted}" not in parameter.opts
             and wire_name(getattr(parameter, "field", "") or parameter.name or "") != wanted
         ):
             continue
-        words = fault.removeprefix(named[0] if named else "")
+        words = fault.removeprefix(match[0] if match else "")
         if parameter.type.name == "time":
             words = words.replace("expected a date", "expected a time from now like 5m, or a date")
         if isinstance(parameter, click.Argument):
@@ -257,7 +257,7 @@ def interactive() -> bool:
 def confirm(question: str, advice: str = "give --yes, or --dry-run to preview") -> None:
     """Ask a question; raises click.Abort after a no, and click.UsageError if nobody can answer."""
     if not interactive():
-        raise click.UsageError(f"nobody can answer here: {advice}")
+        raise click.UsageError(f"stdin is not a terminal: {advice}")
     click.confirm(question, abort=True, err=True)
 
 
@@ -329,8 +329,8 @@ def _server_option(**attributes: Any) -> Callable[[F], F]:
         metavar="ADDRESS[,ADDRESS]",
         expose_value=False,
         callback=_set_server,
-        help="Server to talk to: host:port or unix:/path; of several the next one is tried if one does"
-        f" not answer. {DEFAULT_SERVER} if left out.",
+        help="Server to talk to: host:port or unix:/path; in a list, the next one is tried if one"
+        f" does not answer. Default: {DEFAULT_SERVER}.",
         **attributes,
     )
 

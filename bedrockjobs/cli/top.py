@@ -191,7 +191,7 @@ def frame(picture: Picture, width: int | None = None, height: int | None = None)
         for problem in picture.problems[:PROBLEMS_SHOWN]
     ]
     if (more := len(picture.problems) - PROBLEMS_SHOWN) > 0:
-        parts.append(Text(f"and {more} more: bedrockjobs doctor tells all of them", style="yellow"))
+        parts.append(Text(f"and {more} more: bedrockjobs doctor shows all of them", style="yellow"))
     if picture.problem:
         parts.append(Text(one_line(picture.problem[:ERROR_CHARS]), style="bold red"))
     parts += [_table(title, columns, rows, width, most) for title, columns, rows in tables]
@@ -425,8 +425,8 @@ class Observer:
     def _failures(self) -> list[Record]:
         """Return the newest failed runs, the newest first."""
         # Maximum number of failed runs, the newest: the view is about the last minutes.
-        asked = built(ListRuns, {"status": ANY_FAILURE, "limit": 5})
-        return records_in(self._session.record(asked)["runs"])
+        query = built(ListRuns, {"status": ANY_FAILURE, "limit": 5})
+        return records_in(self._session.record(query)["runs"])
 
     def away(self, failure: Failure) -> Picture:
         """Return the last picture, marked as without a server."""

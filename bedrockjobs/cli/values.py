@@ -1,6 +1,6 @@
 """Types of option values: durations, timestamps, sizes, words, and text that may come from a file.
 
-They know no command; the command classes validate the values.
+They do not depend on commands, whose classes validate the values.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Size(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the bytes."""
-        found = _SIZE.fullmatch(str(value).strip())
-        if found is None:
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None:
             self.fail(f"expected bytes, such as 500000, 500k, 10M or 1G, got {value!r}", param, ctx)
-        return int(found[1]) * int(1_000 ** " kmgt".index(found[2].lower() or " "))
+        return int(match[1]) * int(1_000 ** " kmgt".index(match[2].lower() or " "))
 
 
 class Modifier(click.ParamType[str]):

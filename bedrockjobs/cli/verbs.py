@@ -123,7 +123,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "metavar": "NAME",
         "default": current_user,
         "envvar": "BEDROCKJOBS_BY",
-        "help": f"Who wants it: you if left out. At most {WORKER_CHARS_MAX} characters.",
+        "help": f"Who requests it; default: you. At most {WORKER_CHARS_MAX} characters.",
     },
 }
 """Parameters of options that do not follow from the type of the field."""
@@ -201,28 +201,28 @@ def _validator(shape: Any) -> Any:
 def _attributes(kind: type[Parameters], field: str, info: FieldInfo) -> dict[str, Any]:
     """Return the parameters of the option of a field."""
     said, pattern = _in_options(kind)
-    words = pattern.sub(lambda found: said[found.group()], info.description or "")
-    found: dict[str, Any] = {"type": str, "help": words}
+    words = pattern.sub(lambda option: said[option.group()], info.description or "")
+    option: dict[str, Any] = {"type": str, "help": words}
     parts = [info.annotation, *get_args(info.annotation)]
     choice = next((part for part in parts if get_origin(part) is Literal), None)
     if field in _FIELDS:
-        return found | _FIELDS[field]
+        return option | _FIELDS[field]
     if choice is not None:
         empty = field in kind.emptied
-        return {**found, "type": WordChoice(get_args(choice), empty=empty)}
+        return {**option, "type": WordChoice(get_args(choice), empty=empty)}
     marks = [*info.metadata, *(mark for part in parts for mark in getattr(part, "__metadata__", ()))]
     for shape, (attributes, more) in _SHAPES:
         if _validator(shape) in marks:
-            found |= attributes
-            found["help"] = " ".join(filter(None, (words, more)))
+            option |= attributes
+            option["help"] = " ".join(filter(None, (words, more)))
             break
     least = next((mark.ge for mark in marks if hasattr(mark, "ge")), None)
     most = next((mark.le for mark in marks if hasattr(mark, "le")), None)
-    if found.get("metavar") == "NUMBER" and least is not None and field not in kind.emptied:
-        found["type"] = WholeNumber(least, most)
-    if found.get("is_flag"):
-        del found["type"]
-    return found
+    if option.get("metavar") == "NUMBER" and least is not None and field not in kind.emptied:
+        option["type"] = WholeNumber(least, most)
+    if option.get("is_flag"):
+        del option["type"]
+    return option
 
 
 def job_options(command: F) -> F:
@@ -243,7 +243,7 @@ def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
     A time from now becomes a timestamp by the server's clock, a job's name its jobID.
     """
     context = click.get_current_context()
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for parameter in context.command.params:
         field = getattr(parameter, "field", "")
         if field not in kind.model_fields or parameter.name is None:
@@ -261,8 +261,8 @@ def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
             value = None
         elif value is not None and parameter.make_metavar(context).strip("[]") == "ID|NAME":
             value = job_id_of(session, value)
-        found[wire_name(field)] = value
-    return found
+        parameters[wire_name(field)] = value
+    return parameters
 
 
 def asked(session: Session, kind: type[C], **more: Any) -> C:
@@ -310,14 +310,14 @@ def act(
             for parameter in click.get_current_context().command.params
             if isinstance(parameter, FieldArgument)
         ]
-        others = typed_values.keys() - {wire_name(field) for field in arguments} - {"by"}
-        if needs and all(typed_values[key] is None for key in others):
+        changes = typed_values.keys() - {wire_name(field) for field in arguments} - {"by"}
+        if needs and all(typed_values[key] is None for key in changes):
             raise click.UsageError(needs)
         sent = built(kind, typed_values)
         reply: Record = session.record(sent)
-        named = {wire_name(field): getattr(sent, field) for field in arguments}
-        record = {**named, "outcome": outcome} if outcome else reply
-        shown = {**named, **{key: text_of(reply, key) for key in reply}}
+        identity = {wire_name(field): getattr(sent, field) for field in arguments}
+        record = {**identity, "outcome": outcome} if outcome else reply
+        shown = {**identity, **{key: text_of(reply, key) for key in reply}}
         write_one(record, session.form, said.format_map(shown))
 
     return command
@@ -351,14 +351,14 @@ def listing(
     def command(session: Session, /, **options: Any) -> None:
         typed_values, most = given(session, kind), options.get("limit")
         if most is None:
-            found = rows(session, kind, typed_values)
+            records = rows(session, kind, typed_values)
         else:
-            found = paged(session, kind, typed_values, most)
+            records = paged(session, kind, typed_values, most)
         if row is not None and session.form == "table":
-            found = [row(record) for record in found]
+            records = [row(record) for record in records]
         particular = any(value is not None for value in typed_values.values())
         words = none if particular else none_at_all or none
-        write_many(found, session.form, columns, none=words, identity=identity)
+        write_many(records, session.form, columns, none=words, identity=identity)
 
     return command
 
@@ -367,13 +367,13 @@ def rows(session: Session, kind: type[Command[Any]], parameters: Mapping[str, An
     """Return all rows of a list, page by page if the server gives pages."""
     if kind.paging is None:
         return session.rows(kind, parameters)
-    found: list[Record] = []
+    records: list[Record] = []
     while True:
-        after = {kind.paging.cursor: text_of(found[-1], kind.paging.key)} if found else {}
+        after = {kind.paging.cursor: text_of(records[-1], kind.paging.key)} if records else {}
         page = records_in(session.reply(kind, {**parameters, **after})[kind.paging.rows])
-        found += page
+        records += page
         if len(page) < parameters.get("limit", kind.model_fields["limit"].default):
-            return found
+            return records
 
 
 def option_text(key: str, value: object) -> object:

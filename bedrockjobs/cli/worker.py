@@ -46,15 +46,19 @@ def worker() -> None:
 
 def workers(session: Session, name: str | None = None) -> list[Record]:
     """Return the live workers by name, all or the one of this name."""
-    found: list[Record] = []
+    records: list[Record] = []
     while True:
-        after = text_of(found[-1], "name") if found else ""
-        asked = {"name": None if name is None else literal(name), "after": after or None, "limit": LIST_MAX}
-        page = session.rows(ListWorkers, asked)
-        found += [record for record in page if name is None or text_of(record, "name") == name]
+        after = text_of(records[-1], "name") if records else ""
+        parameters = {
+            "name": None if name is None else literal(name),
+            "after": after or None,
+            "limit": LIST_MAX,
+        }
+        page = session.rows(ListWorkers, parameters)
+        records += [record for record in page if name is None or text_of(record, "name") == name]
         size = sum(len(text) for record in page for text in record.values())
         if len(page) != LIST_MAX and size < ANSWER_BYTES_MAX // 2:  # not cut, by limit or size
-            return found
+            return records
 
 
 def run_count(record: Record) -> int:
@@ -72,10 +76,10 @@ def worker_row(record: Record) -> Record:
 @server_options
 def list_workers(session: Session) -> None:
     """List the live workers."""
-    found = workers(session)
+    records = workers(session)
     if session.form == "table":
-        found = [worker_row(record) for record in found]
-    write_many(found, session.form, LIST_COLUMNS, none=NONE, identity="name")
+        records = [worker_row(record) for record in records]
+    write_many(records, session.form, LIST_COLUMNS, none=NONE, identity="name")
 
 
 @worker.command()
@@ -100,7 +104,7 @@ def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
     "--timeout",
     type=Duration(),
     metavar="DURATION",
-    help="With --wait: how long, any time if left out; exit status 124 when it is over.",
+    help="With --wait: maximum time to wait; exit status 124 if it is exceeded.",
 )
 @takes(DrainWorker, "by")
 @server_options
@@ -115,12 +119,14 @@ def drain(session: Session, /, name: str, undo: bool, wait: bool, timeout: float
         write_one({"name": name, "outcome": "active"}, session.form, f"Worker {name} takes jobs again.")
         return
     if not wait:
-        said = f"Worker {name} takes no more jobs; `bedrockjobs worker list` tells how many runs are left."
-        write_one({"name": name, "outcome": "draining"}, session.form, said)
+        sentence = (
+            f"Worker {name} takes no more jobs; `bedrockjobs worker list` shows how many runs are left."
+        )
+        write_one({"name": name, "outcome": "draining"}, session.form, sentence)
         return
     outcome = _until_drained(session, name, timeout)
-    said = f"Worker {name} is drained." if outcome == "drained" else f"Worker {name} has left."
-    write_one({"name": name, "outcome": outcome}, session.form, said)
+    sentence = f"Worker {name} is drained." if outcome == "drained" else f"Worker {name} has left."
+    write_one({"name": name, "outcome": outcome}, session.form, sentence)
 
 
 def _until_drained(session: Session, name: str, timeout: float | None) -> str:
@@ -128,12 +134,12 @@ def _until_drained(session: Session, name: str, timeout: float | None) -> str:
     begun = clock.monotonic()
     with _progress(name) as show_left:
         while True:
-            there = workers(session, name)
-            left = sum(map(run_count, there))
-            if not there:
+            live = workers(session, name)
+            left = sum(map(run_count, live))
+            if not live:
                 return "left"
-            if text_of(there[0], "status") == "active":
-                raise Failure(f"somebody made {name} active again", REFUSED)
+            if text_of(live[0], "status") == "active":
+                raise Failure(f"{name} was made active again", REFUSED)
             if not left:
                 return "drained"
             show_left(left)
@@ -184,5 +190,5 @@ listing(
     ListServers,
     columns=("name", "address", "started", "pulse", "version", "workers", "state"),
     none="No servers.",
-    text="List the servers that are alive; of a database that is a file, that is one.",
+    text="List the live servers; an SQLite file has one.",
 )

@@ -70,37 +70,37 @@ def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress,
     default address. Raises InvalidArgument, which names each invalid part and the expected form.
     """
     if server is None:
-        named = os.environ.get(SERVER_VARIABLE) or os.environ.get(RUN_SERVER_VARIABLE)
-        server = named or f"127.0.0.1:{DEFAULT_PORT}"
+        from_environment = os.environ.get(SERVER_VARIABLE) or os.environ.get(RUN_SERVER_VARIABLE)
+        server = from_environment or f"127.0.0.1:{DEFAULT_PORT}"
     texts = [server] if isinstance(server, str) else list(server)
-    found: dict[AnyAddress, None] = {}
+    addresses: dict[AnyAddress, None] = {}
     bad: dict[str, None] = {}
     for part in (part for text in texts for part in text.split(",")):
         try:
-            found[_address(part)] = None
+            addresses[_address(part)] = None
         except ValueError as error:
             bad[str(error)] = None
-    if not found and not bad:
+    if not addresses and not bad:
         raise InvalidArgument(f"server: {EXPECTED}, got nothing")
     if bad:
         raise InvalidArgument(f"server: {'; '.join(bad)}")
-    return tuple(found)
+    return tuple(addresses)
 
 
 def _address(text: str) -> AnyAddress:
     text = text.strip()
     if text.lower().startswith("unix:/"):
         return _unix_address(text)
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
         raise InvalidArgument(f"{EXPECTED}, got {text!r}")
-    tls = SCHEMES.get((found["scheme"] or "http").lower())
+    tls = SCHEMES.get((match["scheme"] or "http").lower())
     if tls is None:
         raise InvalidArgument(f"{EXPECTED}, got {text!r}")
-    port = int(found["port"] or DEFAULT_PORT)
+    port = int(match["port"] or DEFAULT_PORT)
     if not 1 <= port <= 65_535:
         raise InvalidArgument(f"expected a port from 1 to 65535, got {text!r}")
-    return Address(found["bracketed"] or found["host"] or found["bare"], port, tls)
+    return Address(match["bracketed"] or match["host"] or match["bare"], port, tls)
 
 
 def _unix_address(text: str) -> UnixAddress:

@@ -70,7 +70,7 @@ class _AsyncConnection(asyncio.Protocol):
                 self.close()
                 return answer
         except TimeoutError:
-            why = f"nothing came within {self._limit_s:g} s"
+            why = f"nothing was received within {self._limit_s:g} s"
             raise ConnectionLost(self._command, self.address, why) from None
         finally:
             self._limit = None
@@ -235,7 +235,7 @@ class AsyncClient(BaseClient[_AsyncConnection]):
                     await loop.create_connection(lambda: made, address.host, address.port)
         except TimeoutError:
             raise ServerUnreachable(
-                f"cannot connect to {address}: nothing came within {limit_s:g} s"
+                f"cannot connect to {address}: nothing was received within {limit_s:g} s"
             ) from None
         except (OSError, ValueError) as error:
             raise unreachable(address, error) from error

@@ -260,35 +260,37 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
     if own is not None and seconds != 0:
         yield from _refuse_deadlock(job_id, own)
     while True:
-        told, passed = yield QueryJob(job_id=job_id)
-        job = _unless_gone(told)
-        told, passed = yield ListRuns(job_id=job_id, limit=1)
-        run = _first(told)
+        reply, passed = yield QueryJob(job_id=job_id)
+        job = _unless_gone(reply)
+        reply, passed = yield ListRuns(job_id=job_id, limit=1)
+        run = _first(reply)
         if _is_over(job, run):
             return _ended(job_id, job, run)
-        left = None if seconds is None else seconds - passed
-        over = left is not None and left <= 0
+        remaining_s = None if seconds is None else seconds - passed
+        over = remaining_s is not None and remaining_s <= 0
         gone += job is None
         if gone >= LOOKS_FOR_RUN_MAX or (over and job is None and run is None):
-            raise NoResult(f"job {job_id}: it is gone, and no run of it says how it ended; {KEEP_LONGER}")
+            raise NoResult(
+                f"job {job_id}: it no longer exists, and no stored run says how it ended; {KEEP_LONGER}"
+            )
         if over:
-            state = "its run is not over" if job is None else job.state
+            state = "its run has not ended" if job is None else job.state
             raise JobNotEnded(f"job {job_id} has not ended within {seconds:g} s: {state}")
         if run is not None and run.status == "running" and job is not None:
-            wait_ms = WAIT_MS if left is None else min(WAIT_MS, int(left * 1000) + 1)
-            told, passed = yield ReadOutput(
+            wait_ms = WAIT_MS if remaining_s is None else min(WAIT_MS, int(remaining_s * 1000) + 1)
+            reply, passed = yield ReadOutput(
                 run_id=run.run_id, after=WHOLE_MAX, connection="wait", timeout=wait_ms
             )
-            if isinstance(told, OutputReply) and told.ended:
+            if isinstance(reply, OutputReply) and reply.ended:
                 continue
         if not warned and passed >= WARN_AFTER_S and job is not None and job.state == "QUEUED":
             warned = True
-            told, passed = yield ExplainJob(job_id=job_id)
-            if isinstance(told, ExplainReply):
-                _warn(told)
+            reply, passed = yield ExplainJob(job_id=job_id)
+            if isinstance(reply, ExplainReply):
+                _warn(reply)
         looks += 1
         pause = min(backoff_s(looks), LOOK_S_MAX)
-        yield pause if left is None else min(pause, left)
+        yield pause if remaining_s is None else min(pause, remaining_s)
 
 
 def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, float], None]:
@@ -300,20 +302,20 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
     run = runs.runs[0] if isinstance(runs, RunsReply) and runs.runs else None
     if run is None or (run.run_id, run.status) != (own.run_id, "running"):  # a run of another server
         return
-    mine, _ = yield QueryJob(job_id=own.job_id)
-    if not isinstance(mine, JobReply):
+    own_job, _ = yield QueryJob(job_id=own.job_id)
+    if not isinstance(own_job, JobReply):
         return
     if job_id == own.job_id:
         raise WaitNeverEnds(f"job {job_id}: a run cannot wait for the end of its own job")
     other, _ = yield QueryJob(job_id=job_id)
     if not isinstance(other, JobReply) or other.state in ENDED:
         return
-    if mine.lock and mine.lock == other.lock and other.state not in ("RUNNING", "RUNQUEUED"):
-        words = f"it needs the lock {mine.lock}, which this run of job {own.job_id} holds until its end"
+    if own_job.lock and own_job.lock == other.lock and other.state not in ("RUNNING", "RUNQUEUED"):
+        words = f"it needs the lock {own_job.lock}, which this run of job {own.job_id} holds until its end"
         raise WaitNeverEnds(f"job {job_id}: {words}")
     for first, last, words in (
         (other, own.job_id, f"it is a child of job {own.job_id}, and starts when this run of it has ended"),
-        (mine, job_id, f"its child, job {own.job_id}, waits for it, and has to end first"),
+        (own_job, job_id, f"its child, job {own.job_id}, waits for it, and has to end first"),
     ):
         parent_id, generations = first.parent_job_id, 0
         # Max ancestors of a job that are checked.
@@ -325,27 +327,27 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
             generations += 1
 
 
-def _warn(told: ExplainReply) -> None:
+def _warn(reply: ExplainReply) -> None:
     """Warn that no live worker takes a job."""
-    for waits in told.waits_for:
+    for waits in reply.waits_for:
         if waits.reason in ("no worker", "own command"):
-            words = f"job {told.job_id} ({told.name}) is waited for, but no live worker takes it"
+            words = f"job {reply.job_id} ({reply.name}) is waited for, but no live worker takes it"
             warnings.warn(f"{words}: {waits.detail}", NoWorkerTakes, stacklevel=2)
             return
 
 
-def _unless_gone(told: Told) -> JobReply | None:
+def _unless_gone(reply: Told) -> JobReply | None:
     """Return the job, or None if it is gone; raises other errors."""
-    if isinstance(told, CommandError) and not isinstance(told, NotFound):
-        raise told
-    return told if isinstance(told, JobReply) else None
+    if isinstance(reply, CommandError) and not isinstance(reply, NotFound):
+        raise reply
+    return reply if isinstance(reply, JobReply) else None
 
 
-def _first(told: Told) -> RunReply | None:
-    if isinstance(told, CommandError):
-        raise told
-    assert isinstance(told, RunsReply)
-    return told.runs[0] if told.runs else None
+def _first(reply: Told) -> RunReply | None:
+    if isinstance(reply, CommandError):
+        raise reply
+    assert isinstance(reply, RunsReply)
+    return reply.runs[0] if reply.runs else None
 
 
 def _is_over(job: JobReply | None, run: RunReply | None) -> bool:
@@ -361,7 +363,7 @@ def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
     if job is not None and job.state != "FINISHED" and (run is None or run.status == "success"):
         raise JobFailed(job_id, "fail" if job.state == "FAILED" else "cancelled", job.error or "", run_id)
     if run is None:
-        raise NoResult(f"job {job_id}: it was taken by no worker with a name, so nothing is kept of its run")
+        raise NoResult(f"job {job_id}: the client that took it gave no worker name, so its run is not stored")
     if run.status != "success":
         raise JobFailed(job_id, run.status, run.error, run_id)
     return run
@@ -567,16 +569,16 @@ class BaseClient(Generic[C]):
         asking, began = end_of_job(job_id, timeout, own_run()), self._clock.monotonic()
         asked = next(asking)
         while True:
-            told: Told = 0.0
+            reply: Told = 0.0
             if isinstance(asked, float):
                 yield asked
             else:
                 try:
-                    told = self._reply(asked, (yield from self._exchange_steps(asked)))
+                    reply = self._reply(asked, (yield from self._exchange_steps(asked)))
                 except CommandError as error:
-                    told = error
+                    reply = error
             try:
-                asked = asking.send((told, self._clock.monotonic() - began))
+                asked = asking.send((reply, self._clock.monotonic() - began))
             except StopIteration as ended:
                 return cast("RunReply", ended.value)
 

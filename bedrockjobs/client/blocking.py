@@ -84,17 +84,19 @@ class _BlockingConnection:
         except MalformedAnswer as error:
             raise UnreadableAnswer(command, self.address, str(error)) from None
         except TimeoutError:
-            raise ConnectionLost(command, self.address, f"nothing came within {limit_s:g} s") from None
+            raise ConnectionLost(
+                command, self.address, f"nothing was received within {limit_s:g} s"
+            ) from None
         except OSError as error:
             raise ConnectionLost(command, self.address, str(error)) from error
         return answer
 
     def _receive(self, deadline: float) -> bytes:
         """Return the next bytes; raises OSError if there are none."""
-        left = deadline - _CLOCK.monotonic()
-        if left <= 0:
+        remaining_s = deadline - _CLOCK.monotonic()
+        if remaining_s <= 0:
             raise TimeoutError
-        self._socket.settimeout(left)
+        self._socket.settimeout(remaining_s)
         data = self._socket.recv(READ_BYTES)
         if not data:
             raise ConnectionResetError("the connection was closed")

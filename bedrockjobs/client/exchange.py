@@ -88,7 +88,7 @@ def unreachable(address: AnyAddress, error: Exception) -> ServerUnreachable:
     if isinstance(error, ssl.SSLCertVerificationError):
         return ServerNotTrusted(
             f"cannot connect to {address}: its certificate is not trusted: {why(error)};"
-            " --ca names the file of who signs it"
+            " --ca names the file of its CA"
         )
     words = f"TLS failed: {why(error)}" if isinstance(error, ssl.SSLError) else str(error)
     return ServerUnreachable(f"cannot connect to {address}: {words}")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def _declared() -> dict[str, type[Wire]]:
     """Import all modules of this package; return the classes that they declare, by name."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__)]
     return {
         name: value
         for module in modules

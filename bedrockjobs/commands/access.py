@@ -34,10 +34,10 @@ def _roles(value: Any) -> list[str]:
 
 def _names(value: Any) -> list[str]:
     """Parse a JSON list, or a comma list, of patterns; empty: all names."""
-    found = listed(value, "a JSON array of name patterns") if value else []
-    if not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in found):
+    patterns = listed(value, "a JSON array of name patterns") if value else []
+    if not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in patterns):
         raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")
-    return list(dict.fromkeys(map(one_line, found)))
+    return list(dict.fromkeys(map(one_line, patterns)))
 
 
 def _some_stars(value: list[str]) -> list[str]:

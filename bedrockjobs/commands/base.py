@@ -141,22 +141,22 @@ class Parameters(Wire):
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of a request; for replies, pydantic's own."""
-        found = handler(core)
+        schema = handler(core)
         if handler.mode == "validation":
-            own = handler.resolve_ref_schema(found)
+            own = handler.resolve_ref_schema(schema)
             json_schemas.of_parameters(own, {wire_name(field) for field in cls.emptied})
             own["description"] = (cls.__doc__ or "").strip().partition("\n")[0]
             own.pop("additionalProperties")  # unknown names are ignored, except in a command over HTTP
-        return found
+        return schema
 
     @classmethod
     def all_refusals(cls) -> tuple[Refusal, ...]:
         """Return its refusals, then those of its base classes, without duplicates of code and reason."""
-        found: dict[tuple[int, str], Refusal] = {}
+        refusals: dict[tuple[int, str], Refusal] = {}
         for kind in cls.__mro__:
             for refusal in kind.__dict__.get("refusals", ()):
-                found.setdefault(refusal[:2], refusal)
-        return tuple(found.values())
+                refusals.setdefault(refusal[:2], refusal)
+        return tuple(refusals.values())
 
     @classmethod
     def given(cls, text: str, *, strict: bool = False) -> dict[str, Any]:
@@ -184,14 +184,14 @@ class Parameters(Wire):
 
     def with_value(self, field: str, value: Any) -> Self:
         """Return a copy with another, already validated, value of a given field."""
-        found = object.__new__(type(self))
+        copied = object.__new__(type(self))
         fields = self.__dict__.copy()  # models are frozen, and `model_copy` takes four times as long
         fields[field] = value
-        _PUT_FIELDS(found, fields)
-        _PUT_SET(found, self.__pydantic_fields_set__)
-        _PUT_EXTRA(found, None)
-        _PUT_PRIVATE(found, None)
-        return found
+        _PUT_FIELDS(copied, fields)
+        _PUT_SET(copied, self.__pydantic_fields_set__)
+        _PUT_EXTRA(copied, None)
+        _PUT_PRIVATE(copied, None)
+        return copied
 
     def wire(self) -> str:
         """Return the given parameters as the text of a JSON object, by wire name."""
@@ -308,11 +308,11 @@ class Command(Parameters, Generic[R_co]):
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of a request, with the example."""
-        found = super().__get_pydantic_json_schema__(core, handler)
+        schema = super().__get_pydantic_json_schema__(core, handler)
         if handler.mode == "validation":
-            own = handler.resolve_ref_schema(found)
+            own = handler.resolve_ref_schema(schema)
             own |= {"additionalProperties": False, "examples": [cls.example.request]}
-        return found
+        return schema
 
     @classmethod
     def sentence(cls) -> str:
@@ -342,10 +342,10 @@ class Command(Parameters, Generic[R_co]):
         """Validate parameters by wire name; raises CommandError in Bedrock's words."""
         try:
             # half a µs faster than model_validate
-            found: Self = cls.__pydantic_validator__.validate_python(given)
+            command: Self = cls.__pydantic_validator__.validate_python(given)
         except ValidationError as error:
             raise command_error(error) from None
-        return found
+        return command
 
     @classmethod
     def read_json(cls, text: str, defaults: Mapping[str, Any] | None = None) -> Self:
@@ -395,13 +395,13 @@ class Command(Parameters, Generic[R_co]):
         misspelled parameter would otherwise go unnoticed.
         """
         unknown = [name for name in headers if name not in cls.wire_names and name not in ORDINARY_HEADERS]
-        found = []
+        warnings = []
         for name in unknown[:SLIPS_LOOKED_AT_MAX]:
             plain = name.replace("_", "").replace("-", "")
             meant = next((each for known, each in cls.wire_names.items() if one_slip(plain, known)), None)
             if meant is not None:
-                found.append(f"{name}: unknown and ignored, did you mean {meant}?")
-        return " ".join(found)
+                warnings.append(f"{name}: unknown and ignored, did you mean {meant}?")
+        return " ".join(warnings)
 
     _empty_counts: ClassVar[frozenset[str]] = frozenset()
 

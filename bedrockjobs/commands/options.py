@@ -45,18 +45,18 @@ def whole_seconds(value: Any) -> int:
 
 def _strings(value: Any) -> list[str]:
     """Parse a JSON list, or a comma list without empty parts, of texts."""
-    found = listed(value, "a JSON array of strings")
-    if not all(isinstance(item, str) for item in found):
+    strings = listed(value, "a JSON array of strings")
+    if not all(isinstance(item, str) for item in strings):
         raise PydanticCustomError("expected", "a JSON array of strings")
     typed = isinstance(value, str) and not value.strip().startswith("[")
-    return [item for item in found if item] if typed else found
+    return [item for item in strings if item] if typed else strings
 
 
 def _tags(value: Any) -> list[str]:
-    found = _strings(value)
-    if any(len(tag) > TAG_CHARS_MAX for tag in found):
+    tags = _strings(value)
+    if any(len(tag) > TAG_CHARS_MAX for tag in tags):
         raise PydanticCustomError("expected", f"words of at most {TAG_CHARS_MAX} characters")
-    return [one_line(tag) for tag in found]
+    return [one_line(tag) for tag in tags]
 
 
 def _tags_shape() -> dict[str, Any]:
@@ -79,12 +79,12 @@ Tags = Annotated[
 def _argv(value: Any) -> list[str]:
     if isinstance(value, str) and not value.strip().startswith("["):
         raise PydanticCustomError("expected", 'a JSON array of strings: ["program", "argument"]')
-    found = _strings(value)
-    if not found or not found[0]:
+    argv = _strings(value)
+    if not argv or not argv[0]:
         raise PydanticCustomError("expected", "at least a program")
-    if any("\0" in part for part in found):
+    if any("\0" in part for part in argv):
         raise PydanticCustomError("expected", "no NUL characters")
-    return found
+    return argv
 
 
 def _lock(value: Any) -> str | bool:
@@ -161,11 +161,11 @@ class URLShape:
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of a request's value; for replies, pydantic's own."""
-        found = handler(core)
+        schema = handler(core)
         if handler.mode == "validation":
             address = json_schemas.text_of("https?://[!-~]+", maxLength=2_048)
-            found = {"anyOf": [address, *found.pop("anyOf")]}
-        return found
+            schema = {"anyOf": [address, *schema.pop("anyOf")]}
+        return schema
 
 
 NOT_WITH_PINGS = (
@@ -357,16 +357,16 @@ class JobOptions(Parameters):
 
     def chosen(self) -> dict[str, str]:
         """Return the given options as JSON texts by wire name; an option that is removed is ``null``."""
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         for field in sorted(JobOptions.model_fields.keys() & self.model_fields_set):
             value = getattr(self, field)
             if isinstance(value, Fetch):
-                found[wire_name(field)] = jsontext.dump(
+                options[wire_name(field)] = jsontext.dump(
                     value.model_dump(by_alias=True, exclude_defaults=True)
                 )
             else:
-                found[wire_name(field)] = "null" if value in ("", [], None) else jsontext.dump(value)
-        return found
+                options[wire_name(field)] = "null" if value in ("", [], None) else jsontext.dump(value)
+        return options
 
 
 def answered_type(annotation: Any) -> Any:

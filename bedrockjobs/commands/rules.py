@@ -59,19 +59,21 @@ NO_RULE = Refusal(404, "No such rule", "No rule has this name.")
 
 
 def _kinds(value: Any) -> list[str]:
-    found = listed(value, "a comma list of kinds of events")
-    if not found or not all(isinstance(item, str) and 0 < len(item) <= 100 for item in found):
+    kinds = listed(value, "a comma list of kinds of events")
+    if not kinds or not all(isinstance(item, str) and 0 < len(item) <= 100 for item in kinds):
         raise refused("Malformed on", "one or more kinds of events, such as failed, recovered")
-    if words := unknown_kind(found):
+    if words := unknown_kind(kinds):
         raise refused("Malformed on", f"kinds of events, such as failed, recovered; {words}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(kinds))
 
 
 def _names(value: Any) -> list[str]:
-    found = listed(value, "a JSON array of name patterns")
-    if not found or not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in found):
+    patterns = listed(value, "a JSON array of name patterns")
+    if not patterns or not all(
+        isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in patterns
+    ):
         raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")
-    return list(dict.fromkeys(map(one_line, found)))
+    return list(dict.fromkeys(map(one_line, patterns)))
 
 
 def _to(value: Any) -> str:
@@ -86,16 +88,16 @@ def _to(value: Any) -> str:
 
 def _quiet(value: Any) -> str:
     """Validate quiet hours such as ``22:00-07:00 Europe/Berlin``, in UTC if they have no zone."""
-    found = _QUIET.fullmatch(value) if isinstance(value, str) else None
+    match = _QUIET.fullmatch(value) if isinstance(value, str) else None
     if value == "":
         return ""
-    if found is None:
+    if match is None:
         raise refused("Malformed quiet", "hours such as 22:00-07:00 Europe/Berlin")
-    if found[5]:
+    if match[5]:
         try:
-            ZoneInfo(found[5])
+            ZoneInfo(match[5])
         except (KeyError, OSError, ValueError):
-            raise refused("Malformed quiet", f"a time zone, got {found[5]}") from None
+            raise refused("Malformed quiet", f"a time zone, got {match[5]}") from None
     return str(value)
 
 
@@ -279,14 +281,14 @@ class RulesShape:
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of a request's value; for replies, pydantic's own."""
-        found = handler(core)
+        schema = handler(core)
         if handler.mode == "validation":
-            spec = handler.resolve_ref_schema(found["items"])
-            found |= {
+            spec = handler.resolve_ref_schema(schema["items"])
+            schema |= {
                 "items": {**spec, "additionalProperties": False, json_schemas.NAMED: "Rule"},
                 "uniqueItems": True,
             }
-        return found
+        return schema
 
 
 class SyncRules(Command[SyncReply]):
@@ -380,16 +382,16 @@ CONDITIONS_MAX = 100
 def _conditions(value: Any) -> dict[str, dict[str, str]]:
     """Parse conditions by kind and name."""
     try:
-        found = jsontext.parse(value) if isinstance(value, str) else value
+        conditions = jsontext.parse(value) if isinstance(value, str) else value
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not found.keys() <= CONDITIONS:
+        conditions = None
+    if not isinstance(conditions, dict) or not conditions.keys() <= CONDITIONS:
         raise refused("Malformed conditions", f"an object by kind: {', '.join(sorted(CONDITIONS))}")
-    for names in found.values():
+    for names in conditions.values():
         words = names.values() if isinstance(names, dict) else [None]
         if len(words) > CONDITIONS_MAX or not all(isinstance(each, str) for each in words):
             raise refused("Malformed conditions", f"words for at most {CONDITIONS_MAX} names of each kind")
-    return found
+    return conditions
 
 
 class ClaimMessage(Command[Empty]):

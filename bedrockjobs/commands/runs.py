@@ -111,17 +111,17 @@ class Heartbeat(Command[HeartbeatReply]):
 
 
 def _lines(value: Any) -> Any:
-    found = listed(value, "a JSON array of lines", between="\n")
-    for at, line in enumerate(found):
+    lines = listed(value, "a JSON array of lines", between="\n")
+    for at, line in enumerate(lines):
         if isinstance(line, str):
-            found[at] = storable(line)
+            lines[at] = storable(line)
             continue
         if not isinstance(line, dict) or not isinstance(line.get("line"), str):
             raise PydanticCustomError("expected", 'lines as strings, or as {"line": "...", "stream": "err"}')
         if line.get("stream", "out") not in ("out", "err"):
             raise PydanticCustomError("expected", "a stream that is out or err")
         line["line"] = storable(line["line"])
-    return found
+    return lines
 
 
 def _lines_shape() -> dict[str, Any]:

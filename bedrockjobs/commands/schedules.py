@@ -202,9 +202,9 @@ class SchedulesShape:
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of a request's value; for replies, pydantic's own."""
-        found = handler(core)
+        schema = handler(core)
         if handler.mode == "validation":
-            spec = handler.resolve_ref_schema(found["items"])
+            spec = handler.resolve_ref_schema(schema["items"])
             others = (
                 "unique",
                 "overwrite",
@@ -217,7 +217,7 @@ class SchedulesShape:
                 "onConflict",
             )
             own = {name: value for name, value in spec["properties"].items() if name not in others}
-            found |= {
+            schema |= {
                 "items": {
                     **spec,
                     "properties": {**own, "repeat": json_schemas.cron()},
@@ -227,7 +227,7 @@ class SchedulesShape:
                 },
                 "uniqueItems": True,
             }
-        return found
+        return schema
 
 
 class SyncProblem(Reply):
@@ -280,8 +280,8 @@ DRY_RUN = f"Only report the difference, and up to {SYNC_PROBLEMS_MAX} problems a
 
 
 def _wanted(value: Any) -> list[dict[str, Any]]:
-    found = json_list(value, SCHEDULES_PER_SYNC_MAX, empty=True)
-    return [JobSpec.given(text, strict=True) for text in found]
+    schedules = json_list(value, SCHEDULES_PER_SYNC_MAX, empty=True)
+    return [JobSpec.given(text, strict=True) for text in schedules]
 
 
 class SyncSchedules(Command[SyncReply]):

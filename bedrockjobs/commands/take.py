@@ -38,10 +38,10 @@ from bedrockjobs.commands.options import JobOptions, answered_type
 
 def _patterns(value: Any) -> Any:
     """Parse a JSON list, or a comma list, of patterns."""
-    found = listed(value, "a JSON array of name patterns")
-    if not all(isinstance(item, str) and item for item in found):
+    patterns = listed(value, "a JSON array of name patterns")
+    if not all(isinstance(item, str) and item for item in patterns):
         raise PydanticCustomError("expected", "a JSON array of name patterns")
-    return [_pattern_length(item) for item in found]
+    return [_pattern_length(item) for item in patterns]
 
 
 def _pattern_length(value: Any) -> Any:

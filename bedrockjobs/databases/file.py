@@ -97,17 +97,17 @@ class FileDatabase:
         return Opened(engine, SQLiteReader(self._path, self._settings, on_failure))
 
     async def _record_owner(self, lock: DatabaseLock) -> None:
-        told = False
+        logged = False
         while True:
             try:
                 lock.acquire()
             except Owned as error:
                 if not self._settings.standby:
-                    raise StartError(f"{error} --standby would wait for it.", EXIT_UNAVAILABLE) from None
-                if not told:
+                    raise StartError(f"{error} --standby waits for it.", EXIT_UNAVAILABLE) from None
+                if not logged:
                     log.info("%s Standing by.", error)
                     systemd.notify("READY=1", "STATUS=standing by")
-                    told = True
+                    logged = True
                 await asyncio.sleep(0.2)  # interval between attempts of a standby to acquire the database
             except Lost as error:
                 raise StartError(str(error), EXIT_DISK) from None
@@ -142,9 +142,9 @@ class FileDatabase:
         path = self._path
         damaged = "is damaged, or no database at all" if "not a database" in words else "is damaged"
         return (
-            f"database: {path} {damaged}, and nothing is served from it: {words}. Restore a backup, or save"
+            f"database: {path} {damaged}, and is not served: {words}. Restore a backup, or save"
             f" what can be read: `sqlite3 {path} .recover | sqlite3 new.db`. `bedrockjobs doctor --scrub`"
-            " tells more."
+            " shows more."
         )
 
     async def join(

@@ -82,7 +82,7 @@ class Access:
         self._proxy_role, self._proxies_name = settings.proxy_role, bool(settings.proxy_user_header)
         self._proxied: dict[str, Permission] = {}
         self._wrong: dict[str, tuple[float, int]] = {}
-        self._wrong_untold, self._told_at = 0, float("-inf")
+        self._wrong_unreported, self._reported_at = 0, float("-inf")
         self._known = False
         self.everything = Permission("", "admin")
         """The permission of all clients while no token has ever been created."""
@@ -138,8 +138,8 @@ class Access:
         if not self.on:
             if self._closed and not self._is_here(address, direct=direct):
                 raise Unauthenticated(
-                    detail="no token was made yet: on the server's machine, bedrockjobs token create NAME"
-                    " --role admin"
+                    detail="no token exists yet: create one on the server's machine with"
+                    " bedrockjobs token create NAME --role admin"
                 )
             return Principal(self.everything, address, direct=direct)
         if address == UNIX and self._unix is not None and self._is_here(address, direct=direct):
@@ -197,7 +197,7 @@ class Access:
         """Return the principal for the name of a verified client certificate; raise Unauthenticated."""
         grant = self._by_name.get(name)
         if grant is None or not self._counts(grant):
-            raise Unauthenticated(detail=f"there is no token {name[:100]}, whose name the certificate has")
+            raise Unauthenticated(detail=f"there is no token {name[:100]}, the name in the certificate")
         self._note_used(grant, address)
         return Principal(grant, address)
 
@@ -206,7 +206,7 @@ class Access:
         digest = digest_of(session)
         grant = self._logins.get(digest, NEVER_USED)
         if not (compare_digest(grant.digest, digest) and self._counts(grant)):
-            raise Unauthenticated(detail="the session is over: log in again")
+            raise Unauthenticated(detail="the session has ended: log in again")
         self._note_used(grant, address)
         return Principal(grant, address)
 
@@ -300,18 +300,18 @@ class Access:
         since, count = self._wrong.get(place, (now, 0))
         since, count = (now, 1) if now - since >= 1 else (since, count + 1)
         self._wrong[place] = since, count
-        self._wrong_untold += 1
+        self._wrong_unreported += 1
         # Minimum interval between two events about wrong tokens, so that a sender cannot fill the table of
         # events.
-        if now - self._told_at >= 60.0:
-            self._told_at, untold, self._wrong_untold = now, self._wrong_untold, 0
-            self.write(partial(acts.note_wrong, count=untold, address=address), _nobody_waits)
+        if now - self._reported_at >= 60.0:
+            self._reported_at, unreported, self._wrong_unreported = now, self._wrong_unreported, 0
+            self.write(partial(acts.note_wrong, count=unreported, address=address), _nobody_waits)
         if count > WRONG_A_SECOND_MAX:
             return TooManyWrong(detail=f"expected at most {WRONG_A_SECOND_MAX} a second")
         why = (
             "it does not exist, or is no longer valid"
             if whole
-            else "it is not whole: were all characters copied?"
+            else "it is incomplete: were all characters copied?"
         )
         return Unauthenticated(detail=f"token: {why}")
 

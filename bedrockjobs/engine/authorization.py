@@ -101,7 +101,7 @@ def admit(caller: Principal, command: C) -> C:
         check(caller.run, command, grant.roles)
     elif kind.role not in grant.roles and kind not in ANYBODYS:
         raise Forbidden(
-            detail=f"{kind.__name__} needs the role {kind.role}; {grant.name or 'this'} is for {grant.role}"
+            detail=f"{kind.__name__} needs the role {kind.role}; {grant.name or 'this'} has {grant.role}"
         )
     if kind is c.CreateToken and not (grant.name or caller.direct):
         raise Forbidden(detail=PERHAPS_BY_PROXY)
@@ -110,7 +110,7 @@ def admit(caller: Principal, command: C) -> C:
             _check_update(command)
         _check_repeat(command, grant)
     if grant.no_data and kind is c.ReadOutput:
-        raise Forbidden(detail="output counts as data, which this token does not see")
+        raise Forbidden(detail="output counts as data, which this token may not see")
     if kind is c.CreateJob or kind is c.CreateJobs:
         command = _with_own_keys(command, caller)
     if grant.name and kind in SIGNED:
@@ -129,7 +129,7 @@ def _check_update(command: Command[Any]) -> None:
     """Raise Forbidden for a change of options, since a worker must not decide what is run."""
     options = sorted(command.model_fields_set & JobOptions.model_fields.keys())
     if options:
-        raise Forbidden(detail=f"{wire_name(options[0])}: options of a job are changed by the role operate")
+        raise Forbidden(detail=f"{wire_name(options[0])}: changing options of a job needs the role operate")
 
 
 def _check_repeat(command: Command[Any], grant: Permission) -> None:
@@ -147,10 +147,8 @@ def _check_repeat(command: Command[Any], grant: Permission) -> None:
         return
     for place, given in repeats.items():
         if given:
-            who = f"{grant.name or 'this'} is for {grant.role}"
-            raise Forbidden(
-                detail=f"{place}: schedules, and jobs that repeat, are for the role operate; {who}"
-            )
+            who = f"{grant.name or 'this'} has {grant.role}"
+            raise Forbidden(detail=f"{place}: schedules, and jobs that repeat, need the role operate; {who}")
 
 
 S = TypeVar("S", bound=c.JobSpec)
@@ -183,11 +181,11 @@ def _scoped(command: Command[Any], scope: Scope) -> Command[Any]:
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
     scoping = kind.scoping
     if scoping is None:
-        raise Forbidden(detail=f"{kind.__name__} is not for tokens that see some names only")
+        raise Forbidden(detail=f"{kind.__name__} cannot be used by tokens limited to some names")
     if not (kind is c.SyncSchedules and cast(c.SyncSchedules, command).dry_run):  # a dry run reports each
         for path in scoping.names:
             for index, name in enumerate(command.values_at(path)):
-                if name is not None and not scope.sees(name):
+                if name is not None and not scope.covers(name):
                     raise _outside(scope, path.replace(".", f".{index}."))
     for path in scoping.patterns:
         patterns = command.values_at(path)
@@ -200,7 +198,7 @@ def _scoped(command: Command[Any], scope: Scope) -> Command[Any]:
 
 
 def _outside(scope: Scope, place: str = "name") -> NotFound:
-    return NotFound("Outside of the token's names", f"{place}: expected what lies within {scope}")
+    return NotFound("Outside of the token's names", f"{place}: expected names within {scope}")
 
 
 def _within(wanted: Sequence[str], scope: Scope, place: str) -> tuple[str, ...]:
@@ -212,7 +210,7 @@ def _within(wanted: Sequence[str], scope: Scope, place: str) -> tuple[str, ...]:
 
 def listed_within(text: str, scope: Scope) -> str:
     """Return the visible names of a comma list; a trailing comma keeps a single name from being a pattern."""
-    seen = [name for part in text.split(",") if (name := part.strip()) and scope.sees(name)]
+    seen = [name for part in text.split(",") if (name := part.strip()) and scope.covers(name)]
     return f"{','.join(seen)}," if seen else NOBODYS_NAME
 
 

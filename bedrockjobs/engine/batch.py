@@ -20,7 +20,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.events import DrainsChanged, Event, HoldChanged, LeftReady, Listeners, WaitLeft
 from bedrockjobs.engine.handlers import families, take
-from bedrockjobs.engine.handlers.access import told
+from bedrockjobs.engine.handlers.access import tokens_changed
 from bedrockjobs.engine.handlers.context import Answer, Context, plan_of
 from bedrockjobs.engine.handlers.failing import set_aside
 from bedrockjobs.engine.maintenance import Done, Maintenance
@@ -40,10 +40,6 @@ log = logging.getLogger(__name__)
 
 SERVED_AT_ONCE_MAX = 200
 """Max waiters served in one transaction because jobs became due, so that the event loop is not blocked."""
-
-
-ASKED_AT_ONCE_MAX = 500
-"""Max groups of waiters for which one transaction looks for a job: 10 ms if it finds none at all."""
 
 
 def unanswered(request: TakeRequest) -> Outcome:
@@ -75,7 +71,7 @@ class PendingCommit:
         """Whether anything has to be written to the disk."""
         self._heard = 0
 
-    def news(self) -> Sequence[Event]:
+    def new_events(self) -> Sequence[Event]:
         """Return the events raised since the last call."""
         events = self.context.events
         if len(events) == self._heard:
@@ -145,7 +141,7 @@ class Batch:
         work = PendingCommit(context, careful=careful)
         if open_unit.read_anew:
             context.emit(DrainsChanged(open_unit.records.drains()))
-            context.emit(told(context)._replace(elsewhere=True))
+            context.emit(tokens_changed(context)._replace(elsewhere=True))
             context.emit(HoldChanged(hold_of(open_unit.records.pauses())))
         waiting = self._waiting
         if maintenance.due():
@@ -173,7 +169,7 @@ class Batch:
             open_unit.became_ready()
             open_unit.must_wake_all()
         context.emit_counts()
-        for pattern, words in self._gates.news():
+        for pattern, words in self._gates.take_refusals():
             context.note("limited", name=pattern, detail=words)
         work.wrote = open_unit.changed
         if work.wrote:
@@ -246,7 +242,7 @@ class Batch:
             if not work.careful:
                 raise
             log.exception("%s failed", type(command).__name__)
-            return ServerFault(detail="nothing was done; the server's log tells more")
+            return ServerFault(detail="nothing was done; see the server's log")
 
     def _internal(self, work: PendingCommit, submission: Submission) -> None:
         if isinstance(submission, RequeueUndelivered):
@@ -306,8 +302,8 @@ class Batch:
         """Give jobs that became ready to their longest-waiting waiters."""
         open_unit = work.context.unit
         ready, wake_all = open_unit.became_ready(), open_unit.must_wake_all()
-        events = work.news()
-        freed = families.rooms(events) if events else ()
+        events = work.new_events()
+        freed = families.freed_limits(events) if events else ()
         if not (ready or wake_all or freed):
             return
         if wake_all:
@@ -369,7 +365,8 @@ class Batch:
         heapify(queue)
         served = asked = 0
         while queue:
-            if served >= SERVED_AT_ONCE_MAX or asked >= ASKED_AT_ONCE_MAX:
+            # Max groups of waiters for which one transaction looks for a job: 10 ms if it finds none at all
+            if served >= SERVED_AT_ONCE_MAX or asked >= 500:
                 for _, later in queue:  # the next transaction follows at once
                     self._waiting.note_due(later, "")
                 break
@@ -415,7 +412,7 @@ class Batch:
             if not work.careful:
                 raise
             log.exception("a waiting command could not be served")
-            outcome = ServerFault(detail="nothing was done; the server's log tells more")
+            outcome = ServerFault(detail="nothing was done; see the server's log")
         if outcome is None:
             return None
         if isinstance(outcome, Answer) and outcome.searching:

@@ -71,7 +71,7 @@ class Shutdown:
     """Waits for a dispatcher to become idle, and writes the final checkpoint."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
-        """Apply a time limit only if the database is shared, as another machine may never respond."""
+        """Limit the time only if the database is shared, since another machine may never respond."""
         self._engine = engine
         self._clock = clock
         self._limit_s = UNIT_DRAINED_S if engine.shared else None
@@ -93,7 +93,7 @@ class Shutdown:
             async with asyncio.timeout(self._limit_s):
                 await self.until_idle(busy)
         except TimeoutError:
-            log.warning("the database does not answer: what became of the last commands is not known")
+            log.warning("the database does not answer: the outcome of the last commands is unknown")
             return False
         return True
 
@@ -139,7 +139,7 @@ class Dispatcher:
         ``on_failure`` is called when the database can no longer be trusted to keep its data. ``on_commit`` is
         called after each commit with the seconds that it took and the number of commands in it.
         """
-        workers.on_news = self.poke
+        workers.on_events = self.poke
         self._engine, self._clock, self._settings = engine, clock, settings
         self._on_failure, self._on_commit = on_failure, on_commit
         self._loop = asyncio.get_running_loop()
@@ -160,7 +160,7 @@ class Dispatcher:
         self._slices, self._group = TimeSlices[Step](), GroupCommitWindow(settings.batch_max, clock.monotonic)
         self.health = Health(engine, clock)  # whether the database can be written
         listeners.add(self.health)
-        self._absence = Outage(
+        self._outage = Outage(
             engine,
             clock,
             settings.command_s,
@@ -261,7 +261,7 @@ class Dispatcher:
     async def drain(self) -> None:
         """Refuse new commands, execute the queued ones, and answer the waiters."""
         self._draining, self._batch.may_wait = True, False
-        self._absence.give_up()
+        self._outage.give_up()
         if not await self._ending.last_units(self._busy_with):
             self.cut_off = self._broken = True
         self._answer(self._waiting.everyone())
@@ -275,13 +275,13 @@ class Dispatcher:
         await self._ending.last_units(self._busy_with)
         self._alarm.cancel()
         await self._commits.end()
-        if not (self._broken or self._absence.lasts):
-            await self._ending.sign_off(lambda work: self._follow(self._slices.begin(work)))
+        if not (self._broken or self._outage.is_active):
+            await self._ending.sign_off(lambda work: self._follow(self._slices.start(work)))
 
     def _busy_with(self) -> object:
         """Return a true value if there is work that can still be done."""
         left = self._open or self._gathered or self._many or self._again or self._later
-        return left and not (self._broken or self._absence.stays)
+        return left and not (self._broken or self._outage.is_final)
 
     # --- one transaction after another -------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Dispatcher:
     def _next(self) -> None:
         """Begin a transaction with the queued submissions, unless one is open."""
         self._scheduled = False
-        if self._open or self._absence.lasts or self._broken:
+        if self._open or self._outage.is_active or self._broken:
             return
         careful = bool(self._again)
         submissions = self._again.popleft() if careful else self._arrived(self._settings.batch_max)
@@ -311,7 +311,7 @@ class Dispatcher:
             self._rest(due_s)
             return
         self._open = True
-        self._follow(self._slices.begin(partial(self._transaction, submissions, careful=careful)))
+        self._follow(self._slices.start(partial(self._transaction, submissions, careful=careful)))
 
     def _arrived(self, room: int) -> list[Submission]:
         """Return at most ``room`` queued submissions in order, skipping reads of disconnected clients.
@@ -341,7 +341,7 @@ class Dispatcher:
     def _follow(self, step: Step | None) -> None:
         """Call the step after a transaction; if the transaction yielded, resume it when it is ready."""
         if step is None:
-            self._slices.call_when_ready(lambda: self._follow(self._slices.go_on()), self._loop.call_soon)
+            self._slices.call_when_ready(lambda: self._follow(self._slices.resume()), self._loop.call_soon)
         else:
             step()
 
@@ -465,7 +465,7 @@ class Dispatcher:
             left = (submissions, *self._again, self._many.all())
             self._put_back([one for some in left for one in some])
             self._again.clear()
-            self._absence.begin(fault)
+            self._outage.start(fault)
             self._ending.idle()
             return
         if len(submissions) > 1:
@@ -509,7 +509,7 @@ class Dispatcher:
         self._look_outside = True
         if not self._open:  # a rollback of the open transaction would also undo its new waits
             self._answer_overdue()
-            self.health.look()
+            self.health.check_disk()
         self._next()
 
     def _answer_overdue(self) -> None:

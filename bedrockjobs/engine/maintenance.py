@@ -63,18 +63,12 @@ JUMP_S = 60.0
 TRY_AGAIN_S = 2.0
 """Seconds before the first retry of a failed task; doubled with each failure."""
 
-TRY_AGAIN_S_MAX = 600.0
-"""Maximum retry delay."""
-
-FAILURES_MAX = 1_000
-"""Max tasks whose failures are counted; beyond that, the counts start again from one."""
-
 
 class Done:
     """What a transaction did, to be applied to the state in memory after the commit: usually nothing."""
 
     started: bool = False
-    news: int = 0
+    worker_events: int = 0
     """How many of the worker registry's events were written."""
     looked_at_rules: bool = False
     """Whether planned ticks were compared with the current time zone rules."""
@@ -234,7 +228,7 @@ class Maintenance:
         self._plan_anew(context, done)
         self._end_what_is_over(context)
         if self._workers.pending_events:
-            done.news = self._write_news(context)
+            done.worker_events = self._write_worker_events(context)
         if self._clock.monotonic() >= self._settled_at:
             self._fire_on_all_hosts(context)
         if self._until_rules_s() <= 0:
@@ -292,10 +286,12 @@ class Maintenance:
                 later(TRY_AGAIN_S)
         except Exception as error:
             failures = self._failures.get(key, 0) + 1
-            if len(self._failures) >= FAILURES_MAX:
+            # Max tasks whose failures are counted; beyond that, the counts start again from one
+            if len(self._failures) >= 1_000:
                 self._failures.clear()
             self._failures[key] = failures
-            delay_s = min(TRY_AGAIN_S * 2 ** (failures - 1), TRY_AGAIN_S_MAX)
+            # Maximum retry delay
+            delay_s = min(TRY_AGAIN_S * 2 ** (failures - 1), 600.0)
             if failures == 1:
                 log.exception("maintenance failed: %s", key)
                 what, number = key if isinstance(key, tuple) else (key, 0)
@@ -385,7 +381,7 @@ class Maintenance:
     def _postpone_end(self, pause: PauseRow, delay_s: float) -> None:
         self._not_before[f"pause {pause.pattern}"] = self._clock.monotonic() + delay_s
 
-    def _write_news(self, context: Context) -> int:
+    def _write_worker_events(self, context: Context) -> int:
         news = list(self._workers.pending_events)
         for kind, worker, there in news:
             context.note(kind, name=worker, detail=there)
@@ -425,8 +421,8 @@ class Maintenance:
             return
         if done.started:
             self._started = True
-        if done.news:
-            self._workers.discard_events(done.news)
+        if done.worker_events:
+            self._workers.discard_events(done.worker_events)
         if done.looked_at_rules:
             self._rules_at = self._clock.now() + RULES_EVERY
         if done.cleaned:
@@ -497,7 +493,7 @@ class SharedMaintenance(Maintenance):
                 self._start(context)
                 done.started = True
             if self._workers.pending_events:
-                done.news = self._write_news(context)
+                done.worker_events = self._write_worker_events(context)
         context.seen, context.since = self.seen, self.since
         again_s = 0.0 if watch.mine and self._more else WATCH_EVERY_S
         self._watch_at = self._clock.monotonic() + again_s

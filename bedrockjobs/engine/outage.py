@@ -52,7 +52,7 @@ class Health:
         """Return a description of what is wrong, or an empty string."""
         if self._clock.monotonic() < self._until:
             return self._problem
-        return "disk full: no jobs are created until there is room" if self._engine.tight else ""
+        return "disk full: no jobs are created until space is freed" if self._engine.tight else ""
 
     def failed(self, error: Exception) -> None:
         """Record that a transaction failed; permanently if the server must stop."""
@@ -70,9 +70,9 @@ class Health:
         if wrote and self._until != float("inf"):
             self._until = 0.0
         if self._engine.tight:
-            self.look()
+            self.check_disk()
 
-    def look(self) -> None:
+    def check_disk(self) -> None:
         """Check whether a full disk has room again, if a check is due; no transaction may be open."""
         if self._engine.tight and self._clock.monotonic() >= self._look_from:
             # Seconds between two checks whether a full disk has room again.
@@ -90,7 +90,7 @@ Step = Callable[[], object]
 
 
 class Outage:
-    """Reconnects to a database that is away, and limits how long commands wait for it."""
+    """Reconnects to an unreachable database, and limits how long commands wait for it."""
 
     def __init__(
         self,
@@ -124,20 +124,20 @@ class Outage:
         self._given_up = False
 
     @property
-    def lasts(self) -> bool:
-        """Return True while the database is away."""
+    def is_active(self) -> bool:
+        """Return True while the database is unreachable."""
         return self._error is not None
 
     @property
-    def stays(self) -> bool:
-        """Return True if the database is away and no further attempt will be made."""
+    def is_final(self) -> bool:
+        """Return True if the database is unreachable and no further attempt will be made."""
         return self._given_up and self._error is not None
 
-    def begin(self, error: StoreError) -> None:
+    def start(self, error: StoreError) -> None:
         """Start reconnecting, unless that is already under way."""
         self._health.failed(error)
         if self._error is None:
-            log.warning("the database is away: %s", error)
+            log.warning("the database is unreachable: %s", error)
             self._error, self._since = error, self._clock.monotonic()
             if self._given_up:
                 self.give_up()
@@ -165,11 +165,11 @@ class Outage:
 
     def _try_if_due(self) -> None:
         if not self._given_up:
-            self._follow(self._slices.begin(self._reconnect))
+            self._follow(self._slices.start(self._reconnect))
 
     def _follow(self, step: Step | None) -> None:
         if step is None:
-            self._slices.call_when_ready(lambda: self._follow(self._slices.go_on()), self._loop.call_soon)
+            self._slices.call_when_ready(lambda: self._follow(self._slices.resume()), self._loop.call_soon)
         else:
             step()
 
@@ -186,7 +186,7 @@ class Outage:
 
     def _not_yet(self, error: StoreError) -> None:
         if str(error) != str(self._error):
-            log.warning("the database is still away: %s", error)
+            log.warning("the database is still unreachable: %s", error)
         self._error = error
         self._health.failed(error)
         self._look_soon()

@@ -18,9 +18,6 @@ from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, OUTPUT_PACKED_BYTES_MIN
 
 log = logging.getLogger(__name__)
 
-RUNS_COUNTED_MAX = 10_000
-"""Max runs whose unpacked output is counted; when it is reached, all counts start again from zero."""
-
 Submit = Callable[[PackOutput, Callable[[Outcome], bool]], Submission]
 
 
@@ -43,7 +40,8 @@ class OutputCompactor:
     def _printed(self, event: OutputChanged) -> None:
         if not event.size:  # only its progress changed
             return
-        if len(self._unpacked) >= RUNS_COUNTED_MAX:
+        # Max runs whose unpacked output is counted; when it is reached, all counts start again from zero
+        if len(self._unpacked) >= 10_000:
             self._unpacked.clear()
         loose = self._unpacked.get(event.run_id, 0) + event.size
         if loose >= OUTPUT_CHUNK_BYTES:

@@ -37,8 +37,8 @@ class RateLimit:
     full_until: float = float("-inf")
     refused: int = 0
     last_refused: str = ""
-    told_at: float = float("-inf")
-    news: int = 0
+    reported_at: float = float("-inf")
+    unreported: int = 0
     """Refusals not yet reported by an event."""
 
 
@@ -99,18 +99,18 @@ class RateLimiter:
 
     def _refuse(self, gate: RateLimit, words: str) -> None:
         gate.refused += 1
-        gate.news += 1
+        gate.unreported += 1
         gate.last_refused = timestamp(self._clock.now())
         raise TooMany("Too many jobs", f"name: the limit of {gate.limit.pattern} is reached: {words}")
 
-    def news(self) -> list[tuple[str, str]]:
+    def take_refusals(self) -> list[tuple[str, str]]:
         """Return patterns whose limit was reached and the event text, at most once a minute each."""
         found = []
         for pattern, gate in self._gates.items():
-            if gate.news and self._clock.monotonic() - gate.told_at >= TOLD_EVERY_S:
-                jobs = "1 job was" if gate.news == 1 else f"{gate.news:,} jobs were"
+            if gate.unreported and self._clock.monotonic() - gate.reported_at >= TOLD_EVERY_S:
+                jobs = "1 job was" if gate.unreported == 1 else f"{gate.unreported:,} jobs were"
                 found.append((pattern, f"{jobs} refused: {_limit_words(gate.limit)}"))
-                gate.told_at, gate.news = self._clock.monotonic(), 0
+                gate.reported_at, gate.unreported = self._clock.monotonic(), 0
         return found
 
 

@@ -68,19 +68,19 @@ def _hidden(context: Context, command: Command[Any], scope: Scope) -> FilteredUn
         name
         for path in scoping.lookups
         for name in command.values_at(path)
-        if name is not None and not scope.sees(name)
+        if name is not None and not scope.covers(name)
     }
     return FilteredUnit(context.unit, jobs, runs, names) if jobs or runs or names else None
 
 
 def _sees_job(context: Context, job_id: int, scope: Scope) -> bool:
     job = context.unit.job(job_id)
-    return job is None or scope.sees(job.name)
+    return job is None or scope.covers(job.name)
 
 
 def _sees_run(context: Context, run_id: int, scope: Scope) -> bool:
     run = context.unit.records.read_run(run_id)
-    return run is None or scope.sees(run.name)
+    return run is None or scope.covers(run.name)
 
 
 class FilteredUnit:

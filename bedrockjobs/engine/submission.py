@@ -29,9 +29,6 @@ LOOK_AGAIN_S = 0.00025
 """Base of the backoff: the first pause is 2 ms and each next one twice as long, half a second in total. The
 server that locked a job may get no CPU for a while; ten transactions of another take milliseconds."""
 
-PUT_BACK_TRIES_MAX = 1_000
-"""Max attempts, ``busy_s`` apart, to requeue a job while the database refuses writes."""
-
 
 class Submission:
     """A command on its way through the dispatcher; ``deliver`` receives its outcome."""
@@ -142,10 +139,11 @@ class RequeueUndelivered(Submission):
     def may_try_again(self) -> bool:
         """Count a failed attempt; return True if another one should be made."""
         self.tries += 1
-        if self.tries < PUT_BACK_TRIES_MAX:
+        # Max attempts, ``busy_s`` apart, to requeue a job while the database refuses writes
+        if self.tries < 1_000:
             return True
         ids = ", ".join(str(taken.before.job_id) for taken in self.taken)
-        log.error("jobs %s stay RUNNING: they could not be put back", ids)
+        log.error("jobs %s stay RUNNING: they could not be requeued", ids)
         return False
 
 
@@ -174,4 +172,4 @@ def refusal_of(error: Exception) -> CommandError:
     """Return the error sent to a client whose transaction was rolled back."""
     if isinstance(error, StoreError):
         return Unavailable(error.reason, error.detail)
-    return ServerFault(detail="nothing was done; the server's log tells more")
+    return ServerFault(detail="nothing was done; see the server's log")

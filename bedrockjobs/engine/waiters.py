@@ -292,7 +292,7 @@ class Waiting:
     # --- searches ----------------------------------------------------------------------------------------
 
     def begin_search(self, group: WaiterGroup) -> None:
-        """Do not serve a group until the store has found the jobs of its names."""
+        """Stop serving a group until the store has found the jobs of its names."""
         self._searching.setdefault(group.request.names, {})[group] = None
         self.sooner = True
         group.due = ""

@@ -206,10 +206,10 @@ class Share:
 class News:
     """Joins and departures of workers and servers, as events to write; too many are merged into one."""
 
-    def __init__(self, clock: Clock, on_news: Callable[[], None]) -> None:
-        """Count minutes by ``clock``; ``on_news`` is called when there is an event to write."""
+    def __init__(self, clock: Clock, on_events: Callable[[], None]) -> None:
+        """Count minutes by ``clock``; ``on_events`` is called when there is an event to write."""
         self._clock = clock
-        self._on_news = on_news
+        self._on_events = on_events
         self.events: list[tuple[str, str, str]] = []
         """Kind, name and detail of each event to write."""
         self._since = -inf
@@ -223,7 +223,7 @@ class News:
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count <= WORKER_EVENTS_A_MINUTE:
             self.events.append((kind, name, there()))
-            self._on_news()
+            self._on_events()
 
     def flush(self, there: Callable[[], str]) -> None:
         """Record how many events of the last minute were only counted."""
@@ -232,7 +232,7 @@ class News:
             if count > WORKER_EVENTS_A_MINUTE:
                 more = f"{count - WORKER_EVENTS_A_MINUTE:,} more in a minute; {there()}"
                 self.events.append((kind, "", more))
-                self._on_news()
+                self._on_events()
 
     @property
     def flush_at(self) -> float:
@@ -258,8 +258,8 @@ class WorkerRegistry:
         self.drains: frozenset[str] = frozenset()
         self.servers: list[ServerRow] = []
         """The live servers, as far as they are known."""
-        self.on_news: Callable[[], None] = lambda: None
-        self._pending_events = News(self._leases, lambda: self.on_news())
+        self.on_events: Callable[[], None] = lambda: None
+        self._pending_events = News(self._leases, lambda: self.on_events())
         self.requested_names = RequestedNames()
         """Which workers ask for which names."""
         self._runs_of: dict[str, set[int]] = {}
@@ -566,7 +566,7 @@ class WorkerRegistry:
         now = self._leases.monotonic()
         if now - self._forgotten_told >= NEWS_S:
             log.warning(
-                "%d worker(s) forgotten, the last of token %r: a server remembers %d in %d MiB",
+                "%d worker(s) removed from memory, the last of token %r: the limit is %d in %d MiB",
                 self._forgotten,
                 worker.by,
                 WORKERS_MAX,
@@ -775,7 +775,7 @@ class SharedWorkers(WorkerRegistry):
         """Show dates of ``clock``; ``lease_clock`` is the same on all servers."""
         super().__init__(clock, lease_clock)
         self.add_runs: Callable[[], Any] = lambda: asyncio.sleep(0)
-        """Performs an exchange and waits for it."""
+        """Awaits an exchange with the other servers that publishes new runs."""
         self.exchange_soon: Callable[[], object] = lambda: None
         """Schedules an exchange soon."""
         self._own: dict[str, float] = {}

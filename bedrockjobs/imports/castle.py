@@ -44,23 +44,23 @@ def parse_castle(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
 
 def _final_jobs(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
     """Return the final jobs, each with the earlier job that it updates, if any."""
-    found: list[tuple[_Job, _Job | None]] = []
+    jobs_found: list[tuple[_Job, _Job | None]] = []
     places: dict[str, int] = {}
     for job in jobs:
         name = str(job.given.get("Name"))
         if job.updates and name in places:
-            found[places[name]] = (job, found[places[name]][0])
+            jobs_found[places[name]] = (job, jobs_found[places[name]][0])
         else:
-            places[name] = len(found)
-            found.append((job, None))
-    return found
+            places[name] = len(jobs_found)
+            jobs_found.append((job, None))
+    return jobs_found
 
 
 def _imported(job: _Job, before: _Job | None, zone: str) -> ImportedSchedule:
-    found = _job(job, zone)
-    if before is None or found.refused:
-        return found
-    return found.with_warning(f"it changes what {before.place} says")
+    schedule = _job(job, zone)
+    if before is None or schedule.refused:
+        return schedule
+    return schedule.with_warning(f"it changes what {before.place} says")
 
 
 def _structs(text: str) -> list[_Job]:
@@ -78,7 +78,7 @@ def _structs(text: str) -> list[_Job]:
 
 
 def _lines(text: str) -> list[_Job]:
-    found: list[_Job] = []
+    jobs: list[_Job] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -94,9 +94,9 @@ def _lines(text: str) -> list[_Job]:
             raise Unreadable(f"line {number}: expected {FORMS}")
         name, schedule, command, *arguments = words[verb + 1 :]
         job = {"Name": name, "Schedule": schedule, "Cmd": command, "Args": arguments}
-        found.append(_Job(number, f"line {number}", job, updates=words[verb] == "upd"))
-        check_count(found, f"line {number}")
-    return found
+        jobs.append(_Job(number, f"line {number}", job, updates=words[verb] == "upd"))
+        check_count(jobs, f"line {number}")
+    return jobs
 
 
 def _job(job: _Job, zone: str) -> ImportedSchedule:
@@ -106,26 +106,30 @@ def _job(job: _Job, zone: str) -> ImportedSchedule:
         if key.lower() in given:
             return unnamed._replace(refused=f"{key}: it is given twice, in two spellings")
         given[key.lower()] = value
-    name, command, said = (given.get(key) for key in ("name", "cmd", "schedule"))
+    name, command, expression = (given.get(key) for key in ("name", "cmd", "schedule"))
     arguments = given.get("args") or []
-    found = ImportedSchedule(str(name or unnamed.name), job.place, str(said or ""), zone=zone)
+    schedule = ImportedSchedule(str(name or unnamed.name), job.place, str(expression or ""), zone=zone)
     if not (
-        isinstance(name, str) and name and isinstance(command, str) and command and isinstance(said, str)
+        isinstance(name, str)
+        and name
+        and isinstance(command, str)
+        and command
+        and isinstance(expression, str)
     ):
-        return found._replace(refused="expected Name, Cmd, Args and Schedule")
+        return schedule._replace(refused="expected Name, Cmd, Args and Schedule")
     if not isinstance(arguments, list) or not all(isinstance(item, str) for item in arguments):
-        return found._replace(refused="Args: expected a list of strings")
+        return schedule._replace(refused="Args: expected a list of strings")
     if given.get("haserror"):
-        return found._replace(
+        return schedule._replace(
             refused="HasError is set: castle-cron does not run it (a bad schedule, or deleted)"
         )
     try:
-        reading = gorhill.parse_gorhill(said)
+        reading = gorhill.parse_gorhill(expression)
     except cron.BadSchedule as error:
-        return found._replace(refused=str(error))
-    found = found._replace(options={"argv": [command, *arguments]}).with_reading(*reading)
-    if len(said.split()) == 6:
-        found = found.with_warning(
+        return schedule._replace(refused=str(error))
+    schedule = schedule._replace(options={"argv": [command, *arguments]}).with_reading(*reading)
+    if len(expression.split()) == 6:
+        schedule = schedule.with_warning(
             "6 fields: the minute comes first and a year last, as castle-cron reads them"
         )
-    return found
+    return schedule

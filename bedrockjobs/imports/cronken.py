@@ -73,17 +73,17 @@ def parse_cronken(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday
     )
 
 
-def _job(found: ImportedSchedule, given: Any, zone: str, weekday_0: FirstDay) -> ImportedSchedule:
+def _job(schedule: ImportedSchedule, given: Any, zone: str, weekday_0: FirstDay) -> ImportedSchedule:
     try:
         definition = _object(
             "the definition", json_items.value_of(given) if isinstance(given, str) else given
         )
-        found = found._replace(source_text=_arguments_of(definition.get("cron_args")))
-        return _read_job(found, definition, zone, weekday_0)
+        schedule = schedule._replace(source_text=_arguments_of(definition.get("cron_args")))
+        return _read_job(schedule, definition, zone, weekday_0)
     except (_Refused, cron.BadSchedule) as error:
-        return found._replace(refused=str(error))
+        return schedule._replace(refused=str(error))
     except ValueError as error:
-        return found._replace(refused=f"expected a JSON object: {error}")
+        return schedule._replace(refused=f"expected a JSON object: {error}")
 
 
 def _arguments_of(arguments: Any) -> str:
@@ -102,34 +102,36 @@ def _object(what: str, value: Any, keys: tuple[str, ...] = _SECTIONS) -> dict[st
 
 
 def _read_job(
-    found: ImportedSchedule, definition: dict[str, Any], zone: str, weekday_0: FirstDay
+    schedule: ImportedSchedule, definition: dict[str, Any], zone: str, weekday_0: FirstDay
 ) -> ImportedSchedule:
     arguments = definition.get("cron_args")
     if not isinstance(arguments, dict):
         raise _Refused("cron_args: expected an object")
     job = _object("job_args", definition.get("job_args"), _JOB_ARGS)
     state = _object("job_state", definition.get("job_state") or {}, ("paused",))
-    found = found._replace(zone=str(arguments.get("timezone") or zone), paused=bool(state.get("paused")))
-    find_zone(found.zone)
-    found = _with_command(found, job)
+    schedule = schedule._replace(
+        zone=str(arguments.get("timezone") or zone), paused=bool(state.get("paused"))
+    )
+    find_zone(schedule.zone)
+    schedule = _with_command(schedule, job)
     if jitter := arguments.get("jitter"):
-        found = found._replace(options={**found.options, "jitter": jitter})
+        schedule = schedule._replace(options={**schedule.options, "jitter": jitter})
     if "cronstring" in arguments:
-        found = _with_cronstring(found, arguments, weekday_0)
+        schedule = _with_cronstring(schedule, arguments, weekday_0)
     else:
         old = cron.parse(arguments)
-        found = found._replace(old=old, expression=_expression(old, arguments))
-    if found.paused:
-        found = found.with_warning("it is paused there, and is added paused")
-    return found
+        schedule = schedule._replace(old=old, expression=_expression(old, arguments))
+    if schedule.paused:
+        schedule = schedule.with_warning("it is paused there, and is added paused")
+    return schedule
 
 
 def _with_cronstring(
-    found: ImportedSchedule, arguments: Mapping[str, Any], weekday_0: FirstDay
+    schedule: ImportedSchedule, arguments: Mapping[str, Any], weekday_0: FirstDay
 ) -> ImportedSchedule:
     text = str(arguments["cronstring"]).strip()
     if text.lower() == "@never":
-        return found._replace(old=cron.parse(text), expression="@never")
+        return schedule._replace(old=cron.parse(text), expression="@never")
     others = {
         key: value for key, value in arguments.items() if key not in ("cronstring", "jitter", "timezone")
     }
@@ -150,17 +152,17 @@ def _with_cronstring(
         if old is None:
             raise _Refused(problem)
         fields = dict(zip(_CRONSTRING, words, strict=True))
-        return found._replace(old=old, expression=_expression(old, fields, text))
+        return schedule._replace(old=old, expression=_expression(old, fields, text))
     cron.parse(text)
-    found = found._replace(old=old, expression=text)
+    schedule = schedule._replace(old=old, expression=text)
     if old is None:
-        return found.with_warning(f"Cronken cannot read it ({problem}); read as crontab(5) does")
-    if found.differs:
-        return found.with_warning(
+        return schedule.with_warning(f"Cronken cannot read it ({problem}); read as crontab(5) does")
+    if schedule.differs:
+        return schedule.with_warning(
             "Cronken takes 0 for Monday and wants both day fields to hold; read as crontab(5) does."
             " --weekday-0 monday keeps the days on which it ran"
         )
-    return found
+    return schedule
 
 
 def _expression(schedule: Schedule, arguments: Mapping[str, Any], text: str = "") -> str:
@@ -168,11 +170,11 @@ def _expression(schedule: Schedule, arguments: Mapping[str, Any], text: str = ""
     try:
         return kept_or_rewritten(text, schedule) if text else expression_for(schedule)
     except NoExpression:
-        kept = {key: value for key, value in arguments.items() if key not in ("jitter", "timezone")}
-        return json.dumps(kept)
+        cron_args = {key: value for key, value in arguments.items() if key not in ("jitter", "timezone")}
+        return json.dumps(cron_args)
 
 
-def _with_command(found: ImportedSchedule, job: Mapping[str, Any]) -> ImportedSchedule:
+def _with_command(schedule: ImportedSchedule, job: Mapping[str, Any]) -> ImportedSchedule:
     command, lock, ttl = (job.get(key) for key in _JOB_ARGS)
     if not isinstance(command, str) or not command:
         raise _Refused("job_args.cmd: expected a shell command")
@@ -185,7 +187,7 @@ def _with_command(found: ImportedSchedule, job: Mapping[str, Any]) -> ImportedSc
         options["lock"] = lock
     if ttl > LEASE_S:
         options["lease"] = ttl
-    found = found._replace(options=options)
+    schedule = schedule._replace(options=options)
     if not lock:  # every server of Cronken runs it
         options["hosts"] = "all"
-    return found
+    return schedule

@@ -96,9 +96,9 @@ def parse_crontab(
     check_size(text)
     inner = enumerate(map(_inner, text.split("\n")), 1)
     lines = [(number, line) for number, line in inner if line and line[0] != "#"]
-    found = _by_supercronic(lines, zone) if by == "supercronic" else _by_cron(lines, zone, system, by)
-    names = distinct(entry.name for entry in found)
-    return [entry._replace(name=name) for entry, name in zip(found, names, strict=True)]
+    entries = _by_supercronic(lines, zone) if by == "supercronic" else _by_cron(lines, zone, system, by)
+    names = distinct(entry.name for entry in entries)
+    return [entry._replace(name=name) for entry, name in zip(entries, names, strict=True)]
 
 
 def has_users(text: str, file: str = "") -> bool:
@@ -128,24 +128,24 @@ def _by_cron(
     lines: list[tuple[int, str]], zone: str, system: bool, by: Cron | None
 ) -> list[ImportedSchedule]:
     variables = _Variables(zone)
-    found: list[ImportedSchedule] = []
+    entries: list[ImportedSchedule] = []
     for number, line in lines:
         place = f"line {number}"
         if setting := _setting(line):
             if problem := _set(variables, *setting, by, empty=line.endswith("=")):
-                found.append(ImportedSchedule(setting[0], place, line, refused=problem))
+                entries.append(ImportedSchedule(setting[0], place, line, refused=problem))
         else:
-            found.append(_entry(line, place, variables, system, by))
-        check_count(found, place)
-    return found
+            entries.append(_entry(line, place, variables, system, by))
+        check_count(entries, place)
+    return entries
 
 
 def _setting(line: str) -> tuple[str, str] | None:
     """Return the name and the value of the variable that a line sets; None for other lines."""
-    found = _SETTING.fullmatch(line)
-    if found is None:
+    match = _SETTING.fullmatch(line)
+    if match is None:
         return None
-    name, value = found["quoted"] if found["quote"] else found["bare"], found["value"]
+    name, value = match["quoted"] if match["quote"] else match["bare"], match["value"]
     if value[:1] in ("'", '"'):
         inner, end, rest = value[1:].partition(value[0])
         return (name, inner) if end and not rest.strip() else None
@@ -167,7 +167,7 @@ def _set(variables: _Variables, name: str, value: str, by: Cron | None, *, empty
     elif name == "SHELL":
         variables.shell = value
     elif name == "MAILTO":
-        variables.once = [said for said in variables.once if not said.startswith("cron mails")]
+        variables.once = [note for note in variables.once if not note.startswith("cron mails")]
         if value:
             variables.once.append(f"cron mails output to {value}; here it is kept with the run")
     else:
@@ -240,75 +240,77 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
         warnings.append("cronie mails output only of a run that fails (-n); here all output is kept")
         if by is None:
             warnings.append("-n is cronie's; Debian's cron takes it for the command")
-    found = ImportedSchedule(_name(command, place), place, said, zone=variables.zone)
+    schedule = ImportedSchedule(_name(command, place), place, said, zone=variables.zone)
     if said.lower() == "@reboot":
         why = "@reboot has no time: start it with the worker, by systemd or the like"
-        return found._replace(refused=why)
+        return schedule._replace(refused=why)
     try:
         old, notes = meaning(said, by)
     except cron.BadSchedule as error:
-        return found._replace(refused=str(error))
+        return schedule._replace(refused=str(error))
     try:
         expression = kept_or_rewritten(said, old)
     except NoExpression as error:
-        return found._replace(old=old, refused=f"no expression of ours has {error}")
+        return schedule._replace(old=old, refused=f"no expression of ours has {error}")
     if not notes and expression != said:
         notes = (_difference(said),)
     if system:
         warnings.append(f"cron runs it as {words[count - 1]}; here the worker's own user does")
     warnings += [*variables.once, *filter(None, [variables.of_zone])]
     variables.once = []
-    found = found._replace(options=_options(_script(command), variables))
-    return found.with_reading(old, expression, notes).with_warning(*warnings)
+    schedule = schedule._replace(options=_options(_script(command), variables))
+    return schedule.with_reading(old, expression, notes).with_warning(*warnings)
 
 
-def _difference(said: str) -> str:
+def _difference(expression: str) -> str:
     """Return why the meaning of five fields differs between cron and bedrockjobs."""
-    words = said.split(" ")
+    words = expression.split(" ")
     if any(word.startswith("*") != ("*" in word.split(",")) for word in (words[2], words[4])):
         return "cron asks both day fields to hold if one begins with *, and either one if none does"
     return "cron follows real time through a change of the clock if minute or hour begins with *"
 
 
 @lru_cache(maxsize=READ_MAX)
-def meaning(said: str, by: Cron | None = None) -> tuple[Schedule, tuple[str, ...]]:
+def meaning(expression: str, by: Cron | None = None) -> tuple[Schedule, tuple[str, ...]]:
     """Return the schedule of five fields or a macro as a cron interprets them, and notes on surprises.
 
     Without ``by``, Debian's cron and cronie must agree. Raises BadSchedule, also if it never fires.
     """
-    check_length(said)
-    if said.startswith("@"):
-        if said not in MACROS:
-            raise cron.BadSchedule("expression", said, f"one of {', '.join(MACROS)}")
-        return cron.parse(said), ()
-    if by != "debian" and "~" in said:
-        kind, text = next(found for found in zip(_FIELDS, said.split(" "), strict=False) if "~" in found[1])
+    check_length(expression)
+    if expression.startswith("@"):
+        if expression not in MACROS:
+            raise cron.BadSchedule("expression", expression, f"one of {', '.join(MACROS)}")
+        return cron.parse(expression), ()
+    if by != "debian" and "~" in expression:
+        kind, text = next(
+            pair for pair in zip(_FIELDS, expression.split(" "), strict=False) if "~" in pair[1]
+        )
         raise kind.bad(text, "a time that stays; cronie draws one at its start, which jitter does here")
     if by is not None:
-        return _schedule(said, by)
+        return _schedule(expression, by)
     readings: dict[Cron, tuple[Schedule, tuple[str, ...]]] = {}
     problems: list[cron.BadSchedule] = []
-    told: list[str] = []
+    by_cron: list[str] = []
     for each in _CRONS:
         try:
-            readings[each] = _schedule(said, each)
+            readings[each] = _schedule(expression, each)
         except cron.BadSchedule as error:
             problems.append(error)
-            told.append(f"{NAMES[each]} cannot run {error.field} {error.value}")
+            by_cron.append(f"{NAMES[each]} cannot run {error.field} {error.value}")
     if not readings:
         raise problems[0]
     if problems or not same_schedule(*(schedule for schedule, _ in readings.values())):
-        told += [f"{NAMES[each]} runs it {words_for(found)}" for each, (found, _) in readings.items()]
-        expected = f"what both crons read alike, or --cron: {', '.join(told)}"
-        raise cron.BadSchedule("expression", said, expected)
+        by_cron += [f"{NAMES[each]} runs it {words_for(pair)}" for each, (pair, _) in readings.items()]
+        expected = f"what both crons read alike, or --cron: {', '.join(by_cron)}"
+        raise cron.BadSchedule("expression", expression, expected)
     return readings["debian"]
 
 
-def _schedule(said: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
+def _schedule(expression: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
     """Return the schedule of five fields as one cron interprets them, and notes on surprises."""
-    words = said.split(" ")
+    words = expression.split(" ")
     if len(words) != len(_FIELDS):
-        raise cron.BadSchedule("expression", said, "five fields")
+        raise cron.BadSchedule("expression", expression, "five fields")
     notes: list[str] = []
     minute, hour, month_day, month, week_day = (
         _values(kind, text, by, notes) for kind, text in zip(_FIELDS, words, strict=True)
@@ -327,13 +329,13 @@ def _schedule(said: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
     ever = minute and hour and month and schedule.first_from(datetime(YEAR_MIN, 1, 1))
     if not ever:
         why = f" ({'; '.join(notes)})" if notes else ""
-        raise cron.BadSchedule("expression", said, f"a time that comes; it would never fire{why}")
+        raise cron.BadSchedule("expression", expression, f"a time that comes; it would never fire{why}")
     return schedule, tuple(notes)
 
 
 def _values(kind: CronField, text: str, by: Cron, notes: list[str]) -> set[int]:
     """Return the values of one field."""
-    found: set[int] = set()
+    result: set[int] = set()
     at = 0
     while True:
         term = _TERM.match(text, at)
@@ -350,13 +352,13 @@ def _values(kind: CronField, text: str, by: Cron, notes: list[str]) -> set[int]:
         if meant != here(kind, term[0]):
             shown = ",".join(map(str, sorted(meant))) or "no value at all"
             notes.append(f"{kind.name} {term[0]}: {NAMES[by]} reads it as {shown}")
-        found |= values
+        result |= values
         if rest[:1] != ",":
             break
         at = term.end() + 1
     if rest:
         notes.append(f"{kind.name} {text}: {NAMES[by]} ignores {rest}")
-    return found
+    return result
 
 
 def _range(kind: CronField, term: re.Match[str], by: Cron) -> set[int]:
@@ -402,7 +404,7 @@ def _bits(values: Iterable[int]) -> int:
 def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[ImportedSchedule]:
     """Parse the whole file first: a variable also applies to previous lines."""
     variables = _Variables(zone)
-    found: list[ImportedSchedule] = []
+    schedules: list[ImportedSchedule] = []
     entries: list[tuple[str, str]] = []
     for number, line in lines:
         place = f"line {number}"
@@ -414,12 +416,12 @@ def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[ImportedSch
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]
         if problem := _set_for_supercronic(variables, name, value):
-            found.append(ImportedSchedule(name, place, line, refused=problem))
-            check_count(found, place)
+            schedules.append(ImportedSchedule(name, place, line, refused=problem))
+            check_count(schedules, place)
     for place, line in entries:
-        found.append(_supercronic_entry(line, place, variables))
-        check_count(found, place)
-    return found
+        schedules.append(_supercronic_entry(line, place, variables))
+        check_count(schedules, place)
+    return schedules
 
 
 def _set_for_supercronic(variables: _Variables, name: str, value: str) -> str:
@@ -435,24 +437,24 @@ def _set_for_supercronic(variables: _Variables, name: str, value: str) -> str:
 
 
 def _supercronic_entry(line: str, place: str, variables: _Variables) -> ImportedSchedule:
-    found = ImportedSchedule(place.replace(" ", "-"), place, line, zone=variables.zone)
+    schedule = ImportedSchedule(place.replace(" ", "-"), place, line, zone=variables.zone)
     problem = "expected a time and a command"
     for count in SUPERCRONIC_FIELDS:
         words = re.fullmatch(rf"(\S+(?:\s+\S+){{{count - 1}}})\s+(\S.*)", line)
         if words is None:
             continue
-        said, command = words[1], words[2]
+        expression, command = words[1], words[2]
         try:
-            reading = gorhill.parse_gorhill(said, gorhill.SUPERCRONIC)
+            reading = gorhill.parse_gorhill(expression, gorhill.SUPERCRONIC)
         except gorhill.NeverFires as error:
-            return found._replace(source_text=said, refused=str(error))
+            return schedule._replace(source_text=expression, refused=str(error))
         except cron.BadSchedule as error:
             problem = str(error) if count == 5 else problem
             continue
-        name = name_of(command) or found.name
+        name = name_of(command) or schedule.name
         options = _options(command, variables)
-        return found._replace(name=name, source_text=said, options=options).with_reading(*reading)
-    return found._replace(refused=problem)
+        return schedule._replace(name=name, source_text=expression, options=options).with_reading(*reading)
+    return schedule._replace(refused=problem)
 
 
 # --- commands ----------------------------------------------------------------------------------------------

@@ -90,12 +90,12 @@ def language_of(text: str, file: str = "") -> Language:
 def source_tokens(text: str, language: Language) -> list[Token]:
     """Return all tokens except whitespace; raises Unreadable with the line."""
     check_size(text)
-    found: list[Token] = []
+    tokens: list[Token] = []
     for token in _CodeScanner(text, language).tokens():
-        found.append(token)
-        if len(found) > IMPORT_TOKENS_MAX:
+        tokens.append(token)
+        if len(tokens) > IMPORT_TOKENS_MAX:
             raise Unreadable(f"line {token.line}: expected at most {IMPORT_TOKENS_MAX} words and marks")
-    return [*found, Token("end", "the end", found[-1].line if found else 1)]
+    return [*tokens, Token("end", "the end", tokens[-1].line if tokens else 1)]
 
 
 class _CodeScanner:
@@ -113,7 +113,7 @@ class _CodeScanner:
         first = True
         while self._at < len(self._text):
             match = self._piece()
-            kind, said, line = match.lastgroup, match[0], self._line
+            kind, text, line = match.lastgroup, match[0], self._line
             if kind == "block":
                 self._comment(match)
                 token = Token("comment", "", line)
@@ -121,15 +121,15 @@ class _CodeScanner:
                 token = self._kotlin_text(match)
             else:
                 self._go_on(match)
-                token = Token(_KINDS[kind or ""], said, line)
+                token = Token(_KINDS[kind or ""], text, line)
                 if kind in ("raw", "text") and self._language == "java":
                     quotes = 3 if kind == "raw" else 1
-                    inner = said[quotes:-quotes]
+                    inner = text[quotes:-quotes]
                     token = token._replace(
-                        text=_JAVA_ESCAPE.sub(lambda found: _java_meaning(found[0]), inner)
+                        text=_JAVA_ESCAPE.sub(lambda escape: _java_meaning(escape[0]), inner)
                     )
                 elif kind in ("raw", "text", "name"):
-                    token = token._replace(text=said[1:-1])
+                    token = token._replace(text=text[1:-1])
             if kind != "blank":
                 yield token._replace(first=first)
             first = kind == "newline" or (first and kind == "blank")
@@ -364,7 +364,7 @@ class Tokens:
 
     def group(self) -> list[Token]:
         """Consume the rest of a bracketed group; return its content."""
-        found: list[Token] = []
+        inside: list[Token] = []
         depth = 1
         while self.peek.kind != "end":
             token = self.next()
@@ -372,8 +372,8 @@ class Tokens:
                 depth += (token.text in _OPENING) - (token.text in _OPENING.values())
             if not depth:
                 break
-            found.append(token)
-        return found
+            inside.append(token)
+        return inside
 
     def angles(self) -> bool:
         """Consume type arguments in angle brackets; return whether there were any."""
@@ -401,7 +401,7 @@ def parts(tokens: list[Token], *, angles: bool = False) -> list[list[Token]]:
     With ``angles``, ``<`` and ``>`` also count as brackets.
     """
     opening = _ANGLES if angles else _OPENING
-    found: list[list[Token]] = [[]]
+    lists: list[list[Token]] = [[]]
     depth, before = 0, ""
     for token in tokens:
         if token.kind in ("newline", "comment"):
@@ -411,10 +411,10 @@ def parts(tokens: list[Token], *, angles: bool = False) -> list[list[Token]]:
             depth += (mark in opening) - (mark in opening.values())
         before = mark
         if mark == "," and not depth:
-            found.append([])
+            lists.append([])
         else:
-            found[-1].append(token)
-    return found if found[-1] else found[:-1]
+            lists[-1].append(token)
+    return lists if lists[-1] else lists[:-1]
 
 
 def last_word(tokens: list[Token]) -> str:
@@ -509,13 +509,13 @@ class _GoReader:
         directive = _DIRECTIVE.fullmatch(token.text)
         if directive is None or not token.first:
             return
-        said = directive["said"].strip()
+        expression = directive["said"].strip()
         refused = ""
-        if directive["said"][:1] not in ("", " ", "\t") or not said:
+        if directive["said"][:1] not in ("", " ", "\t") or not expression:
             refused = "expected an expression behind //ftl:cron and a blank, such as //ftl:cron 0 0 * * *"
         elif inside:
             refused = NO_VERB
-        self._pending.append(Verb(token.line, said, refused=refused))
+        self._pending.append(Verb(token.line, expression, refused=refused))
 
     def _line_end(self) -> None:
         """Skip the end of a line; a blank line separates a comment from the code below."""
@@ -558,15 +558,15 @@ class _GoReader:
 
     def _parameters(self, given: list[list[Token]]) -> list[Parameter]:
         """Return the types of parameters; ``a, b T`` are two parameters of one type."""
-        found: list[Parameter] = []
+        parameters: list[Parameter] = []
         for part in reversed(given):
             if len(part) > 1 and part[0].kind == "word" and part[1].text != ".":
                 part = part[1:]
-            elif found and len(part) == 1 and part[0].text[:1].islower():
-                found.append(found[-1])
+            elif parameters and len(part) == 1 and part[0].text[:1].islower():
+                parameters.append(parameters[-1])
                 continue
-            found.append(self._parameter(last_word(part)))
-        return found
+            parameters.append(self._parameter(last_word(part)))
+        return parameters
 
     def _parameter(self, name: str) -> Parameter:
         """Return a parameter by the name of its type, resolved if this file declares it."""
@@ -577,13 +577,13 @@ class _GoReader:
 
 def _types(tokens: list[Token]) -> dict[str, str]:
     """Return the types that a file declares: the last word of the underlying type, or ``struct``."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     words = [token for token in tokens if token.kind not in ("comment", "newline")]
     for at, token in enumerate(words):
         if token.first and token.kind == "word" and token.text == "type" and at + 3 < len(words):
             begin = at + 3 if words[at + 2].text == "=" else at + 2
-            found[words[at + 1].text] = last_word(words[begin : begin + 9])
-    return found
+            types[words[at + 1].text] = last_word(words[begin : begin + 9])
+    return types
 
 
 def _is_nothing(result: list[Token]) -> bool:
@@ -713,8 +713,8 @@ class _JVMReader:
         tokens.angles()
         arguments = tokens.group() if name and tokens.took("(") else None
         if name in self._names:
-            said, refused = _expression(arguments)
-            self._pending.append(Verb(line, said, refused=refused or (NO_VERB if target else "")))
+            expression, refused = _expression(arguments)
+            self._pending.append(Verb(line, expression, refused=refused or (NO_VERB if target else "")))
         return bool(name)
 
     def _refuse_pending(self) -> None:
@@ -812,8 +812,8 @@ def _expression(arguments: list[Token] | None) -> tuple[str, str]:
     if len(argument) > 2 and argument[0].kind == "word" and argument[1].text == "=":
         argument = argument[2:]
     if len(argument) == 1 and argument[0].kind == "text":
-        said = argument[0].text.strip()
-        return said, "" if said else f"{_ARGUMENT}, not an empty one"
+        expression = argument[0].text.strip()
+        return expression, "" if expression else f"{_ARGUMENT}, not an empty one"
     if any(token.kind == "template" for token in argument):
         return "", f"{_ARGUMENT}, not one with a value in it"
     if any(token.kind == "mark" and token.text == "+" for token in argument):
@@ -854,41 +854,41 @@ def parse_ftl(text: str, *, file: str = "") -> list[ImportedSchedule]:
     return once([_imported(module, verb) for verb in sorted(verbs, key=lambda verb: verb.line)])
 
 
-def reading_of(said: str) -> gorhill.Reading:
+def reading_of(expression: str) -> gorhill.Reading:
     """Parse an expression by FTL's grammar, then by the rules of hashicorp's library. Raises BadSchedule."""
-    check_length(said)
-    seven = _seven(said, _pieces(said))
-    schedule, notes = gorhill.evaluate(seven, gorhill.HASHICORP, said, CHECKED_FROM)
-    return gorhill.written(gorhill.Reading(schedule, " ".join(said.split()), tuple(notes)))
+    check_length(expression)
+    seven = _seven(expression, _pieces(expression))
+    schedule, notes = gorhill.evaluate(seven, gorhill.HASHICORP, expression, CHECKED_FROM)
+    return gorhill.written(gorhill.Reading(schedule, " ".join(expression.split()), tuple(notes)))
 
 
 def _imported(module: str, verb: Verb) -> ImportedSchedule:
     name = f"{module}.{verb.name}".lstrip(".") if verb.name else f"line-{verb.line}"
-    found = ImportedSchedule(name, f"line {verb.line}", verb.directives)
+    schedule = ImportedSchedule(name, f"line {verb.line}", verb.directives)
     if verb.refused:
-        return found._replace(refused=verb.refused)
+        return schedule._replace(refused=verb.refused)
     try:
         reading = reading_of(verb.directives)
     except cron.BadSchedule as error:
-        return found._replace(refused=str(error))
-    return found._replace(options=dict(OPTIONS)).with_reading(*reading).with_warning(*verb.warnings)
+        return schedule._replace(refused=str(error))
+    return schedule._replace(options=dict(OPTIONS)).with_reading(*reading).with_warning(*verb.warnings)
 
 
-def _pieces(said: str) -> list[tuple[str, str]]:
+def _pieces(expression: str) -> list[tuple[str, str]]:
     """Tokenize an expression as FTL does: whitespace only separates numbers."""
-    found: list[tuple[str, str]] = []
+    pieces: list[tuple[str, str]] = []
     at = 0
-    while at < len(said):
-        piece = _FTL_PIECE.match(said, at)
+    while at < len(expression):
+        piece = _FTL_PIECE.match(expression, at)
         if piece is None:
-            raise cron.BadSchedule("expression", said, FORMS)
+            raise cron.BadSchedule("expression", expression, FORMS)
         if piece.lastgroup:
-            found.append((piece.lastgroup, piece[0]))
+            pieces.append((piece.lastgroup, piece[0]))
         at = piece.end()
-    return found
+    return pieces
 
 
-def _seven(said: str, pieces: list[tuple[str, str]]) -> list[str]:
+def _seven(expression: str, pieces: list[tuple[str, str]]) -> list[str]:
     """Return the seven fields that FTL passes to its library."""
     kinds, words = [kind for kind, _ in pieces], [word for _, word in pieces]
     if kinds == ["number", "word"] and words[1] in _UNITS and words[0].isdigit() and len(words[0]) < 10:
@@ -896,9 +896,9 @@ def _seven(said: str, pieces: list[tuple[str, str]]) -> list[str]:
         return (_UNITS[words[1]].format(count) if count else "0 0 0 * * * *").split()
     if kinds == ["word"] and words[0].lower() in _WEEKDAYS:
         return ["0", "0", "0", "*", "*", str(_WEEKDAYS.index(words[0].lower())), "*"]
-    fields = _Fields(said, pieces).largest_numbers()
+    fields = _Fields(expression, pieces).largest_numbers()
     if not 5 <= len(fields) <= 7:
-        raise cron.BadSchedule("expression", said, f"5 to 7 fields, not {len(fields)}: {FORMS}")
+        raise cron.BadSchedule("expression", expression, f"5 to 7 fields, not {len(fields)}: {FORMS}")
     if len(fields) == 7:
         return [text for text, _ in fields]
     texts = [text for text, _ in fields]
@@ -917,7 +917,7 @@ class _Fields:
 
     def largest_numbers(self) -> list[tuple[str, int]]:
         """Return each field with the largest number in it."""
-        found: list[tuple[str, int]] = []
+        largest: list[tuple[str, int]] = []
         while self._pieces[self._at][0] != "end":
             terms, numbers = [], [0]
             while True:
@@ -926,8 +926,8 @@ class _Fields:
                 numbers += values
                 if not self._took(","):
                     break
-            found.append((",".join(terms), max(numbers)))
-        return found
+            largest.append((",".join(terms), max(numbers)))
+        return largest
 
     def _term(self) -> tuple[str, list[int]]:
         values: list[int] = []

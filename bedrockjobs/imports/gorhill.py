@@ -27,7 +27,7 @@ MACROS = {
     "@daily": "0 0 0 * * * *",
     "@hourly": "0 0 * * * * *",
 }
-"""Replaced anywhere in an expression, in lower case only."""
+"""Names that stand for fields, in lower case only; they are replaced anywhere in an expression."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def parse_gorhill(text: str, library: Library = GORHILL) -> Reading:
     words = _WORD.findall(spelled)
     notes: list[str] = []
     if len(words) < 5 or (library.strict and len(words) > 7):
-        forms = f"5 to 7 fields, or one of {', '.join(MACROS)} in small letters"
+        forms = f"5 to 7 fields, or one of {', '.join(MACROS)} in lower-case letters"
         raise cron.BadSchedule("expression", text, forms)
     if len(words) > 7:
         notes.append(f"{library.name} ignores what follows the seventh field")
@@ -184,21 +184,21 @@ class _FieldParser:
 
     def values(self, text: str) -> set[int]:
         """Return the values of a field without special forms."""
-        found: set[int] = set()
+        result: set[int] = set()
         for term in self._terms(text):
             if term.open:
                 return set(range(self._kind.low, self._kind.high + 1))
             if term.values is None:
                 raise self._bad(term.text)
-            found |= term.values
+            result |= term.values
         name, library = self._kind.field.name, self._library.name
-        if self._kind is _MONTH and 0 in found:
+        if self._kind is _MONTH and 0 in result:
             expected = f"months without a zero before them; {library} reads one as month 0 and fails"
             self.fails = NeverFires(name, text, expected)
-        elif not found:
+        elif not result:
             expected = f"a range that goes up; {library} finds no value in it and fails"
             self.fails = NeverFires(name, text, expected)
-        return found
+        return result
 
     def month_days(self, text: str) -> DayField:
         """Return a day-of-month field."""
@@ -212,8 +212,8 @@ class _FieldParser:
                 last = True
             elif lower == "lw":
                 last_workday = True
-            elif found := re.fullmatch(f"({_MONTH_DAY.value})w", lower):
-                nearest.add(int(found[1]))
+            elif match := re.fullmatch(f"({_MONTH_DAY.value})w", lower):
+                nearest.add(int(match[1]))
             else:
                 raise self._bad(term.text)
         if any(term.open for term in terms):
@@ -228,12 +228,12 @@ class _FieldParser:
             lower = term.text.lower()
             if term.values is not None:
                 weekdays |= _bits((day - 1) % 7 for day in term.values)
-            elif found := re.fullmatch(f"({_WEEK_DAY.value})(?:l|#([1-5]))", lower):
-                place = int(found[2]) if found[2] else LAST
-                day = self._number(found[1])
-                if found[1].isdigit() and int(found[1]) % 7 != day:
+            elif match := re.fullmatch(f"({_WEEK_DAY.value})(?:l|#([1-5]))", lower):
+                place = int(match[2]) if match[2] else LAST
+                day = self._number(match[1])
+                if match[1].isdigit() and int(match[1]) % 7 != day:
                     self.notes.append(
-                        f"{self._kind.field.name} {term.text}: {self._library.name} reads {found[1]} as 0"
+                        f"{self._kind.field.name} {term.text}: {self._library.name} reads {match[1]} as 0"
                     )
                 places.add(((day - 1) % 7, place))
             else:
@@ -253,23 +253,23 @@ class _FieldParser:
         if lower in ("*", "?"):
             return _Term(text, frozenset(range(kind.low, kind.high + 1)), open=True)
         form = rf"(?:\*|(?P<first>{kind.value})(?:-(?P<last>{kind.value}))?)(?:/(?P<step>\d+))?"
-        found = re.fullmatch(form, lower, re.ASCII)
-        if found is None:
+        match = re.fullmatch(form, lower, re.ASCII)
+        if match is None:
             return _Term(text, None)
-        step = self._step(found["step"], text) if found["step"] else 1
-        first = self._number(found["first"]) if found["first"] else kind.low
-        last = kind.high if found["step"] else first
+        step = self._step(match["step"], text) if match["step"] else 1
+        first = self._number(match["first"]) if match["first"] else kind.low
+        last = kind.high if match["step"] else first
         why: list[str] = []
-        digits = [word for word in found.group("first", "last") if word and word.isdigit() and int(word)]
+        digits = [word for word in match.group("first", "last") if word and word.isdigit() and int(word)]
         if zeros := [word for word in digits if not self._number(word)]:
             why.append(f"reads {zeros[0]} as 0")
-        if found["last"]:
-            last = self._number(found["last"])
-            if not last and self._library.zero_ends_as_six and not found["step"]:
+        if match["last"]:
+            last = self._number(match["last"])
+            if not last and self._library.zero_ends_as_six and not match["step"]:
                 last = 6
                 why.append("lets a range that ends with 0 end with 6")
             if last < first:
-                if self._library.strict and found["step"]:
+                if self._library.strict and match["step"]:
                     raise kind.field.bad(text, f"a range that goes up ({self._library.name} refuses it)")
                 why.append(f"finds no value in {first}-{last}")
         values = frozenset(range(first, last + 1, step))
@@ -301,7 +301,7 @@ class _FieldParser:
 
 
 def _bits(values: Iterable[int]) -> int:
-    found = 0
+    bits = 0
     for value in values:
-        found |= 1 << value
-    return found
+        bits |= 1 << value
+    return bits

@@ -289,16 +289,16 @@ def _day_fields(field: DayField) -> tuple[str, str]:
 
 def _set(values: int, low: int, high: int, star: str = "*") -> str:
     """Return one field; ``star`` is empty if a ``*`` would change the behaviour at clock changes."""
-    found = _members(values, high)
+    members = _members(values, high)
     star = star or f"{low}-{high}"
-    step = found[1] - found[0] if len(found) > 1 else 0
-    if len(found) == high - low + 1:
+    step = members[1] - members[0] if len(members) > 1 else 0
+    if len(members) == high - low + 1:
         return star
-    if step > 1 and found == list(range(low, high + 1, step)):
+    if step > 1 and members == list(range(low, high + 1, step)):
         return f"{star}/{step}"
-    if step > 1 and len(found) > 2 and found == list(range(found[0], found[-1] + 1, step)):
-        return f"{found[0]}-{found[-1]}/{step}"
-    return ",".join(ranges(found))
+    if step > 1 and len(members) > 2 and members == list(range(members[0], members[-1] + 1, step)):
+        return f"{members[0]}-{members[-1]}/{step}"
+    return ",".join(ranges(members))
 
 
 def _members(values: int, high: int) -> list[int]:
@@ -367,8 +367,8 @@ class ImportedSchedule(NamedTuple):
 
     def with_reading(self, old: Schedule, expression: str, notes: Iterable[str]) -> ImportedSchedule:
         """Return it with both schedules, and a warning for each note."""
-        found = self._replace(old=old, expression=expression)
-        return found.with_warning(*(f"{note}; written so" for note in notes))
+        changed = self._replace(old=old, expression=expression)
+        return changed.with_warning(*(f"{note}; written so" for note in notes))
 
     def with_warning(self, *warnings: str) -> ImportedSchedule:
         """Return it with additional warnings."""
@@ -376,16 +376,16 @@ class ImportedSchedule(NamedTuple):
 
 
 def _times(schedule: Schedule | None, zone: str, after: datetime, count: int) -> list[datetime]:
-    found: list[datetime] = []
+    times: list[datetime] = []
     if schedule is None:
-        return found
+        return times
     clock = find_zone(schedule.zone or zone)
     at: datetime | None = after
-    while len(found) < count and at is not None:
+    while len(times) < count and at is not None:
         at = next_moment(schedule, at, clock)
         if at is not None:
-            found.append(at)
-    return found
+            times.append(at)
+    return times
 
 
 def check_size(text: str) -> None:
@@ -394,9 +394,9 @@ def check_size(text: str) -> None:
         raise Unreadable(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
 
 
-def check_count(found: Sequence[object], place: str) -> None:
+def check_count(schedules: Sequence[object], place: str) -> None:
     """Raise Unreadable if there are more definitions than one source may have."""
-    if len(found) > SCHEDULES_PER_SYNC_MAX:
+    if len(schedules) > SCHEDULES_PER_SYNC_MAX:
         raise Unreadable(f"{place}: expected at most {SCHEDULES_PER_SYNC_MAX} schedules")
 
 
@@ -405,14 +405,14 @@ def shortened(text: str) -> str:
     return repr(text if len(text) <= QUOTED_CHARS_MAX else f"{text[:QUOTED_CHARS_MAX]}...")
 
 
-def once(found: list[ImportedSchedule]) -> list[ImportedSchedule]:
+def once(schedules: list[ImportedSchedule]) -> list[ImportedSchedule]:
     """Refuse definitions with the same name, listing their locations."""
     places: dict[str, list[str]] = {}
-    for entry in found:
+    for entry in schedules:
         places.setdefault(entry.name, []).append(entry.place)
     return [
         entry if len(places[entry.name]) == 1 else entry._replace(refused=_twice(places[entry.name]))
-        for entry in found
+        for entry in schedules
     ]
 
 
@@ -424,7 +424,7 @@ def _twice(places: list[str]) -> str:
 
 def distinct(names: Iterable[str]) -> list[str]:
     """Make names unique by appending ``-2``, ``-3``, ... to duplicates."""
-    found: list[str] = []
+    unique: list[str] = []
     taken: set[str] = set()
     numbers: dict[str, int] = {}
     for name in names:
@@ -433,5 +433,5 @@ def distinct(names: Iterable[str]) -> list[str]:
             number = numbers.get(name, 2)
             free, numbers[name] = f"{name}-{number}", number + 1
         taken.add(free)
-        found.append(free)
-    return found
+        unique.append(free)
+    return unique

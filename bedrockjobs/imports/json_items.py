@@ -188,12 +188,12 @@ class _NoValue(ValueError):
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise _NoValue(_twice(key))
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _twice(key: str) -> str:

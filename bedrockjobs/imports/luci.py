@@ -120,7 +120,7 @@ CONFIG = FieldKind(
 
 def checked(message: Message, kind: FieldKind, line: int) -> Block:
     """Check a message against its type, and index its fields; raises Mismatch at the first error."""
-    found = Block(line)
+    block = Block(line)
     for name, value, at in message:
         wanted = (kind.fields or {}).get(name)
         if wanted is None:
@@ -130,13 +130,13 @@ def checked(message: Message, kind: FieldKind, line: int) -> Block:
             raise Mismatch(f"line {at}: expected one of {known}, not {shortened(name)}")
         read = _value(name, value, wanted, at)
         if wanted.repeated:
-            found.values.setdefault(name, []).append(read)
-        elif name in found.values:
-            raise Mismatch(f"line {at}: {name}: expected it once; line {found.lines[name]} has it already")
+            block.values.setdefault(name, []).append(read)
+        elif name in block.values:
+            raise Mismatch(f"line {at}: {name}: expected it once; line {block.lines[name]} has it already")
         else:
-            found.values[name] = read
-        found.lines.setdefault(name, at)
-    return found
+            block.values[name] = read
+        block.lines.setdefault(name, at)
+    return block
 
 
 def _value(name: str, value: Value, kind: FieldKind, line: int) -> Any:
@@ -151,7 +151,7 @@ def _value(name: str, value: Value, kind: FieldKind, line: int) -> Any:
     if kind.scalar == "text":
         if isinstance(value, str) and not isinstance(value, Word):
             return value
-        raise _expected(name, "a text in quotes", value, line)
+        raise _expected(name, "a string in quotes", value, line)
     if kind.scalar == "bool":
         if isinstance(value, (Word, int)) and value in (0, 1, *_TRUE, *_FALSE):
             return value in (1, *_TRUE)
@@ -238,20 +238,22 @@ def _enabled(fields: Message) -> str:
 
 def _block(kind: str, line: int, fields: Message, known: set[str]) -> ImportedSchedule:
     identity = next((value for name, value, _ in fields if name == "id" and isinstance(value, str)), "")
-    said = next((value for name, value, _ in fields if name == "schedule" and isinstance(value, str)), "")
-    found = ImportedSchedule(identity or f"line-{line}", f"line {line}", said or DEFAULTS[kind])
+    expression = next(
+        (value for name, value, _ in fields if name == "schedule" and isinstance(value, str)), ""
+    )
+    schedule = ImportedSchedule(identity or f"line-{line}", f"line {line}", expression or DEFAULTS[kind])
     schema = (CONFIG.fields or {})[kind]
     try:
         block = checked(fields, schema, line)
         _check_names(block)
-        found = _with_schedule(found, block.lines.get("schedule", line))
+        schedule = _with_schedule(schedule, block.lines.get("schedule", line))
         _check_triggers(block, known)
         _check_policy(block)
         task, place = _task(block)
         _check_task(task, place, block)
-        return _taken(found, block, task, place)
+        return _taken(schedule, block, task, place)
     except (Mismatch, _InvalidBlock) as error:
-        return found._replace(refused=str(error), expression="", repeat_after="")
+        return schedule._replace(refused=str(error), expression="", repeat_after="")
 
 
 # --- LUCI's validation -------------------------------------------------------------------------------------
@@ -265,11 +267,11 @@ def _refuse(line: int, what: str, expected: str, found: object = None) -> _Inval
 def _check_names(block: Block) -> None:
     identity, realm = block.values.get("id", ""), block.values.get("realm", "")
     if not identity:
-        raise _refuse(block.line, "id", "a text")
+        raise _refuse(block.line, "id", "a string")
     if not _ID.fullmatch(identity):
         raise _refuse(block.lines["id"], "id", "at most 100 letters, digits, blanks and _-.()", identity)
     if realm and not _REALM.fullmatch(realm):
-        expected = "small letters, digits and _.-/, or @root or @legacy"
+        expected = "lower-case letters, digits and _.-/, or @root or @legacy"
         raise _refuse(block.lines["realm"], "realm", expected, realm)
 
 
@@ -298,17 +300,17 @@ def _check_policy(block: Block) -> None:
 def _task(block: Block) -> tuple[str, Block]:
     """Return the name and the block of a job's only task."""
     inside = block.values.get("task")
-    found = [
+    tasks = [
         (name, place.values[name])
         for place in (block, *([inside] if inside is not None else []))
         for name in TASKS
         if name in place.values
     ]
-    for (_, one), (name, other) in pairwise(sorted(found, key=lambda task: task[1].line)):
+    for (_, one), (name, other) in pairwise(sorted(tasks, key=lambda task: task[1].line)):
         raise _refuse(other.line, name, f"one task in a job; line {one.line} has one already")
-    if not found:
+    if not tasks:
         raise _refuse(block.line, "task", f"one of {', '.join(JOB_TASKS)}")
-    return found[0]
+    return tasks[0]
 
 
 def _check_task(kind: str, task: Block, block: Block) -> None:
@@ -365,25 +367,29 @@ def _absolute(url: str) -> bool:
 # --- conversion --------------------------------------------------------------------------------------------
 
 
-def _with_schedule(found: ImportedSchedule, line: int) -> ImportedSchedule:
-    said = found.source_text
-    if said == "triggered":
-        return found._replace(old=cron.parse("@never"), expression="@never")
-    relative = _INTERVAL.fullmatch(said)
-    if relative or said == "continuously":
+def _with_schedule(schedule: ImportedSchedule, line: int) -> ImportedSchedule:
+    expression = schedule.source_text
+    if expression == "triggered":
+        return schedule._replace(old=cron.parse("@never"), expression="@never")
+    relative = _INTERVAL.fullmatch(expression)
+    if relative or expression == "continuously":
         seconds = _seconds(relative[1]) if relative else 0
         if seconds is None:
             expected = f"a duration such as 10s or 1h30m, at most {DELAY_S_MAX} s"
-            raise _refuse(line, "with ... interval", expected, said)
+            raise _refuse(line, "with ... interval", expected, expression)
         if seconds != int(seconds):
-            found = found.with_warning("an interval has whole seconds here")
-        found = found._replace(repeat_after=f"FINISHED, +{max(1, round(seconds)) if seconds else 0} SECONDS")
-        return found.with_warning("a run that fails ends the loop here: RetryJob with revive starts it again")
+            schedule = schedule.with_warning("an interval has whole seconds here")
+        schedule = schedule._replace(
+            repeat_after=f"FINISHED, +{max(1, round(seconds)) if seconds else 0} SECONDS"
+        )
+        return schedule.with_warning(
+            "a run that fails ends the loop here: RetryJob with revive starts it again"
+        )
     try:
-        reading = gorhill.parse_gorhill(said)
+        reading = gorhill.parse_gorhill(expression)
     except cron.BadSchedule as error:
         raise _InvalidBlock(f"line {line}: schedule: {error}") from None
-    return found.with_reading(*reading)
+    return schedule.with_reading(*reading)
 
 
 def _seconds(text: str) -> float | None:
@@ -394,24 +400,26 @@ def _seconds(text: str) -> float | None:
     return None if seconds > DELAY_S_MAX or (text.startswith("-") and seconds) else seconds
 
 
-def _taken(found: ImportedSchedule, block: Block, task: str, given: Block) -> ImportedSchedule:
+def _taken(schedule: ImportedSchedule, block: Block, task: str, given: Block) -> ImportedSchedule:
     if block.values.get("disabled"):
         raise _InvalidBlock(f"line {block.lines['disabled']}: it is disabled there")
     if task == "gitiles":
         raise _InvalidBlock(f"line {given.line}: nothing here watches a repository (gitiles)")
     if task == "noop":
-        found = found._replace(options={"argv": ["true"]})
+        schedule = schedule._replace(options={"argv": ["true"]})
         for name in ("sleep_ms", "triggers_count"):
             if given.values.get(name):
-                found = found.with_warning(f"noop.{name} is left out")
+                schedule = schedule.with_warning(f"noop.{name} is left out")
     elif task == "url_fetch":
-        found = found._replace(options=_fetch(given.values))
+        schedule = schedule._replace(options=_fetch(given.values))
     else:
-        found = found.with_warning(f"a {task} task is not known here: a worker has to take jobs of this name")
+        schedule = schedule.with_warning(
+            f"a {task} task is not known here: a worker has to take jobs of this name"
+        )
     for name, what in (("triggers", "starts other jobs"), ("triggering_policy", "has a triggering policy")):
         if name in block.values:
-            found = found.with_warning(f"it {what} ({name}), which is left out")
-    return found
+            schedule = schedule.with_warning(f"it {what} ({name}), which is left out")
+    return schedule
 
 
 def _fetch(given: dict[str, Any]) -> dict[str, Any]:

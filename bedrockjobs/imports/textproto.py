@@ -70,7 +70,7 @@ _ESCAPES = {
 }
 _CLOSING = {"{": "}", "<": ">"}
 _DIGITS = frozenset("0123456789.")
-_PLAIN_DIGITS = 18
+
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 
 
@@ -84,12 +84,12 @@ def _bytes_of(literal: str, line: int) -> bytes:
     """Return the bytes of a string literal; a numeric escape is a byte, not a character."""
     if "\\" not in literal:
         return literal[1:-1].encode("utf-8", "surrogatepass")
-    found, at = [], 1
+    parts, at = [], 1
     for escape in _ESCAPE.finditer(literal, 1, len(literal) - 1):
-        found.append(literal[at : escape.start()].encode("utf-8", "surrogatepass"))
-        found.append(_escaped(escape[1], line))
+        parts.append(literal[at : escape.start()].encode("utf-8", "surrogatepass"))
+        parts.append(_escaped(escape[1], line))
         at = escape.end()
-    return b"".join([*found, literal[at:-1].encode("utf-8", "surrogatepass")])
+    return b"".join([*parts, literal[at:-1].encode("utf-8", "surrogatepass")])
 
 
 def _escaped(code: str, line: int) -> bytes:
@@ -170,16 +170,16 @@ class _TextprotoParser:
         return fields
 
     def _list(self, depth: int, colon: bool) -> list[Value]:
-        found: list[Value] = []
+        values: list[Value] = []
         self._next()
         if self._word == "]":
             self._next()
-            return found
+            return values
         while True:
-            found.append(self._value(depth, colon))
+            values.append(self._value(depth, colon))
             if self._word == "]":
                 self._next()
-                return found
+                return values
             if self._word != ",":
                 raise self._unexpected("a comma or ]")
             self._next()
@@ -211,10 +211,10 @@ class _TextprotoParser:
         try:
             return b"".join(parts).decode()
         except UnicodeDecodeError:
-            raise Unreadable(f"line {line}: expected a text that is UTF-8") from None
+            raise Unreadable(f"line {line}: expected a string that is UTF-8") from None
 
     def _number(self, word: str) -> int | float:
-        if len(word) <= _PLAIN_DIGITS and word.isdecimal() and word[0] != "0":
+        if len(word) <= 18 and word.isdecimal() and word[0] != "0":
             return int(word)
         try:
             return int(word, 8 if _OCTAL.fullmatch(word) else 0)

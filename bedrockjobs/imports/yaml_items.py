@@ -114,22 +114,22 @@ class _Composer(composer.Composer):
         if self._nodes > YAML_NODES_MAX:
             most = f"at most {YAML_NODES_MAX} values; TOML and JSON have no such limit"
             raise ValueError(f"line {line}: expected {most}")
-        found = super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
         self._levels_open -= 1
-        if found.tag in NOT_IN_JSON:
-            raise ValueError(f"line {line}: expected what JSON has too, not {found.tag.rpartition(':')[2]}")
+        if node.tag in NOT_IN_JSON:
+            raise ValueError(f"line {line}: expected what JSON has too, not {node.tag.rpartition(':')[2]}")
         if not isinstance(event, AliasEvent):
             self._values += 1
-            if found.anchor is not None:
-                self._sizes[id(found)] = self._values - before
-        elif id(found) in self._sizes:
-            self._values += self._sizes[id(found)]
+            if node.anchor is not None:
+                self._sizes[id(node)] = self._values - before
+        elif id(node) in self._sizes:
+            self._values += self._sizes[id(node)]
         else:
-            raise ValueError(f"line {line}: an alias stands inside of what it stands for")
+            raise ValueError(f"line {line}: an alias stands inside the value that it stands for")
         if self._values > self.values_max:
             most = f"at most {YAML_VALUES_PER_CHAR_MAX} values for each character of the file"
             raise ValueError(f"line {line}: expected aliases that stand for {most}")
-        return found
+        return node
 
 
 def _too_deep(line: int) -> ValueError:

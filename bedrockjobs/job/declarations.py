@@ -43,7 +43,10 @@ class Declarations:
     def text(self) -> str:
         """Return the declarations as JSON, to be stored."""
         return json.dumps(
-            [[it.digest, sorted(it.names), list(it.workers), it.gone] for it in self._versions],
+            [
+                [version.digest, sorted(version.names), list(version.workers), version.gone]
+                for version in self._versions
+            ],
             ensure_ascii=False,
             separators=(",", ":"),
         )
@@ -82,17 +85,19 @@ class Declarations:
         """Return the names that live workers declare, optionally only in versions newer than a digest."""
         first = 0
         if newer_than is not None:
-            first = 1 + next(at for at, it in enumerate(self._versions) if it.digest == newer_than)
-        return frozenset[str]().union(*(it.names for it in self._versions[first:] if it.workers))
+            first = 1 + next(at for at, version in enumerate(self._versions) if version.digest == newer_than)
+        return frozenset[str]().union(
+            *(version.names for version in self._versions[first:] if version.workers)
+        )
 
     def undeclared_since(self, name: str) -> str:
         """Return when a schedule was first seen without a live worker that declares it."""
-        return max((it.gone for it in self._versions if name in it.names), default="")
+        return max((version.gone for version in self._versions if name in version.names), default="")
 
     def just_gone(self) -> frozenset[str]:
         """Return the names of versions that lost their last worker since they were loaded."""
-        gone = (it for it in self._versions if it.gone and it.digest not in self._before)
-        return frozenset[str]().union(*(it.names for it in gone))
+        gone = (version for version in self._versions if version.gone and version.digest not in self._before)
+        return frozenset[str]().union(*(version.names for version in gone))
 
     def forget(self, existing: Iterable[str]) -> None:
         """Drop schedules that no longer exist, and the oldest versions without workers.
@@ -100,12 +105,15 @@ class Declarations:
         Other versions without workers keep their place for a while: if one comes back, it does not count as
         new.
         """
-        there = frozenset(existing)
-        kept = [it._replace(names=it.names & there) if it.gone else it for it in self._versions]
-        kept = [it for it in kept if it.digest != UNKNOWN or it.names]
-        gone = [it for it in kept if it.gone]
-        dropped = {it.digest for it in gone[: max(len(gone) - VERSIONS_KEPT_MAX, 0)]}
-        self._versions = [it for it in kept if it.digest not in dropped]
+        existing_names = frozenset(existing)
+        versions = [
+            version._replace(names=version.names & existing_names) if version.gone else version
+            for version in self._versions
+        ]
+        versions = [version for version in versions if version.digest != UNKNOWN or version.names]
+        gone = [version for version in versions if version.gone]
+        dropped = {version.digest for version in gone[: max(len(gone) - VERSIONS_KEPT_MAX, 0)]}
+        self._versions = [version for version in versions if version.digest not in dropped]
 
     def _named(self, digest: str) -> frozenset[str]:
-        return next((it.names for it in self._versions if it.digest == digest), frozenset())
+        return next((version.names for version in self._versions if version.digest == digest), frozenset())

@@ -126,10 +126,10 @@ def delivery_of(row: RuleRow) -> Delivery:
     """Parse a rule's delivery state; ignore values of the wrong type."""
     try:
         parts = jsontext.members(row.state)
-        found = {field: jsontext.parse(parts[key]) for field, key in _RULE_KEYS.items() if key in parts}
+        fields = {field: jsontext.parse(parts[key]) for field, key in _RULE_KEYS.items() if key in parts}
     except ValueError:
         return NEW
-    return NEW._replace(**{field: value for field, value in found.items() if _fits(field, value)})
+    return NEW._replace(**{field: value for field, value in fields.items() if _fits(field, value)})
 
 
 def _fits(field: str, value: object) -> bool:

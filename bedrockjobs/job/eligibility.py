@@ -130,40 +130,40 @@ class RequestedNames:
         self._crowded: PatternSet[str] = PatternSet()
         """Patterns whose ends are shared by many others."""
 
-    def put(self, who: str, names: Sequence[str]) -> None:
+    def put(self, worker: str, names: Sequence[str]) -> None:
         """Set the names and patterns that a worker asks for, replacing its previous ones."""
-        before, now = self._names_of.get(who, ()), tuple(names)
+        before, now = self._names_of.get(worker, ()), tuple(names)
         if before == now:
             return
         for pattern in set(before) - set(now):
-            self._discard(who, pattern)
+            self._discard(worker, pattern)
         for pattern in set(now) - set(before):
-            self._add(who, pattern)
-        self._names_of[who] = now
+            self._add(worker, pattern)
+        self._names_of[worker] = now
 
-    def remove(self, who: str) -> None:
+    def remove(self, worker: str) -> None:
         """Remove a worker."""
-        for pattern in self._names_of.pop(who, ()):
-            self._discard(who, pattern)
+        for pattern in self._names_of.pop(worker, ()):
+            self._discard(worker, pattern)
 
     def patterns_of(self, name: str) -> tuple[str, ...]:
         """Return the patterns that match a name."""
-        found = [name] if name in self._plain else []
+        patterns = [name] if name in self._plain else []
         size = len(name)
         for (before, after), files in self._files.items():
             if before + after <= size:
                 some = files.get((name[:before], name[size - after :]))
                 if some:
-                    found += [pattern for pattern in some if glob(name, pattern)]
-        return (*found, *self._crowded.matching(name)) if self._crowded else tuple(found)
+                    patterns += [pattern for pattern in some if glob(name, pattern)]
+        return (*patterns, *self._crowded.matching(name)) if self._crowded else tuple(patterns)
 
     def workers(self, pattern: str) -> Mapping[str, None]:
         """Return the workers that ask for exactly this name or pattern."""
         return (self._plain if is_plain(pattern) else self._globs).get(pattern, {})
 
-    def _add(self, who: str, pattern: str) -> None:
+    def _add(self, worker: str, pattern: str) -> None:
         if is_plain(pattern):
-            self._plain.setdefault(pattern, {})[who] = None
+            self._plain.setdefault(pattern, {})[worker] = None
             return
         if pattern not in self._globs:
             self._globs[pattern] = {}
@@ -173,12 +173,12 @@ class RequestedNames:
                 with_ends[pattern] = None
             else:
                 self._crowded.add(pattern, pattern)
-        self._globs[pattern][who] = None
+        self._globs[pattern][worker] = None
 
-    def _discard(self, who: str, pattern: str) -> None:
+    def _discard(self, worker: str, pattern: str) -> None:
         patterns = self._plain if is_plain(pattern) else self._globs
         askers = patterns[pattern]
-        askers.pop(who, None)
+        askers.pop(worker, None)
         if askers:
             return
         del patterns[pattern]
@@ -261,22 +261,22 @@ class EligibleWorkers:
     def why_nobody(self, name: str, need: Requirements) -> str:
         """Explain in plain words why no worker is eligible."""
         if not self._workers:
-            return "no worker is there"
+            return "no worker is alive"
         asking = {worker.name: worker for worker in self._requesting(self._by_names.patterns_of(name), need)}
         if need.worker and not asking:
-            there = "does not ask for it" if need.worker in self._workers else "is not there"
-            return f"worker {need.worker}, for which it is, {there}"
+            why = "does not ask for it" if need.worker in self._workers else "is not there"
+            return f"worker {need.worker}, for which it is reserved, {why}"
         if not asking:
             if len(self._workers) == 1:
-                return f"the only worker that is there, {next(iter(self._workers))}, does not ask for it"
-            return f"none of {len(self._workers)} workers that are there asks for it"
-        said = [
+                return f"the only live worker, {next(iter(self._workers))}, does not ask for it"
+            return f"none of {len(self._workers)} live workers asks for it"
+        sentences = [
             f"{worker} asks for it but {self._why_not(asking[worker], need)}"
             for worker in nsmallest(WORKERS_NAMED_MAX, asking)
         ]
         if len(asking) > WORKERS_NAMED_MAX:
-            said.append(f"and so on for {len(asking) - WORKERS_NAMED_MAX} more")
-        return "; ".join(said)
+            sentences.append(f"and so on for {len(asking) - WORKERS_NAMED_MAX} more")
+        return "; ".join(sentences)
 
     def _requesting(self, patterns: tuple[str, ...], need: Requirements) -> Iterator[WorkerCapabilities]:
         """Yield the workers that ask for one of the patterns and may take the job; may repeat workers."""

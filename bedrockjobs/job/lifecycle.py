@@ -166,7 +166,7 @@ def waits_to_start(job: Job) -> bool:
 # They follow the same arrows with less work; a test compares the resulting rows.
 
 QUICK_CREATE: tuple[Transition, str, str] = ("create", GONE, "QUEUED")
-"""``Unit.insert`` of a plain job binds fewer columns."""
+"""The transition of ``Unit.insert`` for plain jobs, which binds fewer columns."""
 
 QUICK_TAKE: tuple[Transition, str, str] = ("take", "QUEUED", "RUNNING")
 """``Unit.claim`` writes only lastRun, attempt and runID; its statement contains RUNNING. A job handed

@@ -80,15 +80,15 @@ def retention_from(text: str) -> tuple[Retention, ...]:
     return tuple(Retention(*row) for row in json.loads(text))
 
 
-def text_of_retention(kept: Sequence[Retention]) -> str:
+def text_of_retention(retention: Sequence[Retention]) -> str:
     """Return retention in its stored form."""
-    return json.dumps(kept)
+    return json.dumps(retention)
 
 
-def rules_of(kept: Sequence[Retention], kind: RetentionKind) -> RetentionRules:
+def rules_of(retention: Sequence[Retention], kind: RetentionKind) -> RetentionRules:
     """Return the values for a kind, the longest pattern first, which is usually the most specific."""
-    found = [(row.pattern, value) for row in kept if (value := getattr(row, kind)) is not None]
-    return tuple(sorted(found, key=lambda rule: (-len(rule[0]), rule[0])))
+    rules = [(row.pattern, value) for row in retention if (value := getattr(row, kind)) is not None]
+    return tuple(sorted(rules, key=lambda rule: (-len(rule[0]), rule[0])))
 
 
 def rule_for(rules: RetentionRules, name: str) -> tuple[str, int] | None:
@@ -98,5 +98,5 @@ def rule_for(rules: RetentionRules, name: str) -> tuple[str, int] | None:
 
 def value_for(rules: RetentionRules, name: str, default: int) -> int:
     """Return the value that applies to a name."""
-    found = rule_for(rules, name)
-    return default if found is None else found[1]
+    rule = rule_for(rules, name)
+    return default if rule is None else rule[1]

@@ -14,7 +14,7 @@ from bedrockjobs.job.rows import Job, PauseRow
 HOLD_PATTERN = "***"
 """The pattern of the hold's pause: PauseJobs and ResumeJobs read it as ``*``."""
 
-RELEASE = "`bedrockjobs restore --release` lets it go on"
+RELEASE = "`bedrockjobs restore --release` ends this"
 """How to end a hold."""
 
 

@@ -66,10 +66,10 @@ class Lane(NamedTuple):
 @lru_cache(maxsize=4096)
 def parse_lane(text: str) -> Lane:
     """Parse a lane; the open lane has no parts."""
-    found = _WORDS.fullmatch(text)
-    if found is None:
+    match = _WORDS.fullmatch(text)
+    if match is None:
         return Lane(False, "", "")
-    return Lane(bool(found[1]), found[2] or "", found[3] or "", found[4] or "")
+    return Lane(bool(match[1]), match[2] or "", match[3] or "", match[4] or "")
 
 
 @lru_cache(maxsize=4096)
@@ -221,24 +221,24 @@ def encode_memory(memory: Memory) -> str:
 @lru_cache(maxsize=DECODED_ROWS_MAX)
 def decode_memory(text: str) -> Memory:
     """Parse the column; values that the server did not write are ignored."""
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     try:
         parts = jsontext.members(text)
         for key, part in parts.items():
             field = _FIELDS.get(key)
             if field == "before":
-                found[field] = _before(part)
+                fields[field] = _before(part)
             elif field == "defined":
-                found[field] = part
+                fields[field] = part
             elif field == "formers":
-                found[field] = tuple((str(repeat), str(until)) for repeat, until in jsontext.parse(part))
+                fields[field] = tuple((str(repeat), str(until)) for repeat, until in jsontext.parse(part))
             elif field is not None:
                 value = jsontext.parse(part)
                 if isinstance(value, _TYPES[field]):
-                    found[field] = value
+                    fields[field] = value
     except (ValueError, IndexError, KeyError, AttributeError, TypeError):
         return NO_MEMORY
-    return NO_MEMORY._replace(**found)  # type: ignore[arg-type]
+    return NO_MEMORY._replace(**fields)  # type: ignore[arg-type]
 
 
 _TYPES: dict[str, type] = {

@@ -90,13 +90,13 @@ def how_to_ask(name: str) -> tuple[str, str] | None:
 
     None if the name asks for the job, as almost every name does.
     """
-    asked = names_from(name, None)
-    if asked is not None and asked.match(name):
+    names = names_from(name, None)
+    if names is not None and names.match(name):
         return None
-    if asked is None:
+    if names is None:
         wrong = "nothing"
-    elif asked.exact:
-        listed = sorted(asked.exact)
+    elif names.exact:
+        listed = sorted(names.exact)
         more = f" and {len(listed) - LISTED_MAX} more" if len(listed) > LISTED_MAX else ""
         wrong = f"{'the names' if len(listed) > 1 else 'the name'} {' and '.join(listed[:LISTED_MAX])}{more}"
     else:
@@ -119,23 +119,23 @@ _in_use: WeakValueDictionary[tuple[frozenset[str], tuple[str, ...]], Names] = We
 
 def _shared(exact: frozenset[str], patterns: tuple[str, ...]) -> Names:
     """Return the instance in use for some names, or a new one."""
-    found = _in_use.get((exact, patterns))
-    if found is None:
-        found = _in_use[exact, patterns] = Names(exact, patterns)
-    return found
+    request = _in_use.get((exact, patterns))
+    if request is None:
+        request = _in_use[exact, patterns] = Names(exact, patterns)
+    return request
 
 
 def names_within(names: Names, scope: Scope) -> Names:
     """Return the requested names within a scope; raises TooManyPatterns."""
-    seen = tuple(sorted(filter(scope.sees, names.exact))) if names.exact else scope.narrow(names.patterns)
+    seen = tuple(sorted(filter(scope.covers, names.exact))) if names.exact else scope.narrow(names.patterns)
     if len(seen) == len(names.exact) if names.exact else seen == names.patterns:
         return names  # the usual case: all are in the scope
     if names.exact and not all(map(is_plain, seen)):  # list syntax marks them as exact names
-        found = names_from(f"{','.join(seen)},", None)
+        narrowed = names_from(f"{','.join(seen)},", None)
     else:
-        found = names_from(None, seen or (NOBODYS_NAME,))
-    assert found is not None
-    return found
+        narrowed = names_from(None, seen or (NOBODYS_NAME,))
+    assert narrowed is not None
+    return narrowed
 
 
 @dataclass(slots=True)

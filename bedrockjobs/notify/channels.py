@@ -59,13 +59,13 @@ _PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _TROUBLES: dict[type[Exception], str] = {
     TimeoutError: f"no answer within {SEND_S:.0f} s",
-    InvalidURL: "the address is none that can be posted to",
-    ClientConnectorDNSError: "the name of the receiver's host is not known",
+    InvalidURL: "the address cannot be posted to",
+    ClientConnectorDNSError: "the name of the receiver's host cannot be resolved",
     ClientConnectorCertificateError: "the receiver's certificate is not trusted",
-    ClientConnectorSSLError: "the receiver does not speak TLS as it should",
-    ClientConnectorError: "nobody answers there",
+    ClientConnectorSSLError: "the TLS handshake with the receiver failed",
+    ClientConnectorError: "the receiver cannot be reached",
     ServerDisconnectedError: "the receiver closed the connection without an answer",
-    ClientResponseError: "what the receiver answered is no HTTP",
+    ClientResponseError: "the answer of the receiver is not HTTP",
 }
 """Reasons why a POST failed, without the URL, which may be secret; the first match applies."""
 
@@ -77,12 +77,12 @@ class NotSent(Exception):
 def resolved(text: str, environment: Mapping[str, str]) -> str:
     """Return a text with its variables expanded; raises NotSent if one is not set."""
 
-    def value(found: re.Match[str]) -> str:
-        name, file = found[1], environment.get(f"{found[1]}_FILE")
+    def value(match: re.Match[str]) -> str:
+        name, file = match[1], environment.get(f"{match[1]}_FILE")
         if name in environment:
             return environment[name]
         if file is None:
-            raise NotSent(f"neither {name} nor {name}_FILE is set where the server runs")
+            raise NotSent(f"neither {name} nor {name}_FILE is set in the server's environment")
         try:
             with Path(file).open(encoding="utf-8") as opened:
                 return opened.read(SECRET_BYTES_MAX).strip()
@@ -177,7 +177,7 @@ class Channels:
     async def _run_program(self, message: Message, name: str) -> None:
         """Run a program with the CloudEvent on stdin; exit status 0 means it arrived."""
         if not self._commands:
-            raise NotSent("notify_commands: no folder of programs is set where the server runs")
+            raise NotSent("notify_commands: the server has no folder of programs")
         if not _PROGRAM.fullmatch(name):
             raise NotSent("command: expected the name of a program in the folder of notify_commands")
         environment = {
@@ -206,8 +206,8 @@ class Channels:
                     await program.wait()
             if program.returncode:
                 words.seek(0)
-                said = " ".join(words.read(WORDS_BYTES_MAX).decode(errors="replace").split())
-                raise NotSent(f"{name} ended with {program.returncode}: {said}")
+                output = " ".join(words.read(WORDS_BYTES_MAX).decode(errors="replace").split())
+                raise NotSent(f"{name} ended with {program.returncode}: {output}")
 
     async def _apprise(self, message: Message, place: str) -> None:
         """Send a message with Apprise, which supports many services by URL."""
@@ -232,9 +232,9 @@ class Channels:
         if not all(map(_ADDRESS.fullmatch, everybody)):
             raise NotSent("to: expected mail addresses such as ops@example.com, with commas between them")
         had = self._had_by.get(message.rule, {}).get(message.key, frozenset())
-        left = [one for one in everybody if one not in had]
+        recipients = [one for one in everybody if one not in had]
         try:
-            refused = await self._hand_over(message, people, left) if left else {}
+            refused = await self._hand_over(message, people, recipients) if recipients else {}
         except aiosmtplib.SMTPAuthenticationError as error:  # the message may contain credentials
             raise NotSent(f"the mail server refused the login: {error.code}") from None
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:

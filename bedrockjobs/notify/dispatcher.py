@@ -143,7 +143,7 @@ class NotificationDispatcher:
             try:
                 pause = await self._start_due()
             except CommandError as error:
-                log.debug("messages wait: %s", error)
+                log.debug("messages are delayed: %s", error)
             except Exception:
                 log.exception("notification rules could not be checked")
             try:
@@ -188,9 +188,9 @@ class NotificationDispatcher:
             if not isinstance(
                 error, WrongState | NotFound
             ):  # another server claimed it, or the rule was deleted
-                log.warning("messages of the rule %s wait: %s", rule.name, error)
+                log.warning("messages of the rule %s are delayed: %s", rule.name, error)
         except Exception:
-            log.exception("messages of the rule %s wait", rule.name)
+            log.exception("messages of the rule %s are delayed", rule.name)
         if rule.name in self._asked_again:
             self._asked_again.discard(rule.name)
             self._woken.set()
@@ -203,13 +203,13 @@ class NotificationDispatcher:
         asking = [rule for rule in rules if asks_for_conditions(rule)]
         if not asking:
             return
-        look, free_bytes = await self._server.snapshot(), self._server.free_bytes
+        snapshot, free_bytes = await self._server.snapshot(), self._server.free_bytes
         for rule in asking:
-            found = conditions(rule, look, free_bytes)
-            if {kind: set(names) for kind, names in found.items()} != {
+            current = conditions(rule, snapshot, free_bytes)
+            if {kind: set(names) for kind, names in current.items()} != {
                 kind: set(names) for kind, names in rule.conditions.items()
             }:
-                await self._server.call(ReportConditions(name=rule.name, conditions=found))
+                await self._server.call(ReportConditions(name=rule.name, conditions=current))
 
     async def rules(self) -> list[RuleReply]:
         """Return all rules."""
@@ -218,46 +218,46 @@ class NotificationDispatcher:
 
     async def step(self, rule: RuleReply) -> bool:
         """Send the next message of a rule; return whether there was one. Raises CommandError."""
-        again = rule.up_to if rule.up_to > rule.cursor else 0
-        batch = await self._next_events(rule, again)
-        if not batch.events and not again:
+        repeated_to = rule.up_to if rule.up_to > rule.cursor else 0
+        batch = await self._next_events(rule, repeated_to)
+        if not batch.events and not repeated_to:
             self._positions[rule.name] = batch.seen
             return False
-        up_to = again or batch.events[-1]["seq"]
-        told = {"name": rule.name, "sender": self._name, "up_to": up_to, "events": len(batch.events)}
+        up_to = repeated_to or batch.events[-1]["seq"]
+        parameters = {"name": rule.name, "sender": self._name, "up_to": up_to, "events": len(batch.events)}
         if is_muted(rule, self._clock.now()) or not batch.events:  # the events have been deleted
-            await self._server.call(ReportDelivery(**told, muted=True))
+            await self._server.call(ReportDelivery(**parameters, muted=True))
             return True
         await self._server.call(
             ClaimMessage(name=rule.name, sender=self._name, up_to=up_to, alone=self._single_rule)
         )
         told_events = await self._with_runs(batch.events, data=not rule.no_data)
-        message = message_of(rule.name, told_events, self._url, repeated=bool(again))
+        message = message_of(rule.name, told_events, self._url, repeated=bool(repeated_to))
         try:
             missed = await self._ways.send(message, rule.to, rule.secret, int(self._clock.now().timestamp()))
         except NotSent as failure:
             log.warning("the rule %s could not send: %s", rule.name, failure)
-            await self._server.call(ReportDelivery(**told, error=str(failure)))
+            await self._server.call(ReportDelivery(**parameters, error=str(failure)))
             return False
         if missed:
-            log.warning("a message of the rule %s did not reach everybody: %s", rule.name, missed)
-        await self._server.call(ReportDelivery(**told, error=missed or None, partly=bool(missed)))
+            log.warning("a message of the rule %s did not reach all recipients: %s", rule.name, missed)
+        await self._server.call(ReportDelivery(**parameters, error=missed or None, partly=bool(missed)))
         return True
 
     async def _next_events(self, rule: RuleReply, up_to: int) -> EventBatch:
         """Return the events of the next message; ``up_to`` is the end of a message claimed before."""
         after = rule.cursor if up_to else max(rule.cursor, self._positions.get(rule.name, 0))
-        found: list[dict[str, Any]] = []
-        while len(found) < EVENTS_PER_MESSAGE:
+        rows: list[dict[str, Any]] = []
+        while len(rows) < EVENTS_PER_MESSAGE:
             read = await self._events(after)
             about = [
                 event for event in read if is_about(rule, event) and event["seq"] <= (up_to or event["seq"])
             ]
-            found += await self._tagged(rule, about) if rule.tags else about
+            rows += await self._tagged(rule, about) if rule.tags else about
             after = read[-1]["seq"] if read else after
             if len(read) < EVENTS_READ or (up_to and after >= up_to):
                 break
-        return EventBatch(found[:EVENTS_PER_MESSAGE], after)
+        return EventBatch(rows[:EVENTS_PER_MESSAGE], after)
 
     async def _tagged(self, rule: RuleReply, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return events whose jobs have a tag of the rule, and all conditions, which have no tags."""
@@ -283,7 +283,7 @@ class NotificationDispatcher:
 
     async def _with_runs(self, events: list[dict[str, Any]], *, data: bool) -> list[NotifiedEvent]:
         """Return events with their runs, for the first ``EVENTS_SHOWN``; ``data`` includes the output."""
-        told = []
+        notified = []
         for place, event in enumerate(events):
             run = None
             if event["runID"] and place < EVENTS_SHOWN:
@@ -291,8 +291,8 @@ class NotificationDispatcher:
                     run = jsontext.parse((await self._server.call(QueryRun(run_id=event["runID"]))).body)
                 except NotFound:  # the run has been deleted
                     run = None
-            told.append(NotifiedEvent(event, run) if data else without_output(event, run))
-        return told
+            notified.append(NotifiedEvent(event, run) if data else without_output(event, run))
+        return notified
 
     async def test(self, name: str, *, send: bool) -> MessageReply:
         """Return a test message of a rule about its newest event, or an example event if there is none.
@@ -317,8 +317,8 @@ class NotificationDispatcher:
         known = await self._events(max(rule.cursor - EVENTS_READ, 0))
         newest = [event for event in known if is_about(rule, event)]
         newest = await self._tagged(rule, newest[-EVENTS_SHOWN:]) if rule.tags else newest
-        told = await self._with_runs(newest[-1:] or [made_up], data=not rule.no_data)
-        message: Message = message_of(rule.name, told, self._url, test=True)
+        notified = await self._with_runs(newest[-1:] or [made_up], data=not rule.no_data)
+        message: Message = message_of(rule.name, notified, self._url, test=True)
         if send:
             try:
                 missed = await self._ways.send(
@@ -327,5 +327,5 @@ class NotificationDispatcher:
             except NotSent as failure:
                 raise WrongState("Message was not sent", str(failure)) from None
             if missed:
-                raise WrongState("Message did not reach everybody", missed)
+                raise WrongState("Message did not reach all recipients", missed)
         return MessageReply(to=rule.to, subject=message.subject, text=message.text, sent=send)

@@ -19,8 +19,8 @@ OUTPUT_LINES_SHOWN = 20
 
 _WORDS = {
     "failed": "failed",
-    "recovered": "is well again",
-    "retried": "failed and is tried again",
+    "recovered": "has recovered",
+    "retried": "failed and is retried",
     "timeout": "took too long",
     "lost": "was lost with its worker",
     "expired": "was not started in time",
@@ -28,14 +28,14 @@ _WORDS = {
     "damaged": "was damaged in the file",
     "worker left": "(worker) is gone",
     "server left": "(server) is gone",
-    "late": "waits for too long",
+    "late": "has been waiting too long",
     "late over": "waits no longer",
-    "no worker": "is taken by nobody",
+    "no worker": "is taken by no worker",
     "no worker over": "is taken again",
     "backlog": "has a backlog",
-    "backlog over": "has no backlog any more",
-    "disk low": "has little room on its disk",
-    "disk low over": "has room on its disk again",
+    "backlog over": "no longer has a backlog",
+    "disk low": "is low on disk space",
+    "disk low over": "has enough disk space again",
     "new address": "(token) was used from a new address",
     "message lost": "(rule) could not send its messages for a day",
 }
@@ -79,24 +79,24 @@ class Message(NamedTuple):
 
 
 def message_of(
-    rule: str, told: Sequence[NotifiedEvent], url: str, *, repeated: bool = False, test: bool = False
+    rule: str, items: Sequence[NotifiedEvent], url: str, *, repeated: bool = False, test: bool = False
 ) -> Message:
     """Return the message of a rule about events, oldest first; ``url`` is the base URL of the pages."""
-    first, last = told[0].event, told[-1].event
-    shown, more = told[:EVENTS_SHOWN], max(len(told) - EVENTS_SHOWN, 0)
+    first, last = items[0].event, items[-1].event
+    shown, more = items[:EVENTS_SHOWN], max(len(items) - EVENTS_SHOWN, 0)
     subject = _head(first)
-    if len(told) > 1:
-        subject = f"{subject}, and {len(told) - 1} more"
+    if len(items) > 1:
+        subject = f"{subject}, and {len(items) - 1} more"
     if test:
         subject = f"Test: {subject}"
     parts = [_paragraph(each, url) for each in shown]
     if more:
         parts.append(f"and {more} more.")
     if repeated:
-        parts.append("This message may have come before: the server ended while it was sent.")
+        parts.append("This message may be a duplicate: the server ended while it was sent.")
     data = {
         "rule": rule,
-        "count": len(told),
+        "count": len(items),
         "test": test,
         "repeated": repeated,
         "events": [_entry(each, url) for each in shown],
@@ -111,8 +111,8 @@ def _head(event: Mapping[str, Any]) -> str:
     return f"{name} {_WORDS.get(event['kind'], event['kind'])}"
 
 
-def _paragraph(told: NotifiedEvent, url: str) -> str:
-    event, run = told
+def _paragraph(item: NotifiedEvent, url: str) -> str:
+    event, run = item
     lines = [f"{_head(event)} at {event['at'][:19]} UTC"]
     detail = event["detail"].splitlines()
     if run is not None and _output(run):
@@ -132,8 +132,8 @@ def _paragraph(told: NotifiedEvent, url: str) -> str:
     return "\n".join(lines)
 
 
-def _entry(told: NotifiedEvent, url: str) -> dict[str, Any]:
-    event, run = told
+def _entry(item: NotifiedEvent, url: str) -> dict[str, Any]:
+    event, run = item
     entry: dict[str, Any] = {**event, "link": _link(event, url)}
     if run is not None:
         keys = ("attempt", "status", "exitCode", "worker", "started", "ended")
@@ -156,6 +156,8 @@ def _link(event: Mapping[str, Any], url: str) -> str:
 
 def _todo(event: Mapping[str, Any]) -> str:
     if event["kind"] in ("failed", "timeout", "lost") and event["jobID"]:
-        look = f"`bedrockjobs run logs {event['runID']}` shows what it printed, " if event["runID"] else ""
-        return f"{look}`bedrockjobs job explain {event['jobID']}` what comes next."
+        logs_hint = (
+            f"`bedrockjobs run logs {event['runID']}` shows what it printed, " if event["runID"] else ""
+        )
+        return f"{logs_hint}`bedrockjobs job explain {event['jobID']}` what comes next."
     return ""

@@ -77,24 +77,26 @@ def asks_for_conditions(rule: RuleReply) -> bool:
     return not CONDITIONS.isdisjoint(rule.on)
 
 
-def conditions(rule: RuleReply, look: QueueSnapshot, free_bytes: int | None) -> Found:
+def conditions(rule: RuleReply, snapshot: QueueSnapshot, free_bytes: int | None) -> Found:
     """Return the active conditions of a rule; ``free_bytes`` is None if the disk is on another machine."""
-    groups = [group for group in look.groups if group.due and _is_about(rule, group.name)]
-    ready = [group for group in groups if look.held.standing(group, due=True) == "ready"]
-    found: Found = {}
+    groups = [group for group in snapshot.groups if group.due and _is_about(rule, group.name)]
+    ready = [group for group in groups if snapshot.held.standing(group, due=True) == "ready"]
+    current: Found = {}
     if "late" in rule.on:
-        found["late"] = _waiting(rule, look, [group for group in ready if _takers(look, group)])
+        current["late"] = _waiting(rule, snapshot, [group for group in ready if _takers(snapshot, group)])
     if "no worker" in rule.on:
-        found["no worker"] = _waiting(rule, look, [group for group in ready if not _takers(look, group)])
+        current["no worker"] = _waiting(
+            rule, snapshot, [group for group in ready if not _takers(snapshot, group)]
+        )
     if "backlog" in rule.on:
         count = sum(group.due for group in ready)
-        more = "at least " if any(group.more_due for group in ready) or look.more else ""
+        more = "at least " if any(group.more_due for group in ready) or snapshot.more else ""
         words = f"{more}{count:,} jobs are ready, the limit is {rule.over:,}"
-        found["backlog"] = {_all_of(rule): words} if count > rule.over else {}
+        current["backlog"] = {_all_of(rule): words} if count > rule.over else {}
     if "disk low" in rule.on and free_bytes is not None:
         words = little_room(free_bytes)
-        found["disk low"] = {"": words} if words else {}
-    return {kind: names for kind, names in found.items() if names}
+        current["disk low"] = {"": words} if words else {}
+    return {kind: names for kind, names in current.items() if names}
 
 
 def _is_about(rule: RuleReply, name: str) -> bool:
@@ -105,22 +107,22 @@ def _all_of(rule: RuleReply) -> str:
     return rule.names[0] if len(rule.names) == 1 else ""
 
 
-def _takers(look: QueueSnapshot, group: QueuedGroup) -> bool:
-    return look.held.takers.any_of(group.name, need_of(group.lane))
+def _takers(snapshot: QueueSnapshot, group: QueuedGroup) -> bool:
+    return snapshot.held.takers.any_of(group.name, need_of(group.lane))
 
 
-def _waiting(rule: RuleReply, look: QueueSnapshot, groups: Iterable[QueuedGroup]) -> dict[str, str]:
+def _waiting(rule: RuleReply, snapshot: QueueSnapshot, groups: Iterable[QueuedGroup]) -> dict[str, str]:
     """Return names whose oldest ready job has waited too long, longest first."""
     oldest: dict[str, QueuedGroup] = {}
     for group in groups:
-        if group.oldest and age_s(group.oldest, look.held.now) > rule.older:
+        if group.oldest and age_s(group.oldest, snapshot.held.now) > rule.older:
             known = oldest.get(group.name)
             if known is None or group.oldest < known.oldest:
                 oldest[group.name] = group
-    found = {}
+    waiting = {}
     for group in sorted(oldest.values(), key=lambda one: one.oldest)[:CONDITIONS_MAX]:
-        words = f"its oldest ready job has waited for {duration_text(age_s(group.oldest, look.held.now))}"
-        if not _takers(look, group):
-            words = f"{words}: {look.held.takers.why_nobody(group.name, need_of(group.lane))}"
-        found[group.name] = words
-    return found
+        words = f"its oldest ready job has waited for {duration_text(age_s(group.oldest, snapshot.held.now))}"
+        if not _takers(snapshot, group):
+            words = f"{words}: {snapshot.held.takers.why_nobody(group.name, need_of(group.lane))}"
+        waiting[group.name] = words
+    return waiting

@@ -44,9 +44,9 @@ from bedrockjobs.views.queues import COUNTED_MAX, QueuedGroup, Totals, prefix_of
 
 def gauge(name: str, words: str, value: float, **labels: str) -> Metric:
     """Return a gauge with one value."""
-    found = Gauge(f"bedrockjobs_{name}", words, labels=tuple(labels))
-    found.add_metric(tuple(labels.values()), value)
-    return found
+    metric = Gauge(f"bedrockjobs_{name}", words, labels=tuple(labels))
+    metric.add_metric(tuple(labels.values()), value)
+    return metric
 
 
 def counts(name: str, words: str, value: float) -> Metric:
@@ -58,18 +58,18 @@ def by_label(
     kind: type[Gauge] | type[Counts], name: str, words: str, label: str, values: Mapping[str, float]
 ) -> Metric:
     """Return a metric with one value per label value."""
-    found = kind(f"bedrockjobs_{name}", words, labels=(label,))
+    metric = kind(f"bedrockjobs_{name}", words, labels=(label,))
     for key, value in sorted(values.items()):
-        found.add_metric((key,), value)
-    return found
+        metric.add_metric((key,), value)
+    return metric
 
 
 def histogram(name: str, words: str, measured: Histogram) -> Metric:
     """Return a histogram."""
     buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in measured.up_to()]
-    found = HistogramMetricFamily(f"bedrockjobs_{name}", words)
-    found.add_metric((), buckets, sum_value=measured.sum)
-    return found
+    metric = HistogramMetricFamily(f"bedrockjobs_{name}", words)
+    metric.add_metric((), buckets, sum_value=measured.sum)
+    return metric
 
 
 def seconds_between(oldest: str, now: str) -> float:
@@ -169,12 +169,12 @@ class Metrics:
         A restricted scope gets only metrics of the queue.
         """
         queue = await self._queue(scope)
-        found = [] if scope is not None else [*self._server(), *self._measured(), *self._files()]
+        metrics = [] if scope is not None else [*self._server(), *self._measured(), *self._files()]
         was_read = int(queue is not None)
-        found.append(gauge("queue_read_ok", "Whether the queue could be read in time.", was_read))
+        metrics.append(gauge("queue_read_ok", "Whether the queue could be read in time.", was_read))
         if queue is not None:
-            found += self._of_queue(queue)
-        return found
+            metrics += self._of_queue(queue)
+        return metrics
 
     # --- the queue ---------------------------------------------------------------------------------------
 
@@ -195,22 +195,22 @@ class Metrics:
 
     async def _snapshot(self, scope: Scope | None) -> Queue:
         views = self.views.scoped(scope)
-        overview, look = await views.standings.overview_and_look(ahead=False)
+        overview, snapshot = await views.standings.overview_and_look(ahead=False)
         groups: dict[str, list[QueuedGroup]] = {}
-        for group in look.groups:
+        for group in snapshot.groups:
             groups.setdefault(prefix_of(group.name), []).append(group)
         parts: dict[str, Totals] = {}
         for number, prefix in enumerate(sorted(groups)):
             totals = parts.setdefault(prefix if number < PREFIXES_MAX else OTHER, Totals())
-            await views.queues.add_up(look, groups[prefix], totals)
-        return Queue(overview, parts, look.held.now)
+            await views.queues.add_up(snapshot, groups[prefix], totals)
+        return Queue(overview, parts, snapshot.held.now)
 
     @staticmethod
     def _of_queue(queue: Queue) -> Iterable[Metric]:
         jobs = Gauge(
             "bedrockjobs_jobs",
-            "Queued jobs by prefix of their name: ready, later, paused, blocked by a lock, or mocked. Of very"
-            " many at least so many.",
+            "Queued jobs by prefix of their name: ready, later, paused, blocked by a lock, or mocked. Counts"
+            " may stop at a limit.",
             labels=("state", "prefix"),
         )
         age = Gauge(
@@ -235,16 +235,18 @@ class Metrics:
         yield gauge("pauses", "Patterns of names that are paused.", overview.pauses)
         kinds = Counter(dict.fromkeys(TROUBLES, 0))
         kinds.update(problem.kind for problem in overview.problems)
-        yield by_label(Gauge, "problems", "What is wrong, as the overview and doctor tell it.", "kind", kinds)
-        yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least so many.", overview.failed)
+        yield by_label(
+            Gauge, "problems", "Current problems, as the overview and doctor show them.", "kind", kinds
+        )
+        yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least that many.", overview.failed)
         yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", overview.repeating)
 
     # --- values in memory --------------------------------------------------------------------------------
 
     def _server(self) -> Iterable[Metric]:
         build = {"version": version("bedrockjobs"), "durability": self._settings.durability}
-        yield gauge("build_info", "What runs here.", 1, **build)
-        yield gauge("draining", "Whether the server stops.", int(self.views.ended))
+        yield gauge("build_info", "Version and durability of the server.", 1, **build)
+        yield gauge("draining", "Whether the server is stopping.", int(self.views.ended))
         yield gauge("connections", "Open connections of both protocols.", self.connections())
         yield gauge("long_polls", "GetJobs that wait for a job.", self._work.waiting)
         yield gauge("commands_pending", "Commands that wait for the writer.", self._work.pending)
@@ -256,21 +258,21 @@ class Metrics:
         yield by_label(Gauge, "workers", "Live workers.", "status", workers)
         yield from self._servers()
         jobs = self._totals()
-        yield by_label(Counts, "jobs_done", "What was done with jobs since the start.", "what", jobs)
+        yield by_label(Counts, "jobs_done", "Operations on jobs since the start.", "what", jobs)
 
     def _servers(self) -> Iterable[Metric]:
         """Yield metrics of the servers that share the database, as each reported them."""
         servers = self._presence.servers_alive()
         states = Counter(dict.fromkeys(get_args(ServerState), 0))
         states.update(server.state for server in servers)
-        yield by_label(Gauge, "servers", "Servers of the database by what they do.", "state", states)
-        words = "What runs on each server of the database."
+        yield by_label(Gauge, "servers", "Servers of the database by state.", "state", states)
+        words = "Version and address of each server of the database."
         infos = Gauge("bedrockjobs_server_info", words, labels=("server", "version", "address"))
         for server in servers:
             infos.add_metric((server.name, server.version, server.address), 1)
         yield infos
         for name, words, values in (
-            ("server_workers", "Workers that speak to a server.", [one.workers for one in servers]),
+            ("server_workers", "Workers connected to a server.", [one.workers for one in servers]),
             ("server_start_time_seconds", "When a server joined.", [seconds(one.started) for one in servers]),
             ("server_pulse_time_seconds", "Its last sign of life.", [seconds(one.pulse) for one in servers]),
         ):
@@ -287,7 +289,7 @@ class Metrics:
         )
         lost, retries = measurements.runs_ended["frozen"], measurements.runs_started["retry"]
         yield counts("runs_lost", "Runs whose lease ran out.", lost)
-        yield counts("retries", "Runs that tried a failed job again.", retries)
+        yield counts("retries", "Runs that retried a failed job.", retries)
         yield histogram("commit_seconds", "How long a commit waited for the disk.", measurements.commit_s)
         yield histogram("commit_commands", "Commands that shared a commit.", measurements.batch)
         yield histogram(
@@ -295,9 +297,9 @@ class Metrics:
         )
         yield histogram("run_seconds", "How long runs took.", measurements.run_s)
         yield histogram("tick_late_seconds", "How late the run of a tick began.", measurements.late_s)
-        words = "How long the event loop took to give a sign of life, asked for while it computes."
+        words = "Response time of the event loop, probed while it computes."
         yield histogram("loop_stall_seconds", words, measurements.loop_late_s)
-        words = "The longest stop of the event loop by what it computed then, where it was over 0.1 s."
+        words = "The longest block of the event loop over 0.1 s, by what it computed."
         yield by_label(Gauge, "loop_stall_longest_seconds", words, "act", measurements.stalls_s)
 
     def _files(self) -> Iterable[Metric]:
@@ -309,7 +311,7 @@ class Metrics:
         yield gauge("wal_bytes", "Size of the write-ahead log, which is grown at start.", wal)
         free = free_bytes(self._settings)
         if free is not None:
-            yield gauge("disk_free_bytes", "Room on the disk of the database.", free)
+            yield gauge("disk_free_bytes", "Free space on the disk of the database.", free)
 
     # --- health ------------------------------------------------------------------------------------------
 
@@ -324,7 +326,7 @@ class Metrics:
         Raises NotFound, also if the name is outside the scope.
         """
         page = await self._reader.view("health_of_schedule", {"name": name}, SCHEDULES_MAX)
-        if not page.rows or (scope is not None and not scope.sees(name)):
+        if not page.rows or (scope is not None and not scope.covers(name)):
             raise NotFound("No such schedule", f"schedule: there is none named {name}")
         runs = [_deciding_run(row) for row in page.rows]
         for (job_id, state, *_, tick, outcome, reason), run in zip(page.rows, runs, strict=True):
@@ -366,8 +368,8 @@ def _complaint(job_id: int, state: str, run: _Run | None, tick: str, outcome: st
 class _Scraped:
     """A Prometheus collector of given metrics."""
 
-    def __init__(self, found: list[Metric]) -> None:
-        self._found = found
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._found = metrics
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""

@@ -87,15 +87,15 @@ class LoopWatch:
             self._last_seen = Counter()
         self._scheduled_at = None
 
-    def _stood_still(self, late_s: float, computed_s: float, seen: Counter[tuple[str, str]]) -> None:
+    def _stood_still(self, late_s: float, computed_s: float, samples: Counter[tuple[str, str]]) -> None:
         if computed_s < LOOP_STALL_S:
-            words = f"the event loop was kept waiting for {late_s:.3f} s, by a busy machine or a slow disk"
+            words = f"the event loop was delayed by {late_s:.3f} s, by a busy machine or a slow disk"
             self._log(logging.INFO, words)
             return
-        (act, place), _ = seen.most_common(1)[0] if seen else ((UNKNOWN, ""), 1)
+        (act, place), _ = samples.most_common(1)[0] if samples else ((UNKNOWN, ""), 1)
         self._measurements.stood_still(act, late_s)
         where = f"{act} at {place}" if place else act
-        words = f"the event loop stood still for {late_s:.3f} s, computing {computed_s:.3f} s, in {where}"
+        words = f"the event loop was blocked for {late_s:.3f} s, computing {computed_s:.3f} s, in {where}"
         self._log(logging.WARNING, words)
 
     def _log(self, level: int, words: str) -> None:
@@ -104,7 +104,7 @@ class LoopWatch:
             self._unlogged[level] += 1
             return
         untold = self._unlogged.pop(level, 0)
-        more = f"; {untold} more since this was last told" if untold else ""
+        more = f"; {untold} more since the last such line" if untold else ""
         self._tell_from[level] = now + 10.0  # shortest interval between two log lines of a level
         log.log(level, "%s%s", words, more)
 
@@ -130,15 +130,15 @@ class LoopWatch:
 def act_of(frame: FrameType | None) -> tuple[str, str]:
     """Return the activity and place of a stack: the current command, or the part of the server."""
     command, place = "", ""
-    rooms: set[str] = set()
+    packages: set[str] = set()
     while frame is not None and not command:
         module = frame.f_globals.get("__name__", "")
         if not place and module.startswith("bedrockjobs."):
             place = f"{module.removeprefix('bedrockjobs.')}.{frame.f_code.co_name}"
-        rooms.update(room for beginning, room in ROOMS if module.startswith(beginning))
+        packages.update(room for beginning, room in ROOMS if module.startswith(beginning))
         command = next(filter(None, map(_name_of, list(frame.f_locals.values()))), "")
         frame = frame.f_back
-    return command or next((room for _, room in ROOMS if room in rooms), UNKNOWN), place
+    return command or next((room for _, room in ROOMS if room in packages), UNKNOWN), place
 
 
 def _name_of(value: object) -> str:

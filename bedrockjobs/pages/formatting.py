@@ -118,9 +118,9 @@ def span(seconds: float) -> str:
     """Return a duration in at most two units: 1 h 5 min."""
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
-    left, parts = round(seconds), []
+    remaining, parts = round(seconds), []
     for size, unit in _UNITS:
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2])

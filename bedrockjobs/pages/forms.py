@@ -127,17 +127,17 @@ def previewed(text: str, now: datetime, compatibility: Compatibility) -> dict[st
             repeat.parse_repeat(text, compatibility)
         except ValueError as error:
             return {"valid": False, "errors": [repeat.complaint(error)]}
-    found: dict[str, Any] = json.loads(validated(text, now, compatibility))
-    name = cron.split_zone(text)[0] if found["valid"] and repeat.is_cron(text) else "UTC"
+    preview: dict[str, Any] = json.loads(validated(text, now, compatibility))
+    name = cron.split_zone(text)[0] if preview["valid"] and repeat.is_cron(text) else "UTC"
     zone = find_zone(name)
     ticks = [
         {
             "at": f"{tick.replace(' ', 'T')}Z",
             "there": f"{moment_of(tick).astimezone(zone):%a %Y-%m-%d %H:%M:%S %z}",
         }
-        for tick in found.pop("next")
+        for tick in preview.pop("next")
     ]
-    return {**found, "zone": name, "next": ticks}
+    return {**preview, "zone": name, "next": ticks}
 
 
 def filled(members: Mapping[str, str]) -> dict[str, str]:
@@ -225,12 +225,12 @@ def _object(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected a JSON object: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise ValueError("expected a JSON object")  # noqa: TRY004  callers catch ValueError
-    return found
+    return parsed
 
 
 def _refused(command: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -259,10 +259,10 @@ def laid_out(text: str) -> str:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name twice")
-    return found
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return members
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:
@@ -381,7 +381,7 @@ def _check_may(site: Site, command: str, *, is_schedule: bool) -> None:
     role, grant = SCHEDULES_ROLE if is_schedule else COMMANDS[command].role, site.caller.grant
     if role not in grant.roles:
         what = "a schedule" if is_schedule else command
-        raise Forbidden(detail=f"{what} needs the role {role}; {grant.name} is for {grant.role}")
+        raise Forbidden(detail=f"{what} needs the role {role}; {grant.name} has {grant.role}")
 
 
 PAGES: Pages = (
@@ -400,10 +400,10 @@ def routes(site: Site) -> list[web.RouteDef]:
             typed = await _typed(site, request)
         except CommandError as error:
             return problem(error)
-        found = checked(typed, site.now(), site.settings.compatibility)
+        result = checked(typed, site.now(), site.settings.compatibility)
         headers = {**HEADERS, "Cache-Control": "no-store"}
         return web.Response(
-            text=json.dumps(found._asdict()), content_type="application/json", headers=headers
+            text=json.dumps(result._asdict()), content_type="application/json", headers=headers
         )
 
     return [web.post("/ui/check", check)]

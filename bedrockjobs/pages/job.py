@@ -51,7 +51,7 @@ class TimelineEntry(NamedTuple):
 async def job(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a job."""
     job_id = ListJobs.read({"after": request.match_info["jobID"]}).after
-    there = await site.views.job_is_there(job_id)
+    exists = await site.views.job_is_there(job_id)
     runs = (await site.read(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
     events = await site.views.find.events_of(job_id)
     explained = await _explained(site, job_id)
@@ -59,13 +59,13 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     log, log_after = (
         await tail(site, runs[0]["runID"], LINES_SHOWN) if runs and site.shows_data else (None, 0)
     )
-    children = await _children(site, job_id, after) if there else Children([], after, ended=True)
+    children = await _children(site, job_id, after) if exists else Children([], after, ended=True)
     relatives = await family(site, job_id) if children.jobs else None
     # Last, so that a page that waits for a turn does not hold up to 4 MiB of data.
-    members = await _members(site, job_id) if there else None
+    members = await _members(site, job_id) if exists else None
     watched = "HX-Request" in request.headers  # an open page that refreshes after its job was removed
     if members is None and not runs and not events and not watched:
-        raise NotFound("No job with this jobID", f"there is no job {job_id}, and nothing is known of one")
+        raise NotFound("No job with this jobID", f"there is no job {job_id}, and no record of one")
     shown = dict.fromkeys(_PERHAPS) if members else {}
     shown |= {key: json.loads(text) for key, text in (members or {}).items() if key != "data"}
     return await site.show(
@@ -103,14 +103,14 @@ PAGES: Pages = (("/ui/jobs/{jobID:[0-9]{1,18}}", job),)
 
 async def _members(site: Site, job_id: int) -> dict[str, str] | None:
     """Return the members of a job as JSON texts; None if it does not exist."""
-    found = await site.views.job(job_id)
-    return None if found is None else jsontext.members(found)
+    shown_job = await site.views.job(job_id)
+    return None if shown_job is None else jsontext.members(shown_job)
 
 
 async def _children(site: Site, job_id: int, after: int) -> Children:
     """Return a page of children, without their data."""
-    found = await site.views.families.children(job_id, after, CHILDREN_SHOWN)
-    return found._replace(jobs=[child._replace(data="") for child in found.jobs])
+    page = await site.views.families.children(job_id, after, CHILDREN_SHOWN)
+    return page._replace(jobs=[child._replace(data="") for child in page.jobs])
 
 
 async def _explained(site: Site, job_id: int) -> dict[str, Any]:
@@ -143,26 +143,28 @@ def timeline(
 
     Entries with equal timestamps keep their causal order: created, taken, ended.
     """
-    found: list[TimelineEntry] = []
+    entries: list[TimelineEntry] = []
     ends = {(run["runID"], run["ended"][:19], run["error"]) for run in runs if run["ended"]}
     if shown:
-        found.append(TimelineEntry(shown["created"], "QUEUED", "created", 0))
+        entries.append(TimelineEntry(shown["created"], "QUEUED", "created", 0))
     for run in sorted(runs, key=lambda run: int(run["runID"])):
         cause = "" if run["cause"] in ("schedule", "queue") else f", {run['cause']}"
         words = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
-        found.append(TimelineEntry(run["started"], "running", words, run["runID"]))
+        entries.append(TimelineEntry(run["started"], "running", words, run["runID"]))
         if run["ended"]:
             error = f": {line_of(run['error'])}" if run["error"] else ""
-            found.append(
+            entries.append(
                 TimelineEntry(run["ended"], run["status"], f"{called(run['status'])}{error}", run["runID"])
             )
     for _, at, kind, _, _, run_id, by, detail in sorted(events):
         if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
             continue
-        who = f" by {by}" if by else ""
-        found.append(TimelineEntry(at, kind, f"{kind}{who}{': ' if detail else ''}{line_of(detail)}", run_id))
-    found.sort(key=lambda moment: (moment.at, moment.run))  # stable for equal timestamps
-    return found[::-1]
+        author = f" by {by}" if by else ""
+        entries.append(
+            TimelineEntry(at, kind, f"{kind}{author}{': ' if detail else ''}{line_of(detail)}", run_id)
+        )
+    entries.sort(key=lambda moment: (moment.at, moment.run))  # stable for equal timestamps
+    return entries[::-1]
 
 
 def _lines(request: web.Request, job_id: int) -> list[tuple[str, str]]:

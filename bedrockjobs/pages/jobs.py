@@ -146,7 +146,7 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
     elif standing == "blocked":
         why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
     elif standing == "ready" and not held.takers.any_of(job.name, need_of(job.lane)):
-        why = "nobody takes it"
+        why = "no worker takes it"
     elif standing == "later" and runs_only_if_triggered(job.next_run):
         why = "only by hand"
     return Row(job, standing=standing, why=why)
@@ -156,9 +156,9 @@ def _running(job: Job, run: NewestRun | None) -> Row:
     """Return the row of a running job; jobs taken without a worker name have no run."""
     if run is None or run.run_id != job.run_id:
         return Row(job)
-    said: Any = json.loads(run.progress) if run.progress else None
-    message = str(said.get("message", "")) if isinstance(said, dict) else ""
-    return Row(job, run=run, progress=progress_of(said), message=message[:LINE_CHARS_SHOWN])
+    progress: Any = json.loads(run.progress) if run.progress else None
+    message = str(progress.get("message", "")) if isinstance(progress, dict) else ""
+    return Row(job, run=run, progress=progress_of(progress), message=message[:LINE_CHARS_SHOWN])
 
 
 def _readiness(job: Job) -> str:
@@ -240,23 +240,23 @@ class JobFilters(NamedTuple):
 
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, newest first."""
-    asked = _parse_query(request)
+    filters = _parse_query(request)
     limit = rows_asked(request, ROWS)
-    found = (await site.views.find.jobs(**asked.search(), limit=limit)).without_data()
-    kept = await _kept_finished(site, request, asked)
+    page = (await site.views.find.jobs(**filters.search(), limit=limit)).without_data()
+    finished = await _kept_finished(site, request, filters)
     return await site.show(
         request,
         "jobs.html",
         title="Jobs",
-        asked=asked.address(),
+        asked=filters.address(),
         moments=MOMENTS,
-        begins=asked.before is None,
-        found=found,
-        full=len(found.jobs) >= limit,
-        rows=await rows_of(site, asked.state, found.jobs),
-        listed="RUNNING" if asked.state == "RUNQUEUED" else asked.state or ALL,
-        tabs=await _tabs(site, asked),
-        kept=kept,
+        begins=filters.before is None,
+        found=page,
+        full=len(page.jobs) >= limit,
+        rows=await rows_of(site, filters.state, page.jobs),
+        listed="RUNNING" if filters.state == "RUNQUEUED" else filters.state or ALL,
+        tabs=await _tabs(site, filters),
+        kept=finished,
         keeps=site.settings.keep_finished > 0,
         later_kept=not request.query.get("keptBefore"),
         now_ms=timestamp_ms(site.now()),
@@ -273,34 +273,34 @@ async def names(site: Site, request: web.Request) -> web.StreamResponse:
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
     """Return the matches for a bulk action: jobIDs, the first names, and whether these are all."""
-    asked = _parse_query(request)._replace(before=None)
+    filters = _parse_query(request)._replace(before=None)
     # Time limit for finding the jobs of a bulk action.
-    found = await site.views.find.jobs(**asked.search(), limit=MATCHING_MAX, within_s=1.0)
-    shown = [row.name for row in found.jobs[:NAMES_OFFERED]]
-    return _json({"ids": [row.job_id for row in found.jobs], "names": shown, "all": found.ended})
+    page = await site.views.find.jobs(**filters.search(), limit=MATCHING_MAX, within_s=1.0)
+    shown = [row.name for row in page.jobs[:NAMES_OFFERED]]
+    return _json({"ids": [row.job_id for row in page.jobs], "names": shown, "all": page.ended})
 
 
 PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matching", matching))
 
 
-async def _tabs(site: Site, asked: JobFilters) -> list[Tab]:
+async def _tabs(site: Site, filters: JobFilters) -> list[Tab]:
     """Return the tabs; counts consider the name filter only, and are left out with other filters."""
     counts: Counts = {}
-    if not (asked.text or asked.since or asked.until):
-        counts = dict(await site.views.states.counts(asked.name))
+    if not (filters.text or filters.since or filters.until):
+        counts = dict(await site.views.states.counts(filters.name))
     if counts:
         (ended, more), (kept, more_kept) = counts["FINISHED"], counts[KEPT]
         counts["FINISHED"] = (ended + kept, more or more_kept)
-    current = "RUNNING" if asked.state == "RUNQUEUED" else asked.state or ALL
+    current = "RUNNING" if filters.state == "RUNQUEUED" else filters.state or ALL
     return [Tab(state, called, counts.get(state), state == current) for state, called in TABS]
 
 
-async def _kept_finished(site: Site, request: web.Request, asked: JobFilters) -> RunsFound | None:
+async def _kept_finished(site: Site, request: web.Request, filters: JobFilters) -> RunsFound | None:
     """Return the kept finished jobs; None if the filter excludes them."""
-    if asked.state != "FINISHED" or asked.text or asked.since or asked.until:
+    if filters.state != "FINISHED" or filters.text or filters.since or filters.until:
         return None
     before = cursor(request, "keptBefore", "a runID")
-    return await site.views.find.runs(before=before, pattern=asked.name, kept=True, limit=KEPT_ROWS)
+    return await site.views.find.runs(before=before, pattern=filters.name, only_kept=True, limit=KEPT_ROWS)
 
 
 def _parse_query(request: web.Request) -> JobFilters:

@@ -69,7 +69,7 @@ class _Login:
                 token[: TOKEN_CHARS_MAX + 1], caller_of(request, self._access).address
             )
             if caller.run is not None or "read" not in caller.grant.roles:
-                raise Forbidden(detail="the pages are for tokens with the role read")
+                raise Forbidden(detail="the pages need a token with the role read")
         except CommandError as error:
             await self._site.prepare()
             words = error.detail or error.reason

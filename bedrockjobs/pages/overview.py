@@ -66,16 +66,16 @@ class Notice(NamedTuple):
 async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the overview."""
     chosen = _range(request)
-    found = await site.views.standings.overview(ahead=False)
+    reply = await site.views.standings.overview(ahead=False)
     rows = await _steps(site, chosen) if site.caller.scope is None else []
     sums = {name: sum(row[name] for row in rows) for name in _SERIES}
     return await site.show(
         request,
         "overview.html",
         title="Overview",
-        counts=_counts(found),
-        found=found,
-        problems=_problems(found, sums, chosen),
+        counts=_counts(reply),
+        found=reply,
+        problems=_problems(reply, sums, chosen),
         needed=NEEDED,
         sums=sums,
         ranges=tuple(RANGES),
@@ -87,11 +87,11 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
 async def chart(site: Site, request: web.Request) -> web.StreamResponse:
     """Return the data of a chart: arrays of equal length, the first of Unix times."""
     rows = await _steps(site, _range(request))
-    found: dict[str, list[Any]] = {"at": [int(moment_of(row["minute"]).timestamp()) for row in rows]}
+    series: dict[str, list[Any]] = {"at": [int(moment_of(row["minute"]).timestamp()) for row in rows]}
     for name in (*_SERIES, "wait_ms"):
-        found[name] = [row[name] for row in rows]
+        series[name] = [row[name] for row in rows]
     headers = {**HEADERS, "Cache-Control": "no-store"}
-    return web.Response(text=dump(found), content_type="application/json", headers=headers)
+    return web.Response(text=dump(series), content_type="application/json", headers=headers)
 
 
 PAGES: Pages = (("/ui/", overview), ("/ui/chart", chart))
@@ -110,10 +110,10 @@ async def _steps(site: Site, chosen: str) -> list[dict[str, Any]]:
     now = int(site.now().timestamp())
     first = now - now % step_s - back_s + step_s
     rows = await site.views.stats(_timestamp(first), step_s)
-    found = {row["minute"]: row for row in rows}
+    by_minute = {row["minute"]: row for row in rows}
     nothing = {**dict.fromkeys(_SERIES, 0), "wait_ms": None}
     return [
-        found.get(_timestamp(at), {"minute": _timestamp(at), **nothing})
+        by_minute.get(_timestamp(at), {"minute": _timestamp(at), **nothing})
         for at in range(first, now + 1, step_s)
     ]
 
@@ -122,7 +122,7 @@ def _timestamp(at: int) -> str:
     return timestamp(datetime.fromtimestamp(at, UTC))
 
 
-def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:
+def _counts(reply: OverviewReply) -> dict[str, tuple[int, bool]]:
     """Return each count, and whether it is a lower bound."""
     names = (
         "ready",
@@ -136,12 +136,12 @@ def _counts(found: OverviewReply) -> dict[str, tuple[int, bool]]:
         "unseen",
         "repeating",
     )
-    return {name: (getattr(found, name), name in found.more) for name in names}
+    return {name: (getattr(reply, name), name in reply.more) for name in names}
 
 
-def _problems(found: OverviewReply, sums: dict[str, int], chosen: str) -> list[Notice]:
+def _problems(reply: OverviewReply, sums: dict[str, int], chosen: str) -> list[Notice]:
     """Return problems before notices, and lost runs among the problems."""
-    problems = [_shown(problem) for problem in found.problems]
+    problems = [_shown(problem) for problem in reply.problems]
     if sums["lost"]:
         runs = "1 run was" if sums["lost"] == 1 else f"{number(sums['lost'])} runs were"
         sentence = f"{runs} lost in the last {chosen}: a worker fell silent."

@@ -60,7 +60,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a run."""
     wanted = QueryRun.read({"runID": request.match_info["runID"]})
     text = await site.ask_text(wanted)
-    found = json.loads(text)
+    parsed = json.loads(text)
     find = request.query.get("find", "")[:200]  # maximum length of a search text
     given = request.query.get("after", "")
     after = _after(given)
@@ -77,30 +77,30 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
     return await site.show(
         request,
         "run.html",
-        title=f"Run {wanted.run_id} of {found['name']}",
+        title=f"Run {wanted.run_id} of {parsed['name']}",
         before=before,
         following=following,
         command=_command(options),
-        run=found,
-        result=members(text)["result"] if found.get("result") is not None else "",
-        data=members(text)["data"] if found.get("data") is not None else "",
-        progress=progress_of(found.get("progress")),
+        run=parsed,
+        result=members(text)["result"] if parsed.get("result") is not None else "",
+        data=members(text)["data"] if parsed.get("data") is not None else "",
+        progress=progress_of(parsed.get("progress")),
         log=log,
         after=after,
         earlier=max(after - LINES_SHOWN, 0) if after else None,
         find=find,
         times=request.query.get("times") == "1",
-        follows=log is not None and found["status"] == "running" and not find and not log.more,
+        follows=log is not None and parsed["status"] == "running" and not find and not log.more,
     )
 
 
 def _command(options: str) -> str:
     """Return the program, shell command or URL of a run, if its job specifies one."""
-    found = json.loads(options)
-    if hidden := hidden_options(found):
+    parsed = json.loads(options)
+    if hidden := hidden_options(parsed):
         return hidden["url"]
-    argv = found.get("argv")
-    return shlex.join(argv) if argv else str(found.get("cmd") or found.get("url") or "")
+    argv = parsed.get("argv")
+    return shlex.join(argv) if argv else str(parsed.get("cmd") or parsed.get("url") or "")
 
 
 async def output(site: Site, request: web.Request) -> web.StreamResponse:
@@ -108,7 +108,7 @@ async def output(site: Site, request: web.Request) -> web.StreamResponse:
     wanted = QueryRun.read({"runID": request.match_info["runID"]})
     await site.read(wanted)
     if not site.shows_data:
-        raise Forbidden(detail="output counts as data, which this token does not see")
+        raise Forbidden(detail="output counts as data, which this token may not see")
     name = f"run-{wanted.run_id}.txt"
     response = web.StreamResponse(
         headers={
@@ -122,13 +122,13 @@ async def output(site: Site, request: web.Request) -> web.StreamResponse:
     times = request.query.get("times") == "1"
     last = 0
     async for rows in _pieces(site, wanted.run_id, 0):
-        told = []
+        lines_shown = []
         for seq, at, _, line in rows:
             if seq > last + 1:
-                told.append(f"[{seq - last - 1} lines left out]")
-            told.append(f"{at}Z {line}" if times else line)
+                lines_shown.append(f"[{seq - last - 1} lines left out]")
+            lines_shown.append(f"{at}Z {line}" if times else line)
             last = seq
-        await response.write("".join(f"{line}\n" for line in told).encode(errors="replace"))
+        await response.write("".join(f"{line}\n" for line in lines_shown).encode(errors="replace"))
     return response
 
 
@@ -147,9 +147,9 @@ def _after(text: str) -> int:
 
 def progress_of(value: Any) -> float | None:
     """Return the percentage of a progress value, if it has one."""
-    told = value.get("percent") if isinstance(value, dict) else value
-    is_number = isinstance(told, (int, float)) and not isinstance(told, bool)
-    return float(told) if is_number and 0 <= told <= 100 else None  # type: ignore[arg-type,operator]
+    shown = value.get("percent") if isinstance(value, dict) else value
+    is_number = isinstance(shown, (int, float)) and not isinstance(shown, bool)
+    return float(shown) if is_number and 0 <= shown <= 100 else None  # type: ignore[arg-type,operator]
 
 
 async def tail(site: Site, run_id: int, count: int) -> tuple[Log, int]:
@@ -218,7 +218,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     since, until = time_in(given, "from"), time_in(given, "to")
     text = text_in(given)
     limit = rows_asked(request, ROWS)
-    found = await site.views.find.runs(
+    page = await site.views.find.runs(
         before=before,
         statuses=statuses_of(status),
         pattern=checked.name,
@@ -228,7 +228,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         until=until,
         limit=limit,
     )
-    asked = {
+    filters = {
         "status": status,
         "name": checked.name,
         "worker": checked.worker,
@@ -240,22 +240,22 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         request,
         "runs.html",
         title="Runs",
-        asked=asked,
+        asked=filters,
         statuses=STATUSES,
         any_failure=ANY_FAILURE,
         failures=FAILED_STATUSES,
         begins=before is None,
-        found=found,
-        short=len(found.runs) < limit,
-        said={run.run_id: last_message(run.error, run.output) for run in found.runs},
+        found=page,
+        short=len(page.runs) < limit,
+        said={run.run_id: last_message(run.error, run.output) for run in page.runs},
     )
 
 
 def last_message(error: str, output: str) -> str:
     """Return the last message of a run: the main line of its error, or its last line of output."""
     lines = [plain(line).strip() for line in json.loads(output)]
-    told = line_of(error) or next((line for line in reversed(lines) if line), "")
-    return told if len(told) <= SAID_CHARS else f"{told[:SAID_CHARS]}…"
+    message = line_of(error) or next((line for line in reversed(lines) if line), "")
+    return message if len(message) <= SAID_CHARS else f"{message[:SAID_CHARS]}…"
 
 
 PAGES: Pages = (("/ui/runs", runs), ("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", output))

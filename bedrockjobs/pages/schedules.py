@@ -147,8 +147,8 @@ async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
         raise NotFound(
             "Not a schedule", f"job {job['jobID']} ({job['name']}) has no repeat that begins with CRON"
         )
-    found: dict[str, Any] = rows[0]
-    return found
+    schedule: dict[str, Any] = rows[0]
+    return schedule
 
 
 def _height_of(seconds: float, longest_s: float) -> float:
@@ -191,11 +191,11 @@ class Failing(NamedTuple):
 async def _failing(site: Site) -> tuple[list[Failing], bool]:
     """Return the schedules whose last run failed, and whether there are more."""
     names = await site.views.find.schedules_that_failed(FAILING_SHOWN + 1)
-    found = []
+    failing = []
     for name in names[:FAILING_SHOWN]:
         runs = (await site.read(ListRuns.read({"name": literal(name), "limit": 1})))["runs"]
-        found += [Failing(run, line_of(run["error"])) for run in runs]
-    return found, len(names) > FAILING_SHOWN
+        failing += [Failing(run, line_of(run["error"])) for run in runs]
+    return failing, len(names) > FAILING_SHOWN
 
 
 async def schedules(site: Site, request: web.Request) -> web.StreamResponse:

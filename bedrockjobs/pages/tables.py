@@ -38,11 +38,11 @@ WORKERS_NAMED = 2
 async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the queue by name."""
     given = filters_of(request, "name", "under")
-    asked = ListQueues.read({"name": given["name"]} if given["name"] else {})
-    under = given["under"] if given["under"].endswith("/") and not asked.name else ""
+    command = ListQueues.read({"name": given["name"]} if given["name"] else {})
+    under = given["under"] if given["under"].endswith("/") and not command.name else ""
     folder, limit = site.views.folder, rows_asked(request, QUEUE_ROWS)
-    if asked.name or under:
-        pattern = asked.name or ListQueues.read({"name": f"{literal(under)}*"}).name or ""
+    if command.name or under:
+        pattern = command.name or ListQueues.read({"name": f"{literal(under)}*"}).name or ""
         folds = await folder.some(pattern, under, limit)
     else:
         folds = await folder.all(limit)
@@ -58,7 +58,7 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
             fold.label: f"{literal(fold.label)}*" if fold.folded else literal(fold.label)
             for fold in folds.rows
         },
-        filters={"name": asked.name or "", "under": under},
+        filters={"name": command.name or "", "under": under},
         above=_above(under),
         workers_named=WORKERS_NAMED,
     )
@@ -85,12 +85,12 @@ RUNS_SHOWN = 10
 async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of workers."""
     given = filters_of(request, "name", "after")
-    asked = ListWorkers(name=given["name"] or None, after=given["after"], limit=WORKER_ROWS + 1)
-    fitting = (await site.read(asked))["workers"]
+    command = ListWorkers(name=given["name"] or None, after=given["after"], limit=WORKER_ROWS + 1)
+    fitting = (await site.read(command))["workers"]
     shown = fitting[:WORKER_ROWS]
     runs = (await site.read(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
-    there = site.service.presence.workers
-    resting = [there[row["name"]] for row in shown if row["name"] in there and _rests(row)]
+    live = site.service.presence.workers
+    resting = [live[row["name"]] for row in shown if row["name"] in live and _rests(row)]
     servers = (await site.read(ListServers()))["servers"] if site.settings.on_postgresql else []
     return await site.show(
         request,
@@ -98,9 +98,9 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
         servers=servers,
         title="Workers",
         rows=shown,
-        there=len(there),
-        busy=sum(len(worker.runs) for worker in there.values()),
-        slots=sum(worker.slots for worker in there.values()),
+        there=len(live),
+        busy=sum(len(worker.runs) for worker in live.values()),
+        slots=sum(worker.slots for worker in live.values()),
         runs={run["runID"]: run for run in runs},
         runs_shown=RUNS_SHOWN,
         why=await why_idle(site.views.queues, resting) if resting else {},
@@ -131,10 +131,10 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     """Show failures by group."""
     given = filters_of(request, "name", "fingerprint", "before", "runsBefore")
     wanted = {name: given[name] for name in ("name", "fingerprint") if given[name]}
-    asked = ListFailures.read(wanted)
+    command = ListFailures.read(wanted)
     before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
-    jobs = await failed_alike(site.views, "job", asked.name, asked.fingerprint, before)
-    runs = await failed_alike(site.views, "run", asked.name, asked.fingerprint, runs_before)
+    jobs = await failed_alike(site.views, "job", command.name, command.fingerprint, before)
+    runs = await failed_alike(site.views, "run", command.name, command.fingerprint, runs_before)
     return await site.show(
         request,
         "failures.html",
@@ -146,9 +146,9 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
-def _rows(found: Failed) -> Shown:
-    unseen = [group for group in found.groups if group.unseen]
-    return Shown(unseen, [group for group in found.groups if not group.unseen], found.following)
+def _rows(failures: Failed) -> Shown:
+    unseen = [group for group in failures.groups if group.unseen]
+    return Shown(unseen, [group for group in failures.groups if not group.unseen], failures.following)
 
 
 # The events page: newest first, filtered by kind and name.
@@ -161,7 +161,7 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
     given = filters_of(request, "kind", "name", "before")
     wanted = Events.read({name: given[name] for name in ("kind", "name") if given[name]})
     # Events on a page.
-    found = await site.views.find.events(
+    page = await site.views.find.events(
         before=cursor(request, "before", "the number of an event"),
         kind=wanted.kind,
         pattern=wanted.name,
@@ -173,11 +173,11 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
         title="Events",
         rows=[
             dict(zip(("seq", "at", "kind", "name", "jobID", "runID", "by", "detail"), row, strict=True))
-            for row in found.rows
+            for row in page.rows
         ],
         kinds=sorted(EVENT_KINDS),
         filters=given,
-        following=None if found.ended else found.reached,
+        following=None if page.ended else page.reached,
     )
 
 

@@ -53,7 +53,7 @@ class TemplateCode(jinja2.BytecodeCache):
         self._code.update(await asyncio.to_thread(_made_apart))
 
     def write(self, file: BinaryIO) -> None:
-        """Write all code, for this version of Python."""
+        """Write the compiled templates, for this version of Python."""
         marshal.dump(self._code, file)
 
     def load_bytecode(self, bucket: Bucket) -> None:

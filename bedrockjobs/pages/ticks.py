@@ -36,7 +36,7 @@ async def cells(site: Site, job_id: int) -> list[Cell]:
     """
     rows = (await site.read(ListTicks(job_id=job_id, limit=TICKS_SHOWN)))["ticks"]
     runs = (await site.read(ListRuns(job_id=job_id, limit=TICKS_SHOWN)))["runs"]
-    found: list[Cell] = []
+    result: list[Cell] = []
     for row in rows:
         own = {
             run["scheduledFor"][:19]: run
@@ -45,8 +45,8 @@ async def cells(site: Site, job_id: int) -> list[Cell]:
         }
         each = [_fired(row, tick, own[tick]) for tick in sorted(own, reverse=True)][: row["count"]]
         each += [_cell(row)] * min(row["count"] - len(each), TICKS_SHOWN)
-        found += each
-    return found[:TICKS_SHOWN][::-1]
+        result += each
+    return result[:TICKS_SHOWN][::-1]
 
 
 def _fired(row: dict[str, Any], tick: str, run: dict[str, Any]) -> Cell:
@@ -91,13 +91,13 @@ def end_of(row: dict[str, Any]) -> tuple[str, str]:
 
 async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, str]:
     """Return a description of each pause, by its pattern."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for row in schedules:
-        if row["paused"] and row["paused"] not in found:
+        if row["paused"] and row["paused"] not in reasons:
             waits = (await site.read(ExplainJob(job_id=row["jobID"])))["waitsFor"]
             told = [wait["detail"] for wait in waits if wait["reason"] in ("paused", "held")]
-            found[row["paused"]] = told[0] if told else f"{row['paused']} is paused"
-    return found
+            reasons[row["paused"]] = told[0] if told else f"{row['paused']} is paused"
+    return reasons
 
 
 def zone_of(repeat: str) -> str:
@@ -171,8 +171,8 @@ class Day:
     def words(self) -> str:
         """Return a description: ``Sat 2026-11-21: 3 ran, 1 failed``."""
         counts = [(kind, getattr(self, kind)) for kind, _ in KINDS]
-        told = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
-        return f"{self.day:%a %Y-%m-%d}: {'about ' if self.about and told else ''}{told or 'no tick'}"
+        summary = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
+        return f"{self.day:%a %Y-%m-%d}: {'about ' if self.about and summary else ''}{summary or 'no tick'}"
 
 
 class OutcomeSegment(NamedTuple):
@@ -206,12 +206,12 @@ def days_of(
     left = TICKS_TOLD
     for row in ledger:
         left -= _enter(row, days, begins, repeat, left)
-    told: set[str] = set()
+    problem_days: set[str] = set()
     for meant_for, cause, status in runs:
         tick = meant_for[:19]
-        if cause == "manual" or tick in told:
+        if cause == "manual" or tick in problem_days:
             continue
-        told.add(tick)
+        problem_days.add(tick)
         place = bisect_right(begins, moment_of(tick)) - 1
         if status in FAILED_STATUSES and place >= 0 and days[place].ran:
             days[place].ran -= 1
@@ -229,9 +229,9 @@ def _enter(row: Ledger, days: Sequence[Day], begins: Sequence[datetime], repeat:
         _add(days[last], kind, row.ticks)
         return 0
     if row.ticks <= most:
-        found = _places(row, begins, repeat)
-        if len(found) == row.ticks:
-            for place in found:
+        places = _places(row, begins, repeat)
+        if len(places) == row.ticks:
+            for place in places:
                 if place >= 0:
                     _add(days[place], kind, 1)
             return row.ticks
@@ -241,13 +241,13 @@ def _enter(row: Ledger, days: Sequence[Day], begins: Sequence[datetime], repeat:
 
 def _places(row: Ledger, begins: Sequence[datetime], repeat: str) -> list[int]:
     """Return the day index of each tick of a row, by the current schedule."""
-    found: list[int] = []
+    places: list[int] = []
     until = moment_of(row.until)
     for tick in next_ticks(repeat, moment_of(row.tick) - timedelta(seconds=1)):
-        if tick > until or len(found) > row.ticks:
+        if tick > until or len(places) > row.ticks:
             break
-        found.append(bisect_right(begins, tick) - 1)
-    return found
+        places.append(bisect_right(begins, tick) - 1)
+    return places
 
 
 def _spread(row: Ledger, kind: str, days: Sequence[Day], begins: Sequence[datetime]) -> None:
@@ -272,7 +272,7 @@ def bars_of(days: Sequence[Day]) -> list[Bar]:
     """Return one bar per day, proportional to its ticks."""
     most = max((day.total for day in days), default=0) or 1
     step = (WIDTH - LEFT) / len(days)
-    found = []
+    bars = []
     for index, day in enumerate(days):
         parts, foot = [], HEIGHT - 5.0
         for kind, mark in KINDS:
@@ -280,5 +280,5 @@ def bars_of(days: Sequence[Day]) -> list[Bar]:
                 height = max(count / most * (HEIGHT - 20), 3)
                 foot -= height
                 parts.append(OutcomeSegment(kind, mark, foot, height))
-        found.append(Bar(day, LEFT + index * step, step - 3, parts))
-    return found
+        bars.append(Bar(day, LEFT + index * step, step - 3, parts))
+    return bars

@@ -61,10 +61,10 @@ class ScheduleTimeline(NamedTuple):
 async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of upcoming ticks."""
     name, after = request.query.get("name", ""), request.query.get("after", "")
-    asked = ListSchedules.read({"name": name} if name else {})
+    command = ListSchedules.read({"name": name} if name else {})
     now = site.now()
     schedules, more = await site.views.find.schedules_ahead(
-        asked.name, timestamp_ms(now), SCHEDULES_LOOKED_AT
+        command.name, timestamp_ms(now), SCHEDULES_LOOKED_AT
     )
     end = timestamp(now + AHEAD)
     reached = ""
@@ -93,9 +93,9 @@ def _cursor(text: str) -> tuple[str, int] | None:
     """Return the tick after which a page begins: its timestamp and jobID."""
     if not text:
         return None
-    found = _CURSOR.fullmatch(text)
+    match = _CURSOR.fullmatch(text)
     try:
-        return (timestamp(moment_of(found[1])), int(found[2])) if found else _refuse()
+        return (timestamp(moment_of(match[1])), int(match[2])) if match else _refuse()
     except ValueError:
         return _refuse()
 

@@ -61,21 +61,21 @@ def fetched(package: Package) -> bytes:
         )
         (archive,) = Path(folder).glob("*.tgz")
         body = archive.read_bytes()
-    found = base64.b64encode(hashlib.sha512(body).digest()).decode()
-    if found != package.sha512:
-        raise ValueError(f"{package.name} {package.version}: expected sha512-{package.sha512}, not {found}")
+    digest = base64.b64encode(hashlib.sha512(body).digest()).decode()
+    if digest != package.sha512:
+        raise ValueError(f"{package.name} {package.version}: expected sha512-{package.sha512}, not {digest}")
     return body
 
 
 def taken(package: Package, archive: bytes) -> dict[str, bytes]:
     """Return the vendored files of an archive, by their names here."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         for source, name in package.files.items():
             member = tar.extractfile(f"package/{source}")
             assert member is not None
-            found[name] = member.read()
-    return found
+            files[name] = member.read()
+    return files
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,12 +83,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bedrockjobs.pages.vendor", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the files that are there")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the files are")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     wrong = 0
     for package in PACKAGES:
         for name, body in taken(package, fetched(package)).items():
-            path = asked.folder / name
-            if not asked.check:
+            path = options.folder / name
+            if not options.check:
                 path.write_bytes(body)
             elif not path.exists() or path.read_bytes() != body:
                 print(f"{name}: not the file of {package.name} {package.version}", file=sys.stderr)

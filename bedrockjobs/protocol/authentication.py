@@ -105,9 +105,9 @@ class HTTPAuthentication:
         if caller.run is not None:
             raise Forbidden(detail=WORDS)
         if "read" not in caller.grant.roles:
-            raise Forbidden(detail=f"{path} needs the role read; {caller.name} is for {caller.grant.role}")
+            raise Forbidden(detail=f"{path} needs the role read; {caller.name} has {caller.grant.role}")
         if not (caller.grant.is_unrestricted or path.startswith(_PAGES) or path in _OF_NAMES):
-            raise Forbidden(detail=f"{path} is not for tokens that do not see everything")
+            raise Forbidden(detail=f"{path} needs a token that may see everything")
 
     def needs_name(self, request: web.Request, path: str) -> bool:
         """Return whether the ``Host`` of a request must be checked because it carries no credentials.
@@ -151,7 +151,7 @@ class HTTPAuthentication:
         with_token = self._access.on and _is_token(given)
         if self._proxies.names_users and not with_token and self._proxies.trusts(address_of(transport)):
             if not user:
-                raise Unauthenticated(detail="the proxy says of nobody that they have logged in")
+                raise Unauthenticated(detail="the proxy named no user")
             return self._access.by_proxy(user, address)
         if self._access.on and not given and (name := certificate_of(transport)):
             return self._access.by_certificate(name, address)

@@ -132,12 +132,12 @@ class TLSSniffer:
         now = self._connections.clock.monotonic()
         if now >= self._tell_again:
             if self._untold:
-                log.info("%d more handshakes of TLS failed", self._untold)
+                log.info("%d more TLS handshakes failed", self._untold)
             self._told, self._untold, self._tell_again = 0, 0, now + FAILURES_EVERY_S
         if self._told < FAILURES_TOLD_MAX:
             self._told += 1
             words = why(error) if isinstance(error, ssl.SSLError) else str(error)
-            log.info("a handshake of TLS with %s failed: %s", address or "a unix socket", words)
+            log.info("a TLS handshake with %s failed: %s", address or "a unix socket", words)
         else:
             self._untold += 1
 
@@ -464,8 +464,8 @@ class RawConnection(asyncio.Protocol):
                 exchange.caller = self._caller(exchange.authorization)
             elif type(command) is Authenticate:  # quicker than isinstance, which pydantic makes slow
                 assert isinstance(exchange.command, Authenticate)
-                who = self._asking().authenticate(exchange.command.token)
-                self._pipeline.answer(exchange, service.access.identity(who))
+                principal = self._asking().authenticate(exchange.command.token)
+                self._pipeline.answer(exchange, service.access.identity(principal))
                 return
         except CommandError as error:
             exchange.closes |= isinstance(error, TooManyWrong)

@@ -143,9 +143,6 @@ def _allocator() -> ctypes.CDLL | None:
 SWEEP_S = 0.5
 """Interval of the sweep: a slow client is closed at most this late."""
 
-ABORTED_S_MAX = 1.0
-"""How long a stopping server waits until connections that it aborted have ended, which takes milliseconds."""
-
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", ""})
 """Addresses exempt from the limits per address; the empty one is the unix socket."""
 
@@ -298,7 +295,9 @@ class Connections:
             connection.expire()
         if self.open:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), ABORTED_S_MAX)
+                # How long a stopping server waits until connections that it aborted have ended, which takes
+                # milliseconds
+                await asyncio.wait_for(self._ended.wait(), 1.0)
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

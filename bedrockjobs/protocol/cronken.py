@@ -64,15 +64,15 @@ def operation(refusals: Schema) -> Schema:
 
 
 def _event(actions: list[str], args: Schema | None) -> Schema:
-    found: Schema = {
+    operation: Schema = {
         "type": "object",
         "properties": {"action": {"type": "string", "enum": actions}},
         "required": ["action"],
     }
     if args is not None:
-        found["properties"]["args"] = args
-        found["required"] = ["action", "args"]
-    return found
+        operation["properties"]["args"] = args
+        operation["required"] = ["action", "args"]
+    return operation
 
 
 _TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
@@ -236,14 +236,14 @@ class CronkenEvents:
 
     async def _names(self) -> list[str]:
         """Return the names of all jobs; stops soon after more than can be paused."""
-        found: list[str] = []
-        while len(found) <= PAUSES_MAX:
-            queues = ListQueues(after=found[-1] if found else "", limit=LIST_MAX)
+        names: list[str] = []
+        while len(names) <= PAUSES_MAX:
+            queues = ListQueues(after=names[-1] if names else "", limit=LIST_MAX)
             page = jsontext.parse((await self._do(queues)).body)["queues"]
-            found += [queue["name"] for queue in page]
+            names += [queue["name"] for queue in page]
             if len(page) < LIST_MAX:
                 break
-        return found
+        return names
 
     async def _terminate_run(self, args: Any) -> dict[str, Any]:
         await self._do(TerminateRun(run_id=_run_id(args), by=_BY))
@@ -258,22 +258,22 @@ class CronkenEvents:
             raise BadArguments("Malformed args", "args: expected an object with job_name and job_def")
         name = _name(args["job_name"], "args.job_name")
         try:
-            (found,) = cronken.parse_cronken(
+            (schedule,) = cronken.parse_cronken(
                 jsontext.dump({name: args["job_def"]}), weekday_0=self._weekday_0
             )
         except Unreadable as error:
             raise BadArguments("Malformed args", f"args.job_def: {error}") from None
-        if found.refused:
-            raise BadArguments("Malformed args", f"args.job_def: {found.refused}")
+        if schedule.refused:
+            raise BadArguments("Malformed args", f"args.job_def: {schedule.refused}")
         jobs = await self._do(ListJobs(name=literal(name), limit=1))
         for job in jsontext.parse(jobs.body)["jobs"]:
             source = f", which belongs to the source {job['source']}" if job.get("source") else ""
             warning = f"there is a job {name} already{source}: it was left as it is"
             return {"jobID": job["jobID"], "repeat": job["repeat"], "warnings": [warning]}
-        if found.paused:
+        if schedule.paused:
             await self._do(PauseJobs(name=literal(name), by=_BY))
-        answer = await self._do(CreateJob.read(_parameters(found)))
-        return {**jsontext.parse(answer.body), "repeat": found.repeat, "warnings": list(found.warnings)}
+        answer = await self._do(CreateJob.read(_parameters(schedule)))
+        return {**jsontext.parse(answer.body), "repeat": schedule.repeat, "warnings": list(schedule.warnings)}
 
     async def _remove(self, args: Any) -> dict[str, Any]:
         schedules = await self._schedules(_name(args))
@@ -296,14 +296,14 @@ class CronkenEvents:
 
     async def _validate(self, args: Any) -> dict[str, Any]:
         names = _texts(args, "job names")
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         unknown = []
         for name in names:
             schedules = await self._schedules(name)
-            found += schedules
+            results += schedules
             unknown += [] if schedules else [name]
         errors = {}
-        for schedule in found if names else await self._all_schedules():
+        for schedule in results if names else await self._all_schedules():
             answer = await self._do(ValidateSchedule(repeat=schedule["repeat"]))
             report = jsontext.parse(answer.body)
             if not report["valid"]:
@@ -324,29 +324,35 @@ class CronkenEvents:
     async def _workers(self, after: str) -> list[dict[str, Any]]:
         """Return a page of workers with names after ``after``."""
         answer = await self._do(ListWorkers(after=after, limit=LIST_MAX))
-        found: list[dict[str, Any]] = jsontext.parse(answer.body)["workers"]
-        return found
+        workers: list[dict[str, Any]] = jsontext.parse(answer.body)["workers"]
+        return workers
 
     async def _schedules(self, name: str) -> list[dict[str, Any]]:
         """Return the schedules with this name."""
         answer = await self._do(ListSchedules(name=literal(name), limit=LIST_MAX))
-        found: list[dict[str, Any]] = jsontext.parse(answer.body)["schedules"]
-        return found
+        schedules: list[dict[str, Any]] = jsontext.parse(answer.body)["schedules"]
+        return schedules
 
     async def _all_schedules(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        schedules: list[dict[str, Any]] = []
         while True:
-            after = found[-1]["jobID"] if found else 0
+            after = schedules[-1]["jobID"] if schedules else 0
             answer = await self._do(ListSchedules(after=after, limit=LIST_MAX))
             page = jsontext.parse(answer.body)["schedules"]
-            found += page
+            schedules += page
             if len(page) < LIST_MAX:
-                return found
+                return schedules
 
 
-def _parameters(found: ImportedSchedule) -> dict[str, Any]:
+def _parameters(schedule: ImportedSchedule) -> dict[str, Any]:
     """Return parameters for CreateJob; a job created meanwhile under the name stays unchanged."""
-    return {"name": found.name, "repeat": found.repeat, "unique": True, "overwrite": False, **found.options}
+    return {
+        "name": schedule.name,
+        "repeat": schedule.repeat,
+        "unique": True,
+        "overwrite": False,
+        **schedule.options,
+    }
 
 
 def _name(value: Any, place: str = "args") -> str:

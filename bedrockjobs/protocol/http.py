@@ -172,8 +172,8 @@ class HTTPFront:
         for kind in COMMANDS.values():
             yield web.post(f"/{kind.__name__}", partial(self._command, kind))
             if kind.reads:
-                look = self._not_from_elsewhere(partial(self._command, kind))
-                yield web.get(f"/{kind.__name__}", look, allow_head=False)
+                show = self._not_from_elsewhere(partial(self._command, kind))
+                yield web.get(f"/{kind.__name__}", show, allow_head=False)
 
     def _not_from_elsewhere(self, handler: Handler) -> Handler:
         async def checked(request: web.Request) -> web.StreamResponse:

@@ -188,9 +188,9 @@ def next_page(command: Command[Any], body: str) -> str | None:
     if not rows or (len(rows) < limit and len(body) < ANSWER_BYTES_MAX):
         return None
     given = jsontext.parse(command.wire())
-    kept = {name: value for name, value in given.items() if name not in _NOT_REPEATED}
+    parameters = {name: value for name, value in given.items() if name not in _NOT_REPEATED}
     last = jsontext.parse(jsontext.members(rows[-1])[paging.key])
-    return f"/{type(command).__name__}?{urlencode({**kept, paging.cursor: last})}"
+    return f"/{type(command).__name__}?{urlencode({**parameters, paging.cursor: last})}"
 
 
 # API documents, generated at the first request.

@@ -663,8 +663,8 @@ class HTTPConnection(asyncio.Protocol):
 
     def take_handed_over(self) -> HandedOver | None:
         """Return and clear what was already parsed of the request that aiohttp answers."""
-        found, self._handed_over = self._handed_over, None
-        return found
+        data, self._handed_over = self._handed_over, None
+        return data
 
     def discard_handed_over(self) -> None:
         """Requeue the jobs of a reply that aiohttp was given to write, unless its handler has taken it."""

@@ -78,15 +78,15 @@ class Arrivals:
 
     def some(self, most: int) -> list[socket.socket]:
         """Remove and return the connections to be served next."""
-        found: list[socket.socket] = []
-        while self._of and len(found) < most:
+        sockets: list[socket.socket] = []
+        while self._of and len(sockets) < most:
             place, waiting = self._of.popitem(last=False)
             if waiting:
-                found.append(waiting.popleft())
+                sockets.append(waiting.popleft())
                 self._count -= 1
             if waiting:
                 self._of[place] = waiting
-        return found
+        return sockets
 
 
 class Listener:
@@ -311,7 +311,7 @@ def _reset(accepted: socket.socket) -> None:
 
 
 IN_WORDS = {
-    errno.EADDRINUSE: "somebody listens there already; end that, or choose another --port",
+    errno.EADDRINUSE: "another program listens there; stop it, or choose another --port",
     errno.EADDRNOTAVAIL: "this machine has no such address; choose another --host",
     errno.EACCES: "this needs rights that the server does not have; choose a --port above 1023",
 }
@@ -328,7 +328,7 @@ def _bound(path: Path) -> tuple[socket.socket, int]:
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
                 if not tried.connect_ex(str(path)):
-                    raise OSError(errno.EADDRINUSE, "somebody listens there")  # noqa: TRY301
+                    raise OSError(errno.EADDRINUSE, "another program listens there")  # noqa: TRY301
             path.unlink()
         # The umask that gives the unix socket mode 0660: its owner and group may connect.
         before = os.umask(0o117)
@@ -340,7 +340,7 @@ def _bound(path: Path) -> tuple[socket.socket, int]:
         listening.close()
         words = error.strerror
         if error.errno == errno.EADDRINUSE and path.exists() and not path.is_socket():
-            words = "something else than a socket is there; choose another --unix"
+            words = "a file that is not a socket is there; choose another --unix"
         elif error.errno == errno.ENOENT:
             words = f"there is no folder {path.parent}"
         raise OSError(error.errno, f"unix: {path}: {words}") from None

@@ -38,22 +38,22 @@ PROBLEMS = {
     400: "The request is malformed: it names the attribute and what was expected (codes 400, 401, 402, 502).",
     403: "The request comes from a page of another site, or names another host (code 403).",
     404: "There is no such job, run or schedule, or no job to take (codes 404, 430).",
-    405: "This path does not take this method; `Allow` lists those it takes (code 400).",
+    405: "This path does not accept this method; `Allow` lists those it accepts (code 400).",
     409: "The job or the run is not in a state that allows this (code 405).",
     412: "The job is no longer as `If-Match` or ifMatch has it (code 412).",
-    413: "The request is larger than the server takes (code 413).",
-    429: "A limit of numbers is reached; `Retry-After` says when to come again (code 429).",
+    413: "The request is larger than the server accepts (code 413).",
+    429: "A limit is reached; `Retry-After` says when to try again (code 429).",
     500: "The server failed; nothing was done (code 500).",
     503: "The server is full or stopping; nothing was done. `Retry-After` says when to return (code 503).",
-    504: "It took longer than it may; nothing was done (code 555).",
+    504: "It exceeded its time limit; nothing was done (code 555).",
 }
 """HTTP statuses of errors, with their meanings and Bedrock's codes."""
 
 _RETRIED = frozenset({429, 503})
 
 _ABOUT = """A durable job queue with schedules. Every command is a POST with a JSON object; the same \
-parameters may be sent as a form. Commands that only look are answered to GET too. What is null counts as \
-left out. A refusal is a problem+json object, and then nothing was done."""
+parameters may be sent as a form. Read-only commands also accept GET. A null counts as left out. A \
+refusal is a problem+json object, and then nothing was done."""
 
 
 def describe(version: str, root_path: str = "") -> Schema:
@@ -95,31 +95,31 @@ def _schemas() -> Schema:
         by_alias=True,
         ref_template="#/components/schemas/{model}",
     )
-    found: Schema = {}
+    schemas: Schema = {}
     for name, schema in definitions["$defs"].items():
-        found[name] = _shared(schema, found)
-    rows = found["QueryReply"]
-    found["QueryReply"] = {
+        schemas[name] = _shared(schema, schemas)
+    rows = schemas["QueryReply"]
+    schemas["QueryReply"] = {
         "description": rows["description"],
         "anyOf": [{"type": "array", "items": {"type": "array"}}, _bare(rows)],
     }
-    return {"Problem": _PROBLEM, **found}
+    return {"Problem": _PROBLEM, **schemas}
 
 
-def _shared(value: Any, found: Schema) -> Any:
-    """Return part of a schema with named types moved into ``found`` and replaced by references."""
+def _shared(value: Any, shared: Schema) -> Any:
+    """Return part of a schema with named types moved into ``shared`` and replaced by references."""
     if isinstance(value, list):
-        return [_shared(part, found) for part in value]
+        return [_shared(part, shared) for part in value]
     if not isinstance(value, dict):
         return value
-    parts = {key: _shared(part, found) for key, part in value.items() if key not in ("examples", "default")}
-    kept = {key: value[key] for key in ("examples", "default") if key in value}
+    parts = {key: _shared(part, shared) for key, part in value.items() if key not in ("examples", "default")}
+    own = {key: value[key] for key in ("examples", "default") if key in value}
     name = parts.pop(NAMED, None)
     if not isinstance(name, str):
-        return {**parts, **kept}
+        return {**parts, **own}
     notes = {key: parts.pop(key) for key in ("description",) if key in parts}
-    notes |= {key: kept.pop(key) for key in ("default",) if key in kept}
-    found[name] = {**parts, **kept}
+    notes |= {key: own.pop(key) for key in ("default",) if key in own}
+    shared[name] = {**parts, **own}
     return {**ref(name), **notes}
 
 
@@ -130,12 +130,12 @@ def _bare(schema: Schema) -> Schema:
 # --- operations ------------------------------------------------------------------------------------------
 
 _TAGS = {
-    "jobs": "Make, take, end and look at jobs.",
-    "schedules": "Jobs that repeat by CRON, and what people do with them.",
+    "jobs": "Create, take, end and show jobs.",
+    "schedules": "Jobs that repeat by CRON, and actions on them.",
     "runs": "Runs of jobs, their output, and the workers.",
     "server": "The server itself.",
-    "access": "Who may do what, and what operators changed.",
-    "messages": "Who is told of what happens.",
+    "access": "Tokens, and changes by operators.",
+    "messages": "Notification rules and their messages.",
 }
 
 
@@ -180,36 +180,36 @@ def _operation(verb: str, kind: type[Command[Any]]) -> Schema:
 _IDEMPOTENCY_KEY: Schema = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Another place for idempotencyKey; where both are given, they must be the same.",
+    "description": "Alternative to idempotencyKey; if both are given, they must be the same.",
     "schema": {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARS_MAX}}}$"},
 }
 _PREFER: Schema = {
     "name": "Prefer",
     "in": "header",
-    "description": "`wait=60`: the same as `connection: wait` with a timeout of so many seconds.",
+    "description": "`wait=60`: the same as `connection: wait` with a timeout of 60 seconds.",
     "schema": {"type": "string"},
 }
 _IF_MATCH: Schema = {
     "name": "If-Match",
     "in": "header",
-    "description": "Another place for ifMatch, which wins: entity tags of QueryJob's answer.",
+    "description": "Alternative to ifMatch, which takes precedence: entity tags of QueryJob's answer.",
     "schema": {"type": "string", "minLength": 1},
 }
 _HEADERS = {header["name"]: header for header in (_IDEMPOTENCY_KEY, _IF_MATCH)}
-_NEXT = 'The next page, `<...>; rel="next"`, to be asked for with GET; none where this is the last.'
-_ETAG = "The same as long as the answer is."
+_NEXT = 'The next page, `<...>; rel="next"`, to be requested with GET; absent on the last page.'
+_ETAG = "Unchanged as long as the answer is."
 
 
 def _done(kind: type[Command[Any]]) -> Schema:
     content: Schema = {"application/json": {"schema": ref(kind.reply.__name__)}}
     if kind is Query:
         content["text/plain"] = {"schema": {"type": "string"}}
-    found: Schema = {"description": "Done, and on disk.", "content": content}
+    response: Schema = {"description": "Done, and on disk.", "content": content}
     if kind.paging is not None:
-        found["headers"] = {"Link": {"description": _NEXT, "schema": {"type": "string"}}}
+        response["headers"] = {"Link": {"description": _NEXT, "schema": {"type": "string"}}}
     if kind.tagged:
-        found["headers"] = {"ETag": {"description": _ETAG, "required": True, "schema": {"type": "string"}}}
-    return found
+        response["headers"] = {"ETag": {"description": _ETAG, "required": True, "schema": {"type": "string"}}}
+    return response
 
 
 def _refusals(*statuses: int) -> Schema:
@@ -219,17 +219,17 @@ def _refusals(*statuses: int) -> Schema:
 
 
 def _refusal(status: int) -> Schema:
-    found: Schema = {
+    response: Schema = {
         "description": PROBLEMS[status],
         "content": {"application/problem+json": {"schema": ref("Problem")}},
     }
     if status in _RETRIED:
-        found["headers"] = {
+        response["headers"] = {
             "Retry-After": {"description": "Seconds.", "required": True, "schema": {"type": "integer"}}
         }
     if status == 405:
-        found["headers"] = {"Allow": {"required": True, "schema": {"type": "string"}}}
-    return found
+        response["headers"] = {"Allow": {"required": True, "schema": {"type": "string"}}}
+    return response
 
 
 # --- paths that are no commands ----------------------------------------------------------------------------
@@ -237,15 +237,13 @@ def _refusal(status: int) -> Schema:
 _ANY: Schema = {"type": "object"}
 _TEXT: Schema = {"text/plain": {"schema": {"type": "string"}}}
 _STREAM: Schema = {"text/event-stream": {"schema": {"type": "string"}}}
-_COMES_BACK = (
-    "A stream that was cut goes on behind the number in `Last-Event-ID`, which counts before `after`."
-)
+_COMES_BACK = "An interrupted stream continues after the number in `Last-Event-ID`, which wins over `after`."
 
 
 _LAX: Schema = {
     "name": "lax",
     "in": "query",
-    "description": "1: everything that the server takes, also texts for numbers and rules across parameters.",
+    "description": "1: all that the server accepts, such as numbers as texts, and rules across parameters.",
     "schema": {"type": "string", "enum": ["0", "1"]},
 }
 
@@ -314,12 +312,12 @@ def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
     return {
         "operationId": operation,
         "tags": ["runs"],
-        "summary": f"{what}: one page, or with `Accept: text/event-stream` all that comes.",
+        "summary": f"{what}: one page, or with `Accept: text/event-stream` a stream of new ones.",
         "description": _COMES_BACK,
         "parameters": query_of(verb, inside="runID"),
         "responses": {
             "200": {
-                "description": "A page, or a stream that goes on.",
+                "description": "A page, or a continuous stream.",
                 "content": {"application/json": {"schema": ref(reply)}, **_STREAM},
             },
             **_refusals(),
@@ -330,7 +328,7 @@ def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
 def query_of(verb: str, inside: str = "") -> list[Schema]:
     """Return a command's parameters in the query, and ``inside`` in the path."""
     given = _schemas()[verb]
-    found = []
+    parameters = []
     for name, schema in given["properties"].items():
         place = "path" if name == inside else "query"
         bare = _in_address(_bare(schema))
@@ -338,8 +336,8 @@ def query_of(verb: str, inside: str = "") -> list[Schema]:
         parameter = {"name": name, "in": place, "required": required, "schema": bare}
         if "description" in schema:
             parameter["description"] = schema["description"]
-        found.append(parameter)
-    return found
+        parameters.append(parameter)
+    return parameters
 
 
 def _in_address(schema: Schema) -> Schema:
@@ -370,11 +368,11 @@ def strict(description: Schema) -> Schema:
     """Return the strict form of a description of the HTTP interface."""
     schemas = description["components"]["schemas"]
     requests = _requests(description)
-    found = {name: _strict(schema, request=name in requests) for name, schema in schemas.items()}
+    strict_schemas = {name: _strict(schema, request=name in requests) for name, schema in schemas.items()}
     return {
         **description,
         "paths": {path: _paths(operations) for path, operations in description["paths"].items()},
-        "components": {**description["components"], "schemas": found},
+        "components": {**description["components"], "schemas": strict_schemas},
     }
 
 
@@ -425,16 +423,16 @@ def _strict(schema: Any, *, request: bool) -> Any:
         return schema
     if "properties" in schema:
         return _object(schema, request)
-    found = {key: part for key, part in schema.items() if key not in ("anyOf", "default" if request else "")}
+    result = {key: part for key, part in schema.items() if key not in ("anyOf", "default" if request else "")}
     if "anyOf" in schema:
-        found |= _one_of([_strict(option, request=request) for option in schema["anyOf"]], request)
-    if "items" in found:
-        found["items"] = _strict(found["items"], request=request)
-    elif found.get("type") == "array":
-        found["items"] = {}
-    if found.get("type") == "object":
-        found["additionalProperties"] = _strict(found.get("additionalProperties", True), request=request)
-    return found
+        result |= _one_of([_strict(option, request=request) for option in schema["anyOf"]], request)
+    if "items" in result:
+        result["items"] = _strict(result["items"], request=request)
+    elif result.get("type") == "array":
+        result["items"] = {}
+    if result.get("type") == "object":
+        result["additionalProperties"] = _strict(result.get("additionalProperties", True), request=request)
+    return result
 
 
 def _object(schema: Schema, request: bool) -> Schema:
@@ -442,15 +440,15 @@ def _object(schema: Schema, request: bool) -> Schema:
 
     The schema of a request allows no other properties; that of a reply does, as later versions may add some.
     """
-    found = {key: part for key, part in schema.items() if key not in _ACROSS}
-    found["properties"] = {
+    result = {key: part for key, part in schema.items() if key not in _ACROSS}
+    result["properties"] = {
         name: _strict(part, request=request)
         for name, part in schema["properties"].items()
         if not (request and part.get("type") == "null")  # the server refuses this property
     }
     if request:
-        found["additionalProperties"] = False
-    return found
+        result["additionalProperties"] = False
+    return result
 
 
 def _one_of(options: list[Schema], request: bool) -> Schema:
@@ -597,8 +595,8 @@ class DocsPage:
 
     def html(self, host: str) -> str:
         """Return the page for a reader who reached the server as ``host``, a name with an optional port."""
-        found = _HOST.fullmatch(host)
-        name, port = (found["name"], found["port"]) if found else ("localhost", str(DEFAULT_PORT))
+        match = _HOST.fullmatch(host)
+        name, port = (match["name"], match["port"]) if match else ("localhost", str(DEFAULT_PORT))
         address = f"http://{name}{f':{port}' if port else ''}{self._root_path}"
         page = self._page.replace("{address}", escape(address))
         return page.replace(_WHERE, escape(f"{name.strip('[]')} {port or DEFAULT_PORT}"))
@@ -635,7 +633,7 @@ class DocsPage:
             yield "</ul>"
             for path, method, operation in chosen:
                 yield from self._section(path, method, operation)
-        yield '<p id="none" role="status" hidden>Nothing has all of these words.</p>'
+        yield '<p id="none" role="status" hidden>No command has all of these words.</p>'
         yield from _refusal_rows(description["components"]["responses"])
         yield f"</main><script>{_SCRIPT}</script></body></html>"
 

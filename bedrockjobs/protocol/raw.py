@@ -170,7 +170,6 @@ _UNUSED = range(0xE000, 0xF900)
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LINE_END = re.compile(rb"\r?\n")
 _LINE_END_BYTES = b"\r\n"
-_LINE_BYTES_OF_A_CHUNK_MAX = 1_024
 
 Part = Literal["", "head", "body"]
 """A part of a request; empty for none."""
@@ -367,7 +366,7 @@ class RawParser:
         while True:
             size = _CHUNK_SIZE.match(buffer)
             if size is None:
-                if len(buffer) > _LINE_BYTES_OF_A_CHUNK_MAX or b"\n" in buffer:
+                if len(buffer) > 1_024 or b"\n" in buffer:
                     raise BadRequest("Malformed chunk", "expected the size of a chunk in hexadecimal")
                 return None
             length = int(size[1], 16)

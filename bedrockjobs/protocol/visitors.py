@@ -148,12 +148,12 @@ class Proxies:
             raise ValueError(f"trusted_proxies: expected addresses, networks or unix: {error}") from None
         if behind and not names:
             raise ValueError(
-                "behind_proxy: expected the proxy's address in trusted_proxies beside it, such as 127.0.0.1"
-                " or unix; otherwise all who come through it would count as the proxy itself"
+                "behind_proxy: expected the proxy's address in trusted_proxies, such as 127.0.0.1 or unix;"
+                " otherwise all its clients would count as the proxy itself"
             )
         if user_header and not names:
             raise ValueError(
-                "proxy_user_header: expected the proxy's address in trusted_proxies beside it; anybody could"
+                "proxy_user_header: expected the proxy's address in trusted_proxies; otherwise anybody could"
                 " send the header"
             )
         self._user_header = user_header
@@ -173,10 +173,10 @@ class Proxies:
         if address == UNIX:
             return self._unix
         try:
-            found = ipaddress.ip_address(address.partition("%")[0])
+            parsed = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:
             return False
-        mapped = getattr(found, "ipv4_mapped", None) or found
+        mapped = getattr(parsed, "ipv4_mapped", None) or parsed
         return any(mapped in network for network in self._networks)
 
     def user(self, headers: Headers, address: str) -> str:
@@ -217,14 +217,14 @@ def _address_in(hop: str) -> str:
     else:
         port = ""
     try:
-        found = ipaddress.ip_address(hop)
+        parsed = ipaddress.ip_address(hop)
     except ValueError:
         return ""
-    return "" if port and not (port.isascii() and port.isdigit()) else str(found)
+    return "" if port and not (port.isascii() and port.isdigit()) else str(parsed)
 
 
 def _is_own(address: str) -> bool:
     """Return whether an address is loopback or unspecified, so it could mean any machine."""
-    found = ipaddress.ip_address(address)
-    bare = getattr(found, "ipv4_mapped", None) or found
+    parsed = ipaddress.ip_address(address)
+    bare = getattr(parsed, "ipv4_mapped", None) or parsed
     return bare.is_loopback or bare.is_unspecified

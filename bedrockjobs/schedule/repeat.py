@@ -92,7 +92,7 @@ def parse_retry_after(text: str) -> tuple[str, ...]:
 
 
 def _modifiers(text: str, *, start_of_hour: bool) -> tuple[str, ...]:
-    found = []
+    modifiers = []
     for part in text.upper().split(","):
         modifier = " ".join(part.split())
         if offset := _OFFSET.fullmatch(modifier):
@@ -101,10 +101,10 @@ def _modifiers(text: str, *, start_of_hour: bool) -> tuple[str, ...]:
             raise ValueError(
                 f"modifiers like +5 MINUTES, START OF DAY or WEEKDAY 1, not {part.strip()[:100]!r}"
             )
-        found.append(modifier)
-    if len(found) > REPEAT_MODIFIERS_MAX:
+        modifiers.append(modifier)
+    if len(modifiers) > REPEAT_MODIFIERS_MAX:
         raise ValueError(f"at most {REPEAT_MODIFIERS_MAX} modifiers")
-    return tuple(found)
+    return tuple(modifiers)
 
 
 def is_cron(text: str) -> bool:
@@ -196,21 +196,21 @@ def _next_tick(text: str, after: str) -> str | None:
     return None if tick is None else timestamp(tick)
 
 
-def _reanchored(base: str, found: str, now: str, modifiers: tuple[str, ...]) -> str:
+def _reanchored(base: str, planned: str, now: str, modifiers: tuple[str, ...]) -> str:
     """Return the first time from ``now`` on in phase with a short interval; long ones catch up instead."""
-    step = moment_of(found) - moment_of(base[:19])
+    step = moment_of(planned) - moment_of(base[:19])
     if not timedelta(0) < step < REANCHOR_MAX or not all(m[0] in "+-" for m in modifiers):
-        return found
-    missed = -((moment_of(found) - moment_of(now)) // step)
-    return timestamp(moment_of(found) + missed * step)
+        return planned
+    missed = -((moment_of(planned) - moment_of(now)) // step)
+    return timestamp(moment_of(planned) + missed * step)
 
 
 def later(moment: str, modifiers: tuple[str, ...]) -> str | None:
     """Return a timestamp moved by modifiers, keeping milliseconds; None if the date is out of range."""
     marks = ",?" * len(modifiers)
     row = _sqlite.execute(f"SELECT strftime('%Y-%m-%d %H:%M:%f', ?{marks})", (moment, *modifiers)).fetchone()
-    found: str | None = row[0]
-    return found.removesuffix(".000") if found and found[0] != "-" and found[:4] != "0000" else None
+    moved: str | None = row[0]
+    return moved.removesuffix(".000") if moved and moved[0] != "-" and moved[:4] != "0000" else None
 
 
 def _evaluate(moment: str, modifiers: tuple[str, ...]) -> str | None:

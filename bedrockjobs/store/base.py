@@ -26,7 +26,7 @@ class StoreError(Exception):
     """A database operation failed; the open unit was not committed."""
 
     reason = "Disk error"
-    detail = "nothing was done; the disk refused to be read or written"
+    detail = "nothing was done; the disk could not be read or written"
 
 
 class StoreBusy(StoreError):
@@ -174,7 +174,7 @@ class Unit(Protocol):
         """Return the jobs queued since the last call, whether due or not."""
 
     def must_wake_all(self) -> bool:
-        """Return, once, whether all waiters must be checked again because pauses changed."""
+        """Return and clear whether all waiters must be checked again because pauses changed."""
 
     def new_job_id(self) -> int:
         """Allocate a jobID; they count up from 1 and are never reused."""

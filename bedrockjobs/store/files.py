@@ -27,7 +27,7 @@ class UnsafeFile(RuntimeError):
 def open_plain(path: Path) -> int:
     """Open a file for reading and writing, created with mode 0600 if missing; return its descriptor.
 
-    Raises PlantedFile for a link, for a file with a second name, and for anything but a regular file.
+    Raises UnsafeFile for a link, for a file with a second name, and for anything but a regular file.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -48,7 +48,7 @@ def open_plain(path: Path) -> int:
 
 
 def check_owner(database: Path) -> None:
-    """Raise PlantedFile if another user owns or may write to the database or its log.
+    """Raise UnsafeFile if another user owns or may write to the database or its log.
 
     Trusted owners are this user, root and the owner of the folder, unless the folder is world-writable.
     """
@@ -74,7 +74,7 @@ def check_owner(database: Path) -> None:
 
 
 def make_plain(path: Path) -> int:
-    """Replace a plain file with a new one; return its descriptor. Raises PlantedFile."""
+    """Replace a plain file with a new one; return its descriptor. Raises UnsafeFile."""
     remove_plain(path)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o600)
 
@@ -82,7 +82,7 @@ def make_plain(path: Path) -> int:
 def fill(path: Path, size: int) -> None:
     """Extend a file to ``size`` bytes with zeros; a longer one is unchanged.
 
-    Raises OSError if the disk is full, with the file unchanged, and PlantedFile.
+    Raises OSError if the disk is full, with the file unchanged, and UnsafeFile.
     """
     file = open_plain(path)
     try:
@@ -99,7 +99,7 @@ def fill(path: Path, size: int) -> None:
 
 
 def remove_plain(path: Path) -> None:
-    """Remove a file if it is there; raises PlantedFile."""
+    """Remove a file if it is there; raises UnsafeFile."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def remove_plain(path: Path) -> None:
 
 
 def _unsafe_words(path: Path) -> str:
-    return f"{path} is a link or no plain file: somebody put it there. Remove it."
+    return f"{path} is a link or not a regular file, and may have been put there by another user. Remove it."
 
 
 # Detects missing files of a database before SQLite opens it.
@@ -121,7 +121,7 @@ def _unsafe_words(path: Path) -> str:
 STOPPED = "nobody: the last one stopped well"
 """Content of the lock file after a clean shutdown."""
 
-REMEDY = "Put back what is missing, or a backup; --accept-loss starts with what is there."
+REMEDY = "Restore the missing file or a backup; --accept-loss starts without it."
 
 
 def loss_of(database: Path, last: str, touched_ns: int) -> str | None:
@@ -133,7 +133,7 @@ def loss_of(database: Path, last: str, touched_ns: int) -> str | None:
     """
     log_bytes = _size(Path(f"{database}-wal"))
     died = last not in ("", STOPPED)
-    who = f" It was last used by {last}, which did not stop well." if died else ""
+    who = f" It was last used by {last}, which did not stop cleanly." if died else ""
     log = f" Its log {database}-wal holds {log_bytes} bytes." if log_bytes else ""
     try:
         found = database.stat()
@@ -144,7 +144,7 @@ def loss_of(database: Path, last: str, touched_ns: int) -> str | None:
     if died and log_bytes is None and found.st_mtime_ns <= touched_ns:
         return (
             f"The log {database}-wal is gone, with the last commits.{who}"
-            f" Nobody wrote to the database since. {REMEDY}"
+            f" The database was not written since. {REMEDY}"
         )
     return None
 
@@ -168,7 +168,7 @@ class DiskReserve:
         self.bytes = 0 if database == ":memory:" else size
 
     def take(self) -> None:
-        """Allocate the reserve; raises OSError if the disk is full, PlantedFile for a link in its place."""
+        """Allocate the reserve; raises OSError if the disk is full, UnsafeFile for a link in its place."""
         if not self.bytes:
             return
         file = make_plain(self._path)
@@ -181,7 +181,7 @@ class DiskReserve:
             os.close(file)
 
     def give_up(self) -> None:
-        """Free the reserve; raises PlantedFile for a link in its place."""
+        """Free the reserve; raises UnsafeFile for a link in its place."""
         if self.bytes:
             remove_plain(self._path)
 
@@ -225,7 +225,7 @@ class DatabaseLock:
     def acquire(self) -> None:
         """Acquire the lock; create an empty file if there is no database.
 
-        Raises Owned if another process has it, Lost if a part of it is missing, PlantedFile for a link or a
+        Raises Owned if another process has it, Lost if a part of it is missing, UnsafeFile for a link or a
         file of another user.
         """
         check_owner(self._database)

@@ -33,7 +33,7 @@ class FileUnit:
 def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
     """Open a transaction on an existing database and commit it at the end.
 
-    Raises TransferError, PlantedFile, SchemaError or sqlite3.Error.
+    Raises TransferError, UnsafeFile, SchemaError or sqlite3.Error.
     """
     if not path.is_file():
         raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
@@ -43,8 +43,8 @@ def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
         found = version_of(connection)
         if found != VERSION:
             raise SchemaError(
-                f"The database has schema version {found}, this program knows {VERSION}:"
-                " `bedrockjobs migrate` brings an older one up."
+                f"The database has schema version {found}, this program supports {VERSION}:"
+                " `bedrockjobs migrate` migrates an older one."
             )
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")

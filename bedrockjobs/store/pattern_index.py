@@ -50,13 +50,13 @@ SCANS_TRIED_MAX = 100
 """Max scans of which one ``search`` chooses; those that are over their budget are examined last."""
 
 GROUPS_IN_ONE_DICT_MAX = 10_000
-"""Groups of a pattern from which on their bounds are spread over many dicts, which takes 2 ms once."""
+"""Number of groups at which the bounds of a pattern are spread over many dicts, which takes 2 ms."""
 
 PARTS_OF_BOUNDS = 64
-"""Dicts over which they are spread: each grows in a few milliseconds, up to millions of groups."""
+"""Number of dicts over which the bounds are spread: with millions of groups, each grows in milliseconds."""
 
 STEPS_OF_SCAN = 50
-"""Least steps that a slice of a scan counts as: a new pattern without names takes 0.1 ms."""
+"""Minimum number of steps counted for a slice: a new pattern without names takes 0.1 ms."""
 
 EVICTIONS_TRIED_MAX = 100
 """Max patterns examined to evict one: while nearly all are being searched, there may be a few too many."""

@@ -1,6 +1,6 @@
 """Cluster membership and notifications between the servers of one database.
 
-``Neighbours`` connects a server to the others. Notifications are only hints, and everything else is in tables
+``PeerLink`` connects a server to the others. Notifications are only hints, and everything else is in tables
 that all servers read, so nothing is lost with a server or a connection.
 """
 

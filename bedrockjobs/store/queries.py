@@ -33,9 +33,6 @@ START_S = 30.0
 PAUSE_S, PAUSE_S_MAX = 0.1, 30.0
 """Initial and maximum backoff before an idle process that exited is replaced."""
 
-ROWS_IN_MEMORY = 8
-"""Max copies of an answer in memory: as rows, as texts, as one text, as bytes."""
-
 _PACKAGES = str(Path(__file__).parents[2])
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); from bedrockjobs.store.query_process import main; main()"
@@ -116,7 +113,7 @@ class _Process:
         return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
     async def run_query(self, sql: str, form: str) -> tuple[dict[str, Any], str]:
-        """Run a Query; return the head and the rows as text. Raises _Ended, TimeoutError if it was killed."""
+        """Run a Query; return the head and the rows as text. Raises _Ended, or TimeoutError when killed."""
         self._reply = asyncio.get_running_loop().create_future()
         self.was_asked = True
         self._send([sql, form])
@@ -145,11 +142,12 @@ class Queries:
 
     def __init__(self, database: Path, settings: Settings, on_damage: Callable[[Exception], object]) -> None:
         """Read ``database``; call ``start_processes`` first. If the file is damaged, call ``on_damage``."""
+        # Max copies of an answer in memory: as rows, as texts, as one text, as bytes
         self._limits = Limits(
             database=f"{database.absolute().as_uri()}?mode=ro",
             seconds=settings.query_s,
             seconds_max=settings.query_s + QUERY_OVERTIME_S,
-            memory_bytes=QUERY_MEMORY_BYTES_MAX + ROWS_IN_MEMORY * settings.query_bytes_max,
+            memory_bytes=QUERY_MEMORY_BYTES_MAX + 8 * settings.query_bytes_max,
             rows=settings.query_rows_max,
             bytes=settings.query_bytes_max,
             levels=JSON_DEPTH_MAX,

@@ -387,7 +387,7 @@ class Records:
         return found
 
     def claim_key(self, key: str, job: JobOfKey, now: str) -> JobOfKey | None:
-        """Store a key unless it is there; return the job for which it is there, or None."""
+        """Store a key unless it exists; return the job that has it, or None."""
         new = (key, job.job_id, now, job.name, job.holds)
         stored = self._execute(self._sql["claim_key"], new).rowcount == 1
         return None if stored else self.job_of_key(key, "")

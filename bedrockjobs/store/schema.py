@@ -68,7 +68,7 @@ def apply(connection: sqlite3.Connection) -> Applied:
     found = version_of(connection)
     if found > VERSION:
         raise SchemaError(
-            f"The database has schema version {found}; this server knows up to {VERSION}."
+            f"The database has schema version {found}; this server supports up to {VERSION}."
             " Use a newer server, or restore a backup from before the upgrade."
         )
     if found == VERSION:
@@ -126,14 +126,14 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         copied += count if table == "jobs" else 0
         connection.execute(f"DROP TABLE old_{table}")
     what = f": {copied} jobs were copied" if "jobs" in tables else ""
-    told = [f"The database was brought from schema version {found} to {VERSION}{what}."]
+    told = [f"The database was migrated from schema version {found} to {VERSION}{what}."]
     if lines:
         connection.executemany(_ADD_CHUNK, _chunks(connection))
         connection.execute("DROP TABLE old_output")
     if found < 3:
         moved = _move_notes(connection)
         told.append(
-            f"What the server had noted of {moved} of them went from the column options to the column memory."
+            f"The server's notes about {moved} of them moved from the column options to the column memory."
         )
     if found < 4:
         _add_checksums(connection)

@@ -38,7 +38,7 @@ class SQLiteEngine:
     def __init__(self, path: Path | str, settings: Settings, clock: Clock | None = None) -> None:
         """Open the file, or ``:memory:``, and migrate it to the current schema.
 
-        Raises ``schema.SchemaError`` for a database of a newer server or a moved one, ``PlantedFile`` for a
+        Raises ``schema.SchemaError`` for a database of a newer server or a moved one, ``UnsafeFile`` for a
         link in place of one of our files, ``sqlite3.Error`` if the file cannot be used.
         """
         self.path = str(path)
@@ -101,7 +101,7 @@ class SQLiteEngine:
         try:
             fill(Path(f"{self.path}-wal"), size)
         except OSError as error:
-            log.warning("the write-ahead log stays short: %s", error)
+            log.warning("the write-ahead log was not preallocated: %s", error)
         finally:
             self._execute("ROLLBACK")
 
@@ -228,16 +228,16 @@ class SQLiteEngine:
         try:
             self._reserve.take()
         except UnsafeFile as error:
-            log.warning("no room is kept in reserve: %s", error)
+            log.warning("there is no disk reserve: %s", error)
         except OSError as error:
             self.tight = True
-            log.warning("no room on the disk for the reserve of %s bytes: %s", self._reserve.bytes, error)
+            log.warning("no space on the disk for the reserve of %s bytes: %s", self._reserve.bytes, error)
 
     def make_room(self) -> None:
         """Free the reserve and restart the log; jobs are no longer created."""
         if not self.tight:
             log.error(
-                "the disk is full: its reserve is given up, and no jobs are created until there is room"
+                "the disk is full: the reserve was released, and no jobs are created until space is freed"
             )
             self.tight = True
         with suppress(UnsafeFile):

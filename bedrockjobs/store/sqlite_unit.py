@@ -128,7 +128,7 @@ class DeferredWrites:
         return self.created.get(job_id) or self.taken.get(job_id)
 
     def claim(self, job: Job) -> None:
-        """Defer that a plain job becomes RUNNING."""
+        """Buffer the write that makes a plain job RUNNING."""
         (self.created if job.job_id in self.created else self.taken)[job.job_id] = job
 
     def delete(self, job_id: int) -> None:

@@ -72,7 +72,7 @@ class BadRows(TransferError):
     def __init__(self, complaints: list[str], count: int) -> None:
         super().__init__(
             f"{count} rows cannot be moved as they are, and nothing was moved. --keep-damaged moves damaged"
-            f" jobs too, --replace-zeros replaces the character 0 outside of jobs with {REPLACED}."
+            f" jobs too, --replace-zeros replaces NUL characters outside of jobs with {REPLACED}."
         )
         self.complaints = complaints
         self.count = count
@@ -351,7 +351,7 @@ class _RowValidator:
                 yield row
             elif is_jobs or not self._options.replace_zeros:
                 column = next(table.columns[at] for at in table.texts if ZERO in row[at])
-                self._complain(table, row, f"{column} has the character 0")
+                self._complain(table, row, f"{column} contains a NUL character")
             else:
                 yield tuple(
                     value.replace(ZERO, REPLACED) if isinstance(value, str) else value for value in row
@@ -522,7 +522,7 @@ def _check_movable(path: Path, connection: sqlite3.Connection) -> None:
         )
     if version > schema.VERSION:
         raise TransferError(
-            f"{path} has schema version {version}; this program knows {schema.VERSION}. Use a newer one"
+            f"{path} has schema version {version}; this program supports {schema.VERSION}. Use a newer one"
         )
     if place := moved_to(connection):
         raise TransferError(
@@ -589,9 +589,7 @@ def restore(
         raise TransferError(f"{backup} is the database itself")
     with _owned(target) as exists:
         if exists and not force:
-            raise TransferError(
-                f"{target} exists; --force puts it aside and restores the backup in its place"
-            )
+            raise TransferError(f"{target} exists; --force renames it and restores the backup in its place")
         with temporary_file(target) as copy, temporary_file(target) as draft:
             told = _copy_backup(backup, copy, draft, progress)
             restored = _prepare(draft, target if exists else None, held, now)

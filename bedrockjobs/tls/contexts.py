@@ -16,9 +16,6 @@ _PLACE = re.compile(r"^\[[^]]*\] | \(_ssl\.c:[0-9]+\)$")
 """Prefix and suffix of an OpenSSL message without a reason."""
 
 
-PEM_BYTES_MAX = 4_194_304
-"""Bytes of a PEM file that are checked; a system's whole CA bundle is a fifth of this."""
-
 _BEGIN = {
     "CERTIFICATE": re.compile(rb"^-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----", re.MULTILINE),
     "PRIVATE KEY": re.compile(rb"^-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", re.MULTILINE),
@@ -59,7 +56,9 @@ def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None
     if cert:
         return server_context(cert, key, client_ca)
     if key or client_ca:
-        raise BadCertificate("tls_cert: expected the server's certificate beside tls_key and tls_client_ca")
+        raise BadCertificate(
+            "tls_cert: expected the server's certificate together with tls_key and tls_client_ca"
+        )
     return None
 
 
@@ -135,24 +134,25 @@ def _check(option: str, path: str, kind: str) -> None:
     """
     try:
         with Path(path).open("rb") as file:
-            found = file.read(PEM_BYTES_MAX)
+            # Bytes of a PEM file that are checked; a system's whole CA bundle is a fifth of this
+            pem = file.read(4_194_304)
     except OSError as error:
         raise BadCertificate(f"{option}: {path}: cannot be read: {error.strerror}") from None
-    begin = next(iter(_BEGIN[kind].findall(found)), None)
+    begin = next(iter(_BEGIN[kind].findall(pem)), None)
     if begin is None:
-        form = "it is in DER, the binary form" if found[:1] == _DER else "there is none in it"
+        form = "it is in DER, the binary form" if pem[:1] == _DER else "there is none in it"
         what = "a certificate" if kind == "CERTIFICATE" else "a key"
         raise BadCertificate(
             f"{option}: {path}: expected {what} in PEM, which begins with -----BEGIN {kind}-----; {form}"
         )
-    if kind == "PRIVATE KEY" and (b"ENCRYPTED" in begin or _ENCRYPTED in found):
+    if kind == "PRIVATE KEY" and (b"ENCRYPTED" in begin or _ENCRYPTED in pem):
         raise BadCertificate(f"{option}: {path}: expected a key without a passphrase; this one is encrypted")
 
 
 def _unread(error: ssl.SSLError) -> str:
     """Return why the contents of a file could not be used."""
     if error.reason in (None, "PEM_LIB", "ASN1_LIB") or "PEM lib" in str(error):
-        return "what stands there is damaged"
+        return "the content is damaged"
     return why(error)
 
 

@@ -56,7 +56,7 @@ from bedrockjobs.views.find import Finder
 from bedrockjobs.views.name_tree import NameTree
 from bedrockjobs.views.overview import OverviewBuilder
 from bedrockjobs.views.queues import Queues
-from bedrockjobs.views.render import filter_of, name_range, prefix_of_all, sees, visible_pattern
+from bedrockjobs.views.render import filter_of, in_scope, name_range, prefix_of_all, visible_pattern
 from bedrockjobs.views.schedules import RUNS_LOOKED_AT, TickOutcomes, standing_of, words_of
 from bedrockjobs.views.states import Families, States
 
@@ -79,17 +79,17 @@ class OutputPage(NamedTuple):
 def _read_lines(
     chunks: list[tuple[int, str, bytes]], after: int, limit: int, bytes_max: int
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     size = 0
     for first, codec, content in chunks:
         for seq, line in enumerate(lines_of(codec, content), start=first):
             if seq <= after:
                 continue
-            if len(found) == limit or size > bytes_max:
-                return found, True
-            found.append((seq, *line))
+            if len(rows) == limit or size > bytes_max:
+                return rows, True
+            rows.append((seq, *line))
             size += len(line.text)
-    return found, False
+    return rows, False
 
 
 class EventsPage(NamedTuple):
@@ -111,7 +111,7 @@ class Views:
         clock: Clock,
         settings: Settings,
     ) -> None:
-        """Create views of everything; ``scoped`` limits them."""
+        """Create views without a scope; ``scoped`` returns limited ones."""
         self._reader = reader
         self._notifier = notifier
         self._presence = presence
@@ -126,9 +126,9 @@ class Views:
         """Return these views limited to a scope; without ``data`` they hide payloads, results and output."""
         if scope is None and data:
             return self
-        found = copy.copy(self)
-        found._limit_to(scope, data=data)
-        return found
+        views = copy.copy(self)
+        views._limit_to(scope, data=data)
+        return views
 
     def seen_by(self, caller: Principal | None) -> Views:
         """Return the views as limited by the token of a caller."""
@@ -173,10 +173,10 @@ class Views:
         if not again:
             await self._check_run(command.run_id)
 
-        async def look(again: bool) -> OutputPage:
+        async def look(repeated: bool) -> OutputPage:
             given = {"runID": command.run_id, "after": command.after}
             page = await self._reader.view(
-                "output_of_run", given, command.limit, again=again, bytes_max=bytes_max
+                "output_of_run", given, command.limit, again=repeated, bytes_max=bytes_max
             )
             if not page.rows:
                 raise _no_run(command.run_id)
@@ -203,13 +203,13 @@ class Views:
 
     def _check_output(self) -> None:
         if not self._data:
-            raise Forbidden(detail="output counts as data, which this token does not see")
+            raise Forbidden(detail="output counts as data, which this token may not see")
 
     async def _check_run(self, run_id: int) -> None:
         """Raise NotFound if a run is outside of the scope, exactly as if it did not exist."""
         if self._scope is not None:
             rows = (await self.rows("name_of_run", {"runID": run_id})).rows
-            if not rows or not self._scope.sees(rows[0][0]):
+            if not rows or not self._scope.covers(rows[0][0]):
                 raise _no_run(run_id)
 
     async def beside_run(self, run_id: int) -> tuple[int | None, int | None, str]:
@@ -224,17 +224,17 @@ class Views:
     async def job_is_there(self, job_id: int) -> bool:
         """Return whether a job exists within the scope."""
         rows = (await self.rows("name_of_job", {"jobID": job_id})).rows
-        return bool(rows) and sees(self._scope, rows[0][0])
+        return bool(rows) and in_scope(self._scope, rows[0][0])
 
     async def job(self, job_id: int) -> str | None:
         """Return a job as JSON text, or None if there is none within the scope."""
-        found = await self._job(job_id)
-        return None if found is None else self._shown(render_with_state(found))
+        shown_job = await self._job(job_id)
+        return None if shown_job is None else self._shown(render_with_state(shown_job))
 
     async def _job(self, job_id: int) -> Job | None:
         rows = (await self.rows("job", {"jobID": job_id})).rows
-        found = job_from(rows[0]) if rows else None
-        return found if found is not None and sees(self._scope, found.name) else None
+        job = job_from(rows[0]) if rows else None
+        return job if job is not None and in_scope(self._scope, job.name) else None
 
     async def end_of_output(self, run_id: int) -> tuple[int, int]:
         """Return the number of a run's last output line, and the size of its output in bytes."""
@@ -249,9 +249,9 @@ class Views:
         """Return events, waiting for them if the command says so; for the parameters see ``output``."""
         after = command.after
 
-        async def look(again: bool) -> EventsPage:
+        async def look(repeated: bool) -> EventsPage:
             nonlocal after
-            newest = (await self._reader.view("newest_event", {}, 1, again=again)).rows[0][0]
+            newest = (await self._reader.view("newest_event", {}, 1, again=repeated)).rows[0][0]
             if after < 0:
                 after = newest
             given = {"after": after, "kind": command.kind, "pattern": command.name, "visible": self._visible}
@@ -286,8 +286,8 @@ class Views:
         self,
         command: Command[Any],
         topic: Topic,
-        look: Callable[[bool], Awaitable[_P]],
-        found: Callable[[_P], Any],
+        read: Callable[[bool], Awaitable[_P]],
+        has_rows: Callable[[_P], Any],
         again: bool,
     ) -> _P:
         """Repeat a read until it finds something or the command's timeout is over."""
@@ -295,9 +295,9 @@ class Views:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting else 0)
         with self._notifier.listen(topic) as subscription:
-            page = await look(again)
-            while not found(page) and await subscription.wait(deadline - loop.time()):
-                page = await look(True)
+            page = await read(again)
+            while not has_rows(page) and await subscription.wait(deadline - loop.time()):
+                page = await read(True)
             return page
 
     @handles(ReadOutput)

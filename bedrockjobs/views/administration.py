@@ -110,14 +110,14 @@ async def list_retention(views: Views, _: ListRetention) -> Answer:
     page = await views.rows("retention", {})
     rows = {row.pattern: row for row in (retention_from(page.rows[0][0]) if page.rows else ())}
     own = rows.pop(ALL, Retention(ALL, "", ""))
-    found = [
+    retention = [
         await _kept(views, own, kind, limits) for kind, limits in _of_the_server(views.settings, own).items()
     ]
     for row in rows.values():
         for kind, limits in _of_pattern(row).items():
             if limits != _Limits():
-                found.append(await _kept(views, row, kind, limits))
-    return Answer(jsontext.dump({"kept": found}))
+                retention.append(await _kept(views, row, kind, limits))
+    return Answer(jsontext.dump({"kept": retention}))
 
 
 def _of_the_server(settings: Settings, own: Retention) -> dict[str, _Limits]:

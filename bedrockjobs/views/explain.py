@@ -19,7 +19,7 @@ from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_words
 from bedrockjobs.views.queues import Held, Queues
-from bedrockjobs.views.render import sees
+from bedrockjobs.views.render import in_scope
 
 AHEAD_MAX = 1_000
 """Maximum count of jobs ahead, and of children."""
@@ -27,8 +27,8 @@ AHEAD_MAX = 1_000
 _WITHOUT_NAMES = {
     "lock": "another job holds its lock",
     "no worker": "no live worker takes it",
-    "own command": "no live worker takes it with the command that it brings along",
-    "children": "its family has not ended",
+    "own command": "no live worker accepts the command it brings",
+    "children": "its parent or children have not ended",
 }
 """Details for tokens limited to some names: the full ones may name other jobs or workers."""
 
@@ -52,11 +52,11 @@ class Explainer:
             {"reason": reason, "detail": hidden.get(reason, detail)}
             for reason, detail in await self._reasons(row)
         ]
-        told = {"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits}
+        reply = {"jobID": row.job_id, "state": row.state, "name": row.name, "waitsFor": waits}
         held = held_key(await self._unique_key(row.job_id), row, self._queues.now)
         if held is not None:
-            told |= {"uniqueKey": held.key, "uniqueUntil": held.until}
-        return jsontext.dump(told)
+            reply |= {"uniqueKey": held.key, "uniqueUntil": held.until}
+        return jsontext.dump(reply)
 
     async def _unique_key(self, job_id: int) -> tuple[str, str] | None:
         rows = (await self._reader.view("unique_key_of", {"jobID": job_id}, 1)).rows
@@ -66,11 +66,11 @@ class Explainer:
         """Return a job without its data, which may be 4 MiB and is not needed."""
         rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows
         job = job_from(rows[0])._replace(data="") if rows else None
-        if job is not None and sees(self._scope, job.name):
+        if job is not None and in_scope(self._scope, job.name):
             return job
         row = None if job is not None else await self._unique_key(job_id)
         held = held_key(row, None, self._queues.now)
-        if held is not None and sees(self._scope, held.name):
+        if held is not None and in_scope(self._scope, held.name):
             raise NotFound("No job with this jobID", held.after_end(job_id))
         raise NotFound("No job with this jobID", f"there is no job {job_id}")
 
@@ -80,17 +80,17 @@ class Explainer:
         held = await self._queues.held()
         if row.state != "QUEUED" and not (row.state == "RUNQUEUED" and row.next_run <= held.now):
             return [("state", _state(row))]
-        found = _before_workers(row, held)
+        reasons = _before_workers(row, held)
         if row.lane == PING_LANE:
-            words = f"a ping ends its tick, by {row.expires[:19]} at the latest; it runs nowhere here"
-            return [*found, ("ping", words)]
+            words = f"a ping ends its tick, by {row.expires[:19]} at the latest; no worker runs it"
+            return [*reasons, ("ping", words)]
         if row.lane == EVERY_LANE:
-            return found + _workers(row.name, Requirements(row.options.own_command), held.takers)
+            return reasons + _workers(row.name, Requirements(row.options.own_command), held.takers)
         if not row.mocked:
-            found += _workers(row.name, need_of(row.lane), held.takers)
+            reasons += _workers(row.name, need_of(row.lane), held.takers)
             if row.next_run <= held.now:
-                found += await self._ahead(row, held.now)
-        return found
+                reasons += await self._ahead(row, held.now)
+        return reasons
 
     async def _family(self, row: Job) -> str:
         if row.parent_job_id:
@@ -116,25 +116,25 @@ class Explainer:
 
 def _before_workers(row: Job, held: Held) -> Reasons:
     """Return the reasons that hold whatever workers there are."""
-    found: Reasons = []
+    reasons: Reasons = []
     if row.mocked:
-        found.append(("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it"))
+        reasons.append(("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it"))
     pause = held.pauses.pause_for(row.name, row.lane)
     because = f": {pause.reason}" if pause is not None and pause.reason else ""
     if pause is not None and pause.pattern == HOLD_PATTERN:
-        found.append(("held", f"{hold_words(pause)}; {RELEASE}"))
+        reasons.append(("held", f"{hold_words(pause)}; {RELEASE}"))
     elif pause is not None and pause.by == AT_LIMIT:
-        found.append(("limit", pause_words(pause) + because))
+        reasons.append(("limit", pause_words(pause) + because))
     elif pause is not None:
-        found.append(("paused", pause_words(pause) + because))
+        reasons.append(("paused", pause_words(pause) + because))
     if row.next_run == NEVER and is_cron(row.repeat):
-        found.append(("no tick", _no_tick(row.repeat)))
+        reasons.append(("no tick", _no_tick(row.repeat)))
     elif row.next_run > held.now:
-        found.append(("nextRun", f"it is due at {row.next_run}"))
+        reasons.append(("nextRun", f"it is due at {row.next_run}"))
     holder = lock_holder(row.lane, held.holders)
     if holder is not None:
-        found.append(("lock", f"job {holder} holds the lock {parse_lane(row.lane).lock}"))
-    return found
+        reasons.append(("lock", f"job {holder} holds the lock {parse_lane(row.lane).lock}"))
+    return reasons
 
 
 def _no_tick(repeat: str) -> str:
@@ -143,7 +143,7 @@ def _no_tick(repeat: str) -> str:
         why = "the last one has passed" if has_ticks(repeat) else "it never fires by itself"
     except ValueError as error:
         return complaint(error)
-    return f"{why}; it runs only when TriggerJob, or a nextRun of UpdateJob, says so"
+    return f"{why}; it runs only after TriggerJob, or UpdateJob with nextRun"
 
 
 def _workers(name: str, need: Requirements, takers: EligibleWorkers) -> Reasons:
@@ -151,20 +151,20 @@ def _workers(name: str, need: Requirements, takers: EligibleWorkers) -> Reasons:
     if takers.any_of(name, need):
         return []
     asked_for = takers.asked_for(name, need)
-    found: Reasons = []
+    reasons: Reasons = []
     if not asked_for and (asking := how_to_ask(name)) is not None:
         wrong, right = asking
-        found.append(("name", f"a GetJob for {name} asks for {wrong}; ask for {right}"))
+        reasons.append(("name", f"a GetJob for {name} asks for {wrong}; ask for {right}"))
     if need.own and not asked_for:
-        found.append(("own command", f"no worker that asks for it accepts jobs with {need.own}"))
-    return [*found, ("own command" if asked_for else "no worker", takers.why_nobody(name, need))]
+        reasons.append(("own command", f"no worker that asks for it accepts jobs with {need.own}"))
+    return [*reasons, ("own command" if asked_for else "no worker", takers.why_nobody(name, need))]
 
 
 def _state(row: Job) -> str:
     if row.state == "RUNNING":
         return f"it runs since {row.last_run}" + (f", run {row.run_id}" if row.run_id else "")
     if row.state == "RUNQUEUED":
-        return f"it runs since {row.last_run}, and is given out again at {row.next_run} unless it ends"
+        return f"it runs since {row.last_run}, and is handed out again at {row.next_run} unless it ends"
     if row.state == "FAILED":
         return "it has failed; RetryJob with revive queues it again"
     return f"it is {row.state}; it does not run again"

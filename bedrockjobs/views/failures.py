@@ -71,7 +71,7 @@ async def _failures(
     if not fingerprints:
         return {}, False
     rows = await views.find.newest_failed(kind, pattern, fingerprints, before, members + 1)
-    found: dict[str, list[_Listed]] = {}
+    groups: dict[str, list[_Listed]] = {}
     for fingerprint, state, name, number, at, error, worker, started, seen, by in rows:
         # Maximum length of a listed error; the run has all of it.
         listed = _Listed(
@@ -86,9 +86,9 @@ async def _failures(
             seen_by=by,
             state=state,
         )
-        found.setdefault(fingerprint, []).append(listed)
-    more = len(found.get(fingerprints[0], ())) > members
-    return {fingerprint: listed[:members] for fingerprint, listed in found.items()}, more
+        groups.setdefault(fingerprint, []).append(listed)
+    more = len(groups.get(fingerprints[0], ())) > members
+    return {fingerprint: listed[:members] for fingerprint, listed in groups.items()}, more
 
 
 def _group(row: tuple[Any, ...], listed: list[_Listed]) -> FailureGroupReply:

@@ -21,7 +21,14 @@ from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
 from bedrockjobs.store.schema import error_in
 from bedrockjobs.views.queues import OLDEST_MAX
-from bedrockjobs.views.render import filter_of, name_range, patterns_of, prefix_of_all, sees, visible_pattern
+from bedrockjobs.views.render import (
+    filter_of,
+    in_scope,
+    name_range,
+    patterns_of,
+    prefix_of_all,
+    visible_pattern,
+)
 
 FIND_S = 0.05
 """Time after which a search scans no further stretch: half of the time budget of a page."""
@@ -163,13 +170,13 @@ class Finder:
         }
 
         async def search(one: str | None, within_s: float) -> RowMatches:
-            asked = {**given, "pattern": one, **name_range(literal_prefix(one or ""))}
+            parameters = {**given, "pattern": one, **name_range(literal_prefix(one or ""))}
             return await self._search(
-                await self._statement(state, one, asked), asked, _JOB_ID, limit, within_s
+                await self._statement(state, one, parameters), parameters, _JOB_ID, limit, within_s
             )
 
-        found = await self._together(pattern, search, _JOB_ID, limit, within_s)
-        return JobMatches(self._shown(found.rows), found.reached, found.ended)
+        page = await self._together(pattern, search, _JOB_ID, limit, within_s)
+        return JobMatches(self._shown(page.rows), page.reached, page.ended)
 
     async def runs(
         self,
@@ -181,14 +188,14 @@ class Finder:
         text: str | None = None,
         since: str | None = None,
         until: str | None = None,
-        kept: bool = False,
+        only_kept: bool = False,
         limit: int,
     ) -> RunsFound:
         """Return runs below ``before`` that have one of the statuses, whose name and worker match GLOBs.
 
         Their error or last lines of output contain ``text``; they began at ``since`` or later and before
-        ``until``. With ``kept``, only runs of finished jobs that are kept. Raises Forbidden if the token may
-        not search data.
+        ``until``. With ``only_kept``, only runs of finished jobs that are kept. Raises Forbidden if the token
+        may not search data.
         """
         self._check_text(text)
         given = {
@@ -198,26 +205,26 @@ class Finder:
             "text": text and jsontext.dump(text)[1:-1],
             "since": since,
             "until": until,
-            "kept": "kept" if kept else None,
+            "kept": "kept" if only_kept else None,
         }
 
         async def search(one: str | None, within_s: float) -> RowMatches:
             prefix = literal_prefix(one or "")
-            asked = {**given, "pattern": one, **name_range(prefix)}
+            parameters = {**given, "pattern": one, **name_range(prefix)}
             statement = "find_runs"
             if one is not None and prefix == one:
                 statement = "find_runs_of_name"
-            elif kept and await self._are_few("count_kept"):
+            elif only_kept and await self._are_few("count_kept"):
                 statement = "find_runs_kept"
-            elif prefix and await self._are_few("count_runs", asked):
+            elif prefix and await self._are_few("count_runs", parameters):
                 statement = "find_few_runs"
-            return await self._search(statement, asked, 0, limit, within_s)
+            return await self._search(statement, parameters, 0, limit, within_s)
 
-        found = await self._together(pattern, search, 0, limit, None)
-        runs = [RunFound._make(row) for row in found.rows]
+        page = await self._together(pattern, search, 0, limit, None)
+        runs = [RunFound._make(row) for row in page.rows]
         if not self._data:
             runs = [run._replace(output="[]", error=error_kind(run.error)) for run in runs]
-        return RunsFound(runs, found.reached, found.ended)
+        return RunsFound(runs, page.reached, page.ended)
 
     async def events(
         self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int
@@ -228,8 +235,8 @@ class Finder:
         async def search(one: str | None, within_s: float) -> RowMatches:
             return await self._search("find_events", {**given, "pattern": one}, 0, limit, within_s)
 
-        found = await self._together(pattern, search, 0, limit, None)
-        return found if self._data else found._replace(rows=list(map(event_as_unseen, found.rows)))
+        page = await self._together(pattern, search, 0, limit, None)
+        return page if self._data else page._replace(rows=list(map(event_as_unseen, page.rows)))
 
     async def schedules_ahead(
         self, pattern: str | None, now: str, limit: int
@@ -237,11 +244,11 @@ class Finder:
         """Return the schedules that run next, and whether there are more."""
         given = {"pattern": pattern, "now": now, **self._among(pattern)}
         page = await self._reader.view("schedules_ahead", given, limit, scans=True)
-        found = [
+        schedules = [
             one._replace(paused=visible_pattern(one.paused, self._scope)) if one.paused else one
             for one in map(ScheduleAhead._make, page.rows)
         ]
-        return found, page.more
+        return schedules, page.more
 
     async def schedules_that_failed(self, limit: int) -> list[str]:
         """Return the names of schedules whose last run failed."""
@@ -251,13 +258,13 @@ class Finder:
 
     def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
         """Parse jobs; remove their data if the token sees none."""
-        found = map(job_from, rows)
-        return list(found if self._data else map(job_as_unseen, found))
+        jobs = map(job_from, rows)
+        return list(jobs if self._data else map(job_as_unseen, jobs))
 
     def _check_text(self, text: str | None) -> None:
         """Refuse to search hidden data: a match would reveal it."""
         if text and not self._data:
-            raise Forbidden(detail="text: what would be searched is not shown to this token")
+            raise Forbidden(detail="text: this token may not see what would be searched")
 
     def _among(self, pattern: str | None) -> dict[str, Any]:
         """Return the parameters that limit a statement to a pattern and the scope."""
@@ -283,8 +290,8 @@ class Finder:
         if len(pages) == 1:
             return pages[0]
         reached = max((page.reached for page in pages if not page.ended), default=0)
-        found = {row[number]: row for page in pages for row in page.rows if row[number] >= reached}
-        rows = [found[key] for key in sorted(found, reverse=True)]
+        rows_by_number = {row[number]: row for page in pages for row in page.rows if row[number] >= reached}
+        rows = [rows_by_number[key] for key in sorted(rows_by_number, reverse=True)]
         if len(rows) > limit:
             return RowMatches(rows[:limit], rows[limit - 1][number], ended=False)
         return RowMatches(rows, reached, ended=all(page.ended for page in pages))
@@ -339,13 +346,13 @@ class Finder:
         return [row[0] for row in page.rows]
 
     async def _visible_names(self, prefix: str, limit: int, scope: Scope) -> list[str]:
-        found: set[str] = set()
+        names: set[str] = set()
         for pattern in scope.patterns:
             low = max(prefix, literal_prefix(pattern), key=len)
             given = {"pattern": pattern, "after": "", **name_range(low), "walked": NAMES_WALKED}
             rows = (await self._reader.view("names_of_jobs", given, limit, scans=True)).rows
-            found.update(row[0] for row in rows if row[0].startswith(prefix) and scope.sees(row[0]))
-        return sorted(found)[:limit]
+            names.update(row[0] for row in rows if row[0].startswith(prefix) and scope.covers(row[0]))
+        return sorted(names)[:limit]
 
     async def failed_alike(
         self, kind: str, pattern: str | None, fingerprint: str | None, before: int, limit: int
@@ -391,7 +398,7 @@ class Finder:
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job (as in EventReply), newest first."""
         page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
-        rows = [row for row in page.rows if sees(self._scope, row[_EVENT_NAME])]
+        rows = [row for row in page.rows if in_scope(self._scope, row[_EVENT_NAME])]
         return rows if self._data else list(map(event_as_unseen, rows))
 
     async def history_of(self, job_id: int, ticks: int, runs: int) -> tuple[list[Any], list[Any]]:

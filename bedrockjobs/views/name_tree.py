@@ -28,7 +28,7 @@ from bedrockjobs.views.queues import (
     QueueSnapshot,
     Totals,
 )
-from bedrockjobs.views.render import sees, visible_pattern
+from bedrockjobs.views.render import in_scope, visible_pattern
 
 MEASURED_MAX = 1_000
 """Newest runs and newest jobs by which rates are measured: a few milliseconds."""
@@ -106,11 +106,11 @@ class NameTree:
 
     async def all(self, most: int) -> Folds:
         """Return at most ``most`` rows for all names, grouped at the first slash."""
-        look = await self._queues.snapshot()
+        snapshot = await self._queues.snapshot()
         running, failed = await self._queues.running(), await self._queues.failed()
-        names = {group.name for group in look.groups} | running.keys() | failed.keys()
+        names = {group.name for group in snapshot.groups} | running.keys() | failed.keys()
         labels = {name: _label(name, "") for name in names}
-        return await self._folds(look, labels, "", running, failed, most)
+        return await self._folds(snapshot, labels, "", running, failed, most)
 
     async def some(self, pattern: str, under: str, most: int) -> Folds:
         """Return rows for the names that match a GLOB, grouped at the next slash after the prefix ``under``.
@@ -118,15 +118,15 @@ class NameTree:
         Without ``under`` each name has its own row.
         """
         names, more = await self._queues.first_names(pattern, "", NAMES_MAX, NAMES_WALKED)
-        look = await self._queues.look_at(names)
+        snapshot = await self._queues.look_at(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         labels = {name: _label(name, under) if under else name for name in names}
-        folds = await self._folds(look, labels, under, running, failed, most)
+        folds = await self._folds(snapshot, labels, under, running, failed, most)
         return folds._replace(more=folds.more or more)
 
     async def _folds(
         self,
-        look: QueueSnapshot,
+        snapshot: QueueSnapshot,
         labels: dict[str, str],
         under: str,
         running: dict[str, int],
@@ -136,35 +136,35 @@ class NameTree:
         members: dict[str, list[str]] = {}
         for name, label in labels.items():
             members.setdefault(label, []).append(name)
-        rests = {_label(group.name, under) for group in look.groups if group.rest}
+        rests = {_label(group.name, under) for group in snapshot.groups if group.rest}
         shown = {
             name: label if len(members[label]) > 1 or label in rests else name
             for name, label in labels.items()
         }
         groups: dict[str, list[QueuedGroup]] = {}
-        for group in look.groups:
+        for group in snapshot.groups:
             groups.setdefault(shown[group.name], []).append(group)
-        found: dict[str, Fold] = {}
+        folds: dict[str, Fold] = {}
         names: dict[str, list[str]] = {}
         for name, label in shown.items():
             names.setdefault(label, []).append(name)
-            fold = found.setdefault(label, Fold(label, names=0))
+            fold = folds.setdefault(label, Fold(label, names=0))
             fold.names += 1
             fold.running += running.get(name, 0)
             fold.failed += failed.get(name, 0)
-        piled = await _piled(look, shown)
-        rows = sorted(found.values(), key=lambda fold: (-piled.get(fold.label, 0), -fold.failed, fold.label))
+        piled = await _piled(snapshot, shown)
+        rows = sorted(folds.values(), key=lambda fold: (-piled.get(fold.label, 0), -fold.failed, fold.label))
         left_out, rows = len(rows[most:]), rows[:most]
         for fold in rows:
-            await self._queues.add_up(look, groups.get(fold.label, []), fold.totals)
+            await self._queues.add_up(snapshot, groups.get(fold.label, []), fold.totals)
             fold.more = fold.label in rests or bool(fold.totals.more)
-            _set_workers(fold, look, groups.get(fold.label, []), names[fold.label])
+            _set_workers(fold, snapshot, groups.get(fold.label, []), names[fold.label])
             fold.paused_by = visible_pattern(fold.paused_by, self._scope)
-            fold.age = age_s(fold.totals.oldest, look.held.now)
+            fold.age = age_s(fold.totals.oldest, snapshot.held.now)
         await self._measure({fold.label: fold for fold in rows}, shown, under)
-        return Folds(rows, left_out, look.more, int(look.age))
+        return Folds(rows, left_out, snapshot.more, int(snapshot.age))
 
-    async def _measure(self, found: dict[str, Fold], shown: dict[str, str], under: str) -> None:
+    async def _measure(self, folds: dict[str, Fold], shown: dict[str, str], under: str) -> None:
         """Set the throughput and the latency of each fold."""
         now = self._clock.now()
         jobs = (await self._reader.view("newest_jobs", {}, MEASURED_MAX, scans=True)).rows
@@ -172,10 +172,10 @@ class NameTree:
         seen: dict[str, _Measurements] = {}
 
         def of(name: str) -> _Measurements | None:
-            if not sees(self._scope, name):
+            if not in_scope(self._scope, name):
                 return None
             label = shown.get(name) or _label(name, under)
-            return seen.setdefault(label, _Measurements([], [], [], [])) if label in found else None
+            return seen.setdefault(label, _Measurements([], [], [], [])) if label in folds else None
 
         for name, created, is_new in jobs:
             if is_new and (measured := of(name)):
@@ -196,23 +196,23 @@ class NameTree:
             _covered_period(now, [row[3] for row in runs]),
         ]
         for label, measured in seen.items():
-            fold = found[label]
+            fold = folds[label]
             fold.incoming = _a_minute(now, measured.came, min(back))
             fold.outgoing = _a_minute(now, measured.ended, back[1])
             fold.wait, fold.took = spread(measured.waits), spread(measured.took)
 
 
-async def _piled(look: QueueSnapshot, labels: Mapping[str, str]) -> dict[str, int]:
+async def _piled(snapshot: QueueSnapshot, labels: Mapping[str, str]) -> dict[str, int]:
     """Return the number of ready, blocked and paused jobs of each fold, by which rows are sorted."""
-    found: dict[str, int] = {}
-    for number, group in enumerate(look.groups):
+    piled: dict[str, int] = {}
+    for number, group in enumerate(snapshot.groups):
         if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
             await asyncio.sleep(0)
-        stands = look.held.standing(group, due=True)
+        stands = snapshot.held.standing(group, due=True)
         if stands in ("ready", "blocked", "paused"):
             label = labels[group.name]
-            found[label] = found.get(label, 0) + group.due + (group.later if stands == "paused" else 0)
-    return found
+            piled[label] = piled.get(label, 0) + group.due + (group.later if stands == "paused" else 0)
+    return piled
 
 
 def _label(name: str, under: str) -> str:
@@ -222,15 +222,15 @@ def _label(name: str, under: str) -> str:
 
 
 def _set_workers(
-    fold: Fold, look: QueueSnapshot, groups: Iterable[QueuedGroup], names: Sequence[str]
+    fold: Fold, snapshot: QueueSnapshot, groups: Iterable[QueuedGroup], names: Sequence[str]
 ) -> None:
     """Set the workers of a fold, and the pause that applies to all of its names."""
-    held = look.held
-    asked = {(group.name, need_of(group.lane)) for group in groups} | {
+    held = snapshot.held
+    required = {(group.name, need_of(group.lane)) for group in groups} | {
         (name, Requirements()) for name in names
     }
     fold.workers = tuple(
-        sorted(frozenset().union(*{held.takers.names_for(name, need) for name, need in asked}))
+        sorted(frozenset().union(*{held.takers.names_for(name, need) for name, need in required}))
     )
     pauses = {held.pause_of(QueuedGroup(OPEN_LANE, name, "")) for name in names}
     pause = next(iter(pauses)) if len(pauses) == 1 else None

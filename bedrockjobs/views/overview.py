@@ -73,8 +73,8 @@ class OverviewBuilder:
 
     async def overview_and_look(self, *, ahead: bool = True) -> tuple[OverviewReply, QueueSnapshot]:
         """Return the overview and the snapshot of the queue that it was made from."""
-        look = await self._queues.snapshot()
-        totals = await self._queues.totals(look)
+        snapshot = await self._queues.snapshot()
+        totals = await self._queues.totals(snapshot)
         given = {"most": ALL}
         aside = await self._reader.view("set_aside", given, 1, scans=True)
         running = sum((await self._queues.running()).values())
@@ -86,9 +86,9 @@ class OverviewBuilder:
         on_all_hosts = await self._queues.on_all_hosts()
         # Maximum count of schedules whose last run failed.
         last_failed = await self._find.schedules_that_failed(1_000)
-        found = await self._reader.view("rules", {"after": ""}, RULES_READ)
-        rules = list(map(RuleRow._make, found.rows)) if self._scope is None else []
-        workers, taking = self._workers(look)
+        rule_rows = await self._reader.view("rules", {"after": ""}, RULES_READ)
+        rules = list(map(RuleRow._make, rule_rows.rows)) if self._scope is None else []
+        workers, taking = self._workers(snapshot)
         return (
             OverviewReply(
                 now=timestamp(self._clock.now()),
@@ -99,14 +99,14 @@ class OverviewBuilder:
                 mocked=totals.mocked,
                 untaken=totals.untaken,
                 **counts,
-                pauses=len(look.held.pauses.rows),
+                pauses=len(snapshot.held.pauses.rows),
                 workers=workers,
                 taking=taking,
                 oldest_ready=totals.oldest,
                 more=sorted(more),
-                counted_age=int(look.age),
+                counted_age=int(snapshot.age),
                 problems=problems(
-                    look,
+                    snapshot,
                     totals,
                     on_all_hosts,
                     counts["unseen"],
@@ -117,18 +117,18 @@ class OverviewBuilder:
                 next=await self._next() if ahead else [],
                 newest_event=newest_event,
             ),
-            look,
+            snapshot,
         )
 
-    def _workers(self, look: QueueSnapshot) -> tuple[int, int]:
+    def _workers(self, snapshot: QueueSnapshot) -> tuple[int, int]:
         """Return how many workers are live and how many take jobs; within a scope, how many take its jobs."""
-        takers = look.held.takers
+        takers = snapshot.held.takers
         if self._scope is None:
             return len(takers), takers.count_active
-        found = frozenset().union(
-            *{takers.names_for(group.name, need_of(group.lane)) for group in look.groups}
+        names_taken = frozenset().union(
+            *{takers.names_for(group.name, need_of(group.lane)) for group in snapshot.groups}
         )
-        return len(found), len(found)
+        return len(names_taken), len(names_taken)
 
     async def _set_aside(self, scope: Scope) -> list[int]:
         """Return the ``SET_ASIDE`` counts within a scope."""
@@ -151,23 +151,23 @@ class OverviewBuilder:
             names = await self._queues.ranked(command.name, command.after, command.limit)
         if names is None:
             names = await self._queues.names(command.name, command.after, command.limit)
-        look = await self._queues.look_at(names)
+        snapshot = await self._queues.look_at(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         on_all_hosts = await self._queues.on_all_hosts()
         groups: dict[str, list[QueuedGroup]] = {name: [] for name in names}
-        for group in look.groups:
+        for group in snapshot.groups:
             groups[group.name].append(group)
-        found = []
+        replies = []
         for number, name in enumerate(names):
             if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
                 await asyncio.sleep(0)
             totals = Totals()
-            await self._queues.add_up(look, groups[name], totals)
-            pause = look.held.pause_of(QueuedGroup(OPEN_LANE, name, ""))
+            await self._queues.add_up(snapshot, groups[name], totals)
+            pause = snapshot.held.pause_of(QueuedGroup(OPEN_LANE, name, ""))
             needs = {_need(group, on_all_hosts) for group in groups[name]} or {Requirements()}
-            takers = {look.held.takers.names_for(name, need) for need in needs}
+            takers = {snapshot.held.takers.names_for(name, need) for need in needs}
             workers = takers.pop() if len(takers) == 1 else frozenset().union(*takers)
-            found.append(
+            replies.append(
                 QueueReply(
                     name=name,
                     ready=totals.ready,
@@ -179,14 +179,14 @@ class OverviewBuilder:
                     failed=failed.get(name, 0),
                     untaken=totals.untaken,
                     oldest_ready=totals.oldest,
-                    age=age_s(totals.oldest, look.held.now),
+                    age=age_s(totals.oldest, snapshot.held.now),
                     paused_by="" if pause is None else visible_pattern(pause.pattern, self._scope),
                     workers=len(workers),
-                    more=look.more or bool(totals.more),
-                    counted_age=int(look.age),
+                    more=snapshot.more or bool(totals.more),
+                    counted_age=int(snapshot.age),
                 )
             )
-        return QueuesReply(queues=found)
+        return QueuesReply(queues=replies)
 
     async def pauses(self) -> PausesReply:
         """Return the active pauses."""

@@ -61,8 +61,8 @@ def little_room(free: int | None) -> str:
 WORKERS_A_TURN = 10
 """Workers indexed between two yields to the event loop: each may have 1,600 patterns."""
 
-PAUSED = "what waits for it is paused"
-BLOCKED = "what waits for it needs a lock that another job holds"
+PAUSED = "its jobs are paused"
+BLOCKED = "its jobs need a lock that another job holds"
 READY = "jobs are ready for it: it has not asked for one"
 NOTHING = "nothing is due for it"
 NO_NAMES = "it asks for no names"
@@ -73,27 +73,27 @@ _FIRST = {"ready": READY, "blocked": BLOCKED, "paused": PAUSED}
 
 async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dict[str, str]:
     """Return the idle reason of each worker, by its name."""
-    look = await queues.snapshot()
+    snapshot = await queues.snapshot()
     standings: dict[str, set[str]] = {worker.name: set() for worker in workers}
-    asked = RequestedNames()
+    requested = RequestedNames()
     for number, worker in enumerate(workers):
         if number % WORKERS_A_TURN == WORKERS_A_TURN - 1:
             await asyncio.sleep(0)
-        asked.put(worker.name, worker.names)
-    takers = EligibleWorkers(workers, {}, asked)
-    for number, group in enumerate(look.groups):
+        requested.put(worker.name, worker.names)
+    takers = EligibleWorkers(workers, {}, requested)
+    for number, group in enumerate(snapshot.groups):
         if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
             await asyncio.sleep(0)
         if group.due:
-            stands = look.held.standing(group, due=True)
+            stands = snapshot.held.standing(group, due=True)
             for name in takers.names_for(group.name, need_of(group.lane)):
                 standings[name].add(stands)
-    found = {}
+    reasons = {}
     for worker in workers:
         first = next((words for one, words in _FIRST.items() if one in standings[worker.name]), NOTHING)
-        held_back = look.held.takers.held_back(worker)
-        found[worker.name] = f"it {held_back}" if held_back else first if worker.names else NO_NAMES
-    return found
+        held_back = snapshot.held.takers.held_back(worker)
+        reasons[worker.name] = f"it {held_back}" if held_back else first if worker.names else NO_NAMES
+    return reasons
 
 
 LATE_S = 300
@@ -120,7 +120,7 @@ def short(name: str) -> str:
 
 
 def problems(
-    look: QueueSnapshot,
+    snapshot: QueueSnapshot,
     totals: Totals,
     on_all_hosts: Mapping[str, Requirements],
     failed: int,
@@ -130,18 +130,18 @@ def problems(
 ) -> list[Trouble]:
     """Return all problems; ``last_failed`` are schedules whose last run failed, ``free`` is disk space."""
     words = little_room(free)
-    found = [_problem("disk low", 0, words)] if words else []
-    untaken = _untaken(look, totals, on_all_hosts)
-    found += untaken if untaken else _late(look.held, totals)
-    found += _blocked(look)
+    problems_found = [_problem("disk low", 0, words)] if words else []
+    untaken = _untaken(snapshot, totals, on_all_hosts)
+    problems_found += untaken if untaken else _late(snapshot.held, totals)
+    problems_found += _blocked(snapshot)
     if failed:
-        found.append(_problem("failed", failed, f"{jobs(failed, 'has', 'have')} failed"))
+        problems_found.append(_problem("failed", failed, f"{jobs(failed, 'has', 'have')} failed"))
     if last_failed:
         runs = "run" if len(last_failed) == 1 else "runs"
         said = f"the last {runs} of {_listed(last_failed)} failed"
-        found.append(_problem("last run failed", len(last_failed), said, name=last_failed[0]))
-    found += _unsent(rules) + _paused(look) + _drained(look.held)
-    return sorted(found, key=lambda one: one.kind != "held")
+        problems_found.append(_problem("last run failed", len(last_failed), said, name=last_failed[0]))
+    problems_found += _unsent(rules) + _paused(snapshot) + _drained(snapshot.held)
+    return sorted(problems_found, key=lambda one: one.kind != "held")
 
 
 def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
@@ -149,16 +149,16 @@ def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
 
     The reason is left to ``ListRules``, which is for admins: it may contain the destination.
     """
-    found = []
+    troubles = []
     for rule in rules:
         delivery = delivery_of(rule)
         if delivery.tries:
-            words = f"the rule {short(rule.name)} cannot send its messages since {delivery.since[:19]}"
-            found.append(_problem("messages", 1, words, name=rule.name, since=delivery.since))
+            words = f"the rule {short(rule.name)} has failed to send its messages since {delivery.since[:19]}"
+            troubles.append(_problem("messages", 1, words, name=rule.name, since=delivery.since))
         elif delivery.missed:
-            words = f"the last message of the rule {short(rule.name)} did not reach everybody"
-            found.append(_problem("messages", 1, words, name=rule.name, since=delivery.last_sent))
-    return found
+            words = f"the last message of the rule {short(rule.name)} did not reach all recipients"
+            troubles.append(_problem("messages", 1, words, name=rule.name, since=delivery.last_sent))
+    return troubles
 
 
 def jobs(count: int, one: str, many: str, *, more: bool = False) -> str:
@@ -198,25 +198,29 @@ class _Untaken(NamedTuple):
     since: str
 
 
-def _untaken(look: QueueSnapshot, totals: Totals, on_all_hosts: Mapping[str, Requirements]) -> list[Trouble]:
+def _untaken(
+    snapshot: QueueSnapshot, totals: Totals, on_all_hosts: Mapping[str, Requirements]
+) -> list[Trouble]:
     """Return problems for names that no worker takes, the longest waiting first."""
-    takers, now = look.held.takers, look.held.now
-    found: list[Trouble] = []
+    takers, now = snapshot.held.takers, snapshot.held.now
+    troubles: list[Trouble] = []
     if totals.ready and not len(takers):
-        words = f"{jobs(totals.ready, 'is', 'are', more='ready' in totals.more)} ready and no worker is there"
-        found.append(_problem("no worker", totals.ready, words, since=totals.oldest))
+        words = f"{jobs(totals.ready, 'is', 'are', more='ready' in totals.more)} ready and no worker is alive"
+        troubles.append(_problem("no worker", totals.ready, words, since=totals.oldest))
     else:
-        waiting = sorted(_untaken_names(look), key=lambda one: one.since or now)
+        waiting = sorted(_untaken_names(snapshot), key=lambda one: one.since or now)
         for one in waiting[:SAID_MAX]:
             age = age_s(one.since, now)
             waited = f", due for {duration_text(age)}" if age else ""
-            words = f"nobody takes {short(one.name)}{waited}{_why_nobody(look.held, one.name, one.need)}"
+            words = (
+                f"no worker takes {short(one.name)}{waited}{_why_nobody(snapshot.held, one.name, one.need)}"
+            )
             kind = "own command" if takers.asked_for(one.name, one.need) else "no worker"
-            found.append(_problem(kind, one.jobs, words, name=one.name, since=one.since))
+            troubles.append(_problem(kind, one.jobs, words, name=one.name, since=one.since))
         if rest := waiting[SAID_MAX:]:
-            words = f"nobody takes {len(rest):,} more names"
-            found.append(_problem("no worker", sum(one.jobs for one in rest), words, since=rest[0].since))
-    return found + _on_all_hosts(look.held, on_all_hosts)
+            words = f"no worker takes {len(rest):,} more names"
+            troubles.append(_problem("no worker", sum(one.jobs for one in rest), words, since=rest[0].since))
+    return troubles + _on_all_hosts(snapshot.held, on_all_hosts)
 
 
 def _why_nobody(held: Held, name: str, need: Requirements) -> str:
@@ -224,13 +228,13 @@ def _why_nobody(held: Held, name: str, need: Requirements) -> str:
     return f": {held.takers.why_nobody(name, need)}" if held.tells_all else ""
 
 
-def _untaken_names(look: QueueSnapshot) -> Iterable[_Untaken]:
+def _untaken_names(snapshot: QueueSnapshot) -> Iterable[_Untaken]:
     known: dict[tuple[str, Requirements], _Untaken] = {}
-    for group in look.groups:
+    for group in snapshot.groups:
         need = need_of(group.lane)
-        if not group.due or group.rest or look.held.standing(group, due=True) != "ready":
+        if not group.due or group.rest or snapshot.held.standing(group, due=True) != "ready":
             continue
-        if look.held.takers.any_of(group.name, need):
+        if snapshot.held.takers.any_of(group.name, need):
             continue
         other = known.get((group.name, need), _Untaken(group.name, need, 0, group.oldest))
         since = min(filter(None, (other.since, group.oldest)), default="")
@@ -240,14 +244,14 @@ def _untaken_names(look: QueueSnapshot) -> Iterable[_Untaken]:
 
 def _on_all_hosts(held: Held, schedules: Mapping[str, Requirements]) -> list[Trouble]:
     """Return problems for schedules on all hosts whose next tick would create no job."""
-    found = []
+    troubles = []
     for name, need in schedules.items():
         if held.takers.any_of(name, need) or held.pause_of(QueuedGroup(EVERY_LANE, name, "")) is not None:
             continue
         kind = "own command" if held.takers.asked_for(name, need) else "no worker"
-        words = f"nobody takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
-        found.append(_problem(kind, 1, words, name=name))
-    return found[:SAID_MAX]
+        words = f"no worker takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
+        troubles.append(_problem(kind, 1, words, name=name))
+    return troubles[:SAID_MAX]
 
 
 def _late(held: Held, totals: Totals) -> list[Trouble]:
@@ -258,53 +262,53 @@ def _late(held: Held, totals: Totals) -> list[Trouble]:
     return [_problem("late", totals.ready, words, since=totals.oldest)]
 
 
-def _blocked(look: QueueSnapshot) -> list[Trouble]:
+def _blocked(snapshot: QueueSnapshot) -> list[Trouble]:
     """Return problems for locks that block jobs for too long."""
     waiting: dict[str, tuple[int, str, int]] = {}
-    for group in look.groups:
-        holder = look.held.lock_holder(group)
-        if not group.due or holder is None or look.held.standing(group, due=True) != "blocked":
+    for group in snapshot.groups:
+        holder = snapshot.held.lock_holder(group)
+        if not group.due or holder is None or snapshot.held.standing(group, due=True) != "blocked":
             continue
         lock = parse_lane(group.lane).lock
         count, since, _ = waiting.get(lock, (0, group.oldest, holder))
         waiting[lock] = (count + group.due, min(since, group.oldest), holder)
-    found = []
+    troubles = []
     for lock, (count, since, holder) in sorted(waiting.items(), key=lambda item: item[1][1]):
-        waited = age_s(since, look.held.now)
+        waited = age_s(since, snapshot.held.now)
         if waited > LATE_S:
             words = f"{jobs(count, 'waits', 'wait')} for the lock {short(lock)}"
-            words += f", which job {holder} holds" if look.held.tells_all else ""
+            words += f", which job {holder} holds" if snapshot.held.tells_all else ""
             words += f", the oldest for {duration_text(waited)}"
-            found.append(_problem("blocked", count, words, name=lock, since=since))
-    return found[:SAID_MAX]
+            troubles.append(_problem("blocked", count, words, name=lock, since=since))
+    return troubles[:SAID_MAX]
 
 
-def _paused(look: QueueSnapshot) -> list[Trouble]:
+def _paused(snapshot: QueueSnapshot) -> list[Trouble]:
     """Return the pauses with the number of jobs that they hold back: a hold first, then the oldest pause."""
     waiting: dict[str, tuple[int, int, bool]] = {}
-    for group in look.groups:
-        if look.held.standing(group, due=True) == "paused":
-            pause = look.held.pause_of(group)
+    for group in snapshot.groups:
+        if snapshot.held.standing(group, due=True) == "paused":
+            pause = snapshot.held.pause_of(group)
             assert pause is not None, "its standing says so"
             due, later, more = waiting.get(pause.pattern, (0, 0, False))
             waiting[pause.pattern] = (due + group.due, later + group.later, more or group.more)
-    found = []
-    for pause in sorted(look.held.pauses.rows, key=_hold_first):
-        due, later, more = waiting.get(pause.pattern, (0, 0, look.more))
-        waits = _waiting(due, later, more=more or look.more)
+    troubles = []
+    for pause in sorted(snapshot.held.pauses.rows, key=_hold_first):
+        due, later, more = waiting.get(pause.pattern, (0, 0, snapshot.more))
+        waits = _waiting(due, later, more=more or snapshot.more)
         if pause.by == AT_LIMIT:  # a limit that works as intended
             continue
         if pause.pattern == HOLD_PATTERN:
             words = f"{hold_words(pause)}; {waits}; {RELEASE}"
-            found.append(_problem("held", due + later, words, since=pause.since))
+            troubles.append(_problem("held", due + later, words, since=pause.since))
             continue
         words = f"{pause_words(pause)}: {waits}"
         words += f"; reason: {pause.reason}" if pause.reason else ""
-        found.append(_problem("paused", due + later, words, name=pause.pattern, since=pause.since))
-    if len(found) > SAID_MAX:
-        words = f"{len(found) - SAID_MAX:,} more patterns are paused"
-        found[SAID_MAX:] = [_problem("paused", sum(one.count for one in found[SAID_MAX:]), words)]
-    return found
+        troubles.append(_problem("paused", due + later, words, name=pause.pattern, since=pause.since))
+    if len(troubles) > SAID_MAX:
+        words = f"{len(troubles) - SAID_MAX:,} more patterns are paused"
+        troubles[SAID_MAX:] = [_problem("paused", sum(one.count for one in troubles[SAID_MAX:]), words)]
+    return troubles
 
 
 def _hold_first(pause: PauseRow) -> tuple[bool, str, str]:
@@ -322,20 +326,22 @@ def _waiting(due: int, later: int, *, more: bool) -> str:
 
 def _drained(held: Held) -> list[Trouble]:
     """Return the live workers that are drained."""
-    found = []
+    troubles = []
     for drain in held.drains.values():
         if drain.worker in held.takers and held.tells_all:
             by = f", by {drain.by}" if drain.by else ""
             words = f"worker {short(drain.worker)} takes no jobs: it is drained since {drain.since}{by}"
-            found.append(_problem("drained", 0, words, name=drain.worker, since=drain.since))
-    if len(found) > SAID_MAX:
-        found[SAID_MAX:] = [_problem("drained", 0, f"{len(found) - SAID_MAX:,} more workers are drained")]
-    return found
+            troubles.append(_problem("drained", 0, words, name=drain.worker, since=drain.since))
+    if len(troubles) > SAID_MAX:
+        troubles[SAID_MAX:] = [
+            _problem("drained", 0, f"{len(troubles) - SAID_MAX:,} more workers are drained")
+        ]
+    return troubles
 
 
 def _listed(names: list[str]) -> str:
     """Join names for a sentence; those beyond ``NAMED_MAX`` are only counted."""
-    said, more = [short(name) for name in names[:NAMED_MAX]], len(names) - NAMED_MAX
+    shown, more = [short(name) for name in names[:NAMED_MAX]], len(names) - NAMED_MAX
     if more > 0:
-        said.append(f"{more:,} more schedule{'s' if more > 1 else ''}")
-    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
+        shown.append(f"{more:,} more schedule{'s' if more > 1 else ''}")
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))

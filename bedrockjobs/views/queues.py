@@ -33,7 +33,14 @@ from bedrockjobs.job.eligibility import (
 from bedrockjobs.job.quarantine import plain_pattern
 from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, parse_lane
 from bedrockjobs.store.base import Reader
-from bedrockjobs.views.render import filter_of, name_range, patterns_of, prefix_of_all, sees, visible_pauses
+from bedrockjobs.views.render import (
+    filter_of,
+    in_scope,
+    name_range,
+    patterns_of,
+    prefix_of_all,
+    visible_pauses,
+)
 
 NAMES_MAX = 1_000
 """Names examined for one pattern or scope; there may be more."""
@@ -238,7 +245,7 @@ class Queues:
         return {
             name: Requirements(decode_options(options).own_command)
             for name, options in rows
-            if sees(self._scope, name)
+            if in_scope(self._scope, name)
         }
 
     # --- snapshots ---------------------------------------------------------------------------------------
@@ -247,8 +254,8 @@ class Queues:
         """Take a snapshot of the whole queue, within the scope."""
         if self._scope is not None:
             names, more = await self.first_names(None, "", NAMES_MAX, NAMES_WALKED)
-            look = await self.look_at(names)
-            return look._replace(more=look.more or more)
+            snapshot = await self.look_at(names)
+            return snapshot._replace(more=snapshot.more or more)
         if (counted := await self._count_all()) is not None:
             age = asyncio.get_running_loop().time() - counted.at
             return QueueSnapshot(await self.held(), counted.groups, counted.more, [], age)
@@ -331,12 +338,12 @@ class Queues:
             due[group.name] = due.get(group.name, 0) + group.due
             later[group.name] = later.get(group.name, 0) + group.later
         running, failed = await self.running(), await self.failed()
-        found = [
+        names = [
             name
             for name in due.keys() | running.keys() | failed.keys()
             if pattern is None or glob(name, pattern)
         ]
-        found.sort(
+        names.sort(
             key=lambda name: (
                 -due.get(name, 0),
                 -failed.get(name, 0),
@@ -345,8 +352,8 @@ class Queues:
                 name,
             )
         )
-        begin = found.index(after) + 1 if after in found else 0
-        return found[begin : begin + limit]
+        begin = names.index(after) + 1 if after in names else 0
+        return names[begin : begin + limit]
 
     async def _lanes(self) -> tuple[list[str], bool]:
         # Lanes in a snapshot: one for each lock and for each worker with jobs of its own.
@@ -355,11 +362,11 @@ class Queues:
 
     async def _count(self, groups: list[QueuedGroup], held: Held) -> None:
         """Count the jobs of each group; the fewer groups there are, the higher the limit for each."""
-        left = COUNTS_MAX  # recounted jobs are not subtracted
+        budget = COUNTS_MAX  # recounted jobs are not subtracted
         open_groups = [group for group in groups if not group.rest]
         most = 0
         while open_groups:
-            further = max(min(left // len(open_groups), COUNTED_MAX), COUNTED_LEAST)
+            further = max(min(budget // len(open_groups), COUNTED_MAX), COUNTED_LEAST)
             if further <= most:
                 break
             most = further
@@ -370,19 +377,19 @@ class Queues:
                 group = open_groups[key]
                 group.due, group.later = min(due, most), min(later, most)
                 group.more_due, group.more_later = due > most, later > most
-                left -= 0 if group.more else group.due + group.later
+                budget -= 0 if group.more else group.due + group.later
             open_groups = [group for group in open_groups if group.more]
-        left -= sum(group.due + group.later for group in open_groups)
-        await self._count_rests([group for group in groups if group.rest], held, max(left, 0))
+        budget -= sum(group.due + group.later for group in open_groups)
+        await self._count_rests([group for group in groups if group.rest], held, max(budget, 0))
 
-    async def _count_rests(self, rests: list[QueuedGroup], held: Held, left: int) -> None:
+    async def _count_rests(self, rests: list[QueuedGroup], held: Held, budget: int) -> None:
         """Count the groups that share names, if every pause applies to all of their names or to none."""
         for group in rests:
             group.more_due = group.more_later = True
         uniform = [group for group in rests if self._is_uniform(group, held)]
         if not uniform:
             return
-        most = max(min(left // len(uniform), COUNTED_MAX), COUNTED_LEAST)
+        most = max(min(budget // len(uniform), COUNTED_MAX), COUNTED_LEAST)
         ranges = [[group.lane, group.name, f"{prefix_of(group.name)}0"] for group in uniform]
         given = {"rests": jsontext.dump(ranges), "now": held.now, "most": most}
         for key, counts in (await self._reader.view("count_rests", given, len(ranges), scans=True)).rows:
@@ -405,9 +412,9 @@ class Queues:
 
     # --- sums --------------------------------------------------------------------------------------------
 
-    async def add_up(self, found: QueueSnapshot, groups: Iterable[QueuedGroup], totals: Totals) -> None:
+    async def add_up(self, snapshot: QueueSnapshot, groups: Iterable[QueuedGroup], totals: Totals) -> None:
         """Add the counts of groups to ``totals``."""
-        held = found.held
+        held = snapshot.held
         for number, group in enumerate(groups):
             if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
                 await asyncio.sleep(0)
@@ -420,33 +427,35 @@ class Queues:
                 if not group.rest and not held.takers.any_of(group.name, need_of(group.lane)):
                     totals.untaken += group.due
 
-    async def totals(self, found: QueueSnapshot) -> Totals:
+    async def totals(self, snapshot: QueueSnapshot) -> Totals:
         """Return the totals of a snapshot of the whole queue."""
         totals = Totals()
-        await self.add_up(found, found.groups, totals)
-        if found.more:
+        await self.add_up(snapshot, snapshot.groups, totals)
+        if snapshot.more:
             totals.more |= {"ready", "later", "paused", "blocked", "mocked"}
-            if found.unlocked_lanes and not found.held.pauses.rows:  # lanes alone determine what is ready
-                await self._by_lanes(found, totals)
+            if (
+                snapshot.unlocked_lanes and not snapshot.held.pauses.rows
+            ):  # lanes alone determine what is ready
+                await self._by_lanes(snapshot, totals)
         if "ready" in totals.more:
             totals.more.add("untaken")
         return totals
 
-    async def _by_lanes(self, found: QueueSnapshot, totals: Totals) -> None:
-        given: dict[str, Any] = {"lanes": jsontext.dump(found.unlocked_lanes), "now": found.held.now}
+    async def _by_lanes(self, snapshot: QueueSnapshot, totals: Totals) -> None:
+        given: dict[str, Any] = {"lanes": jsontext.dump(snapshot.unlocked_lanes), "now": snapshot.held.now}
         page = await self._reader.view("lanes_at_once", {**given, "most": COUNTED_MAX}, 1, scans=True)
         due, oldest = page.rows[0]
         totals.ready = max(totals.ready, due)
-        if oldest is not None and oldest <= found.held.now:
+        if oldest is not None and oldest <= snapshot.held.now:
             totals.note_oldest(oldest)
 
     async def running(self) -> dict[str, int]:
         """Return the number of running jobs by name."""
         given = {"now": timestamp_ms(self._clock.now()), "most": COUNTED_MAX + 1, "oldest": OLDEST_MAX}
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for name, count in (await self._reader.view("running_by_name", given, OLDEST_MAX, scans=True)).rows:
-            found[name] = found.get(name, 0) + count
-        return self._visible_counts(found)
+            counts[name] = counts.get(name, 0) + count
+        return self._visible_counts(counts)
 
     async def failed(self) -> dict[str, int]:
         """Return the number of failed jobs by name."""
@@ -459,7 +468,7 @@ class Queues:
         return dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
 
     def _visible_counts(self, counts: dict[str, int]) -> dict[str, int]:
-        return {name: count for name, count in counts.items() if sees(self._scope, name)}
+        return {name: count for name, count in counts.items() if in_scope(self._scope, name)}
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
         """Return a page of names of jobs; raises TimedOut if too few match within ``query_s``."""
@@ -470,14 +479,14 @@ class Queues:
         self, pattern: str | None, after: str, limit: int, walked: int
     ) -> tuple[list[str], bool]:
         """Return the matching names among the next ``walked`` names, and whether there may be more."""
-        found: set[str] = set()
+        first: set[str] = set()
         more = False
         patterns = patterns_of(pattern, self._scope)
         for one in patterns:
             names, cut = await self._first_names(one, after, limit, walked // len(patterns))
-            found.update(names)
+            first.update(names)
             more = more or cut
-        return sorted(found)[:limit], more or len(found) > limit
+        return sorted(first)[:limit], more or len(first) > limit
 
     async def _first_names(
         self, pattern: str | None, after: str, limit: int, walked: int

@@ -124,17 +124,17 @@ def name_range(prefix: str, *, exact: bool = False) -> dict[str, str]:
 
 def prefix_of_all(wanted: str | None, scope: Scope | None) -> str:
     """Return the common prefix of all names that match a pattern and are visible."""
-    asked = literal_prefix(wanted or "")
+    prefix = literal_prefix(wanted or "")
     if scope is None:
-        return asked
+        return prefix
     prefixes = sorted(map(literal_prefix, scope.patterns))
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(prefixes[0], prefixes[-1], strict=False))
-    return max(asked, "".join(one for one, _ in alike), key=len)
+    return max(prefix, "".join(one for one, _ in alike), key=len)
 
 
-def sees(scope: Scope | None, name: str) -> bool:
+def in_scope(scope: Scope | None, name: str) -> bool:
     """Return whether a name is visible."""
-    return scope is None or scope.sees(name)
+    return scope is None or scope.covers(name)
 
 
 def overlaps(pattern: str, other: str) -> bool:
@@ -149,13 +149,13 @@ def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[Pau
     """Return the pauses that apply to visible names; those that also apply to others lose their reason."""
     if scope is None:
         return tuple(pauses)
-    found = []
+    visible = []
     for pause in pauses:
         if scope.includes_pattern(pause.pattern):
-            found.append(pause)
+            visible.append(pause)
         elif any(overlaps(pause.pattern, pattern) for pattern in scope.patterns):
-            found.append(pause._replace(by=pause.by if pause.by == AT_LIMIT else "", reason=""))
-    return tuple(found)
+            visible.append(pause._replace(by=pause.by if pause.by == AT_LIMIT else "", reason=""))
+    return tuple(visible)
 
 
 def visible_pattern(pattern: str, scope: Scope | None) -> str:

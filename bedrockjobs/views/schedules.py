@@ -118,10 +118,10 @@ def validated(text: str, now: datetime, compatibility: Compatibility) -> str:
             _repeat(text, now, compatibility) if _BEDROCK.match(text) else _schedule(text, now)
         )
     except ValueError as error:
-        found = {"valid": False, "errors": [str(error)], "warnings": [], "words": "", "next": []}
+        reply = {"valid": False, "errors": [str(error)], "warnings": [], "words": "", "next": []}
     else:
-        found = {"valid": True, "errors": [], "warnings": warnings, "words": words, "next": ticks}
-    return jsontext.dump(found)
+        reply = {"valid": True, "errors": [], "warnings": warnings, "words": words, "next": ticks}
+    return jsontext.dump(reply)
 
 
 @lru_cache(maxsize=WORDS_KEPT_MAX)
@@ -157,7 +157,7 @@ def _repeat(text: str, now: datetime, compatibility: Compatibility) -> tuple[lis
     if not ticks:
         warnings.append("there is no such date: the job ends with its first run")
     elif any(tick <= before for before, tick in zip([timestamp(now), *ticks], ticks, strict=False)):
-        warnings.append("a next run does not lie ahead of the one before: it is due again at once")
+        warnings.append("the next run is not later than the previous one: it is due again at once")
     return warnings, f"{', '.join(repeat.modifiers)}, counted from {_BASES[repeat.base]}", ticks
 
 
@@ -237,12 +237,12 @@ def _uneven(expression: str) -> Iterator[str]:
             around, count = (_COUNTED | _DAYS)[name]
             if step == 1 or count <= step:
                 continue
-            told = f"{name} {term}: the steps begin anew with each {around}"
+            words = f"{name} {term}: the steps restart with each {around}"
             if name in _DAYS:
-                yield told
+                yield words
             elif count % step:
                 last = (count - 1) // step * step
-                yield f"{told}: the one after {last + (name == 'month')} is {count - last} long, not {step}"
+                yield f"{words}: the one after {last + (name == 'month')} is {count - last} long, not {step}"
 
 
 def _single(expression: str) -> Iterator[str]:
@@ -321,6 +321,6 @@ def _changes(zone: tzinfo, now: datetime) -> Iterator[_OffsetChange]:
 
 
 def _offset(moment: datetime, zone: tzinfo) -> timedelta:
-    found = moment.astimezone(zone).utcoffset()
-    assert found is not None
-    return found
+    offset = moment.astimezone(zone).utcoffset()
+    assert offset is not None
+    return offset

@@ -74,40 +74,40 @@ class Families:
     async def children(self, job_id: int, after: int, limit: int, *, full: bool = False) -> Children:
         """Return a page of a job's children by jobID. A ``full`` page has no time limit."""
         length = limit + 1 if self._scope is None else CHILDREN_COUNTED
-        deadline, found = _deadline(inf if full else FAMILY_S), list[Job]()
+        deadline, jobs = _deadline(inf if full else FAMILY_S), list[Job]()
         while True:
             stretch = await self._stretch("children", job_id, after, limit, length)
-            found += map(job_from, stretch.rows)
-            if stretch.cut or len(found) > limit:
-                found = found[:limit]
-                return Children(self._shown(found), found[-1].job_id, ended=False)
+            jobs += map(job_from, stretch.rows)
+            if stretch.cut or len(jobs) > limit:
+                jobs = jobs[:limit]
+                return Children(self._shown(jobs), jobs[-1].job_id, ended=False)
             after = stretch.reached
-            if stretch.ended or len(found) == limit or _now() >= deadline:
-                return Children(self._shown(found), after, stretch.ended)
+            if stretch.ended or len(jobs) == limit or _now() >= deadline:
+                return Children(self._shown(jobs), after, stretch.ended)
 
     async def counts(self, job_id: int) -> FamilyCounts:
         """Count the first ``CHILDREN_COUNTED`` children by state; within a scope, as many as time allows."""
-        deadline, after, found = _deadline(FAMILY_S), 0, Counter[str]()
+        deadline, after, states = _deadline(FAMILY_S), 0, Counter[str]()
         while True:
             stretch = await self._stretch("family", job_id, after, len(STATES), CHILDREN_COUNTED)
-            found.update(dict(stretch.rows))
+            states.update(dict(stretch.rows))
             after = stretch.reached
             if stretch.ended or self._scope is None or _now() >= deadline:
-                return FamilyCounts(dict(found), more=not stretch.ended)
+                return FamilyCounts(dict(states), more=not stretch.ended)
 
     async def failed(self, job_id: int, limit: int) -> list[Job]:
         """Return the first failed children of a job, among those that ``counts`` examines."""
-        deadline, after, found = _deadline(FAMILY_S), 0, list[Job]()
+        deadline, after, jobs = _deadline(FAMILY_S), 0, list[Job]()
         while True:
             stretch = await self._stretch("failed_children", job_id, after, limit, CHILDREN_COUNTED)
-            found += map(job_from, stretch.rows)
+            jobs += map(job_from, stretch.rows)
             after = stretch.reached
-            all_there = stretch.ended or stretch.cut or self._scope is None or len(found) >= limit
+            all_there = stretch.ended or stretch.cut or self._scope is None or len(jobs) >= limit
             if all_there or _now() >= deadline:
-                return self._shown(found[:limit])
+                return self._shown(jobs[:limit])
 
-    def _shown(self, found: list[Job]) -> list[Job]:
-        return found if self._data else list(map(job_as_unseen, found))
+    def _shown(self, jobs: list[Job]) -> list[Job]:
+        return jobs if self._data else list(map(job_as_unseen, jobs))
 
     async def _stretch(self, statement: str, job_id: int, after: int, limit: int, length: int) -> _Stretch:
         """Examine the next children after a jobID."""
@@ -181,14 +181,14 @@ class States:
         page = await self._reader.view("count_states", {"most": most, "oldest": OLDEST_MAX}, 1, scans=True)
         *counts, queued, children, kept = page.rows[0]
         keys = (ALL, "QUEUED", "RUNNING", "PAUSED", "FAILED", "FINISHED", "CANCELLED", KEPT)
-        found = {
+        states = {
             key: (min(count, JOBS_COUNTED_MAX), count == most)
             for key, count in zip(keys, counts, strict=True)
         }
         bounded = (("QUEUED", queued), ("FINISHED", children), ("CANCELLED", children), (KEPT, kept))
         for key, looked in bounded:
-            found[key] = (found[key][0], looked == most)
-        return found
+            states[key] = (states[key][0], looked == most)
+        return states
 
     async def _named(self, pattern: str) -> Counts:
         low = literal_prefix(pattern)
@@ -201,32 +201,32 @@ class States:
         states["RUNNING"] = states.get("RUNNING", 0) + states.pop("RUNQUEUED", 0)
         more = sum(looked for _, looked, _ in rows) > JOBS_COUNTED_MAX
         counts = {ALL: sum(states.values()), **states}
-        found = {key: (min(count, JOBS_COUNTED_MAX), more) for key, count in counts.items()}
-        found[KEPT] = (min(kept, JOBS_COUNTED_MAX), runs > JOBS_COUNTED_MAX)
+        shown = {key: (min(count, JOBS_COUNTED_MAX), more) for key, count in counts.items()}
+        shown[KEPT] = (min(kept, JOBS_COUNTED_MAX), runs > JOBS_COUNTED_MAX)
         nothing = dict.fromkeys(("QUEUED", "PAUSED", "FAILED", "FINISHED", "CANCELLED"), (0, more))
-        return nothing | found
+        return nothing | shown
 
     async def newest_runs(self, jobs: Iterable[int]) -> dict[int, NewestRun]:
         """Return the newest run of each job that has one, by jobID."""
         rows = await self._of_jobs("newest_runs_of_jobs", jobs)
-        found = map(NewestRun._make, rows)
-        return {run.job_id: run if self._data else run._replace(progress="") for run in found}
+        runs = map(NewestRun._make, rows)
+        return {run.job_id: run if self._data else run._replace(progress="") for run in runs}
 
     async def families(self, jobs: Iterable[int]) -> dict[int, FamilyCounts]:
         """Count the first ``CHILDREN_OF_MANY`` children of each job by state."""
         rows = await self._of_jobs("families", jobs, most=CHILDREN_OF_MANY, visible=filter_of(self._scope))
-        found = {}
+        result = {}
         for job_id, text in rows:
             looked, *counts = map(int, text.split())
             states = dict(zip(FAMILY_STATES, counts, strict=True))
-            found[job_id] = FamilyCounts(states, looked >= CHILDREN_OF_MANY)
-        return found
+            result[job_id] = FamilyCounts(states, looked >= CHILDREN_OF_MANY)
+        return result
 
     async def _of_jobs(self, statement: str, jobs: Iterable[int], **given: Any) -> list[tuple[Any, ...]]:
-        asked = list(jobs)
-        if not asked:
+        job_ids = list(jobs)
+        if not job_ids:
             return []
         page = await self._reader.view(
-            statement, {"jobs": jsontext.dump(asked), **given}, len(asked), scans=True
+            statement, {"jobs": jsontext.dump(job_ids), **given}, len(job_ids), scans=True
         )
         return page.rows

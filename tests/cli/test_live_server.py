@@ -160,9 +160,7 @@ def test_a_run_is_followed_until_it_is_returned(server: Running, bedrockjobs: Pr
     with following.stdout as lines, following.stderr as said:
         assert lines.readline() == "one\n"
         assert bedrockjobs("job", "retry", job_id, "--returned").returncode == 0
-        assert said.read() == (
-            f"Run {run_id} was handed back: its job is queued as if it had not been taken.\n"
-        )
+        assert said.read() == (f"Run {run_id} was returned: its job is queued as if it had not been taken.\n")
     guard.cancel()
     assert following.wait(DEADLINE_S) == 0
 

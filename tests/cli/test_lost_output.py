@@ -73,7 +73,7 @@ def test_a_job_that_cannot_be_shown_is_returned(
     job_id = made(bedrockjobs, f"lost/{how}{''.join(more)}", "--repeat", "finished, +1 DAY")
     status, said = without_output(server, how, "job", "get", f"lost/{how}{''.join(more)}", *more)
     assert status == OUTPUT_LOST
-    assert said == f"Job {job_id} was handed back.\n{SAID[how]}\n"
+    assert said == f"Job {job_id} was returned.\n{SAID[how]}\n"
     assert shown(bedrockjobs, job_id)["state"] == "QUEUED"
     assert bedrockjobs("job", "delete", job_id, "--yes").returncode == 0
 

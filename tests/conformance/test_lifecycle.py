@@ -194,7 +194,7 @@ def parents_that_end(queue: Queue) -> None:
 
 
 def time(queue: Queue) -> None:
-    """Leases, deadlines, and jobs that nobody takes in time."""
+    """Leases, deadlines, and jobs that no worker takes in time."""
     queue.do(c.CreateJob, name="lease")
     queue.do(c.GetJob, name="lease", worker="w", heartbeat=True)
     queue.act(failing.lease_over, 1)

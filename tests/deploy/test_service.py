@@ -119,7 +119,12 @@ def test_a_server_that_cannot_start_says_so_in_the_form_of_its_log(
             (["--host", "0.0.0.0"], {}, 2, "0.0.0.0 can be reached from other machines"),
             ([], {"BEDROCKJOBS_HEAD_S": "soon"}, 2, "BEDROCKJOBS_HEAD_S: expected a duration"),
             (["--unix", str(tmp_path / "no" / "x.sock")], {}, 1, "cannot listen: "),
-            ([f"--port={server.port}"], {}, 1, f"127.0.0.1, port {server.port}: somebody listens there"),
+            (
+                [f"--port={server.port}"],
+                {},
+                1,
+                f"127.0.0.1, port {server.port}: another program listens there",
+            ),
             (["--database", str(tmp_path)], {}, 2, f"{tmp_path} is a folder: expected a file in it"),
             (["--unix-role", "king"], {}, 2, "--unix-role: expected a comma list of the roles read"),
         ]

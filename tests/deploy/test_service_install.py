@@ -193,11 +193,11 @@ def in_a_home(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (somebody_elses, "bedrockjobs.socket is there, and not from `bedrockjobs service install`"),
-        (no_root, "is installed by root: use sudo, or --user"),
-        (no_systemd, "systemctl is not there"),
-        (no_programs, "/nowhere/bedrockjobs is not there: install bedrockjobs as a package"),
-        (in_a_home, "is a folder that services of the system do not see"),
+        (somebody_elses, "bedrockjobs.socket exists, and was not written by `bedrockjobs service install`"),
+        (no_root, "needs root: use sudo, or --user"),
+        (no_systemd, "there is no systemctl"),
+        (no_programs, "/nowhere/bedrockjobs does not exist: install bedrockjobs as a package"),
+        (in_a_home, "is hidden from system services"),
     ],
 )
 def test_what_is_refused_before_anything_is_written(

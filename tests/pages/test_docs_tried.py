@@ -57,6 +57,6 @@ async def test_it_is_tried_with_the_rights_of_the_session(site: Site, page: Page
     await page.wait_for_url("**/ui/jobs")
     await page.goto(f"{site.root}/docs")
     await tried(page, "CreateJob", '{"name": "a"}')
-    await expect(page.locator("#CreateJob .try pre")).to_contain_text("r is for read")
+    await expect(page.locator("#CreateJob .try pre")).to_contain_text("r has read")
     await tried(page, "ListJobs", "{}")
     await expect(page.locator("#ListJobs .try pre")).to_have_text('200 OK\n{"jobs":[]}')

@@ -168,7 +168,7 @@ async def test_what_somebody_else_changed_meanwhile_is_told(site: Site, page: Pa
     await page.get_by_label("Priority").select_option("0")
     await sent(page)
     await expect(page.locator("#wrong")).to_contain_text("has changed since this form was opened")
-    await page.get_by_role("button", name="Save all the same").click()
+    await page.get_by_role("button", name="Save anyway").click()
     await page.wait_for_url(f"**/ui/jobs/{job}")
     changed = await site.ask("QueryJob", jobID=job)
     assert (changed["data"], changed["priority"]) == ({"n": 7}, 0)

@@ -103,7 +103,7 @@ async def test_a_queued_job_says_why_it_waits(site: Site, page: Page) -> None:
     await site.open(page, "ui/jobs?state=QUEUED")
     assert await heads(page) == ["Job", "Standing", "Name", "Priority", "Due", "Waiting since", "Attempt"]
     assert await listed(page) == [by_hand, locked, paused, later, ready]
-    assert (await row(page, ready))[:3] == ["ready nobody takes it", "report", "850"]
+    assert (await row(page, ready))[:3] == ["ready no worker takes it", "report", "850"]
     assert re.fullmatch(JUST_NOW, (await row(page, ready))[4])
     assert (await row(page, later))[0] == "later"
     assert (await row(page, later))[4] == "\N{EN DASH}"

@@ -57,7 +57,7 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
     await site.create("a")
     await site.open(page, "ui/")
     problems = [text.strip() for text in await page.locator("#problems li").all_inner_texts()]
-    assert problems[0].startswith("1 job is ready and no worker is there.")
+    assert problems[0].startswith("1 job is ready and no worker is alive.")
     assert problems[1].startswith("1 job has failed")
     assert problems[2].startswith("nightly is paused since")
     assert "1 job waits, not due yet; reason: move." in problems[2]
@@ -116,7 +116,7 @@ async def test_a_name_that_nobody_takes_leads_to_its_queue(site: Site, page: Pag
     await site.create("a[1]")
     await site.open(page, "ui/")
     problem = page.locator("#problems li")
-    await expect(problem).to_contain_text("Nobody takes a[1]")
+    await expect(problem).to_contain_text("No worker takes a[1]")
     await problem.get_by_role("link").click()
     await page.wait_for_url("**/ui/queues?name=a%5B%5B%5D1%5D")
     assert await page.locator("#queues tbody th > a").all_inner_texts() == ["a[1]"]

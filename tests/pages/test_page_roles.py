@@ -91,7 +91,7 @@ async def test_a_form_that_one_may_not_send_is_refused_with_the_reason(live: Liv
     assert reply.code == 403
     assert re.search(
         r"(CreateJob needs the role produce|UpdateJob needs the role work"
-        r"|a schedule needs the role operate); r is for read",
+        r"|a schedule needs the role operate); r has read",
         reply.body,
     )
     assert "secret" not in reply.body

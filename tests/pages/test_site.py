@@ -216,7 +216,7 @@ async def test_a_page_whose_server_is_gone_says_so_as_a_whole(site: Site, contex
     await site.open(page, f"ui/jobs/{job}")
     await site.server.stop()
     told = page.locator("#gone")
-    await expect(told).to_contain_text("The server does not answer since ")
+    await expect(told).to_contain_text("The server has not answered since ")
     await expect(page.get_by_role("button", name="Delete", exact=True)).to_be_disabled()
 
 

@@ -34,9 +34,7 @@ async def test_each_worker_shows_what_it_does(site: Site, page: Page) -> None:
         f"run {taken['runID']} mail/send",
     ):
         await expect(row).to_contain_text(text)
-    await expect(page.locator("main")).to_contain_text(
-        "1 worker is there, with 1 run in progress on 4 slots."
-    )
+    await expect(page.locator("main")).to_contain_text("1 worker is live, with 1 run in progress on 4 slots.")
     await check(page)
     await page.keyboard.press("j")
     await expect(row.get_by_role("link").first).to_be_focused()
@@ -71,8 +69,8 @@ async def test_an_idle_worker_says_why(site: Site, page: Page) -> None:
     await site.open(page, "ui/workers")
     for name, words in {
         "ready": "jobs are ready for it",
-        "paused": "what waits for it is paused",
-        "locked": "what waits for it needs a lock that another job holds",
+        "paused": "its jobs are paused",
+        "locked": "its jobs need a lock that another job holds",
         "later": "nothing is due for it",
         "quiet": "it is quiet",
         "drained": "it is drained since ",

@@ -192,7 +192,7 @@ def test_a_unit_begins_anew_where_the_clock_was_moved(monkeypatch: pytest.Monkey
     assert clock.now() == moment_of(later)
     do(f"UPDATE control SET clock = '{later.replace('2035', '2036')}'")
     monkeypatch.setattr(engines, "MOVES_MAX", 1)
-    with pytest.raises(StoreConflict, match="moved again and again"):
+    with pytest.raises(StoreConflict, match="moved too often"):
         engine.begin()
     engine.close()
 

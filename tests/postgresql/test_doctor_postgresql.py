@@ -69,7 +69,7 @@ def test_a_database_that_is_well_gets_ok_from_every_check(settings: Settings) ->
         ("ok", "listen"),
     ]
     assert "UTF8" in found[0].words
-    assert found[1].words == f"version {VERSION} in {SCHEMA}, as it should be"
+    assert found[1].words == f"version {VERSION} in {SCHEMA}, as expected"
 
 
 def test_roles_that_may_connect_for_nothing_are_named(settings: Settings) -> None:
@@ -104,7 +104,7 @@ BY_HAND = {
         "ALTER INDEX old RENAME TO jobsHolding",
     ),
     "mine is not ours": ("CREATE TABLE mine (x int PRIMARY KEY)", "DROP TABLE mine"),
-    f"version 99; this program knows {VERSION}": (
+    f"version 99; this program supports {VERSION}": (
         "UPDATE meta SET value = '99' WHERE key = 'schemaVersion'",
         f"UPDATE meta SET value = '{VERSION}' WHERE key = 'schemaVersion'",
     ),
@@ -151,7 +151,7 @@ def test_a_table_that_autovacuum_leaves_alone_is_named(settings: Settings) -> No
         "ALTER TABLE ticks SET (autovacuum_enabled = off)", "ALTER TABLE ticks RESET (autovacuum_enabled)"
     ):
         assert wrong(doctor.findings(settings, None)) == [
-            ("warn", "vacuum", "autovacuum leaves alone: ticks")
+            ("warn", "vacuum", "autovacuum is disabled for: ticks")
         ]
 
 

@@ -274,7 +274,7 @@ async def test_where_the_role_cannot_be_made_only_query_is_refused(
     reader = PostgreSQLReader(without_role, Settings(), PLAIN)
     await reader.open()
     (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert told.startswith(f"Query is refused: the role {ROLE} cannot be made or used: permission denied")
+    assert told.startswith(f"Query is refused: the role {ROLE} cannot be created or used: permission denied")
     with pytest.raises(Unavailable) as caught:
         await reader.query("SELECT 1;", "rows")
     assert caught.value.reason == "No role for Query"

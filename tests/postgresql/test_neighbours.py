@@ -274,7 +274,7 @@ async def test_servers_tell_who_joined_and_left_with_the_sorted_list(start: Star
 async def test_a_name_that_a_living_server_has_is_refused(start: Start, date: LivingClock) -> None:
     await start("a")
     twin = Peer("a", date)
-    with pytest.raises(NameTaken, match="server_name: a living server of this database is called a"):
+    with pytest.raises(NameTaken, match="server_name: a live server of this database has the name a"):
         await twin.start()
     await twin.line.close()
     twin.engine.close()

@@ -32,7 +32,7 @@ class Beside:
     def begin(self) -> TimeSlices[str]:
         """Begin it within work that stops."""
         slices: TimeSlices[str] = TimeSlices()
-        assert slices.begin(lambda: done_beside(self.work, lambda _: self.dropped.set())) is None
+        assert slices.start(lambda: done_beside(self.work, lambda _: self.dropped.set())) is None
         return slices
 
 
@@ -44,7 +44,7 @@ async def test_a_result_reaches_who_waits() -> None:
     beside.may_end.set()
     async with asyncio.timeout(DEADLINE_S):
         await ready.wait()
-    assert slices.go_on() == "made"
+    assert slices.resume() == "made"
     assert not beside.dropped.is_set()
 
 

@@ -202,6 +202,6 @@ def test_doctor_tells_that_servers_do_not_hear_each_other(
     monkeypatch.setattr(inspection, "HEARD_S", 0.2)
     (found,) = doctor.check_listening(Settings(database=pooler.url))
     assert (found.level, found.check) == ("warn", "listen")
-    assert "LISTEN over database hears nothing" in found.words
+    assert "LISTEN over database receives nothing" in found.words
     (found,) = doctor.check_listening(Settings(database=pooler.url, database_direct=CLUSTER.url))
     assert (found.level, found.check) == ("ok", "listen")

@@ -250,7 +250,7 @@ async def test_what_nobody_answers_is_given_up_with_its_connection(
         given_up.append(connection)
         await asyncio.Event().wait()
 
-    with pytest.raises(TimedOut, match="its connection was given up"):
+    with pytest.raises(TimedOut, match="its connection was closed"):
         await reader._seeks.do(silent)
     assert given_up[0].closed
     monkeypatch.setattr(lines, "ANSWER_S", ANSWER_S)

@@ -153,7 +153,7 @@ async def test_pages_and_metrics_are_served(start: Start, path: str) -> None:
 async def test_a_name_is_refused_while_a_server_lives_that_has_it(start: Start) -> None:
     await start("a")
     with pytest.raises(
-        StartError, match="server_name: a living server of this database is called a"
+        StartError, match="server_name: a live server of this database has the name a"
     ) as raised:
         await start("a")
     assert raised.value.status == EXIT_UNAVAILABLE

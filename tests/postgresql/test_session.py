@@ -110,7 +110,9 @@ def test_the_schema_of_another_version_is_refused(servers: Servers) -> None:
     change = "UPDATE meta SET value = $1 WHERE key = 'schemaVersion'"
     one.store.session.run_statements([(change, (str(VERSION + 1),))])
     try:
-        with pytest.raises(SchemaError, match=f"schema version {VERSION + 1}; this server knows {VERSION}"):
+        with pytest.raises(
+            SchemaError, match=f"schema version {VERSION + 1}; this server supports {VERSION}"
+        ):
             CLUSTER.another()
     finally:
         one.store.session.run_statements([(change, (str(VERSION),))])

@@ -43,7 +43,7 @@ def test_what_somebody_has_to_change() -> None:
     assert "cannot be read" in fault(f"{url}?bad=1").sentence
     assert fault(url.replace("/postgres", "/missing")).status == 78
     assert "CREATE DATABASE" in fault(url.replace("/postgres", "/missing")).sentence
-    assert "Make the role" in fault(url.replace("tester@", "nobody@")).sentence
+    assert "Create the role" in fault(url.replace("tester@", "nobody@")).sentence
     CLUSTER.do("DROP ROLE IF EXISTS plain")
     CLUSTER.do("CREATE ROLE plain LOGIN")
     poor = fault(url.replace("tester@", "plain@"))
@@ -55,7 +55,7 @@ def test_what_somebody_has_to_change() -> None:
 def test_what_may_be_there_in_a_moment() -> None:
     gone = fault(url_of(free_port()))
     assert gone.status == 69
-    assert "Look at host and port" in gone.sentence
+    assert "Check host and port" in gone.sentence
     CLUSTER.do("ALTER ROLE plain CONNECTION LIMIT 0")
     full = fault(CLUSTER.url.replace("tester@", "plain@"))
     assert full.status == 69
@@ -106,7 +106,7 @@ def test_what_cannot_be_brought_about_here() -> None:
     said = fault_of(psycopg.errors.DiskFull("could not extend file"))
     assert isinstance(said, StoreFull)
     assert start_fault(said).status == 69
-    assert "Make room" in start_fault(said).sentence
+    assert "Free space" in start_fault(said).sentence
     slow = fault_of(psycopg.errors.QueryCanceled("canceling statement"))
     assert slow is not None
     assert "took too long" in start_fault(slow).sentence

@@ -140,7 +140,7 @@ async def test_what_living_servers_do_not_understand_is_not_done() -> None:
         server = WholeServer(settings)
         await begin(server)
         stack.push_async_callback(server.stop)
-        words = f"version {NOW}; {NOW + 2} is not understood by servers that live: a. Stop them first"
+        words = f"version {NOW}; {NOW + 2} is not supported by live servers: a. Stop them first"
         with newer(ADDED, TAKEN_AWAY):
             with pytest.raises(SchemaError, match=words) as told:
                 opened()
@@ -169,7 +169,7 @@ def test_a_server_that_is_too_old_ends_with_a_sentence() -> None:
     lifecycle(asleep)
     with newer(ADDED, TAKEN_AWAY):
         opened().store.close()
-    words = f"needs schema version {NOW + 1}; this server knows {NOW}. Use a newer server"
+    words = f"needs schema version {NOW + 1}; this server supports {NOW}. Use a newer server"
     with pytest.raises(TooOld, match=words) as told:
         opened()
     assert start_fault(told.value).status == 78
@@ -182,7 +182,7 @@ def test_who_only_copies_does_not_change_the_tables() -> None:
     session = BulkSession(CLUSTER.url, NAME)
     with (
         newer(ADDED),
-        pytest.raises(SchemaError, match=rf"version {NOW}; this program knows {NOW + 1}\. Start a server"),
+        pytest.raises(SchemaError, match=rf"version {NOW}; this program supports {NOW + 1}\. Start a server"),
     ):
         schema.check_tables(session)
     session.close()

@@ -46,14 +46,14 @@ async def test_a_socket_that_a_killed_server_left_is_replaced(serve: Serve, tmp_
 async def test_a_socket_in_use_or_a_file_is_left_alone(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "s"
     await serve(unix=str(path))
-    with pytest.raises(StartError, match="somebody listens there"):
+    with pytest.raises(StartError, match="another program listens there"):
         await serve(unix=str(path))
     async with await _open(path) as talk:
         talk.send(request("Ping"))
         assert (await talk.reply()).code == 200
     file = tmp_path / "file"
     file.write_text("mine")
-    with pytest.raises(StartError, match=r"cannot listen: unix: .*: something else than a socket is there"):
+    with pytest.raises(StartError, match=r"cannot listen: unix: .*: a file that is not a socket is there"):
         await serve(unix=str(file))
     assert file.read_text() == "mine"
     with pytest.raises(StartError, match=f"there is no folder {tmp_path}/none"):

@@ -45,7 +45,7 @@ async def test_a_full_disk_is_told_until_there_is_room(serve: Serve, monkeypatch
 
     monkeypatch.setattr(os, "posix_fallocate", no_room)
     live = await serve(ballast_bytes=4096)
-    assert await ready(live) == (503, "disk full: no jobs are created until there is room\n")
+    assert await ready(live) == (503, "disk full: no jobs are created until space is freed\n")
     assert (await live.ask("CreateJob", name="a")).status == "503 Disk full"
     monkeypatch.undo()
     await until_ready(live)

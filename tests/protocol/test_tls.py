@@ -185,7 +185,7 @@ async def test_the_name_of_a_client_is_known_where_its_certificate_is_good(
     ("settings", "words"),
     [
         ({"tls_cert": "missing.pem"}, r"tls_cert: missing.pem: cannot be read: No such file"),
-        ({"tls_key": "key.pem"}, "tls_cert: expected the server's certificate beside tls_key"),
+        ({"tls_key": "key.pem"}, "tls_cert: expected the server's certificate together with tls_key"),
         (
             {"tls_cert": str(Path(__file__).with_name("talk.py"))},
             r"^tls_cert: .*talk.py: expected a certificate in PEM, which begins with -----BEGIN"
@@ -232,10 +232,7 @@ async def test_files_that_do_not_fit_are_told_with_their_option(serve: Serve, au
             {"tls_cert": cert, "tls_key": other},
             rf"tls_key: {other}: expected the key of the certificate {cert}; it is that of another one",
         ),
-        (
-            {"tls_cert": damaged, "tls_key": key},
-            rf"tls_cert: {damaged} and {key}: .*; what stands there is dam",
-        ),
+        ({"tls_cert": damaged, "tls_key": key}, rf"tls_cert: {damaged} and {key}: .*; the content is dam"),
         (
             {"tls_cert": cert, "tls_key": key, "tls_client_ca": key},
             rf"tls_client_ca: {key}: expected a certificate {pem}",

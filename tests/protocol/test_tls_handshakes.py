@@ -71,7 +71,7 @@ async def test_one_of_too_many_bytes_is_ended(
         talk.send(HELLO)
         assert await talk.ended() == b""
         await live.connections(0)
-    assert "a handshake of TLS with 127.0.0.1 failed: it is larger than 10 bytes" in caplog.text
+    assert "a TLS handshake with 127.0.0.1 failed: it is larger than 10 bytes" in caplog.text
 
 
 async def test_of_too_many_at_once_the_oldest_give_way(
@@ -111,10 +111,10 @@ async def test_failures_are_told_some_times_a_minute(
 
     with caplog.at_level(logging.INFO):
         await fail(5)
-        assert [words.split(":")[0] for words in told()] == ["a handshake of TLS with 127.0.0.1 failed"] * 2
+        assert [words.split(":")[0] for words in told()] == ["a TLS handshake with 127.0.0.1 failed"] * 2
         monkeypatch.setattr(live.server._listener._doorway, "_tell_again", 0.0)
         await fail(1)
-        assert told()[2] == "3 more handshakes of TLS failed"
+        assert told()[2] == "3 more TLS handshakes failed"
 
 
 async def test_certificates_are_read_again_and_a_bad_one_is_not_taken(

@@ -101,5 +101,5 @@ async def test_servers_that_are_told_to_stop_end_though_their_database_is_away(t
     told = (tmp_path / "log").read_text()
     assert {case: ended.get(case) for case in CASES} == dict.fromkeys(CASES, 0), told
     assert CONTROL not in ended, told
-    assert "what became of the last commands is not known" in told
+    assert "the outcome of the last commands is unknown" in told
     assert LEAVE_S_MAX + UNIT_DRAINED_S < STOP_S < Settings().drain_s + STOP_MORE_S

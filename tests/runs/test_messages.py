@@ -97,7 +97,7 @@ async def test_a_failure_and_its_recovery_are_told(site: Site, receiver: Receive
     await site.later(60)
     await site.finish(await site.take("backup/a"))
     message = await receiver.next()
-    assert (message["type"], message["subject"]) == ("bedrockjobs.recovered", "backup/a is well again")
+    assert (message["type"], message["subject"]) == ("bedrockjobs.recovered", "backup/a has recovered")
     assert (await rule_of(site, sent=2))["tries"] == 0
 
 
@@ -150,7 +150,7 @@ async def test_whom_a_message_did_not_reach_is_a_problem_until_one_reaches_all(s
         found = [one for one in (await site.ok("Overview"))["problems"] if one["kind"] == "messages"]
         assert len(found) == problems
         if error:
-            assert found[0]["detail"] == "the last message of the rule r did not reach everybody"
+            assert found[0]["detail"] == "the last message of the rule r did not reach all recipients"
     assert (await rule_of(site))["sent"] == 2
 
 
@@ -165,7 +165,7 @@ async def test_what_was_not_taken_is_tried_again_and_is_the_same_message(
     assert (rule["sent"], rule["lastError"]) == (0, "answered 500")
     problems = (await site.ok("Overview"))["problems"]
     assert [one["detail"] for one in problems if one["kind"] == "messages"] == [
-        "the rule r cannot send its messages since 2026-11-21 03:29:56"
+        "the rule r has failed to send its messages since 2026-11-21 03:29:56"
     ]
     await failed(site, "b")
     receiver.status = 204
@@ -174,7 +174,7 @@ async def test_what_was_not_taken_is_tried_again_and_is_the_same_message(
     second, third = await receiver.next(), await receiver.next()
     assert second["headers"]["Idempotency-Key"] == first["headers"]["Idempotency-Key"]
     assert kinds(second) == kinds(first) == [("failed", "a")]
-    assert second["data"]["repeated"], "it may have come before"
+    assert second["data"]["repeated"], "it may be a duplicate"
     assert kinds(third) == [("failed", "b")], "in order"
     assert (await rule_of(site, sent=2))["lastError"] == ""
 

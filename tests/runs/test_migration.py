@@ -132,7 +132,7 @@ async def test_version_2_equals_a_new_one_and_the_log_says_what_was_done(
     connection.close()
     assert described(second) == described(new)
     assert "from schema version 2 to 7: 20 jobs were copied" in caplog.text
-    assert "of 9 of them went from the column options to the column memory" in caplog.text
+    assert "about 9 of them moved from the column options to the column memory" in caplog.text
 
 
 async def test_what_version_2_noted_stands_in_memory(second: Path, open_site: Open) -> None:

@@ -55,13 +55,13 @@ async def test_a_file_equals_a_new_one_and_its_output_goes_on(
 ) -> None:
     caplog.set_level("INFO")
     site = await open_site(database=str(fourth))
-    assert "brought from schema version 4 to 7: 1 jobs were copied." in caplog.text
+    assert "migrated from schema version 4 to 7: 1 jobs were copied." in caplog.text
     assert await read(site, 1) == [
         (n, "2026-11-21 03:29:30.000", "out", line) for n, line in enumerate(LINES, start=1)
     ]
     assert await read(site, 2) == [(1, "2026-11-21 03:29:31.000", "err", "a\ufffdb")]
     run = await site.run(2)
-    assert (run["result"], run["data"]) == ({"r": 2}, None), "what it was given was not kept"
+    assert (run["result"], run["data"]) == ({"r": 2}, None), "its input was not stored"
     await site.ok("AppendOutput", runID=1, seq=1_001, lines=["new"])
     assert (await site.ok("ReadOutput", runID=1, after=999))["lines"][-1]["line"] == "new"
     await site.ok("FinishJob", jobID=1, runID=1)

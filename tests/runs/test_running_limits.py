@@ -73,7 +73,7 @@ async def test_what_waits_is_told(limited: Site) -> None:
     waits = min(job["jobID"] for job in (await limited.ok("ListJobs", state="QUEUED"))["jobs"])
     told = (await limited.ok("ExplainJob", jobID=waits))["waitsFor"]
     assert told[0]["reason"] == "limit"
-    assert told[0]["detail"] == "mail/* waits for the end of a run: 2 run, as many as may at once"
+    assert told[0]["detail"] == "mail/* waits for the end of a run: 2 runs in progress, the limit"
     assert not [one for one in (await limited.ok("Overview"))["problems"] if one["kind"] == "paused"]
 
 

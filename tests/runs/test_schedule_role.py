@@ -10,7 +10,7 @@ from tests.conftest import Live
 from tests.protocol.talk import Talk
 from tests.runs.bearer import Bearer, admin_of
 
-REFUSED = r"{}: schedules, and jobs that repeat, are for the role operate; w is for {}"
+REFUSED = r"{}: schedules, and jobs that repeat, need the role operate; w has {}"
 
 
 @pytest.mark.parametrize("repeat", ["CRON @daily", "FINISHED, +1 HOUR", "DAILY"])
@@ -59,7 +59,9 @@ async def test_no_producer_changes_a_schedule_as_a_unique_job(live: Live, names:
     listed = await who.http("CreateJobs", jobs=[{"name": "a/new"}, given])
     for reply in (alone, listed):
         assert reply.code == 403
-        assert reply.json["detail"] == f"unique: job {job_id} repeats, which the role operate may change"
+        assert (
+            reply.json["detail"] == f"unique: job {job_id} repeats, and needs the role operate to be changed"
+        )
     assert (await who.ok("CreateJob", name="a", unique=True, overwrite=False))["jobID"] == job_id
     (job,) = (await root.ok("ListJobs"))["jobs"]
     assert (job["repeat"], job["data"]) == ("CRON @daily", {"a": 1}), "and the list made nothing either"
@@ -101,7 +103,7 @@ async def test_pages_lead_producers_and_workers_to_no_form_of_schedules(live: Li
     for path in ("/ui/schedules/new", f"/ui/schedules/{job_id}/edit"):
         page = await who.get(path, Accept="text/html")
         assert page.code == 403
-        assert "a schedule needs the role operate; w is for read,produce,work" in page.body
+        assert "a schedule needs the role operate; w has read,produce,work" in page.body
 
 
 REPEATS = ("CRON @daily", "FINISHED, +1 HOUR")

@@ -293,7 +293,7 @@ async def test_the_words_say_who_and_since_when(site: Site) -> None:
     details = {one["kind"]: one["detail"] for one in (await site.ok("Overview"))["problems"]}
     since = "2026-11-21 03:29:56"
     assert details == {
-        "no worker": f"nobody takes a: w asks for it but is drained since {since}, by ann",
+        "no worker": f"no worker takes a: w asks for it but is drained since {since}, by ann",
         "paused": f"mail/* is paused by ann since {since}: 500 jobs wait; reason: a flood",
         "drained": f"worker w takes no jobs: it is drained since {since}, by ann",
     }

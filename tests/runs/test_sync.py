@@ -338,14 +338,11 @@ async def test_a_dry_run_tells_each_name_that_is_not_the_tokens(live: Live) -> N
     given = [spec("theirs/there"), spec("mine/a"), spec("theirs/new")]
     found = await mine.ok("SyncSchedules", source="s", schedules=given, dryRun=True)
     assert [(each["place"], each["detail"]) for each in found["problems"]] == [
-        (0, "name: expected what lies within mine/*"),
-        (2, "name: expected what lies within mine/*"),
+        (0, "name: expected names within mine/*"),
+        (2, "name: expected names within mine/*"),
     ]
     refused = await mine.http("SyncSchedules", source="s", schedules=given)
-    assert (refused.code, refused.json["detail"]) == (
-        404,
-        "schedules.0.name: expected what lies within mine/*",
-    )
+    assert (refused.code, refused.json["detail"]) == (404, "schedules.0.name: expected names within mine/*")
 
 
 # --- what live workers declare ---------------------------------------------------------------------------

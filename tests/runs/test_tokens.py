@@ -95,7 +95,7 @@ async def test_roles_hold_each_other(live: Live) -> None:
     refused = await made["read"].raw("CreateJob", name="a")
     assert (refused.status, refused.headers["error"]) == (
         "403 Forbidden",
-        "CreateJob needs the role produce; read is for read",
+        "CreateJob needs the role produce; read has read",
     )
     assert (await both.http("CreateJob", name="a")).code == 200
     assert (await both.http("GetJob", name="a")).code == 200
@@ -348,12 +348,12 @@ async def test_the_unix_socket_may_stay_open_for_its_group(serve: Serve, tmp_pat
 
 
 async def test_others_than_this_machine_are_let_in_by_a_token_alone(serve: Serve) -> None:
-    with pytest.raises(StartError, match="what they send could be read on the way"):
+    with pytest.raises(StartError, match="would not be encrypted"):
         await serve(host="0.0.0.0")
     live = await serve(host="0.0.0.0", behind_proxy=True, trusted_proxies="10.0.0.2")
     access = live.server.service.access
     for address in ("192.0.2.7", "2001:db8::7"):
-        with pytest.raises(Unauthenticated, match="no token was made yet"):
+        with pytest.raises(Unauthenticated, match="no token exists yet"):
             access.visitor(address)
     assert access.visitor("127.0.0.2").grant is access.everything
     root = await admin_of(live)

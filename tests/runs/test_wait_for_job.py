@@ -102,7 +102,7 @@ async def test_a_child_that_was_cancelled_has_failed(client: AsyncClient) -> Non
 
 
 async def test_a_job_that_nobody_knows_is_told_so(live: Live, client: AsyncClient) -> None:
-    with pytest.raises(NoResult, match="job 4711: it is gone"):
+    with pytest.raises(NoResult, match="job 4711: it no longer exists"):
         await client.wait_for_job(4711)
     with pytest.raises(NoResult, match="job 4711"):
         await client.wait_for_job(4711, timeout=0)
@@ -125,9 +125,9 @@ def test_what_is_asked_while_time_passes(recwarn: pytest.WarningsRecorder) -> No
         asking.send((queued, 1.0))
     assert not recwarn.list
     assert asking.send((RunsReply(runs=[]), WARN_AFTER_S)) == ExplainJob(job_id=5)
-    reasons = [WaitsReply(reason="no worker", detail="no worker is there")]
+    reasons = [WaitsReply(reason="no worker", detail="no worker is alive")]
     reply = ExplainReply(job_id=5, state="QUEUED", name="a", waits_for=reasons)
-    with pytest.warns(NoWorkerTakes, match=r"job 5 \(a\) is waited for, but .*: no worker is there"):
+    with pytest.warns(NoWorkerTakes, match=r"job 5 \(a\) is waited for, but .*: no worker is alive"):
         asking.send((reply, WARN_AFTER_S))
     asking.send((0.0, 6.0))
     asking.send((queued, 6.0))

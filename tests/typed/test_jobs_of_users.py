@@ -150,7 +150,7 @@ def test_the_end_of_a_job_that_nobody_knows(server: ServerUnderTest) -> None:
     taken = client.call(GetJob(name="double"))  # by nobody in particular: nothing is kept of its run
     assert taken.job_id == handle.job_id
     client.call(FinishJob(job_id=taken.job_id))
-    with pytest.raises(NoResult, match="it is gone, and no run of it says how it ended"):
+    with pytest.raises(NoResult, match="it no longer exists, and no stored run says how it ended"):
         handle.wait()
 
 

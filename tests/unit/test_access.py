@@ -107,7 +107,7 @@ def test_patterns_that_cannot_be_compared_are_told() -> None:
 
 def test_a_scope_sees_its_names_alone() -> None:
     scope = Scope(("mail/*", "report"))
-    assert [scope.sees(name) for name in ("mail/a", "report", "reports", "mail")] == [
+    assert [scope.covers(name) for name in ("mail/a", "report", "reports", "mail")] == [
         True,
         True,
         False,
@@ -249,10 +249,10 @@ def test_what_a_token_sees_is_remembered_for_so_many_names() -> None:
     assert NAMES_SEEN_MAX == 1_000
     scope = Scope(["a/*"])
     for number in range(2 * NAMES_SEEN_MAX):
-        assert scope.sees(f"a/{number}")
-        assert not scope.sees(f"b/{number}")
-    assert scope.sees("a/0")
-    assert not scope.sees("b/0")
+        assert scope.covers(f"a/{number}")
+        assert not scope.covers(f"b/{number}")
+    assert scope.covers("a/0")
+    assert not scope.covers("b/0")
 
 
 def test_a_request_of_somebody_is_the_same_but_for_who_asks_and_what_they_see() -> None:

@@ -119,7 +119,7 @@ def test_files_of_one_source_are_taken_together(server: FakeServer, folder: Path
     [given] = sent(server, "SyncSchedules")
     assert ([each["name"] for each in given["schedules"]], given["prune"]) == (["a", "b"], False)
     refused = run("apply", "a.toml", "a.toml")
-    assert "a.toml: schedule a: an earlier file of the source s has it too" in refused.stderr
+    assert "a.toml: schedule a: an earlier file of the source s defines it too" in refused.stderr
 
 
 RULES = "source = 's'\n[[notify]]\nname = 'n'\non = ['failed']\nto = 'mailto:a@b.example'\ngroup = '10m'\n"
@@ -243,4 +243,4 @@ def test_a_name_of_two_sources_is_an_error(server: FakeServer, folder: Path) -> 
     Path("b.toml").write_text("[[schedules]]\nname = 'x'\nschedule = '5m'\n")
     result = run("apply", "a.toml", "b.toml", "--yes")
     assert (result.exit_code, server.asked) == (2, [])
-    assert "b.toml: line 2: schedule x: name: the source a.toml has it too" in result.stderr
+    assert "b.toml: line 2: schedule x: name: the source a.toml defines it too" in result.stderr

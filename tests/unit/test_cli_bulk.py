@@ -205,7 +205,7 @@ def test_cancel_in_json_and_without_waiting(fake: FakeServer) -> None:
     result = run("job", "cancel", "7", "-o", "json")
     assert json.loads(result.stdout) == {"jobID": 7, "outcome": "cancelled", "runID": 3, "status": "killed"}
     result = run("job", "cancel", "7", "--no-wait")
-    assert f"SIGKILL after {GRACE_S_DEFAULT // 60}m; `bedrockjobs run show 3` tells" in result.stdout
+    assert f"SIGKILL after {GRACE_S_DEFAULT // 60}m; `bedrockjobs run show 3` shows" in result.stdout
     assert len(sent(fake, "ReadOutput")) == 1
 
 

@@ -108,7 +108,10 @@ def test_a_file_in_a_usual_place_is_read_where_none_is_named(
     (tmp_path / ".config/bedrockjobs/config.toml").write_text("[server]\nprot = 4\n[worker]\nnane = 1\n")
     assert run("serve").exit_code == 78
     result = CliRunner().invoke(worker, ["--", "true"])
-    assert (result.exit_code, "nane: there is no such setting, is it name?" in result.output) == (78, True)
+    assert (result.exit_code, "nane: there is no such setting, did you mean name?" in result.output) == (
+        78,
+        True,
+    )
 
 
 def test_the_schema_of_the_settings_is_that_of_all_commands(
@@ -151,7 +154,7 @@ a = 1
     assert (result.exit_code, result.stdout, served) == (78, "", [])
     for line, words in (
         (2, "other: expected the table [server] or [worker]"),
-        (4, "prot: there is no such setting, is it port?"),
+        (4, "prot: there is no such setting, did you mean port?"),
         (5, "port: expected a whole number, got 'http'"),
         (6, "standby: expected true or false, got '1'"),
         (7, "batch_max: expected at least 1, got '0'"),

@@ -137,7 +137,7 @@ def test_a_folder_in_the_place_of_the_file_fails_once(server: FakeServer, path: 
     path.unlink()
     path.mkdir()
     told = [found for found in findings(expect=1) if found["level"] == "fail"]
-    assert [(found["check"], found["finding"]) for found in told] == [("database", f"{path} is no file")]
+    assert [(found["check"], found["finding"]) for found in told] == [("database", f"{path} is not a file")]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_database_of_another_server_than_the_one_that_answers(server: FakeServ
 def test_a_database_with_two_names(server: FakeServer, path: Path) -> None:
     os.link(path, path.with_name("other.db"))
     found = of(findings(expect=1), "owner")
-    assert "has 2 names" in found[0]["finding"]
+    assert "has 2 hard links" in found[0]["finding"]
 
 
 def test_a_lock_file_that_may_not_be_read(

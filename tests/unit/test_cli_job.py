@@ -374,7 +374,9 @@ def test_a_failed_job_is_retried_by_revive_and_the_refusal_says_so(fake: FakeSer
 
 
 def test_what_the_server_advises_is_said_in_commands_of_this_program(fake: FakeServer) -> None:
-    fake.will("DrainWorker", NotFound("No such worker", "worker: w is not there; see ListWorkers"))
+    fake.will(
+        "DrainWorker", NotFound("No such worker", "worker: no live worker has the name w; see ListWorkers")
+    )
     assert "`bedrockjobs worker list` shows them" in run("worker", "drain", "w").stderr
     failed = {"reason": "state", "detail": "it has failed; RetryJob with revive queues it again"}
     fake.will("ExplainJob", {"jobID": 7, "name": "a", "state": "FAILED", "waitsFor": [failed]})
@@ -432,15 +434,15 @@ def test_every_option_of_a_job_is_a_flag() -> None:
 @pytest.mark.parametrize(
     ("reasons", "lines"),
     [
-        ([], ["Nothing stands in its way."]),
+        ([], ["Nothing prevents it from running."]),
         (
             [{"reason": "lock", "detail": "job 3 has it"}],
-            ["What stands in its way:", "  1. Another job with its lock is running: job 3 has it"],
+            ["What it waits for:", "  1. Another job with its lock is running: job 3 has it"],
         ),
         (
             [{"reason": "nextRun", "detail": ""}, {"reason": "new", "detail": "x\x1b[2J"}],
             [
-                "What stands in its way, the most decisive first:",
+                "What it waits for, the most decisive first:",
                 "  1. It is not due yet.",
                 "  2. new: x\\u001b[2J",
             ],
@@ -454,7 +456,7 @@ def test_every_option_of_a_job_is_a_flag() -> None:
                 {"reason": "nextRun", "detail": "it is due at 2026-11-23 01:02:03"},
             ],
             [
-                "What stands in its way, the most decisive first:",
+                "What it waits for, the most decisive first:",
                 "  1. It is paused: * is paused since 2026-11-21 19:09:58 UTC"
                 " until 2026-11-22 00:00:00 UTC: move",
                 "  2. It is not due yet: it is due at 2026-11-23 01:02:03 UTC",

@@ -27,11 +27,11 @@ ONE = {
 
 def test_what_is_kept_is_limited_and_freed(fake: FakeServer) -> None:
     done = run("kept", "set", "mail/*", "--runs-for", "30d", "--output-bytes", "100k", "--by", "ann")
-    assert done.stdout == "Limited what is kept of mail/*.\n"
+    assert done.stdout == "Set the retention of mail/*.\n"
     assert sent(fake, "SetRetention") == [
         {"name": "mail/*", "runs": 30 * DAY_S, "outputBytes": 100_000, "by": "ann"}
     ]
-    assert run("kept", "remove", "mail/*", "--by", "ann").stdout == "mail/* has no such limit any more.\n"
+    assert run("kept", "remove", "mail/*", "--by", "ann").stdout == "Removed the retention of mail/*.\n"
     assert sent(fake, "RemoveRetention") == [{"name": "mail/*", "by": "ann"}]
     fake.will("RemoveRetention", NotFound("No such limit"))
     assert run("kept", "remove", "mail/*").exit_code == 3

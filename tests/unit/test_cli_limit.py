@@ -26,7 +26,7 @@ def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:
     assert sent(fake, "SetLimit") == [{"name": "mail/*", "queued": 3, "by": "ann"}]
     run("limit", "set", "mail/*", "--running", "2", "--by", "ann")
     assert sent(fake, "SetLimit")[-1] == {"name": "mail/*", "running": 2, "by": "ann"}
-    assert run("limit", "remove", "mail/*", "--by", "ann").stdout == "mail/* has no limit any more.\n"
+    assert run("limit", "remove", "mail/*", "--by", "ann").stdout == "Removed the limit of mail/*.\n"
     assert sent(fake, "RemoveLimit") == [{"name": "mail/*", "by": "ann"}]
     fake.will("RemoveLimit", NotFound("No such limit"))
     assert run("limit", "remove", "mail/*").exit_code == 3

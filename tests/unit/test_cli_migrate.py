@@ -112,7 +112,7 @@ def test_a_newer_or_foreign_or_missing_database_is_refused(tmp_path: Path) -> No
     assert not path.exists()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 999")
-    assert "knows up to" in run("migrate", "--database", str(path)).stderr
+    assert "supports up to" in run("migrate", "--database", str(path)).stderr
     bedrock(path, [])
     result = run("migrate", "--database", str(path))
     assert (result.exit_code, "--from-bedrock" in result.stderr) == (4, True)

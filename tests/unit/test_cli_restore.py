@@ -124,7 +124,7 @@ def test_where_nothing_is_it_needs_no_force(backup: Path, tmp_path: Path) -> Non
 def test_a_database_that_is_there_is_left_alone_without_force(backup: Path, tmp_path: Path) -> None:
     before = names(tmp_path)
     result = run("restore", str(backup))
-    assert (result.exit_code, "jobs.db exists; --force puts it aside" in result.stderr) == (4, True)
+    assert (result.exit_code, "jobs.db exists; --force renames it" in result.stderr) == (4, True)
     assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM jobs") == [(310,)]
     assert [name for name in names(tmp_path) if name != "jobs.db-lock"] == before
 
@@ -152,7 +152,7 @@ def damage(path: Path) -> None:
         (lambda path: path.write_text("no database at all" * 500), "file is not a database"),
         (lambda path: path.unlink(), "there is no backup"),
         (lambda path: path.write_bytes(b""), "is not a database of bedrockjobs"),
-        (lambda path: execute(path, f"PRAGMA user_version = {schema.VERSION + 1}"), "knows up to"),
+        (lambda path: execute(path, f"PRAGMA user_version = {schema.VERSION + 1}"), "supports up to"),
         (
             lambda path: execute(path, "INSERT INTO meta VALUES ('movedTo', 'postgresql://h/d')"),
             "was moved to postgresql://h/d",
@@ -308,7 +308,10 @@ def test_a_file_that_was_restored_by_other_means_can_be_held(backup: Path, tmp_p
 def test_release_reaches_the_server(fake: FakeServer) -> None:
     fake.will("ReleaseHold", {"since": "2026-11-21 03:29:56", "reason": "restored from a.db"})
     result = run("restore", "--release", "--by", "ann")
-    assert result.stdout == "Released what was held since 2026-11-21 03:29:56 UTC (restored from a.db).\n"
+    assert (
+        result.stdout
+        == "Released the queue, which was held since 2026-11-21 03:29:56 UTC (restored from a.db).\n"
+    )
     assert sent(fake, "ReleaseHold") == [{"by": "ann"}]
     fake.will("ReleaseHold", NotFound("Not held"))
     assert run("restore", "--release").exit_code == 3

@@ -188,14 +188,14 @@ def test_a_run_that_is_handed_back_while_it_is_followed(
     fake.will("ReadOutput", output(1, "one"), output(1, status="returned", ended=True))
     result = run("run", "logs", "3", "-f", *arguments)
     assert (result.exit_code, result.stdout) == (status, "one\n")
-    said = "Run 3 was handed back: its job is queued as if it had not been taken.\n"
+    said = "Run 3 was returned: its job is queued as if it had not been taken.\n"
     assert result.stderr == said
 
 
 def test_a_run_that_is_handed_back_before_its_first_line(fake: FakeServer, pauses: list[float]) -> None:
     fake.will("ReadOutput", output(0), output(0, status="returned", ended=True))
     result = run("run", "logs", "3", "-f")
-    assert (result.exit_code, "Run 3 was handed back" in result.stderr) == (0, True)
+    assert (result.exit_code, "Run 3 was returned" in result.stderr) == (0, True)
 
 
 def test_an_interrupt_while_following_is_130(fake: FakeServer) -> None:

@@ -85,7 +85,7 @@ def test_add_checks_the_expression_and_the_name(fake: FakeServer) -> None:
     fake.will("ValidateSchedule", VALID)
     fake.will("ListJobs", {"jobs": []})
     fake.will("CreateJob", {"jobID": 7})
-    reasons = [{"reason": "nextRun", "detail": "x"}, {"reason": "no worker", "detail": "no worker is there"}]
+    reasons = [{"reason": "nextRun", "detail": "x"}, {"reason": "no worker", "detail": "no worker is alive"}]
     fake.will("ExplainJob", {"waitsFor": reasons})
     result = run(
         "schedule",
@@ -131,7 +131,7 @@ def test_add_checks_the_expression_and_the_name(fake: FakeServer) -> None:
     ]
     assert result.stderr.splitlines() == [
         "Warning: mind the gap",
-        "Note: No live worker takes it: no worker is there.",
+        "Note: No live worker takes it: no worker is alive.",
     ]
 
 
@@ -400,7 +400,7 @@ def test_resume_all_lists_the_pauses_and_asks(fake: FakeServer) -> None:
     result = run("schedule", "resume", "--all")
     assert result.exit_code == 2
     assert "ann: disks (a)\nsomebody (b*)\n" in result.stderr
-    assert "nobody can answer here: give --yes" in result.stderr
+    assert "stdin is not a terminal: give --yes" in result.stderr
     assert sent(fake, "ResumeJobs") == []
 
 

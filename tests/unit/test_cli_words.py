@@ -92,7 +92,7 @@ def test_help_is_as_wide_as_the_terminal_up_to_a_limit(monkeypatch: pytest.Monke
 
 def test_rules_say_what_was_done(fake: FakeServer) -> None:
     added = run("notify", "add", "n", "--on", "failed", "--to", "mailto:a@b.example")
-    assert added.stdout == "Rule n counts from now on; `bedrockjobs notify test n` shows a message.\n"
+    assert added.stdout == "Rule n is active; `bedrockjobs notify test n` shows a message.\n"
     assert run("notify", "mute", "n", "--until", "2h").stdout == (
         "Rule n sends nothing until 2026-11-23 14:00 UTC.\n"
     )

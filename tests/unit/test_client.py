@@ -191,7 +191,9 @@ async def test_answer_that_does_not_come(server, kind, monkeypatch):
     for module in ("blocking", "asynchronous"):
         monkeypatch.setattr(f"bedrockjobs.client.{module}.answer_s", lambda _: 0.05)
     async with kind(server.address) as client:
-        with pytest.raises(ConnectionLost, match=r"nothing came within 0\.05 s; the outcome is unknown"):
+        with pytest.raises(
+            ConnectionLost, match=r"nothing was received within 0\.05 s; the outcome is unknown"
+        ):
             await client.call(GetJobs(names=["a"], num_results=1, connection="wait"))
 
 

@@ -111,7 +111,7 @@ async def test_silent_server_is_left(servers: Any, kind: Any, monkeypatch: pytes
     first, second = servers
     first.silent = {"Ping", "CreateJob"}
     async with kind(both(servers)) as client:
-        with pytest.raises(ConnectionLost, match="nothing came within"):
+        with pytest.raises(ConnectionLost, match="nothing was received within"):
             await client.call(CreateJob(name="a"))
         await client.call(CreateJob(name="b"))
     assert (verbs(first), verbs(second)) == (["CreateJob"], ["CreateJob"])

@@ -43,7 +43,7 @@ def test_every_kind_that_is_written_is_known() -> None:
 def test_what_is_none_is_refused_with_what_is_meant() -> None:
     assert unknown_kind(["failed", "late over", "new address"]) == ""
     for wrong, near in (("fail", "failed"), ("time-out", "timeout"), ("missed tick", "missed")):
-        with pytest.raises(BadArguments, match=f"{wrong} is none, is it {near}\\?"):
+        with pytest.raises(BadArguments, match=f"{wrong} is unknown, did you mean {near}\\?"):
             PutRule.read({"name": "r", "on": f"failed,{wrong}", "to": "mailto:a@example.com"})
-    with pytest.raises(BadArguments, match=r"zzz is none$"):
+    with pytest.raises(BadArguments, match=r"zzz is unknown$"):
         PutRule.read({"name": "r", "on": ["zzz"], "to": "mailto:a@example.com"})

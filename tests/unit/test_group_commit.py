@@ -78,11 +78,11 @@ def test_a_look_that_takes_long_is_the_last() -> None:
 
 def test_it_tells_that_it_looks() -> None:
     group, slices = group_of(), TimeSlices[int]()
-    taken = slices.begin(lambda: looks(group, [1]))
+    taken = slices.start(lambda: looks(group, [1]))
     seen = []
     while taken is None:
         seen.append(group.looks_now)
-        taken = slices.go_on()
+        taken = slices.resume()
     assert seen == [True] * taken
     assert not group.looks_now
 

@@ -91,7 +91,7 @@ def test_a_message_tells_so_many_events_and_counts_the_others() -> None:
     assert len(message.data["events"]) == EVENTS_SHOWN == 20
     assert message.data["count"] == EVENTS_SHOWN + 5
     assert "and 5 more." in message.text
-    assert "may have come before" in message.text
+    assert "may be a duplicate" in message.text
     assert message.key == f"r/1-{EVENTS_SHOWN + 5}"
 
 
@@ -192,7 +192,7 @@ async def test_an_address_that_nobody_listens_at_is_not_told(unused_tcp_port: in
         await sending().send(
             message_of("r", [told(3)], ""), f"http://127.0.0.1:{unused_tcp_port}/s3cret", "", 0
         )
-    assert str(failure.value) == "nobody answers there"
+    assert str(failure.value) == "the receiver cannot be reached"
 
 
 async def test_a_receiver_that_does_not_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_what_is_no_plain_file_is_refused(
     place: Path, opens: Callable[[Path], object], plant: Callable[[Path], None]
 ) -> None:
     plant(place)
-    with pytest.raises(UnsafeFile, match=f"{place} is a link or no plain file"):
+    with pytest.raises(UnsafeFile, match=f"{place} is a link or not a regular file"):
         opens(place)
     assert place.with_name("precious").read_text() == "do not touch"
     assert not place.with_name("nowhere").exists()

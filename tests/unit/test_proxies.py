@@ -105,7 +105,7 @@ def test_from_where_it_comes(values: list[str], address: str, found: str) -> Non
     [
         ("10.0.0.2/8", "", "networks or unix: 10.0.0.2/8 has host bits set"),
         ("1.2.3", "", "networks or unix: '1.2.3' does not appear to be"),
-        ("", "X-User", "proxy_user_header: expected the proxy's address in trusted_proxies beside it"),
+        ("", "X-User", "proxy_user_header: expected the proxy's address in trusted_proxies"),
     ],
 )
 def test_what_cannot_be_meant(trusted: str, header: str, words: str) -> None:

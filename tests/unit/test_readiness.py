@@ -31,8 +31,8 @@ def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
 @pytest.mark.parametrize(
     ("name", "worker", "words"),
     [
-        ("post", "c", "worker c, for which it is, is not there"),
-        ("other", "b", "worker b, for which it is, does not ask for it"),
+        ("post", "c", "worker c, for which it is reserved, is not there"),
+        ("other", "b", "worker b, for which it is reserved, does not ask for it"),
         ("xy", "b", "b asks for it but is drained since noon, by ann"),
     ],
 )
@@ -45,9 +45,9 @@ def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: st
 @pytest.mark.parametrize(
     ("workers", "words"),
     [
-        ([], "no worker is there"),
-        ([Worker("a", ["b"])], "the only worker that is there, a, does not ask for it"),
-        ([Worker("a", ["b"]), Worker("c", [])], "none of 2 workers that are there asks for it"),
+        ([], "no worker is alive"),
+        ([Worker("a", ["b"])], "the only live worker, a, does not ask for it"),
+        ([Worker("a", ["b"]), Worker("c", [])], "none of 2 live workers asks for it"),
         ([Worker("a", ["*"], quiet=True)], "a asks for it but is quiet"),
         ([Worker("a", ["*"], ["cmd"])], "a asks for it but does not accept jobs with url"),
     ],

@@ -64,10 +64,10 @@ async def post(answer: Answer, path: str = "/") -> int:
         (lambda: for_ever(b"", b"", 0.01), "no answer within"),
         (lambda: for_ever(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", 0.01), "no answer within"),
         (lambda: for_ever(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"), "no answer"),
-        (lambda: for_ever(b"HTTP/1.1 200 ", b"x" * 100_000), "no HTTP"),
-        (lambda: for_ever(b"HTTP/1.1 200 OK\r\n", b"X: " + b"y" * 4_000 + b"\r\n"), "no HTTP"),
+        (lambda: for_ever(b"HTTP/1.1 200 ", b"x" * 100_000), "not HTTP"),
+        (lambda: for_ever(b"HTTP/1.1 200 OK\r\n", b"X: " + b"y" * 4_000 + b"\r\n"), "not HTTP"),
         (lambda: for_ever(b"HTTP/1.1 500 No\r\n\r\n", b"x" * 100_000), "answered 500"),
-        (lambda: said(b"\x00\xff\xfe\r\n\r\n"), "no HTTP"),
+        (lambda: said(b"\x00\xff\xfe\r\n\r\n"), "not HTTP"),
         (lambda: said(b""), "closed the connection"),
     ],
 )

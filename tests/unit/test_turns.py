@@ -21,7 +21,7 @@ def test_it_stops_after_each_slice_and_goes_on_where_it_was() -> None:
         return "done"
 
     slices = TimeSlices[str]()
-    results = [slices.begin(walk), slices.go_on(), slices.go_on()]
+    results = [slices.start(walk), slices.resume(), slices.resume()]
     assert results == [None, None, "done"]
     assert done == [*range(2 * SLICE + 1)]
 
@@ -32,10 +32,10 @@ def test_one_work_follows_another() -> None:
         return "two"
 
     slices = TimeSlices[str]()
-    assert slices.begin(lambda: "one") == "one"
-    assert slices.begin(stop) is None
-    assert slices.go_on() == "two"
-    assert slices.begin(lambda: "three") == "three"
+    assert slices.start(lambda: "one") == "one"
+    assert slices.start(stop) is None
+    assert slices.resume() == "two"
+    assert slices.start(lambda: "three") == "three"
 
 
 def test_outside_of_such_work_nothing_stops() -> None:
@@ -49,10 +49,10 @@ def test_what_it_raises_comes_to_whoever_goes_on_with_it() -> None:
         raise ZeroDivisionError
 
     slices = TimeSlices[str]()
-    assert slices.begin(fail) is None
+    assert slices.start(fail) is None
     with pytest.raises(ZeroDivisionError):
-        slices.go_on()
-    assert slices.begin(lambda: "the next one is not hurt")
+        slices.resume()
+    assert slices.start(lambda: "the next one is not hurt")
 
 
 def test_it_sees_the_context_of_who_began_it() -> None:
@@ -62,11 +62,11 @@ def test_it_sees_the_context_of_who_began_it() -> None:
         return [*seen, WHO.get()]
 
     slices = TimeSlices[list[str]]()
-    assert slices.begin(lambda: [WHO.get()]) == ["nobody"]
+    assert slices.start(lambda: [WHO.get()]) == ["nobody"]
     before = WHO.set("me")
     try:
-        assert slices.begin(look) is None
-        assert slices.go_on() == ["me", "me"]
+        assert slices.start(look) is None
+        assert slices.resume() == ["me", "me"]
     finally:
         WHO.reset(before)
 
@@ -81,12 +81,12 @@ def test_work_that_waits_goes_on_when_that_is_there() -> None:
         return "done"
 
     slices = TimeSlices[str]()
-    assert slices.begin(ask) is None
+    assert slices.start(ask) is None
     slices.call_when_ready(lambda: called.append("there"), lambda go_on: called.append("soon"))
     assert called == []
     arrived[0]()
     assert called == ["there"]
-    assert slices.go_on() is None
+    assert slices.resume() is None
     slices.call_when_ready(lambda: called.append("there"), lambda go_on: called.append("soon"))
     assert called == ["there", "soon"]
-    assert slices.go_on() == "done"
+    assert slices.resume() == "done"

@@ -127,21 +127,21 @@ def test_six_fields_are_said_to_be_read_in_one_of_two_ways() -> None:
 @pytest.mark.parametrize(
     ("repeat", "step"),
     [
-        ("*/7 * * * *", "minute */7: the steps begin anew with each hour: the one after 56 is 4 long, not 7"),
-        ("45m", "minute */45: the steps begin anew with each hour: the one after 45 is 15 long, not 45"),
-        ("7S", "second */7: the steps begin anew with each minute: the one after 56 is 4 long, not 7"),
-        ("0 */5 * * *", "hour */5: the steps begin anew with each day: the one after 20 is 4 long, not 5"),
-        ("0 1,0/9 * * *", "hour 0/9: the steps begin anew with each day: the one after 18 is 6 long, not 9"),
-        ("0 0 1 */5 *", "month */5: the steps begin anew with each year: the one after 11 is 2 long, not 5"),
-        ("0 0 */2 * *", "day-of-month */2: the steps begin anew with each month"),
-        ("0 0 * * */2", "day-of-week */2: the steps begin anew with each week"),
+        ("*/7 * * * *", "minute */7: the steps restart with each hour: the one after 56 is 4 long, not 7"),
+        ("45m", "minute */45: the steps restart with each hour: the one after 45 is 15 long, not 45"),
+        ("7S", "second */7: the steps restart with each minute: the one after 56 is 4 long, not 7"),
+        ("0 */5 * * *", "hour */5: the steps restart with each day: the one after 20 is 4 long, not 5"),
+        ("0 1,0/9 * * *", "hour 0/9: the steps restart with each day: the one after 18 is 6 long, not 9"),
+        ("0 0 1 */5 *", "month */5: the steps restart with each year: the one after 11 is 2 long, not 5"),
+        ("0 0 */2 * *", "day-of-month */2: the steps restart with each month"),
+        ("0 0 * * */2", "day-of-week */2: the steps restart with each week"),
         (
             "*/40 * * * * * *",
-            "second */40: the steps begin anew with each minute: the one after 40 is 20 long, ",
+            "second */40: the steps restart with each minute: the one after 40 is 20 long, ",
         ),
         (
             "*/7 * * * * 2027",
-            "minute */7: the steps begin anew with each hour: the one after 56 is 4 long, not 7",
+            "minute */7: the steps restart with each hour: the one after 56 is 4 long, not 7",
         ),
     ],
 )

@@ -111,8 +111,8 @@ async def test_kept_runs_are_found_however_many_there_are(
     monkeypatch.setattr(find, "FEW", few)
     for run_id in range(1, 30):
         table.run(run_id, kept=AT if run_id % 3 == 0 else "")
-    first = await table.views.find.runs(kept=True, limit=5)
-    rest = await table.views.find.runs(kept=True, limit=50, before=first.reached)
+    first = await table.views.find.runs(only_kept=True, limit=5)
+    rest = await table.views.find.runs(only_kept=True, limit=50, before=first.reached)
     assert [run.run_id for run in first.runs + rest.runs] == list(range(27, 0, -3))
 
 

@@ -69,7 +69,7 @@ def fill(table: Table, only: Scope | None) -> None:
             more["parentJobID"] = PARENT
         due = f"2026-11-2{dice.randrange(1, 3)} 0{dice.randrange(10)}:00:00"
         status = dice.choice(("success", "fail", "running", "timeout"))
-        if render.sees(only, name):
+        if render.in_scope(only, name):
             table.job(number, name=name, state=state, **{**more, "nextRun": due})
             table.run(number, name=name, jobID=number, status=status)
             table.event(number, name=name, jobID=number)

@@ -224,8 +224,8 @@ async def test_very_many_names_that_nobody_takes_are_counted(table: Table) -> No
         job(table, name=f"n{number}")
     found = [one for one in (await table.ask(Overview()))["problems"] if one["kind"] == "no worker"]
     assert len(found) == SAID_MAX + 1
-    assert found[0]["detail"].startswith("nobody takes n")
-    assert found[-1]["detail"] == "nobody takes 3 more names"
+    assert found[0]["detail"].startswith("no worker takes n")
+    assert found[-1]["detail"] == "no worker takes 3 more names"
 
 
 async def test_very_many_pauses_are_counted(table: Table) -> None:

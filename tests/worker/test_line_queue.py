@@ -101,7 +101,7 @@ def test_lines_that_no_disk_takes_are_counted(small, monkeypatch):
     found = waiting.take(10_000, 1_000_000)
     missing = [int(line.text[1:].split()[0]) for line in found if line.stream == "err"]
     assert sum(missing) + len(found) - len(missing) == 1_001
-    assert found[-1].text.endswith("lines dropped: they could not be kept: No space left on device]")
+    assert found[-1].text.endswith("lines dropped: they could not be saved: No space left on device]")
     waiting.discard_all()
 
 

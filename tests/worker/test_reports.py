@@ -320,7 +320,7 @@ def test_of_a_large_file_no_more_is_read_than_a_report_can_have(spool: Path) -> 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     assert kept_by("first", "a:1", tmp_path / "file" / "kept").save(REPORT) is None
-    assert messages(caplog, "report not kept")
+    assert messages(caplog, "report not saved")
     assert kept_by("first", "a:1", None).save(REPORT) is None
 
 

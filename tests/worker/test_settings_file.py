@@ -77,7 +77,7 @@ max_load = "much"
     result = worker("--config", str(file), "--", "true")
     assert (result.exit_code, begun) == (78, [])
     for line, words in (
-        (2, "nam: there is no such setting, is it name?"),
+        (2, "nam: there is no such setting, did you mean name?"),
         (3, "concurrency: 0 is not in the range"),
         (4, "timeout: expected text in quotes"),
         (5, "grace: expected a duration like 90s"),

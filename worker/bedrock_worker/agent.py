@@ -72,8 +72,8 @@ class Agent:
         # A single attempt each: the loops here retry while the server is down, and log that once.
         self._client = options.client()
         self._server = ServerStatus(lambda: self._client.server)
-        kept = Outbox(options.spool, options.worker, options.servers)
-        self._reporter = Reporter(self._client, self._server, kept)
+        outbox = Outbox(options.spool, options.worker, options.servers)
+        self._reporter = Reporter(self._client, self._server, outbox)
         self._changed = asyncio.Event()
         self._heartbeats = Heartbeats(
             self._client,
@@ -118,16 +118,16 @@ class Agent:
             slots=options.concurrency,
         )
         self._heartbeats.start_sending()
-        beside = [asyncio.ensure_future(self._reporter.deliver_kept())]
+        tasks = [asyncio.ensure_future(self._reporter.deliver_kept())]
         if self._file is not None:
-            beside.append(asyncio.ensure_future(self._watch_version(self._file)))
+            tasks.append(asyncio.ensure_future(self._watch_version(self._file)))
         try:
-            status = await self._sync(beside) or await self._pull_all()
+            status = await self._sync(tasks) or await self._pull_all()
             return await self._wind_down() or status
         finally:
-            for task in beside:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._reporter.stop_sending()
             await self._heartbeats.send_last()
             await self._client.close()
@@ -184,7 +184,7 @@ class Agent:
         self._outdated = True
         self._changed.set()
 
-    async def _sync(self, beside: list[asyncio.Task[None]]) -> int:
+    async def _sync(self, tasks: list[asyncio.Task[None]]) -> int:
         """Declare the module's schedules, if there is a module; return the exit status so far.
 
         Adds the task that declares them periodically to ``background``.
@@ -202,13 +202,13 @@ class Agent:
             await asyncio.gather(sync, return_exceptions=True)
             return OK
         try:
-            found = sync.result()
+            reply = sync.result()
         except CommandError as error:
             event(logging.ERROR, "schedules refused", module=module.name, error=error)
             return REFUSED
-        self._log_sync(module.source, found)
-        if found.again:
-            beside.append(asyncio.ensure_future(self._sync_again(module, found.again)))
+        self._log_sync(module.source, reply)
+        if reply.again:
+            tasks.append(asyncio.ensure_future(self._sync_again(module, reply.again)))
         return OK
 
     async def _sync_again(self, module: PythonModule, seconds: float) -> None:
@@ -217,7 +217,7 @@ class Agent:
         while True:
             await asyncio.sleep(seconds)
             try:
-                found = await send_until_answered(
+                reply = await send_until_answered(
                     self._client, self._server, module.sync(self._options.worker)
                 )
             except CommandError as error:
@@ -225,26 +225,26 @@ class Agent:
                     event(logging.ERROR, "schedules refused", module=module.name, error=error)
                 refused = str(error)
                 continue
-            refused, seconds = "", found.again or seconds
-            self._log_sync(module.source, found)
+            refused, seconds = "", reply.again or seconds
+            self._log_sync(module.source, reply)
 
-    def _log_sync(self, source: str, found: SyncReply) -> None:
+    def _log_sync(self, source: str, reply: SyncReply) -> None:
         """Log the result of a sync, unless it is the same as before."""
-        counts = {name: len(getattr(found, name) or ()) for name in SYNC_COUNTS}
+        counts = {name: len(getattr(reply, name) or ()) for name in SYNC_COUNTS}
         if counts == self._synced:
             return
         self._synced = {**counts, "added": 0, "changed": 0, "removed": 0}
         self._synced["unchanged"] += counts["added"] + counts["changed"]
         event(logging.INFO, "schedules synced", source=source, **counts)
-        if found.kept:
+        if reply.kept:
             words = "a live worker with another version of the module declares them otherwise"
-            event(logging.WARNING, "schedules kept", reason=words, names=_some(found.kept))
-        if found.undeclared:
+            event(logging.WARNING, "schedules kept", reason=words, names=_some(reply.kept))
+        if reply.undeclared:
             words = "no live worker declares them; they will be removed"
-            event(logging.WARNING, "schedules undeclared", reason=words, names=_some(found.undeclared))
-        if found.removed:
+            event(logging.WARNING, "schedules undeclared", reason=words, names=_some(reply.undeclared))
+        if reply.removed:
             words = "no live worker has declared them for a while"
-            event(logging.WARNING, "schedules removed", reason=words, names=_some(found.removed))
+            event(logging.WARNING, "schedules removed", reason=words, names=_some(reply.removed))
 
     async def _pull_all(self) -> int:
         """Take jobs until the worker has to stop; return the exit status so far."""
@@ -319,7 +319,7 @@ class Agent:
             taken_at = asyncio.get_running_loop().time()
 
     async def _see_through(self, job: TakenJob, taken_at: float) -> TakenJob | None:
-        """Run and report one job; return the job that came with the answer."""
+        """Run and report one job; return the next job if the reply contains one."""
         if self._signals:  # the job came with the reply that ended the last wait
             await self._reporter.deliver(hand_back(job))
             return None
@@ -360,8 +360,8 @@ class Agent:
 
     async def _deliver_later(self, report: Report, run: JobRun) -> None:
         try:
-            taken = await self._reporter.deliver_later(report, self._stopping)
-            self._undelivered = self._undelivered or not taken
+            delivered = await self._reporter.deliver_later(report, self._stopping)
+            self._undelivered = self._undelivered or not delivered
         finally:
             self._heartbeats.discard(run)
 

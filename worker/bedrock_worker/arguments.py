@@ -100,14 +100,14 @@ class Arguments:
 
         ``names`` selects some of them.
         """
-        found = dict(data)
+        arguments = dict(data)
         for name, parameter in self._signature.parameters.items():
-            if name not in found and parameter.default is not inspect.Parameter.empty:
+            if name not in arguments and parameter.default is not inspect.Parameter.empty:
                 with suppress(WrongArguments):  # the default does not match its own annotation
-                    found[name] = _json_of(parameter.default, self._kind(parameter.annotation), name)
+                    arguments[name] = _json_of(parameter.default, self._kind(parameter.annotation), name)
         if names is not None:
-            found = {name: found[name] for name in names if name in found}
-        plain = json.loads(json.dumps(found), parse_float=_number)
+            arguments = {name: arguments[name] for name in names if name in arguments}
+        plain = json.loads(json.dumps(arguments), parse_float=_number)
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
     def of_data(self, data: Mapping[str, Any], *, repeats: bool) -> dict[str, Any]:
@@ -134,15 +134,15 @@ class Arguments:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise OtherArguments(f"{error}, of {self._function.__qualname__}{self._signature}") from None
-        found = []
+        values = []
         for name, value in bound.arguments.items():
             parameter = self._signature.parameters[name]
             kind = self._kind(parameter.annotation)
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                found += [(each, kind, part) for each, part in value.items()]
+                values += [(each, kind, part) for each, part in value.items()]
             else:
-                found.append((name, kind, value))
-        return found
+                values.append((name, kind, value))
+        return values
 
     def _kind(self, annotation: Any) -> Any:
         """Resolve an annotation, to Any if that is impossible."""
@@ -155,8 +155,8 @@ class Arguments:
 
 
 def _number(text: str) -> float | int:
-    found = float(text)
-    return int(found) if found.is_integer() else found
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def fits(value: Any, kind: Any) -> bool | None:
@@ -186,21 +186,21 @@ def fits(value: Any, kind: Any) -> bool | None:
 
 def _all_fit(values: Any, kind: Any) -> bool | None:
     for value in values:
-        if not (found := fits(value, kind)):
-            return found
+        if not (fitting := fits(value, kind)):
+            return fitting
     return True
 
 
 def _json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
     """Return a value as JSON; raises WrongArguments, unless ``lossy`` also for values that JSON alters."""
-    found = fits(value, kind)
-    if found is None:
+    fitting = fits(value, kind)
+    if fitting is None:
         adapter = _adapter(kind)
         try:
             return adapter.dump_python(adapter.validate_python(value, strict=True), mode="json")
         except ValueError as error:
             raise WrongArguments(f"{name}: {_words(error)}") from None
-    if not found:
+    if not fitting:
         raise WrongArguments(f"{name}: expected {_name_of(kind)}, got {value!r:.100}")
     try:
         json.dumps(value, allow_nan=False)
@@ -231,13 +231,13 @@ def _refuse_what_changes(value: Any, place: str) -> None:
 
 def _value_of(value: Any, kind: Any, name: str) -> Any:
     """Return a JSON value converted to the type."""
-    found = fits(value, kind)
-    if found is None:
+    fitting = fits(value, kind)
+    if fitting is None:
         try:
             return _adapter(kind).validate_python(value)
         except ValueError as error:
             raise WrongArguments(f"{name}: {_words(error)}") from None
-    if not found:
+    if not fitting:
         raise WrongArguments(f"{name}: expected {_name_of(kind)}, got {value!r:.100}")
     return value
 

@@ -62,7 +62,7 @@ class CurrentRun:
 
     @property
     def attempt(self) -> int:
-        """Return how often the job has been taken, including this time."""
+        """Return how often the job has been taken, including this run."""
         return self.job.attempt
 
     def progress(self, done: float, message: str = "") -> None:
@@ -90,15 +90,15 @@ class CurrentRun:
         """
         import logging  # imported here, since most runs do not need it
 
-        found = logging.getLogger(LOGGER)
-        if not found.hasHandlers():
+        log = logging.getLogger(LOGGER)
+        if not log.hasHandlers():
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
-            found.addHandler(handler)
-            found.propagate = False
-        if found.level == logging.NOTSET:
-            found.setLevel(logging.INFO)
-        return found
+            log.addHandler(handler)
+            log.propagate = False
+        if log.level == logging.NOTSET:
+            log.setLevel(logging.INFO)
+        return log
 
 
 def _no_job() -> Job:

@@ -105,10 +105,10 @@ class _Declared(Generic[P, R]):
         ``client`` is a Client for ``enqueue`` or an AsyncClient for ``aenqueue``. ``zone`` is the time zone
         of ``schedule``. The others are attributes of CreateJob: ``using(retries=3)``.
         """
-        found = type(self)(self.function, self.pattern, {**self._options, **options})
-        found._client = self._client if client is None else client
-        found._zone = self._zone if zone is None else zone
-        return found
+        configured = type(self)(self.function, self.pattern, {**self._options, **options})
+        configured._client = self._client if client is None else client
+        configured._zone = self._zone if zone is None else zone
+        return configured
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Create a job that calls the function with these arguments, and return its handle.
@@ -205,9 +205,9 @@ class _Declared(Generic[P, R]):
         from bedrockjobs.base.config import KEY_CHARS_MAX
 
         options, unique = self._options, self._options.get("unique")
-        found = {option: options[option] for option in UNIQUE if options.get(option) is not None}
-        if "unique_key" in found or unique is None:
-            return found
+        chosen = {option: options[option] for option in UNIQUE if options.get(option) is not None}
+        if "unique_key" in chosen or unique is None:
+            return chosen
         if unique is False:
             return {}
         try:
@@ -217,7 +217,7 @@ class _Declared(Generic[P, R]):
         key = f"{self.function.__module__}.{self.function.__qualname__}:{text}"
         if len(key) > KEY_CHARS_MAX:
             key = sha256(key.encode()).hexdigest()
-        return {**found, "unique_key": key}
+        return {**chosen, "unique_key": key}
 
     def _made_with(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of CreateJob or JobSpec."""
@@ -262,8 +262,8 @@ class JobFunction(_Declared[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
-        found: R = self.function(*args, **kwargs)
-        return found
+        result: R = self.function(*args, **kwargs)
+        return result
 
 
 class AsyncJobFunction(_Declared[P, R]):
@@ -271,8 +271,8 @@ class AsyncJobFunction(_Declared[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
-        found: R = await self.function(*args, **kwargs)
-        return found
+        result: R = await self.function(*args, **kwargs)
+        return result
 
 
 class Handle(Generic[R]):
@@ -297,8 +297,8 @@ class Handle(Generic[R]):
         as long as ``keep`` says. Raises JobFailed, JobNotEnded on timeout, NoResult if nothing is left of the
         job, and WaitNeverEnds in a run that the job waits for, such as its parent's. Requires the read role.
         """
-        found: R = _result(self._client().wait_for_job(self.job_id, timeout), self._arguments)
-        return found
+        result: R = _result(self._client().wait_for_job(self.job_id, timeout), self._arguments)
+        return result
 
 
 class AsyncHandle(Generic[R]):
@@ -319,8 +319,8 @@ class AsyncHandle(Generic[R]):
     async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  as Handle has it
         """Wait and return the function's result, like ``Handle.wait``."""
         async with _asynchronous(self._client) as client:
-            found: R = _result(await client.wait_for_job(self.job_id, timeout), self._arguments)
-        return found
+            result: R = _result(await client.wait_for_job(self.job_id, timeout), self._arguments)
+        return result
 
 
 def job_function(function: Callable[..., Any], pattern: str, options: Mapping[str, Any]) -> Any:

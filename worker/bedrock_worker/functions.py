@@ -65,7 +65,7 @@ class Snooze(Exception):
     def __init__(self, delay: Delay, message: str = "") -> None:
         """Run again after ``delay``; raises ValueError for an invalid delay."""
         self.delay = _whole_seconds(delay)
-        super().__init__(message or f"put off for {self.delay} s")
+        super().__init__(message or f"snoozed for {self.delay} s")
 
 
 class Fail(Exception):
@@ -74,14 +74,18 @@ class Fail(Exception):
 
 def _whole_seconds(delay: object) -> int:
     """Return a delay in whole seconds, rounded up so that no retry is early."""
-    found: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(found, str):
+    seconds: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, str):
         from bedrockjobs.base import clock
 
-        found = clock.seconds_of(found)
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not (isfinite(found) and found >= 0):
+        seconds = clock.seconds_of(seconds)
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, (int, float))
+        or not (isfinite(seconds) and seconds >= 0)
+    ):
         raise ValueError(f'delay: expected seconds, a timedelta or text like "5m", 0 or more, got {delay!r}')
-    return ceil(found)
+    return ceil(seconds)
 
 
 @dataclass(frozen=True)
@@ -162,9 +166,9 @@ def declared_in(module: str) -> list[Declared]:
     """Return the declarations of an imported module and of its imported submodules."""
     return [
         declared
-        for name, found in _declared.items()
+        for name, declaration in _declared.items()
         if name == module or name.startswith(f"{module}.")
-        for declared in found
+        for declared in declaration
     ]
 
 
@@ -189,6 +193,6 @@ def _expect_text(given: object, words: str) -> None:
 
 def _note(function: F, pattern: str, expression: str | None, zone: str, options: Mapping[str, Any]) -> F:
     plain = function.function if isinstance(function, JobFunction | AsyncJobFunction) else function
-    found = Declared(function.__module__, plain, pattern, expression, zone, options)
-    _declared.setdefault(found.module, []).append(found)
+    declaration = Declared(function.__module__, plain, pattern, expression, zone, options)
+    _declared.setdefault(declaration.module, []).append(declaration)
     return function

@@ -73,17 +73,17 @@ class WorkerJSONRenderer(logging.Formatter):
 
 def printable(text: str) -> str:
     """Return a text with control characters escaped, except tabs."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
-def event(level: int, what: str, **keys: object) -> None:
+def event(level: int, title: str, **keys: object) -> None:
     """Log an event: its name, then ``key=value`` for each key whose value is not None."""
     if LOG.isEnabledFor(level):
         parts = [f"{key}={_value(value)}" for key, value in keys.items() if value is not None]
-        text = " ".join([what, *parts])
+        text = " ".join([title, *parts])
         # Without arguments the text is not interpolated; code locations are not shown.
         record = logging.LogRecord(LOG.name, level, "", 0, text, None, None)
-        record.__dict__.update(what=what, keys=keys)  # only used by the JSON format
+        record.__dict__.update(what=title, keys=keys)  # only used by the JSON format
         LOG.handle(record)
 
 

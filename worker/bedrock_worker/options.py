@@ -95,20 +95,25 @@ class WorkerOptions:
     @property
     def accepts(self) -> list[str]:
         """Return the kinds of commands that a job may bring, for any name."""
-        found = {"argv": self.allow_cmd or self.allow_shell, "cmd": self.allow_shell, "url": self.allow_url}
-        return [kind for kind, patterns in found.items() if patterns]
+        allowed = {"argv": self.allow_cmd or self.allow_shell, "cmd": self.allow_shell, "url": self.allow_url}
+        return [kind for kind, patterns in allowed.items() if patterns]
 
     @cached_property
     def taker(self) -> Mapping[str, Any]:
         """Return the parameters that identify the worker in requests for jobs."""
-        found: dict[str, Any] = {"worker": self.worker, "heartbeat": True, "host": self.host, "pid": self.pid}
+        options: dict[str, Any] = {
+            "worker": self.worker,
+            "heartbeat": True,
+            "host": self.host,
+            "pid": self.pid,
+        }
         if self.accepts:
-            found["accepts"] = tuple(self.accepts)
+            options["accepts"] = tuple(self.accepts)
         if self.mocked:
-            found["get_mocked_jobs"] = True
+            options["get_mocked_jobs"] = True
         if self.client().is_identified:  # if the server requires tokens, commands need them too
-            found["run_token"] = True
-        return found
+            options["run_token"] = True
+        return options
 
     def take(self, free: int, names: Sequence[str]) -> GetJobs:
         """Return a request for this many jobs; raises CommandError."""
@@ -156,7 +161,7 @@ def seconds_of(text: str) -> float:
 def worker_name(text: str) -> str:
     """Return the worker's name: ``%h`` is the host, ``%p`` the process, ``%%`` a percent sign."""
     known = {"%h": socket.gethostname(), "%p": str(os.getpid()), "%%": "%"}
-    name = re.sub(r"%.", lambda found: known.get(found[0], found[0]), text)
+    name = re.sub(r"%.", lambda match: known.get(match[0], match[0]), text)
     if not 1 <= len(name) <= WORKER_CHARS_MAX or not name.isprintable():
         raise ValueError(f"expected 1 to {WORKER_CHARS_MAX} printable characters, got {name!r}")
     return name
@@ -176,7 +181,7 @@ def name_patterns(texts: Sequence[str]) -> tuple[str, ...]:
 
 def variables_of(texts: Iterable[str]) -> dict[str, str]:
     """Return the variables given as ``NAME=VALUE``, or as ``NAME`` from our own environment."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for text in texts:
         name, given, value = text.partition("=")
         if not _VARIABLE.fullmatch(name):
@@ -185,8 +190,8 @@ def variables_of(texts: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"{name}: names that begin with BEDROCK_ are the worker's own")
         if not given and name not in os.environ:
             raise ValueError(f"{name}: is not set here, and no value is given (NAME=VALUE)")
-        found[name] = value if given else os.environ[name]
-    return found
+        variables[name] = value if given else os.environ[name]
+    return variables
 
 
 def check_command(options: WorkerOptions) -> None:

@@ -32,10 +32,10 @@ def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None
     """
     if path is None:
         return
-    problems, found = read_settings(ctx, path)
+    problems, values = read_settings(ctx, path)
     if problems:
         raise BadSettingsFile("\n".join(problems))
-    ctx.default_map = found
+    ctx.default_map = values
 
 
 def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, Any]]:
@@ -52,46 +52,46 @@ def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, 
         for each in ctx.command.params
         if isinstance(each, click.Option) and each.name not in ("config", "version")
     }
-    problems, found = list(table.problems), dict[str, Any]()
+    problems, values = list(table.problems), dict[str, Any]()
     for key, entry in table.entries.items():
         option = options.get(key)
         fault = unknown_key(key, options) if option is None else _fault_of(ctx, option, entry.value)
         if fault:
             problems.append(f"{entry.place}: {key}: {fault}")
         elif option is not None and option.name is not None:
-            found[option.name] = entry.value
-    return problems, found
+            values[option.name] = entry.value
+    return problems, values
 
 
 def file_faults(path: Path) -> list[str]:
     """Return the problems of the files that a valid table names, in the worker's own words."""
     entries = read_table(path, "worker").entries
-    named = {key: str(entry.value) for key, entry in entries.items()}
-    found = []
+    values = {key: str(entry.value) for key, entry in entries.items()}
+    faults = []
     for keys, check in _FILE_CHECKS.items():
-        first = next((key for key in keys if key in named), None)
+        first = next((key for key in keys if key in values), None)
         if first is None:
             continue
         try:
-            check(named)
+            check(values)
         except ValueError as error:
             key = str(error).partition(":")[0]
-            found.append(f"{entries[key if key in named else first].place}: {error}")
-    return found
+            faults.append(f"{entries[key if key in values else first].place}: {error}")
+    return faults
 
 
-def _check_token(named: Mapping[str, str]) -> None:
-    AsyncClient(_NOBODY, token_file=named["token_file"], ca="", cert="", key="")
+def _check_token(values: Mapping[str, str]) -> None:
+    AsyncClient(_NOBODY, token_file=values["token_file"], ca="", cert="", key="")
 
 
-def _check_certificates(named: Mapping[str, str]) -> None:
+def _check_certificates(values: Mapping[str, str]) -> None:
     """Load the TLS files given in the table, and none from variables."""
-    ca, cert, key = (named.get(each, "") for each in ("ca", "cert", "key"))
+    ca, cert, key = (values.get(each, "") for each in ("ca", "cert", "key"))
     AsyncClient(_NOBODY, token="", ca=ca, cert=cert, key=key)
 
 
-def _check_rules(named: Mapping[str, str]) -> None:
-    read_rules(Path(named["rules"]).resolve())
+def _check_rules(values: Mapping[str, str]) -> None:
+    read_rules(Path(values["rules"]).resolve())
 
 
 _NOBODY = "https://localhost"

@@ -35,7 +35,7 @@ LOGINS_PER_TOKEN_MAX = 20
 _CONTROL = AccessPlan(control=True)
 
 
-def told(context: Context) -> TokensChanged:
+def tokens_changed(context: Context) -> TokensChanged:
     """Return all tokens and logins as an event, as the open transaction sees them."""
     records = context.unit.records
     return TokensChanged(records.tokens(), records.logins())
@@ -53,14 +53,14 @@ def create_token(context: Context, command: CreateToken) -> Answer:
     tokens = records.tokens()
     if not tokens and command.roles != ["admin"]:
         raise WrongState(
-            "The first token must be admin", "roles: expected admin; whoever has it makes the others"
+            "The first token must be admin", "roles: expected admin, which can create the others"
         )
     if command.names and command.roles == ["admin"]:
         raise BadArguments("Malformed names", "names: expected none for admin, which is never narrowed")
     if command.no_data and not {"read", "produce"}.issuperset(command.roles):
         raise BadArguments("Malformed noData", "noData: expected no other roles than read and produce")
     if command.expires is not None and stamped(command.expires) <= context.now_ms:
-        raise BadArguments("Malformed expires", "expires: expected a moment that is still to come")
+        raise BadArguments("Malformed expires", "expires: expected a time in the future")
     used = [token for token in tokens if counts(token, context.now_ms)]
     if any(token.name == command.name for token in used):
         raise WrongState("Name is taken", f"name: there is a token {command.name}; see RotateToken")
@@ -102,7 +102,7 @@ def revoke_token(context: Context, command: RevokeToken) -> Answer:
     if token.role == "admin" and not any(
         one.role == "admin" and counts(one, context.now_ms) for one in others
     ):
-        raise WrongState("It is the last admin", "name: expected another admin token to be there before")
+        raise WrongState("It is the last admin", "name: expected another valid admin token")
     context.unit.records.delete_logins(token.name)
     _written(context, token._replace(revoked=context.now), "token revoked", command.by)
     return Answer()
@@ -113,11 +113,9 @@ def rotate_token(context: Context, command: RotateToken) -> Answer:
     """Give a token another secret; reply with it."""
     token = _existing(context, command.name)
     if not counts(token, context.now_ms):
-        raise WrongState(
-            "It was revoked", f"name: expected a token that is in use; make a new {command.name}"
-        )
+        raise WrongState("It was revoked", f"name: expected a valid token; create a new {command.name}")
     if command.expires is not None and stamped(command.expires) <= context.now_ms:
-        raise BadArguments("Malformed expires", "expires: expected a moment that is still to come")
+        raise BadArguments("Malformed expires", "expires: expected a time in the future")
     secret = new_token()
     context.unit.records.delete_logins(token.name)
     changed = token._replace(digest=digest_of(secret), expires=stamped(command.expires) or token.expires)
@@ -134,7 +132,7 @@ def _existing(context: Context, name: str) -> TokenRow:
 def _written(context: Context, token: TokenRow, kind: str, by: str, secret: str = "") -> Answer:
     context.unit.records.put_token(token)
     context.note(kind, name=token.name, by=by, detail=token.role)
-    context.emit(told(context))
+    context.emit(tokens_changed(context))
     shown = {**shown_token(token), "token": secret}
     return Answer(jsontext.dump(shown))
 
@@ -166,13 +164,13 @@ def log_in(context: Context, token: str, digest: str, gone: str) -> None:
     for login in of_token[: max(len(of_token) + 1 - LOGINS_PER_TOKEN_MAX, 0)]:
         records.delete_login(login.digest)
     records.put_login(LoginRow(digest, token, context.now_ms, after_seconds(context.now_ms, LOGIN_S)))
-    context.emit(told(context))
+    context.emit(tokens_changed(context))
 
 
 def log_out(context: Context, digest: str) -> None:
     """Log out of the pages."""
     context.unit.records.delete_login(digest)
-    context.emit(told(context))
+    context.emit(tokens_changed(context))
 
 
 def note_used(context: Context, name: str, minute: str, address: str) -> None:

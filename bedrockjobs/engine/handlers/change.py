@@ -64,7 +64,7 @@ def _shown(context: Context, job: Job) -> str:
 def _is_seen(context: Context, name: str) -> bool:
     """Return True if the caller may see what has a name and was found by its jobID."""
     scope = None if context.caller is None else context.caller.scope
-    return scope is None or scope.sees(name)
+    return scope is None or scope.covers(name)
 
 
 def _check_tag(context: Context, row: Job, wanted: str | None) -> None:

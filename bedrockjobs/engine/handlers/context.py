@@ -97,7 +97,9 @@ class Context:
     def check_repeats(self, job: Job, place: str) -> None:
         """Raise Forbidden if a job repeats and the caller lacks the role operate; ``place`` is the field."""
         if job.repeat and self.caller is not None and "operate" not in self.caller.grant.roles:
-            raise Forbidden(detail=f"{place}: job {job.job_id} repeats, which the role operate may change")
+            raise Forbidden(
+                detail=f"{place}: job {job.job_id} repeats, and needs the role operate to be changed"
+            )
 
     def save(self, job: Job) -> None:
         """Store a job after a transition; delete it if its state is ``GONE``."""

@@ -46,7 +46,7 @@ def pause_jobs(context: Context, command: PauseJobs) -> Answer:
     if name not in known and len(known) >= PAUSES_MAX:
         raise TooMany("Too many pauses", f"name: expected at most {PAUSES_MAX} patterns in all")
     if command.until is not None and stamped(command.until) <= context.now_ms:
-        raise BadArguments("Malformed until", "until: expected a moment that is still to come")
+        raise BadArguments("Malformed until", "until: expected a time in the future")
     until = stamped(command.until)
     by = "" if command.by == AT_LIMIT else command.by
     records.put_pause(PauseRow(name, by, command.reason, context.now, until))
@@ -205,7 +205,9 @@ def drain_worker(context: Context, command: DrainWorker) -> Answer:
         context.note("undrained", name=command.worker, by=command.by)
     elif not command.undo and not drained:
         if command.worker not in context.presence.workers:
-            raise NotFound("No such worker", f"worker: {command.worker} is not there; see ListWorkers")
+            raise NotFound(
+                "No such worker", f"worker: no live worker has the name {command.worker}; see ListWorkers"
+            )
         records.put_drain(command.worker, command.by, context.now)
         context.note("drained", name=command.worker, by=command.by)
     context.emit(DrainsChanged(records.drains()))

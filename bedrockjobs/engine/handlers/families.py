@@ -92,7 +92,7 @@ def hold_back(context: Context, job: Job) -> bool:
 
 
 def _hold_back(context: Context, limit: Limit) -> None:
-    reason = f"{limit.running} {'runs' if limit.running == 1 else 'run'}, as many as may at once"
+    reason = f"{limit.running} {'run' if limit.running == 1 else 'runs'} in progress, the limit"
     until = after_seconds(context.now_ms, LOOKED_AGAIN_S)
     context.unit.records.put_pause(PauseRow(limit.pattern, AT_LIMIT, reason, context.now, until))
 
@@ -122,7 +122,7 @@ def hold_if_full(context: Context, pattern: str) -> bool:
     return False
 
 
-def rooms(events: Iterable[Event]) -> list[str]:
+def freed_limits(events: Iterable[Event]) -> list[str]:
     """Return the patterns whose limits have free slots again, without repeats."""
     found = [event.pattern for event in events if type(event) is RoomForRuns]
     return list(dict.fromkeys(found)) if found else found
@@ -131,4 +131,4 @@ def rooms(events: Iterable[Event]) -> list[str]:
 def has_room_left(context: Context) -> bool:
     """Return True if a limit was reached before this transaction and no longer is."""
     full = {pause.pattern for pause in context.unit.records.pauses() if pause.by == AT_LIMIT}
-    return not full.issuperset(rooms(context.events))
+    return not full.issuperset(freed_limits(context.events))

@@ -45,7 +45,7 @@ def get_ping_secret(context: Context, command: GetPingSecret) -> Answer:
     job = _expecting(one_job(context, command))
     secret = context.presence.ping_secret(job.job_id)
     if not secret:
-        raise Unavailable(detail="the first server of this database begins: try again in a moment")
+        raise Unavailable(detail="the first server of this database is starting: try again in a moment")
     return Answer(jsontext.dump({"jobID": job.job_id, "secret": secret, "path": f"/ping/{secret}"}))
 
 

@@ -294,7 +294,7 @@ def _is_meant(context: Context, command: DeleteRuns, head: RunHead) -> bool:
 
 def _sees(context: Context, name: str) -> bool:
     scope = None if context.caller is None else context.caller.scope
-    return scope is None or scope.sees(name)
+    return scope is None or scope.covers(name)
 
 
 def _remove_details(context: Context, found: list[RunHead]) -> int:

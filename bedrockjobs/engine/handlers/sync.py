@@ -103,12 +103,12 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     ours = {
         row.name: row
         for row in context.unit.repeating()
-        if row.options.source == command.source and (scope is None or scope.sees(row.name))
+        if row.options.source == command.source and (scope is None or scope.covers(row.name))
     }
     problems = Problems("schedules")
     restored: set[str] = set()
     for place, spec in in_slices(enumerate(command.schedules)):
-        if spec.name not in ours and (scope is None or scope.sees(spec.name)):
+        if spec.name not in ours and (scope is None or scope.covers(spec.name)):
             there = _to_take(context, spec.name, take_over=command.take_over)
             if there is not None:
                 ours[spec.name] = there
@@ -237,8 +237,8 @@ def _check(
 ) -> None:
     """Validate a schedule; ``row`` is the existing schedule of the same name and source, if any."""
     scope = None if context.caller is None else context.caller.scope
-    if scope is not None and not scope.sees(spec.name):  # no lookup, which could reveal other names
-        raise NotFound("Outside of the token's names", f"name: expected what lies within {scope}")
+    if scope is not None and not scope.covers(spec.name):  # no lookup, which could reveal other names
+        raise NotFound("Outside of the token's names", f"name: expected names within {scope}")
     if twice:
         raise BadArguments("Malformed schedules", "name: expected a name once")
     if not repeats.is_cron(spec.repeat):

@@ -372,14 +372,14 @@ def _more(context: Context, job: Job, after: Job, request: TakeRequest) -> dict[
         more["expires"] = f'"{after.expires}"'
     if job.parent_job_id:
         parent = context.unit.shown(job.parent_job_id)
-        if parent is not None and (scope is None or scope.sees(parent.name)):
+        if parent is not None and (scope is None or scope.covers(parent.name)):
             more["parentData"] = parent.data
     elif context.unit.has_children(job.job_id):
         ended = context.unit.children(job.job_id)
         failed = families.failed_children(context, job)
         if scope is not None:
-            ended = [child for child in ended if scope.sees(child.name)]
-            failed = [child for child in failed if scope.sees(child.name)]
+            ended = [child for child in ended if scope.covers(child.name)]
+            failed = [child for child in failed if scope.covers(child.name)]
         lists = {
             state: [
                 f'{{"data":{child.data},"jobID":{child.job_id}}}' for child in ended if child.state == state

@@ -179,7 +179,7 @@ def _can_be_triggered(job: Job) -> bool:
 def _made_anew(context: Context, run: RunRow, given: RunGiven) -> Job:
     """Return a job that runs once, with the data and options that a run was given."""
     if not given.data:
-        raise WrongState("Run has no data", f"runID: what run {run.run_id} was given was not kept")
+        raise WrongState("Run has no data", f"runID: the input of run {run.run_id} was not stored")
     options = jsontext.with_members(given.options_json, dict.fromkeys(OF_A_SCHEDULE))
     return placed(
         Job(

@@ -160,8 +160,8 @@
     if (answer.ok) return location.assign(then + (isNew ? (await answer.json()).jobID : job));
     if (answer.status === 412) {
       force = true;
-      $("send").textContent = "Save all the same";
-      return whole("The job has changed since this form was opened, or was taken. Look at it, or save all the same.");
+      $("send").textContent = "Save anyway";
+      return whole("The job has changed since this form was opened, or was taken. Reload it, or save anyway.");
     }
     refused(await words(answer));
   }

@@ -94,7 +94,7 @@
     const place = $("#gone");
     place.hidden = !is;
     place.textContent = is
-      ? `The server does not answer since ${day.format(lost)}. What stands below is as of then; the page goes on by itself.` : "";
+      ? `The server has not answered since ${day.format(lost)}. The page shows the state of that time, and continues by itself.` : "";
     for (const button of $$("main button")) button.disabled = is;
   }
 
@@ -215,7 +215,7 @@
     const matching = selection && $("input[data-matching]:checked");
     if (matching) {
       const answer = await fetch(matching.dataset.matching);
-      if (!answer.ok) return news(`What matches could not be read: HTTP ${answer.status}.`, true);
+      if (!answer.ok) return news(`The matching jobs could not be read: HTTP ${answer.status}.`, true);
       const found = await answer.json();
       ids = found.ids.map(String);
       names = found.names;
@@ -360,7 +360,7 @@
       news("Copied.");
     } catch {
       getSelection().selectAllChildren($("pre", button.parentElement));
-      news("Selected: copy it with the browser's own key.");
+      news("Selected: copy it with the browser's shortcut.");
     }
   });
   document.addEventListener("htmx:after:swap", () => { tellTimes(); label(); count(); });

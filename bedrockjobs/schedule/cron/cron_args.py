@@ -51,18 +51,18 @@ _DATE = re.compile(
 
 def texts_of(arguments: Mapping[str, object]) -> dict[str, str]:
     """Return the given arguments as text; numbers are converted, None counts as not given."""
-    found = {}
+    texts = {}
     for key, value in arguments.items():
         if key not in _FIELDS and key not in _OTHERS:
             raise BadSchedule("cron_args", str(key), f"one of {', '.join([*_FIELDS, *_OTHERS])}")
         if value is None:
             continue
         if not isinstance(value, str | int) or isinstance(value, bool):
-            raise BadSchedule(key, repr(value), "a text or a whole number")
-        found[key] = str(value)
-        if len(found[key]) > EXPRESSION_MAX:
-            raise BadSchedule(key, found[key], f"at most {EXPRESSION_MAX} characters")
-    return found
+            raise BadSchedule(key, repr(value), "a string or a whole number")
+        texts[key] = str(value)
+        if len(texts[key]) > EXPRESSION_MAX:
+            raise BadSchedule(key, texts[key], f"at most {EXPRESSION_MAX} characters")
+    return texts
 
 
 def parse_cron_args(arguments: Mapping[str, str]) -> Schedule:
@@ -117,11 +117,11 @@ def _schedule(arguments: Mapping[str, str], given: list[str]) -> Schedule:
 
 
 def _values(field: CronField, text: str) -> int:
-    found = 0
+    bits = 0
     for term in re.split(" *, *", text):
         for value in _spread(field, term):
-            found |= 1 << value
-    return found
+            bits |= 1 << value
+    return bits
 
 
 def _days(text: str) -> DayField:
@@ -166,14 +166,14 @@ def _date(name: str, text: str | None) -> datetime | None:
         raise BadSchedule(name, text, expected)
     *numbers, micro, offset = parts.groups()
     try:
-        found = datetime(*(int(n or 0) for n in numbers), microsecond=int(micro or 0))  # type: ignore[misc,arg-type]
+        moment = datetime(*(int(n or 0) for n in numbers), microsecond=int(micro or 0))  # type: ignore[misc,arg-type]
     except ValueError:
         raise BadSchedule(name, text, expected) from None
     if offset is None:
-        return found
+        return moment
     if offset == "Z":
-        return found.replace(tzinfo=UTC)
+        return moment.replace(tzinfo=UTC)
     ahead = timedelta(hours=int(offset[1:3]), minutes=int(offset[4:]))
     if ahead >= timedelta(days=1):
         raise BadSchedule(name, text, expected)
-    return found.replace(tzinfo=timezone(ahead if offset[0] == "+" else -ahead))
+    return moment.replace(tzinfo=timezone(ahead if offset[0] == "+" else -ahead))

@@ -112,11 +112,11 @@ def ranges(values: Iterable[int], names: Sequence[str] = (), to: str = "-") -> l
             runs[-1].append(value)
         else:
             runs.append([value])
-    found = []
+    result = []
     for run in runs:
         shown = [names[value] if names else str(value) for value in run]
-        found += shown if len(run) < 3 else [f"{shown[0]}{to}{shown[-1]}"]
-    return found
+        result += shown if len(run) < 3 else [f"{shown[0]}{to}{shown[-1]}"]
+    return result
 
 
 def _listed(values: list[int], names: Sequence[str] = ()) -> str:

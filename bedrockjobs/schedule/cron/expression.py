@@ -109,11 +109,11 @@ _OPEN = "?"
 
 def values_of(field: CronField, text: str) -> int:
     """Return the set of values of a field without special forms."""
-    found = 0
+    bits = 0
     for term in _terms(field, text):
         for value in _spread(field, term):
-            found |= 1 << value
-    return found
+            bits |= 1 << value
+    return bits
 
 
 def years_of(text: str) -> int:

@@ -16,7 +16,7 @@ from datetime import date, datetime
 
 
 EVERY_DAY = 0xFFFFFFFE
-"""Bits 1 to 31."""
+"""All days of a month: bits 1 to 31."""
 
 LAST = 0
 """Replaces a number from 1 to 5: the last such weekday of the month."""
@@ -141,19 +141,19 @@ class Schedule:
         """Return how many wall-clock times match from ``low`` to ``high``, naive and both inclusive."""
         if low > high:
             return 0
-        found = self._days_between(low, high) * self._times_until(24, 0, 0)
+        ticks = self._days_between(low, high) * self._times_until(24, 0, 0)
         if self._fits_day(low):
-            found -= self._times_until(low.hour, low.minute, low.second)
+            ticks -= self._times_until(low.hour, low.minute, low.second)
         if self._fits_day(high):
-            found -= self._times_until(24, 0, 0) - self._times_until(high.hour, high.minute, high.second + 1)
-        return found
+            ticks -= self._times_until(24, 0, 0) - self._times_until(high.hour, high.minute, high.second + 1)
+        return ticks
 
     def _fits_day(self, at: datetime) -> bool:
         return self._day_from(at.year, at.month, at.day) == (at.year, at.month, at.day)
 
     def _days_between(self, low: datetime, high: datetime) -> int:
         """Return how many days match from that of ``low`` to that of ``high``, both inclusive."""
-        found = 0
+        total = 0
         for number in range(low.year * 12 + low.month - 1, high.year * 12 + high.month):
             year, month = number // 12, number % 12 + 1
             if year < YEAR_MIN or not (self.years >> year - YEAR_MIN & 1 and self.months >> month & 1):
@@ -163,8 +163,8 @@ class Schedule:
                 days &= -1 << low.day
             if (year, month) == (high.year, high.month):
                 days &= (2 << high.day) - 1
-            found += days.bit_count()
-        return found
+            total += days.bit_count()
+        return total
 
     def _times_until(self, hour: int, minute: int, second: int) -> int:
         """Return how many matching times of a day are before this one."""

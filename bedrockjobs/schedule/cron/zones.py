@@ -48,10 +48,10 @@ def next_moment(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime |
         after = max(after, _moment(schedule.start, zone) - _INSTANT)
     if after.year > YEAR_MAX + 1:
         return None
-    found = _search(schedule, max(after, _EARLIEST).astimezone(zone), zone)
-    if found is not None and schedule.end is not None and found > _moment(schedule.end, zone):
+    moment = _search(schedule, max(after, _EARLIEST).astimezone(zone), zone)
+    if moment is not None and schedule.end is not None and moment > _moment(schedule.end, zone):
         return None
-    return found
+    return moment
 
 
 def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tzinfo) -> int:
@@ -65,25 +65,25 @@ def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tz
     if schedule.end is not None:
         until = min(until, _moment(schedule.end, zone))
     after, until = max(after, _EARLIEST).astimezone(UTC), until.astimezone(UTC)
-    found = 0
+    count = 0
     while after < until:
         end = until if zone is UTC else min(after + _STRETCH, until)
         begin = max(after - _AROUND_CHANGE, _EARLIEST)  # the clock may have been put back just before
         if zone is UTC or begin.astimezone(zone).utcoffset() == end.astimezone(zone).utcoffset():
-            found += schedule.count(_wall(after, zone) + _SECOND, _wall(end, zone))
+            count += schedule.count(_wall(after, zone) + _SECOND, _wall(end, zone))
             after = end
             continue
         change = _first_change(begin, end, zone)
         if change - _AROUND_CHANGE > after:
             end = change - _AROUND_CHANGE
-            found += schedule.count(_wall(after, zone) + _SECOND, _wall(end, zone))
+            count += schedule.count(_wall(after, zone) + _SECOND, _wall(end, zone))
             after = end
             continue
         end = min(change + _AROUND_CHANGE, until)
         while (moment := next_moment(schedule, after, zone)) is not None and moment <= end:
-            found, after = found + 1, moment
+            count, after = count + 1, moment
         after = end
-    return found
+    return count
 
 
 _STRETCH = timedelta(days=5)

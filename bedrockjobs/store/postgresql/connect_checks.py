@@ -65,15 +65,15 @@ class ConnectChecks:
             [(SQL["where"], ())]
         )[0]
         if read_only:
-            raise UnfitDatabase("the database can only be read: it is a standby, or was made read-only")
+            raise UnfitDatabase("the database is read-only: it is a standby, or was set to read-only")
         place = Timeline(system, timeline)
         if self._seen is not None and place.system != self._seen.system:
             raise UnfitDatabase(
-                "another database answers than before; start the server anew if that is meant"
+                "a different database answers than before; restart the server if this is intended"
             )
         if self._seen is not None and place.timeline < self._seen.timeline:
             raise UnfitDatabase(
-                f"an old primary answers: its timeline is {place.timeline}, that of another was"
+                f"an old primary answers: its timeline is {place.timeline}, but another had"
                 f" {self._seen.timeline}; it must not be written"
             )
         self._demand(session, fsync, commits, sees_standbys=sees_standbys)
@@ -99,7 +99,7 @@ class ConnectChecks:
             )
         if durability == "replicated" and not sees_standbys:
             raise UnfitDatabase(
-                "durability replicated: this role may not see the standbys. Let an administrator do:"
+                "durability replicated: this role may not see the standbys. Ask an administrator to run:"
                 " GRANT pg_monitor TO the role"
             )
         if STRENGTH.index(commits) >= STRENGTH.index("on"):
@@ -120,7 +120,7 @@ def _record_timeline(session: DatabaseSession, place: Timeline) -> None:
     if _is_new(place, known):
         noted: list[Statement] = [(SQL["note_place"], (str(place.system), place.timeline))]
         if known[1]:  # not the first start on this database
-            log.warning("the database has changed to %s from timeline %s", place, known[1])
+            log.warning("the database changed to %s from timeline %s", place, known[1])
             noted += [(SQL[name], (TIMELINE_STEP,)) for name in ("raise_numbers", "raise_far")]
             noted.append((SQL["renew_leases"], (None,)))
         statements[:0] = noted
@@ -139,7 +139,7 @@ def _is_new(place: Timeline, known: Row) -> bool:
 
 def _is_still(place: Timeline, rows: list[Row]) -> None:
     if rows[0][1:3] != place:
-        raise StoreAway("the pooler leads to another database than before")
+        raise StoreAway("the pooler connects to a different database than before")
 
 
 def _has_standby(rows: list[Row]) -> None:
@@ -162,11 +162,11 @@ _LET_IN = (
     ("too many clients", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
     ("remaining connection slots", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
     ("too many connections", "Raise the connection limit of the role or the database.", UNAVAILABLE),
-    ("password authentication failed", "Look at user and password.", CONFIG),
+    ("password authentication failed", "Check user and password.", CONFIG),
     ("no password supplied", "Give a password in the URL, in PGPASSWORD or in a password file.", CONFIG),
-    ("pg_hba.conf", "Let an administrator allow this host, user and database in pg_hba.conf.", CONFIG),
-    ('role "', "Make the role, or name another user in the URL.", CONFIG),
-    ('database "', "Make it with CREATE DATABASE, or name another one in the URL.", CONFIG),
+    ("pg_hba.conf", "Ask an administrator to allow this host, user and database in pg_hba.conf.", CONFIG),
+    ('role "', "Create the role, or name another user in the URL.", CONFIG),
+    ('database "', "Create it with CREATE DATABASE, or name another one in the URL.", CONFIG),
     ("session is read-only", "Only standbys answered: name the primary in the URL too.", UNAVAILABLE),
     ("starting up", "Try again in a moment.", UNAVAILABLE),
     ("shutting down", "Try again in a moment.", UNAVAILABLE),
@@ -175,9 +175,13 @@ _LET_IN = (
 depends on the database; an unknown one is passed on unchanged."""
 
 _STATES = (
-    ("(42501)", "The role lacks rights: GRANT CREATE ON DATABASE, or let the owner make the schema.", CONFIG),
-    ("(57014)", "A statement took too long: look for who keeps the tables locked.", UNAVAILABLE),
-    ("(55P03)", "Somebody keeps the tables locked: look into pg_locks.", UNAVAILABLE),
+    (
+        "(42501)",
+        "The role lacks rights: GRANT CREATE ON DATABASE, or let the owner create the schema.",
+        CONFIG,
+    ),
+    ("(57014)", "A statement took too long: find the session that locks the tables.", UNAVAILABLE),
+    ("(55P03)", "The tables are locked by another session: see pg_locks.", UNAVAILABLE),
 )
 
 
@@ -194,11 +198,11 @@ def start_fault(error: StoreError | SchemaError) -> StartFault:
     if isinstance(error, UnfitDatabase):
         return StartFault(f"database: {words}.", CONFIG)
     if isinstance(error, StoreFull):
-        return StartFault(f"database: its disk is full: {words}. Make room there.", UNAVAILABLE)
+        return StartFault(f"database: its disk is full: {words}. Free space there.", UNAVAILABLE)
     known = _LET_IN if isinstance(error, StoreAway) else _STATES
     for part, advice, status in known:
         if part in words:
             return StartFault(f"database: {words} {advice}", status)
     if isinstance(error, StoreAway):
-        return StartFault(f"database: {words} Look at host and port, and whether it runs.", UNAVAILABLE)
+        return StartFault(f"database: {words} Check host and port, and whether it runs.", UNAVAILABLE)
     return StartFault(f"database: {words}", UNAVAILABLE)

@@ -109,7 +109,7 @@ class PostgreSQLEngine:
     def _check_salt(self) -> None:
         """Raise UnfitDatabase if the lock salt changed, as on a promoted standby without the migration."""
         if schema.salt_of(self.session) != self._salt:
-            raise UnfitDatabase("the tables are not those of before; start the server again")
+            raise UnfitDatabase("the tables have changed; restart the server")
 
     # --- units -------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class PostgreSQLEngine:
                 raise
             else:
                 return self.unit
-        raise StoreConflict("the test clock was moved again and again")
+        raise StoreConflict("the test clock was moved too often in the meantime")
 
     def _follow(self, moved: ClockMoved) -> None:
         """Move to the new time of the test clock; disconnect if this server cannot. Raises UnfitDatabase."""

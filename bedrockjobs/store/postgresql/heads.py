@@ -70,12 +70,12 @@ class LowWaterMarks(NamedTuple):
     def to_raise(self, names: Iterable[str], now: str) -> list[str]:
         """Return the names to read: those requested before and not read for a while."""
         old = after_seconds(now, -RAISED_EVERY_S)
-        found = []
+        bounds = []
         for name in names:
             read = self.load.setdefault(name, now)
             if read <= old or read > now:
-                found.append(name)
-        return found
+                bounds.append(name)
+        return bounds
 
     def raised(self, firsts: Mapping[str, Sequence[str | None]], now: str) -> None:
         """Store the nextRun of the first job of each priority, by name; None if there is none."""
@@ -118,7 +118,7 @@ ROWS_UNIT_MAX = 2 * SEARCHED_AT_ONCE
 """Max rows that scans read for the takes of one unit: about 10 ms."""
 
 ROWS_OF_READ = 50
-"""Min cost of a query in rows, since an empty one takes 0.3 ms. It is also the first slice of a wide pattern,
+"""Cost of an empty query, in rows: it takes 0.3 ms. It is also the first slice of a wide pattern,
 in which most takes find a job."""
 
 ROWS_OF_SEEK = 30
@@ -214,12 +214,12 @@ class SortedHeads:
 class MatchingHeads:
     """The cached heads of one pattern."""
 
-    def __init__(self, key: HeadKey, found: Iterable[Head] = (), by: str = "") -> None:
+    def __init__(self, key: HeadKey, heads: Iterable[Head] = (), by: str = "") -> None:
         """Begin with some heads; the scan is charged to ``by``, the token that requested it first."""
         self.key = key
         self.names = key[1]
         self.by = by
-        self._at = {(head[0], head[3]): head for head in found}
+        self._at = {(head[0], head[3]): head for head in heads}
         self._order = SortedHeads(self._at.values())
         self._aside: dict[str, dict[tuple[int, str], Head]] = {}
         """Heads of paused names, by the pattern of the pause."""
@@ -263,24 +263,24 @@ class MatchingHeads:
     ) -> list[Head]:
         """Return the next heads that are due and not paused, in the order of takes; raises StillSearching."""
         self._return(pauses)
-        found: list[Head] = []
+        due: list[Head] = []
         aside: list[tuple[str, Head]] = []
         for down in (-each for each in PRIORITIES if priority in (None, each)):
-            if len(found) >= limit or len(aside) >= ASIDE_AT_ONCE:
+            if len(due) >= limit or len(aside) >= ASIDE_AT_ONCE:
                 break
             begin, end = max((down, "", 0, ""), after), (down, f"{now}\0", 0, "")
             for head in self._order.between(begin, end):
                 if pauses and (down, head[3]) not in self._always and (pause := pause_of(head[3])):
                     aside.append((pause.pattern, head))
                 else:
-                    found.append(head)
-                if len(found) >= limit or len(aside) >= ASIDE_AT_ONCE:
+                    due.append(head)
+                if len(due) >= limit or len(aside) >= ASIDE_AT_ONCE:
                     break
         for pattern, head in aside:
             self._put_aside(pattern, head)
         if len(aside) >= ASIDE_AT_ONCE:
             raise StillSearching
-        return found
+        return due
 
     def _put_aside(self, pattern: str, head: Head) -> None:
         of_pause = self._aside.setdefault(pattern, {})
@@ -327,17 +327,17 @@ class MatchingHeads:
         """Record queried negated priorities and names; their heads are read again with the commit."""
         self.used.update((place, None) for place in places if place in self._at)
 
-    def cached_heads(self, asked: Iterable[tuple[int, str]]) -> list[Head]:
+    def cached_heads(self, keys: Iterable[tuple[int, str]]) -> list[Head]:
         """Return the cached heads by negated priority and name; a missing one gets the lowest bound."""
-        return [self._at.get((down, name), (down, "", 0, name)) for down, name in asked]
+        return [self._at.get((down, name), (down, "", 0, name)) for down, name in keys]
 
-    def replace(self, asked: Iterable[tuple[int, str]], found: Iterable[Row]) -> None:
+    def replace(self, keys: Iterable[tuple[int, str]], rows: Iterable[Row]) -> None:
         """Replace the heads of some negated priorities and names by those that were read."""
-        for down, name in asked:
+        for down, name in keys:
             self.used.pop((down, name), None)
             self._always.discard((down, name))
             self._put(down, name, None)
-        for down, next_run, job_id, name, always in found:
+        for down, next_run, job_id, name, always in rows:
             self._put(down, name, (down, next_run, job_id, name))
             if always:
                 self._always.add((down, name))
@@ -568,11 +568,11 @@ class HeadIndex:
         heads.counted = count
 
     def _that_match(self, name: str, lane: str | None = None) -> list[MatchingHeads]:
-        found: list[MatchingHeads] = []
+        matching: list[MatchingHeads] = []
         for lanes, patterns in self._sets.items():
             if lane is None or lane in lanes:
-                found += patterns.matching(name)
-        return found
+                matching += patterns.matching(name)
+        return matching
 
     # --- searches ----------------------------------------------------------------------------------------
 
@@ -694,9 +694,9 @@ class HeadIndex:
         while not last and len(new) < wanted.limit:
             if room <= 0 and not self._whole:
                 return room, (down, *place)
-            asked = now, list(lanes), anchored_regex(names.patterns), -down, *place, size
+            parameters = now, list(lanes), anchored_regex(names.patterns), -down, *place, size
             last = True
-            rows = read((SQL["jobs_behind"], asked))
+            rows = read((SQL["jobs_behind"], parameters))
             looked = rows[-1][-1] if rows else 0
             heads.looked += 0 if matched else looked
             room -= max(looked, ROWS_OF_READ)
@@ -715,7 +715,7 @@ class HeadIndex:
         return room, None
 
     def _pass(self, heads: MatchingHeads, down: int, place: tuple[str, int], now: str) -> None:
-        """Record that up to a position of a priority no jobs match except those cached."""
+        """Record that no other jobs of a priority match up to a position."""
         place = min(place, (after_seconds(now, -SETTLED_S), 0))
         if place > heads.places.get(down, ("", 0)):
             self._places.setdefault(heads, dict(heads.places))

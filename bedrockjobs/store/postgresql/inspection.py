@@ -22,7 +22,7 @@ SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuu
 
 
 HEARD_S = 2.0
-"""Timeout for a notification, which normally takes milliseconds."""
+"""Time limit of a notification, which normally takes milliseconds."""
 
 
 class StandbyInfo(NamedTuple):
@@ -126,18 +126,18 @@ _RELATIONS = """
 def tables_of(session: DatabaseSession, schema: str) -> Tables:
     """Compare the relations of a schema with those of a new one."""
     relations = session.run_statements([(_RELATIONS, (schema,))])[0]
-    found = {name for name, *_ in relations}
+    names = {name for name, *_ in relations}
     wanted = _wanted()
     version = None
-    if {"control", "meta"} <= found:
+    if {"control", "meta"} <= names:
         needed = "SELECT value::bigint AS version FROM meta WHERE key = 'schemaVersion'"
         newest = f"SELECT max(version) FROM (SELECT version FROM control UNION ALL {needed}) AS versions"  # noqa: S608
         ((latest,),) = session.run_statements([(newest, ())])[0]
         version = None if latest is None else str(latest)
     return Tables(
         version,
-        missing=sorted(wanted - found),
-        foreign=sorted(found - wanted),
+        missing=sorted(wanted - names),
+        foreign=sorted(names - wanted),
         invalid=[name for name, _, valid, _ in relations if not valid],
         distributed=[name for name in distributed(session) if name.rpartition(".")[2] in wanted],
         untended=[name for name, _, _, untended in relations if untended],
@@ -200,5 +200,5 @@ _SEQUENCES = """
 
 def sequences_behind(session: DatabaseSession) -> list[Behind]:
     """Return the sequences that would return a number already in use."""
-    found = [Behind._make(row) for row in session.run_statements([(_SEQUENCES, ())])[0]]
-    return [one for one in found if one.next <= one.highest]
+    behind = [Behind._make(row) for row in session.run_statements([(_SEQUENCES, ())])[0]]
+    return [one for one in behind if one.next <= one.highest]

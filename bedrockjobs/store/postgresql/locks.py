@@ -83,13 +83,13 @@ class JobLocks:
 
     def record_write(self, before: Job | None, after: Job | None, moment: str) -> bool:
         """Record a written job; return whether it released a lock."""
-        taken, left = _lock_of(after), _lock_of(before)
-        if after is not None and taken:
-            self._holders.setdefault(taken, set()).add(after.job_id)
-            self._history.hold(taken, after.last_run)
-        if before is not None and left and left != taken:
-            self._history.hold(left, before.last_run)  # another server may have started it
-            self._history.release(left, moment)
+        acquired, released = _lock_of(after), _lock_of(before)
+        if after is not None and acquired:
+            self._holders.setdefault(acquired, set()).add(after.job_id)
+            self._history.hold(acquired, after.last_run)
+        if before is not None and released and released != acquired:
+            self._history.hold(released, before.last_run)  # another server may have started it
+            self._history.release(released, moment)
             return True
         return False
 

@@ -116,8 +116,8 @@ class SharedTestClock:
 
 def _words(date: str, names: Sequence[str] = ()) -> str:
     """Return why a server cannot join the others; ``date`` is the time of their test clock, if any."""
-    named = f" ({', '.join(names)})" if names else ""
-    others = f"other servers of this database{named}"
+    in_brackets = f" ({', '.join(names)})" if names else ""
+    others = f"other servers of this database{in_brackets}"
     if date:
         return f"{others} have a test clock, which shows {date[:19]}: start this one with --test-clock too"
     return f"{others} have no test clock: stop them first, or give tests a database of their own"
@@ -159,18 +159,18 @@ class Timekeeping:
 
     def leases_over(self, now: str, limit: int) -> list[int]:
         """Return the runs with an expired lease."""
-        (found,) = self._transaction.run_statements((SQL["leases_over"], (now, limit)))
-        return [run_id for (run_id,) in found]
+        (rows,) = self._transaction.run_statements((SQL["leases_over"], (now, limit)))
+        return [run_id for (run_id,) in rows]
 
     def sign_off(self, now: str) -> None:
         """Store that the server shut down cleanly; IDs that it drew and did not use stay unused."""
         self.watched(now)
-        gone, there = self._transaction.run_statements(
+        last_seen, there = self._transaction.run_statements(
             (SQL["leave"], (self._session_id,)), (SQL["servers_there"], ())
         )
         self._transaction.wrote = True
         names = " ".join(name for (name,) in there)
-        for (name,) in gone:
+        for (name,) in last_seen:
             detail = f"{len(there)} server(s) now running [{names}]"
             self._records.add_event(now, EventRow("server left", name, detail=detail))
 
@@ -190,9 +190,6 @@ Connection = psycopg.AsyncConnection[Row]
 
 LINE_S_MAX = 5.0
 """Timeout for one exchange with the database, which normally takes milliseconds."""
-
-REFUSED_MAX = 1_000
-"""Max workers remembered as refused by the database, so that each is logged once."""
 
 SEEN_DEAD: dict[str, Any] = {
     "tcp_user_timeout": PG_CONNECT_S_MAX * 1000,
@@ -243,7 +240,7 @@ class PostgreSQLPeers:
         if moved:
             raise SchemaError(moved_refusal(moved[0][0]))
         if not joined:
-            raise NameTaken(f"server_name: a living server of this database is called {name}")
+            raise NameTaken(f"server_name: a live server of this database has the name {name}")
 
     def _gone_before(self) -> str:
         return timestamp_ms(self._clock.now() - timedelta(seconds=SERVER_GONE_S))
@@ -273,7 +270,7 @@ class PostgreSQLPeers:
         adapt(connection)
         return connection
 
-    async def _run_statements(self, some: Sequence[Statement]) -> list[list[Row]]:
+    async def _run_statements(self, statements: Sequence[Statement]) -> list[list[Row]]:
         """Run statements in one round trip and one transaction; callers take turns."""
         async with self._turn:
             if self._closed:
@@ -287,7 +284,7 @@ class PostgreSQLPeers:
                 if self._hearing is None or self._hearing.done():
                     self._hearing = asyncio.ensure_future(self._forward_notifications())
                 with heard_within(self._telling, LINE_S_MAX):
-                    return await self._answers(self._telling, some)
+                    return await self._answers(self._telling, statements)
             except (psycopg.Error, TimeoutError) as error:
                 fault = fault_of(error) or StoreAway(str(error))
                 if isinstance(fault, StoreAway) or not self._usable:
@@ -308,9 +305,9 @@ class PostgreSQLPeers:
         )
 
     @staticmethod
-    async def _answers(connection: Connection, some: Sequence[Statement]) -> list[list[Row]]:
+    async def _answers(connection: Connection, statements: Sequence[Statement]) -> list[list[Row]]:
         async with connection.pipeline():
-            cursors = [await connection.execute(sql, parameters) for sql, parameters in some]
+            cursors = [await connection.execute(sql, parameters) for sql, parameters in statements]
         return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     async def _forward_notifications(self) -> None:
@@ -344,7 +341,7 @@ class PostgreSQLPeers:
             (((moment,),),) = await self._run_statements([(PEER_SQL["clock"], ())])
             self._clock.align(moment, asked, self._clock.monotonic())
 
-    async def exchange(self, told: WorkerChanges) -> PeerState:
+    async def exchange(self, changes: WorkerChanges) -> PeerState:
         """Send the heartbeat and worker changes of this server; return the state of all. Raises StoreError.
 
         Heartbeats are sent first, in a transaction of their own, so that no other row can delay them. A
@@ -352,33 +349,33 @@ class PostgreSQLPeers:
         """
         await self._align()
         now = timestamp_ms(self._clock.now())
-        who = (*self._me, self._since, self.address, self._version)
+        identity = (*self._me, self._since, self.address, self._version)
         alive: list[Statement] = [
-            (PEER_SQL["pulse"], (*who, now, schema.VERSION, told.served, self.state)),
+            (PEER_SQL["pulse"], (*identity, now, schema.VERSION, changes.served, self.state)),
             (PEER_SQL["lost_servers"], (self._gone_before(),)),
         ]
-        if told.beats:
-            alive.append((PEER_SQL["beat"], (told.beats, now)))
+        if changes.beats:
+            alive.append((PEER_SQL["beat"], (changes.beats, now)))
         lost = [name for (name,) in (await self._run_statements(alive))[1]]
         self.confirmed = now
         rest: list[Statement] = [
-            (PEER_SQL["part"], (told.left,)),
+            (PEER_SQL["part"], (changes.left,)),
             (PEER_SQL["lost_workers"], (now,)),
             *_LOOKS,
         ]
         met: list[Row] = []
         try:
-            if told.workers:
-                met, *found = await self._run_statements([_meeting(told.workers), *rest])
+            if changes.workers:
+                met, *results = await self._run_statements([_meeting(changes.workers), *rest])
             else:
-                found = await self._run_statements(rest)
+                results = await self._run_statements(rest)
         except StoreAway:
             raise
         except StoreError:
-            for worker in told.workers:
+            for worker in changes.workers:
                 met += await self._meet_alone(worker)
-            found = await self._run_statements(rest)
-        parted, silent, servers, workers, runs = found
+            results = await self._run_statements(rest)
+        parted, silent, servers, workers, runs = results
         return PeerState(
             [name for name, new in met if new],
             [name for (name,) in (*parted, *silent)],
@@ -396,7 +393,8 @@ class PostgreSQLPeers:
             raise
         except StoreError as error:
             if worker.name not in self._refused:
-                if len(self._refused) >= REFUSED_MAX:
+                # Max workers remembered as refused by the database, so that each is logged once
+                if len(self._refused) >= 1_000:
                     self._refused.clear()
                 self._refused.add(worker.name)
                 log.warning("the other servers are not notified of the worker %r: %s", worker.name, error)
@@ -404,10 +402,10 @@ class PostgreSQLPeers:
 
     async def move_clock(self, moment: str) -> str:
         """Advance the test clock of the database; return its time. Raises StoreError."""
-        (found,) = await self._run_statements([(PEER_SQL["move_clock"], (moment,))])
-        if not found:
-            raise StoreAway("the database has no test clock any more")
-        return str(found[0][0])
+        (rows,) = await self._run_statements([(PEER_SQL["move_clock"], (moment,))])
+        if not rows:
+            raise StoreAway("the database no longer has a test clock")
+        return str(rows[0][0])
 
     async def publish(self, text: str) -> None:
         """Notify all other servers; raises StoreError."""

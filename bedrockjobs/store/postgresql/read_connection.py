@@ -139,7 +139,7 @@ class ReadConnection:
                     return await act(connection)
         except TimeoutError:
             await connection.close()
-            raise TimedOut("Timeout", "query: it took too long, and its connection was given up") from None
+            raise TimedOut("Timeout", "query: it took too long, and its connection was closed") from None
         finally:
             if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 await connection.close()
@@ -260,7 +260,7 @@ class Standby:
         """Whether it is connected and keeps up."""
 
     def beside(self, primary: ReadConnection, *, first: bool) -> PrimaryOrStandby:
-        """Combine reads on ``primary`` with reads on this standby; ``first`` prefers the standby."""
+        """Return reads that use ``primary`` or this standby; ``first`` prefers the standby."""
         return PrimaryOrStandby(primary, primary.elsewhere(self._url), self, standby_first=first)
 
     def start(self) -> None:
@@ -300,8 +300,8 @@ class Standby:
 
     async def _shown(self, connection: Connection) -> str:
         cursor = await connection.execute(PEER_SQL["own_pulse"], (self._session,))
-        found = await cursor.fetchone()
-        return str(found[0]) if found else ""
+        row = await cursor.fetchone()
+        return str(row[0]) if row else ""
 
     def _report(self, *, usable: bool, why: str) -> None:
         self.usable = usable

@@ -211,12 +211,10 @@ class FreeQuery:
 
         If the caller is cancelled, the Query still counts until it has ended.
         """
-        if found := _REFUSED.search(sql):
-            raise BadQuery("Query aborted", f"query: expected a SELECT without {found[0]}")
+        if match := _REFUSED.search(sql):
+            raise BadQuery("Query aborted", f"query: expected a SELECT without {match[0]}")
         if "\0" in sql or not _encodes(sql):
-            raise BadArguments(
-                "Bad query", "query: expected text without the character 0 and halves of others"
-            )
+            raise BadArguments("Bad query", "query: expected text without NUL characters and lone surrogates")
         _check_beginning(sql)
         text = sql.rstrip().rstrip(";")
 
@@ -243,7 +241,7 @@ class FreeQuery:
                 raise
             raise Unavailable(
                 "No role for Query",
-                f"the role {ROLE} cannot be made or used: {words_of(error)}; let somebody who may do so say:"
+                f"the role {ROLE} cannot be created or used: {words_of(error)}; ask an administrator to run:"
                 f" CREATE ROLE {ROLE}; GRANT {ROLE} TO the server's role",
             ) from error
         self._prepared = True
@@ -413,8 +411,8 @@ async def _read(
     async def fetched(connection: Connection) -> Page:
         rows: list[Row] = []
         size, more = 0, False
-        async with aclosing(_rows(connection, view, parameters)) as found:
-            async for row in found:
+        async with aclosing(_rows(connection, view, parameters)) as fetching:
+            async for row in fetching:
                 if size > bytes_max:
                     return Page(rows, more=True)
                 if len(rows) == rows_max:

@@ -292,8 +292,8 @@ class PostgreSQLRecords(Records):
         self.raise_epoch()
 
     @override
-    def set_retention(self, kept: tuple[Retention, ...]) -> None:
-        super().set_retention(kept)
+    def set_retention(self, retention: tuple[Retention, ...]) -> None:
+        super().set_retention(retention)
         self.raise_epoch()
 
     def running(self, pattern: str) -> int:
@@ -323,8 +323,8 @@ class PostgreSQLRecords(Records):
     def crash_patterns(self) -> tuple[str, ...]:
         """Return the GLOB patterns of CrashBedrockJob."""
         if self._crash_patterns is None:
-            found = self._transaction.execute(SQL["get_meta"], ("crashPatterns",)).fetchone()
-            self._crash_patterns = tuple(json.loads(found[0])) if found else ()
+            row = self._transaction.execute(SQL["get_meta"], ("crashPatterns",)).fetchone()
+            self._crash_patterns = tuple(json.loads(row[0])) if row else ()
         return self._crash_patterns
 
     def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:

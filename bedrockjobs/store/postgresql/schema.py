@@ -63,7 +63,7 @@ _CITUS = "SELECT to_regclass('pg_dist_partition') IS NOT NULL"
 _SPREAD = """SELECT logicalrelid::regclass::text FROM pg_dist_partition
     JOIN pg_class ON pg_class.oid = logicalrelid WHERE relnamespace = current_schema()::regnamespace
     AND NOT (partmethod = 'n' AND repmodel = 's' AND colocationid = 0) ORDER BY 1"""
-"""Tables that Citus only has metadata of are local, as in plain PostgreSQL."""
+"""Finds the distributed tables; those of which Citus only has metadata are local."""
 
 FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
 """Parts of ``version()`` that reveal another database."""
@@ -97,7 +97,9 @@ _DEMAND = "UPDATE meta SET value = $1 WHERE key = 'schemaVersion' AND value::big
 def check_name(name: str) -> None:
     """Raise ValueError for an invalid schema name."""
     if not re.fullmatch(SCHEMA_NAME, name):
-        raise ValueError(f"schema: expected up to 63 small letters, digits and underscores, not {name!r}")
+        raise ValueError(
+            f"schema: expected up to 63 lower-case letters, digits and underscores, not {name!r}"
+        )
 
 
 def prepare(session: DatabaseSession, schema: str) -> AdvisoryKeys:
@@ -129,8 +131,8 @@ def keys_of(session: DatabaseSession, schema: str) -> AdvisoryKeys:
 
 def salt_of(session: DatabaseSession) -> str:
     """Return the secret of the lock keys; empty before version 6."""
-    (found,) = session.run_statements([("SELECT value FROM meta WHERE key = $1", (SALT,))])
-    return str(found[0][0]) if found else ""
+    (rows,) = session.run_statements([("SELECT value FROM meta WHERE key = $1", (SALT,))])
+    return str(rows[0][0]) if rows else ""
 
 
 def check_database(session: DatabaseSession) -> None:
@@ -157,10 +159,10 @@ def refuse_foreign(version: str) -> None:
 
 def refuse_distributed(session: DatabaseSession) -> None:
     """Raise SchemaError if Citus distributes one of our tables: it does not lock rows on all machines."""
-    found = distributed(session)
-    if found:
+    tables = distributed(session)
+    if tables:
         raise SchemaError(
-            f"Citus has distributed {', '.join(found)}; rows are not locked there as they have to be."
+            f"Citus has distributed {', '.join(tables)}; rows cannot be locked there as needed."
             " Use undistribute_table, or a database of its own."
         )
 
@@ -174,8 +176,8 @@ def distributed(session: DatabaseSession) -> list[str]:
 
 def exists(session: DatabaseSession) -> bool:
     """Return whether the tables exist."""
-    ((there,),) = session.run_statements([(_TABLES, ())])[0]
-    return bool(there)
+    ((there_is,),) = session.run_statements([(_TABLES, ())])[0]
+    return bool(there_is)
 
 
 def ensure(session: DatabaseSession, schema: str) -> None:
@@ -207,7 +209,7 @@ def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
     old = [name for (name,) in session.run_statements([(_OLD, (needs, SERVER_GONE_S))])[0]]
     if old:
         raise SchemaError(
-            f"The tables have schema version {version}; {VERSION} is not understood by servers that live:"
+            f"The tables have schema version {version}; {VERSION} is not supported by live servers:"
             f" {', '.join(old)}. Stop them first."
         )
     for step in steps:
@@ -215,7 +217,7 @@ def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
         if step.version == 6:
             _add_fingerprints(session)
     session.run_statements([(_NOTE, (steps[-1].version,)), (_DEMAND, (str(needs),))])
-    log.info("the tables were brought from schema version %d to %d", version, steps[-1].version)
+    log.info("the tables were migrated from schema version %d to %d", version, steps[-1].version)
 
 
 def _add_fingerprints(session: DatabaseSession) -> None:
@@ -226,9 +228,9 @@ def _add_fingerprints(session: DatabaseSession) -> None:
     ):
         last = 0
         # Failures that get their fingerprint in one statement: at most 10 MB of errors.
-        while found := session.run_statements([(failed, (last, 1_000))])[0]:
-            numbers = [number for number, _ in found]
-            fingerprints = [fingerprint_of(error_of(text)) for _, text in found]
+        while rows := session.run_statements([(failed, (last, 1_000))])[0]:
+            numbers = [number for number, _ in rows]
+            fingerprints = [fingerprint_of(error_of(text)) for _, text in rows]
             session.run_statements([(note, (numbers, fingerprints))])
             last = numbers[-1]
 
@@ -253,19 +255,20 @@ def _versions(session: DatabaseSession) -> Versions:
 
 def check_tables(session: DatabaseSession) -> str:
     """Return where the queue was moved to; empty if it was not. Raises SchemaError for another version."""
-    found = _versions(session)
-    check_needs(found.needs)
-    if found.tables < VERSION:
+    versions = _versions(session)
+    check_needs(versions.needs)
+    if versions.tables < VERSION:
         raise SchemaError(
-            f"The database has schema version {found.tables}; this program knows {VERSION}."
-            " Start a server of this version first, which brings it up."
+            f"The database has schema version {versions.tables}; this program supports {VERSION}."
+            " Start a server of this version first, which migrates it."
         )
-    return found.place
+    return versions.place
 
 
 def check_needs(version: int) -> None:
     """Raise TooOld if the database needs a newer server version."""
     if version > VERSION:
         raise TooOld(
-            f"The database needs schema version {version}; this server knows {VERSION}. Use a newer server."
+            f"The database needs schema version {version}; this server supports {VERSION}."
+            " Use a newer server."
         )

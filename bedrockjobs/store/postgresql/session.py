@@ -75,7 +75,7 @@ class SessionRequirements:
         disabled because, after a query of an empty queue, sorting all jobs of a name seems cheaper than an
         index scan.
         """
-        found = {
+        settings = {
             "search_path": f'"{schema}"',
             "enable_seqscan": "off",
             "enable_bitmapscan": "off",
@@ -87,8 +87,8 @@ class SessionRequirements:
             "idle_in_transaction_session_timeout": _ms(self.unit_s),
         }
         if self.durability == "relaxed":
-            found["synchronous_commit"] = "off"
-        return found
+            settings["synchronous_commit"] = "off"
+        return settings
 
 
 def _ms(seconds: float) -> str:
@@ -126,8 +126,8 @@ class PatientConnection(psycopg.Connection[Any]):
                     raise psycopg.OperationalError(f"no answer within {self.answer_s} s")
                 wanted = gen.send(ready)
         except StopIteration as done:
-            found: T = done.value
-            return found
+            value: T = done.value
+            return value
 
 
 def _wait_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready:
@@ -136,10 +136,10 @@ def _wait_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready
     poll.register(
         fileno, (select.POLLIN if wanted & Wait.R else 0) | (select.POLLOUT if wanted & Wait.W else 0)
     )
-    found = poll.poll(limit_s and limit_s * 1000)
-    if not found:
+    ready = poll.poll(limit_s and limit_s * 1000)
+    if not ready:
         return Ready.NONE
-    ((_, events),) = found
+    ((_, events),) = ready
     readable = Ready.R if events & ~select.POLLOUT else Ready.NONE  # reading detects a hang-up
     return Ready(readable | (Ready.W if events & select.POLLOUT else Ready.NONE))
 
@@ -147,7 +147,7 @@ def _wait_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready
 def _give_turn_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready:
     """Yield to the event loop until a socket is readable or writable; return which, or NONE on timeout."""
     loop = asyncio.get_running_loop()
-    found: list[Ready] = []
+    events: list[Ready] = []
 
     def until(go_on: Callable[[], object]) -> None:
         def ready(which: Ready) -> None:
@@ -155,7 +155,7 @@ def _give_turn_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> 
                 late.cancel()
             loop.remove_reader(fileno)
             loop.remove_writer(fileno)
-            found.append(which)
+            events.append(which)
             go_on()
 
         late = None if limit_s is None else loop.call_later(limit_s, ready, Ready.NONE)
@@ -165,7 +165,7 @@ def _give_turn_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> 
             loop.add_writer(fileno, partial(ready, Ready.W))
 
     yield_to_loop(until)
-    return found[0]
+    return events[0]
 
 
 @contextmanager
@@ -348,7 +348,7 @@ class StatementPipeline:
         while pgconn.flush():
             if (yield Wait.RW) & Ready.R:
                 pgconn.consume_input()
-        found: list[pq.abc.PGresult] = []
+        results: list[pq.abc.PGresult] = []
         while True:
             if pgconn.is_busy():
                 yield Wait.R
@@ -356,9 +356,9 @@ class StatementPipeline:
             elif (answer := pgconn.get_result()) is not None:  # None separates the results
                 if answer.status == pq.ExecStatus.PIPELINE_SYNC:
                     break
-                found.append(answer)
+                results.append(answer)
         pgconn.exit_pipeline_mode()
-        return self._answers(asked, found)
+        return self._answers(asked, results)
 
     def _send(self, statements: list[tuple[str, list[bytes | None]]]) -> list[str | None]:
         """Queue statements; return for each request the SQL that it prepares, or None if it executes one."""
@@ -380,10 +380,10 @@ class StatementPipeline:
         pgconn.pipeline_sync()
         return asked
 
-    def _answers(self, asked: list[str | None], found: list[pq.abc.PGresult]) -> list[StatementResult]:
+    def _answers(self, asked: list[str | None], results: list[pq.abc.PGresult]) -> list[StatementResult]:
         answers = []
         refused = None
-        for sql, answer in zip(asked, found, strict=True):
+        for sql, answer in zip(asked, results, strict=True):
             if answer.status not in _DONE:
                 refused = refused or answer
                 if sql is not None:
@@ -614,15 +614,15 @@ class DatabaseSession:
         if self.parameters and (begins or not self.in_transaction):
             ahead.insert(0, _local(self.parameters))
         every[begins:begins] = ahead
-        found = [answer.rows for answer in self._sent(every)]
-        self._check_guards(guards, found[begins + len(ahead) - len(guards) :])
-        del found[begins : begins + len(ahead)]
-        return found
+        row_sets = [answer.rows for answer in self._sent(every)]
+        self._check_guards(guards, row_sets[begins + len(ahead) - len(guards) :])
+        del row_sets[begins : begins + len(ahead)]
+        return row_sets
 
-    def _check_guards(self, guards: Sequence[TransactionCheck], found: Sequence[list[Row]]) -> None:
+    def _check_guards(self, guards: Sequence[TransactionCheck], row_sets: Sequence[list[Row]]) -> None:
         """Close the connection if a condition fails; the outcome of a commit must then be determined."""
         try:
-            for guard, rows in zip(guards, found, strict=False):
+            for guard, rows in zip(guards, row_sets, strict=False):
                 guard.judge(rows)
         except StoreAway:
             self.close()

@@ -42,12 +42,12 @@ def _arrays(first: int) -> str:
 def _next_head(place: str) -> str:
     """Return a query for the first job of the next priority of a name, or of the next name."""
     ways = f"name = {place}.name AND priority < {place}.priority", f"name > {place}.name"
-    found = (
+    selects = (
         f"(SELECT name, priority, nextRun, jobID FROM jobs WHERE found = {place}.lane AND {way}"  # noqa: S608
         " AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT 1)"
         for way in ways
     )
-    return f"{' UNION ALL '.join(found)} LIMIT 1"
+    return f"{' UNION ALL '.join(selects)} LIMIT 1"
 
 
 def _first_timestamp(priority: int) -> str:
@@ -248,14 +248,14 @@ class View(NamedTuple):
 
     def parameters(self, given: Mapping[str, Any]) -> list[Any]:
         """Return the parameters as a list; patterns become regular expressions where needed."""
-        found = []
+        names_used = []
         for name in self.names:
             pattern = name.removesuffix("_regex")
             value = given[name] if pattern == name or name in given else given[pattern]
             if value is not None and pattern != name:
                 value = anchored_regex(jsontext.parse(value) if pattern == "visible" else [value])
-            found.append(value)
-        return found
+            names_used.append(value)
+        return names_used
 
 
 def _filled_view(text: str) -> str:

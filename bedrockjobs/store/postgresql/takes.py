@@ -112,18 +112,21 @@ class CandidateQuery(NamedTuple):
             matching = (now, lanes, _regex(self.patterns), self.limit, *left_out)
             walked = (*floors.marks_of(ANY), walked_max(self.limit))
             return SQL["see_in_order" if seen else "take_in_order"], (*matching, *walked)
-        asked = (*self._arguments(now, known, locks=False), *_by_class(map(floors.marks_of, self.requested)))
+        parameters = (
+            *self._arguments(now, known, locks=False),
+            *_by_class(map(floors.marks_of, self.requested)),
+        )
         if claimed:
-            return SQL["claim_by_name"], (*asked, claimed)
-        return SQL["see_by_name" if seen else "take_by_name"], asked
+            return SQL["claim_by_name"], (*parameters, claimed)
+        return SQL["see_by_name" if seen else "take_by_name"], parameters
 
     def in_open_lane(self, now: str, floors: LowWaterMarks, *, claimed: str) -> Statement:
         """Return the same statement for names if all queued jobs are in the open lane."""
         names, wanted = list(self.requested), list(self.requested.values())
-        asked = now, self.sort.priority, names, wanted, *_by_class(map(floors.marks_of, names))
+        parameters = now, self.sort.priority, names, wanted, *_by_class(map(floors.marks_of, names))
         if claimed:
-            return SQL["claim_in_open_lane"], (*asked, claimed)
-        return SQL["take_in_open_lane"], asked
+            return SQL["claim_in_open_lane"], (*parameters, claimed)
+        return SQL["take_in_open_lane"], parameters
 
     def with_lock(
         self,
@@ -138,10 +141,10 @@ class CandidateQuery(NamedTuple):
 
         Its limits grow with the number of times ``tried``, that is, found too low.
         """
-        asked = self._arguments(now, known, locks=True)
+        parameters = self._arguments(now, known, locks=True)
         passed = max(PASSED_MAX, tried) * JOBS_FURTHER**tried
         locks = max(LOCKS_MAX, tried) * LOCKS_FURTHER**tried
-        return SQL["see_with_lock" if seen else "take_with_lock"], (*asked, list(closed), passed, locks)
+        return SQL["see_with_lock" if seen else "take_with_lock"], (*parameters, list(closed), passed, locks)
 
     def _arguments(self, now: str, known: Sequence[int], *, locks: bool) -> tuple[object, ...]:
         lanes = [lane for lane in lanes_open_to(self.sort) if is_of_locks(lane) == locks]
@@ -159,9 +162,9 @@ def key_of(sort: QueryShape, names: Names) -> HeadKey:
     return lanes_open_to(sort), names
 
 
-def heads_of(key: HeadKey, asked: Sequence[Head]) -> Statement:
+def heads_of(key: HeadKey, heads: Sequence[Head]) -> Statement:
     """Return the statement that reads some heads, due or not, starting each search at its known head."""
-    downs, next_runs, job_ids, names = map(list, zip(*asked, strict=True))
+    downs, next_runs, job_ids, names = map(list, zip(*heads, strict=True))
     return SQL["heads_of_names"], (list(key[0]), names, [-down for down in downs], next_runs, job_ids)
 
 
@@ -311,9 +314,9 @@ class CachedBounds:
         self._heads.begin_unit(now)
         self._used = []
         names: dict[str, None] = {}
-        for look in looks:
-            names.update(dict.fromkeys(look.requested if look.patterns is None else [ANY]))
-            heads = self.heads_for(look)
+        for query in looks:
+            names.update(dict.fromkeys(query.requested if query.patterns is None else [ANY]))
+            heads = self.heads_for(query)
             if heads is not None:
                 self._used += [part for part in heads.parts if part not in self._used]
         self._names = self.floors.to_raise(names, now)
@@ -327,25 +330,25 @@ class CachedBounds:
         self._asked = [(heads, list(heads.used)) for heads in self._used if heads.used]
         return [heads_of(heads.key, heads.cached_heads(asked)) for heads, asked in self._asked]
 
-    def _read_heads(self, found: Iterator[list[Row]]) -> None:
+    def _read_heads(self, results: Iterator[list[Row]]) -> None:
         for heads, asked in self._asked:
-            heads.replace(asked, next(found))
+            heads.replace(asked, next(results))
         self._asked = []
         self._lower(self._queued_elsewhere)
 
-    def store_rows(self, found: Iterator[list[Row]], now: str) -> None:
+    def store_rows(self, results: Iterator[list[Row]], now: str) -> None:
         """Store the rows of the statements from ``bounds_to_read``."""
         if self._names:
-            self.floors.raised({name: timestamps for name, *timestamps in next(found)}, now)
-        self._read_heads(found)
+            self.floors.raised({name: timestamps for name, *timestamps in next(results)}, now)
+        self._read_heads(results)
 
     def end(self) -> list[Statement]:
         """Return the statements to run with the commit, so that the next unit starts with current heads."""
         return self._heads_anew()
 
-    def committed(self, found: Iterable[list[Row]]) -> None:
+    def committed(self, results: Iterable[list[Row]]) -> None:
         """Store the rows of the statements from ``end``, after the commit."""
-        self._read_heads(iter(found))
+        self._read_heads(iter(results))
 
     def undone(self) -> None:
         """Drop what was read together with writes that are now undone."""
@@ -353,9 +356,9 @@ class CachedBounds:
 
     # --- patterns ----------------------------------------------------------------------------------------
 
-    def heads_for(self, look: CandidateQuery) -> HeadsOfNames | None:
+    def heads_for(self, query: CandidateQuery) -> HeadsOfNames | None:
         """Return the heads for a query, or None if it has names or its heads are not all cached."""
-        return None if look.patterns is None else self._heads.heads_of(key_of(look.sort, look.patterns))
+        return None if query.patterns is None else self._heads.heads_of(key_of(query.sort, query.patterns))
 
     def admit(self, key: HeadKey, by: str) -> bool:
         """Return what ``HeadIndex.admit`` does; raises StillSearching."""
@@ -417,10 +420,10 @@ class SpeculativePrefetch(NamedTuple):
     def statement(self, now: str) -> Statement:
         """Return the statement that locks the next jobs."""
         downs, next_runs, job_ids, names = map(list, zip(*self.heads, strict=True))
-        asked = names, [-down for down in downs], next_runs, job_ids, self.requested, self.look.limit
+        parameters = names, [-down for down in downs], next_runs, job_ids, self.requested, self.look.limit
         if self.claimed:
-            return SQL["claim_behind_heads"], (now, *asked, self.claimed)
-        return SQL["take_behind_heads"], (now, list(self.complete_to.key[0]), *asked)
+            return SQL["claim_behind_heads"], (now, *parameters, self.claimed)
+        return SQL["take_behind_heads"], (now, list(self.complete_to.key[0]), *parameters)
 
     def add_rows(self, rows: Sequence[Row]) -> Order:
         """Return up to where all jobs are known, and adapt the numbers for the next unit."""
@@ -447,7 +450,7 @@ class SpeculativePrefetch(NamedTuple):
 
 
 def behind_heads(
-    look: CandidateQuery, known: HeadsOfNames, now: str, claimed: str, remembered: CachedBounds
+    query: CandidateQuery, known: HeadsOfNames, now: str, claimed: str, remembered: CachedBounds
 ) -> SpeculativePrefetch | None:
     """Return the prefetch for patterns with cached heads; None if no head is due or it would take too long.
 
@@ -455,9 +458,9 @@ def behind_heads(
     limit: if the names before it have as many jobs, no more of its jobs can be among the next.
     """
     # Names queried in addition to 1.25 times the number that had any of the next jobs last time.
-    count = min(look.limit, int(1.25 * known.share * look.limit) + 8)
+    count = min(query.limit, int(1.25 * known.share * query.limit) + 8)
     try:
-        heads = remembered.next_due(known, BEGINNING, now, look.sort.priority, count + 1)
+        heads = remembered.next_due(known, BEGINNING, now, query.sort.priority, count + 1)
     except StillSearching:
         return None
     if not heads:
@@ -467,10 +470,10 @@ def behind_heads(
         down, next_run, job_id, _ = heads.pop()
         end = down, next_run, job_id - 1
     wanted = [
-        min(-(-look.limit // place) + 1 << known.often.get(name, 0), look.limit + 1)
+        min(-(-query.limit // place) + 1 << known.often.get(name, 0), query.limit + 1)
         for place, (*_, name) in enumerate(heads, 1)
     ]
-    return SpeculativePrefetch(look, known, heads, wanted, end, claimed)
+    return SpeculativePrefetch(query, known, heads, wanted, end, claimed)
 
 
 def _order(row: Row) -> Order:
@@ -554,11 +557,11 @@ class Takes:
         self._seen.clear()
 
     def behind_heads(
-        self, asked: Iterable[SpeculativePrefetch], now: str, found: Iterator[list[Row]], *, sure: bool
+        self, prefetches: Iterable[SpeculativePrefetch], now: str, results: Iterator[list[Row]], *, sure: bool
     ) -> None:
         """Store the rows of the prefetch; ``sure``: whether the cached heads are still valid."""
-        for each in asked:
-            rows = next(found)
+        for each in prefetches:
+            rows = next(results)
             self._rows.add_rows((row for row in rows if row[1] is not None), each.claimed)
             if sure:
                 self._looked[_key(each.look, now)] = each.add_rows(rows)
@@ -568,15 +571,15 @@ class Takes:
 
     def query_names(self, looks: Iterable[CandidateQuery], now: str) -> None:
         """Query name by name for some patterns, as after a scan that stopped at once."""
-        for look in looks:
-            self._looked[_key(look, now)] = NOWHERE
-            self._asked[_key(look, now)] = NextNames(max(look.limit, TAKEN_AT_ONCE), look.patterns)
+        for query in looks:
+            self._looked[_key(query, now)] = NOWHERE
+            self._asked[_key(query, now)] = NextNames(max(query.limit, TAKEN_AT_ONCE), query.patterns)
 
     def looked(
         self,
-        look: CandidateQuery,
+        query: CandidateQuery,
         now: str,
-        found: list[Row],
+        rows: list[Row],
         locked: list[Row] | None,
         complete: bool = True,
         claimed: str = "",
@@ -586,33 +589,33 @@ class Takes:
         ``locked`` are the rows of ``CandidateQuery.with_lock``, None if it was not run; ``complete`` is
         whether all lanes with queued jobs were read.
         """
-        if look.patterns is not None:
-            self._walked(look, look.patterns, now, found)
+        if query.patterns is not None:
+            self._walked(query, query.patterns, now, rows)
             return
-        self._rows.add_rows(found, claimed)
+        self._rows.add_rows(rows, claimed)
         if not complete or (self._remembered.locks and (locked is None or _is_cut(locked))):
             return  # queried when a request needs these jobs
         self._rows.add_rows(locked or ())
         orders: dict[str, list[Order]] = {}
-        for row in (*found, *(locked or ())):
+        for row in (*rows, *(locked or ())):
             orders.setdefault(row[3], []).append(row_order(row))
         for asked in self._asked.values():
             asked.end = None
-        for name, wanted in look.requested.items():
+        for name, wanted in query.requested.items():
             known = sorted(orders.get(name, ()))  # both queries return up to ``wanted``
-            self._looked[look.sort, name, now] = known[wanted - 1] if len(known) >= wanted else EVERYTHING
+            self._looked[query.sort, name, now] = known[wanted - 1] if len(known) >= wanted else EVERYTHING
 
-    def _walked(self, look: CandidateQuery, names: Names, now: str, found: list[Row]) -> None:
+    def _walked(self, query: CandidateQuery, names: Names, now: str, rows: list[Row]) -> None:
         """Store the rows of a scan; if it had to stop, the rest is queried name by name."""
-        jobs = [row for row in found if row[1] is not None]
+        jobs = [row for row in rows if row[1] is not None]
         self._rows.add_rows(jobs)
-        key = look.sort, names, now
-        if len(jobs) < len(found):
-            stop = next(row for row in found if row[1] is None)
+        key = query.sort, names, now
+        if len(jobs) < len(rows):
+            stop = next(row for row in rows if row[1] is None)
             self._looked[key] = -stop[8], stop[4], stop[12]
-            self._asked.setdefault(key, NextNames(max(look.limit, TAKEN_AT_ONCE), names))
+            self._asked.setdefault(key, NextNames(max(query.limit, TAKEN_AT_ONCE), names))
         else:
-            self._looked[key] = max(map(row_order, jobs)) if len(jobs) >= look.limit else EVERYTHING
+            self._looked[key] = max(map(row_order, jobs)) if len(jobs) >= query.limit else EVERYTHING
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
@@ -646,29 +649,29 @@ class Takes:
         return sort_of(request, self._own_jobs() if request.worker else ())
 
     def _split_by_lock(
-        self, look: CandidateQuery, now: str, *, seen: bool = False
+        self, query: CandidateQuery, now: str, *, seen: bool = False
     ) -> tuple[list[Row], list[Row] | None]:
         """Return the rows without a lock, and those with one, or None if no job has a lock."""
         floors, known, closed = self._remembered.floors, self._rows.queued(), self._locks.closed()
-        first = look.statement(now, floors, known, closed, seen=seen)
-        if look.patterns is not None or not self._remembered.locks:
+        first = query.statement(now, floors, known, closed, seen=seen)
+        if query.patterns is not None or not self._remembered.locks:
             return self._transaction.run_statements(first)[0], None
-        found, locked = self._transaction.run_statements(first, look.with_lock(now, known, closed, seen=seen))
+        rows, locked = self._transaction.run_statements(first, query.with_lock(now, known, closed, seen=seen))
         for tried in count(1):
             if not _is_cut(locked):
                 break
-            further = look.with_lock(now, known, closed, seen=seen, tried=tried)
+            further = query.with_lock(now, known, closed, seen=seen, tried=tried)
             (locked,) = self._transaction.run_statements(further)
-        return found, locked
+        return rows, locked
 
-    def _scan(self, look: CandidateQuery, now: str) -> None:
-        self.looked(look, now, *self._split_by_lock(look, now))
+    def _scan(self, query: CandidateQuery, now: str) -> None:
+        self.looked(query, now, *self._split_by_lock(query, now))
 
     def _find_names(self, asked: NextNames, sort: QueryShape, request: TakeRequest, now: str) -> None:
         """Find the names with the next due jobs after those found before."""
         names = request.names
         wanted = WantedHeads(asked.last, now, sort.priority, asked.limit + 1, self._pauses())
-        heads, found, end = self._remembered.find(
+        heads, first_names, end = self._remembered.find(
             key_of(sort, names),
             request.by,
             wanted,
@@ -676,11 +679,11 @@ class Takes:
             lambda statement: self._transaction.run_statements(statement)[0],
         )
         asked.often = heads.often
-        heads.note_used(head[0::3] for head in found)
-        for head in found[: asked.limit]:
+        heads.note_used(head[0::3] for head in first_names)
+        for head in first_names[: asked.limit]:
             asked.add_name(head)
-        if len(found) > asked.limit:
-            end = (*found[-1][:2], found[-1][2] - 1)
+        if len(first_names) > asked.limit:
+            end = (*first_names[-1][:2], first_names[-1][2] - 1)
         key = sort, names, now
         self._looked[key] = EVERYTHING if end is None else max(self._looked[key], end)
 
@@ -697,8 +700,8 @@ class Takes:
         unknown = sum(not _covers(self._end(sort, name, now), best) for name in asked.names)
         # Names of a pattern queried for more jobs by one statement: those whose jobs are known least far.
         count = max(unknown, 16)
-        found = nsmallest(count, asked.names, key=lambda name: self._end(sort, name, now))
-        return [name for name in found if self._end(sort, name, now) != EVERYTHING]
+        names = nsmallest(count, asked.names, key=lambda name: self._end(sort, name, now))
+        return [name for name in names if self._end(sort, name, now) != EVERYTHING]
 
     def _is_open(self, job: Job) -> bool:
         """Return whether a job is not paused and its lock is free."""
@@ -713,13 +716,13 @@ class Takes:
         for asked in names.exact or (names,):
             key = sort, asked, now
             if key not in self._seen:
-                look = (
+                query = (
                     CandidateQuery(sort, {asked: 1})
                     if isinstance(asked, str)
                     else CandidateQuery(sort, {}, names, 1)
                 )
-                found, locked = self._split_by_lock(look, now, seen=True)
-                self._seen[key] = any(row[1] is not None for row in (*found, *(locked or ())))
+                rows, locked = self._split_by_lock(query, now, seen=True)
+                self._seen[key] = any(row[1] is not None for row in (*rows, *(locked or ())))
             if self._seen[key]:
                 return True
         return False
@@ -729,19 +732,19 @@ class Takes:
         lanes = list(lanes_open_to(self._sort_of(request)))
         exact = sorted(request.names.exact)
         statement = "soonest_by_name" if exact else "soonest_of_any"
-        ((found,),) = self._transaction.run_statements(
+        ((rows,),) = self._transaction.run_statements(
             (SQL[statement], (now, lanes, exact) if exact else (now, lanes))
         )
-        return found[0]  # type: ignore[no-any-return]
+        return rows[0]  # type: ignore[no-any-return]
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
         """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
         # Up to 20 jobs with a lock, per name and priority, decide whether a waiter may take one. Up to 1,000
         # jobs per lane and priority that became due lately are reported to waiters: half a millisecond.
-        found = self._transaction.run_statements(
+        results = self._transaction.run_statements(
             (SQL["due_of_names"], (now, list(names), 20)), (SQL["due_lately"], (now, lately, 1_000))
         )
-        return list(dict.fromkeys(name for rows in found for (name,) in rows))
+        return list(dict.fromkeys(name for rows in results for (name,) in rows))
 
 
 def _is_cut(locked: list[Row]) -> bool:
@@ -754,10 +757,10 @@ def _covers(end: Order, best: Job | None) -> bool:
     return end == EVERYTHING or (best is not None and order_of(best) <= end)
 
 
-def _key(look: CandidateQuery, now: str) -> TakeKey:
+def _key(query: CandidateQuery, now: str) -> TakeKey:
     """Return the key of the position of a pattern query."""
-    assert look.patterns is not None
-    return look.sort, look.patterns, now
+    assert query.patterns is not None
+    return query.sort, query.patterns, now
 
 
 # Detection of skipped locked jobs: whether a take that found nothing should be retried in the next unit.

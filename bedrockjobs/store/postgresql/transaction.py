@@ -173,13 +173,13 @@ class UnitRows:
 
     # --- what was read -----------------------------------------------------------------------------------
 
-    def add_rows(self, found: Iterable[Row], claimed: str = "") -> list[Job]:
+    def add_rows(self, rows: Iterable[Row], claimed: str = "") -> list[Job]:
         """Add rows that were read and locked; return the jobs as changed in memory, without deleted ones.
 
         With ``claimed``, a timestamp, each row also says whether it was marked as taken then.
         """
         jobs = []
-        for row in found:
+        for row in rows:
             job_id = row[1]
             if job_id not in self.now:
                 job = job_from(row)
@@ -196,12 +196,12 @@ class UnitRows:
                     self._stored[job_id] = self._ahead[job_id] = taken
         return jobs
 
-    def read_ended(self, found: Iterable[Row]) -> None:
+    def read_ended(self, rows: Iterable[Row]) -> None:
         """Add rows that were deleted; handlers see them until one deletes them.
 
         Raises StoreConflict for a damaged one, as it could not be restored unchanged.
         """
-        for job in self.add_rows(found):
+        for job in self.add_rows(rows):
             if type(job) is DamagedJob:
                 raise StoreConflict(f"job {job.job_id} is damaged: it is looked at before it is removed")
             self._stored[job.job_id] = self._ahead[job.job_id] = None
@@ -471,6 +471,6 @@ class Transaction:
             self.wrote = True
         if self.wrote:
             statements.append(last)
-        found = self._session.commit([*statements, (SQL["commit"], ())])
+        results = self._session.commit([*statements, (SQL["commit"], ())])
         self.forget()
-        return found[first : first + len(reads)]
+        return results[first : first + len(reads)]

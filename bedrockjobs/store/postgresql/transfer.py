@@ -155,8 +155,8 @@ class BulkSession(DatabaseSession):
 
     def put_indexes_off(self) -> None:
         """Drop the indexes that enforce nothing until ``finish``, which makes writing rows twice as fast."""
-        found = self.run_statements([(INDEXES, ())])[0]
-        for name, definition in found:
+        indexes = self.run_statements([(INDEXES, ())])[0]
+        for name, definition in indexes:
             self.script(f"DROP INDEX {name}")
             self._indexes.append(definition)
 
@@ -412,10 +412,10 @@ def own_queue(session: BulkSession, database: TransferDatabase) -> None:
 
 
 def _refuse_nonempty(session: BulkSession, target: TransferDatabase) -> None:
-    found = [table.name for table in tables() if session.value(_ANY.format(table.name))]
-    if found:
+    nonempty = [table.name for table in tables() if session.value(_ANY.format(table.name))]
+    if nonempty:
         raise TransferError(
-            f"{target.place} holds a queue already: {', '.join(found)} have rows. Name another schema by"
+            f"{target.place} holds a queue already: {', '.join(nonempty)} have rows. Name another schema by"
             f" --schema, or, if nobody needs it: DROP SCHEMA {target.schema} CASCADE"
         )
 

@@ -81,9 +81,9 @@ class OpeningRound:
         """Runs to read."""
         looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
         self._bounds = remembered.bounds_to_read(looks, now)
-        new = [look for look in looks if remembered.heads_for(look) is None]
-        walks = [look for look in new if look.patterns is not None][:GLANCES_MAX]
-        self.walks = [look for look in new if look.patterns is None] + walks
+        new = [query for query in looks if remembered.heads_for(query) is None]
+        walks = [query for query in new if query.patterns is not None][:GLANCES_MAX]
+        self.walks = [query for query in new if query.patterns is None] + walks
         """Queries to run in this round trip."""
         self.asks: list[CandidateQuery] = []
         """Queries for patterns with cached heads that are run later, name by name."""
@@ -95,12 +95,12 @@ class OpeningRound:
         self.claimed = now[:SECONDS] if may_claim(looks) else ""
         """The timestamp at which plain jobs are marked as taken; empty if they are only locked."""
         claimed = "" if self._lanes else self.claimed
-        for look in looks:
-            heads = remembered.heads_for(look)
+        for query in looks:
+            heads = remembered.heads_for(query)
             if heads is not None:
-                first = None if remembered.locks else behind_heads(look, heads, now, claimed, remembered)
+                first = None if remembered.locks else behind_heads(query, heads, now, claimed, remembered)
                 if first is None:
-                    self.asks.append(look)
+                    self.asks.append(query)
                 else:
                     self.behind_heads.append(first)
         self.new_jobs = sum(plan.new_jobs for plan in plans)
@@ -119,93 +119,93 @@ class OpeningRound:
 
     def statements(self) -> list[Statement]:
         """Return the statements in lock order; runs and keys are read without locks."""
-        found: list[Statement] = [
+        result: list[Statement] = [
             (SQL["lock_alone" if self._alone else "lock_shared"], (self._control,)),
             (SQL["epoch"], ()),
             *self._bounds,
             *([(SQL["bound_lanes"], ())] if self.own_jobs else []),
         ]
         if self._waited:
-            found.append((SQL["lock_each"], (sorted(self._waited),)))
+            result.append((SQL["lock_each"], (sorted(self._waited),)))
         if self.ended:
-            found.append((SQL["end_jobs"], (self.ended,)))
+            result.append((SQL["end_jobs"], (self.ended,)))
         if self.names:
-            found.append((SQL["lock_jobs_and_firsts"], (self.job_ids, self.names)))
-            found.append((SQL["lock_children_and_firsts"], (self.job_ids, self.names)))
+            result.append((SQL["lock_jobs_and_firsts"], (self.job_ids, self.names)))
+            result.append((SQL["lock_children_and_firsts"], (self.job_ids, self.names)))
         elif self.job_ids:
-            found.append((SQL["lock_jobs"], (self.job_ids,)))
-            found.append((SQL["lock_children"], (self.job_ids,)))
+            result.append((SQL["lock_jobs"], (self.job_ids,)))
+            result.append((SQL["lock_children"], (self.job_ids,)))
         if self.names:
-            found.append((SQL["firsts"], (self.names,)))
+            result.append((SQL["firsts"], (self.names,)))
         if self.job_ids or self.run_ids:
             # Max output that is read together with its run: a run that ends needs its last lines.
-            found.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, 4_096)))
+            result.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, 4_096)))
         if self.keys or self.key_holders:
-            found.append((SQL["keys_ahead"], (self.keys, self.key_holders)))
+            result.append((SQL["keys_ahead"], (self.keys, self.key_holders)))
         floors = self._remembered.floors
-        for look in self.walks:
-            if self._lanes or look.patterns is not None:
-                found.append(look.statement(self.now, floors, claimed=self.claimed))
+        for query in self.walks:
+            if self._lanes or query.patterns is not None:
+                result.append(query.statement(self.now, floors, claimed=self.claimed))
             else:
-                found.append(look.in_open_lane(self.now, floors, claimed=self.claimed))
-            if self._looks_for_locks(look):
-                found.append(look.with_lock(self.now))
-        return found + [heads.statement(self.now) for heads in self.behind_heads]
+                result.append(query.in_open_lane(self.now, floors, claimed=self.claimed))
+            if self._looks_for_locks(query):
+                result.append(query.with_lock(self.now))
+        return result + [heads.statement(self.now) for heads in self.behind_heads]
 
-    def _looks_for_locks(self, look: CandidateQuery) -> bool:
-        return self._locks and look.patterns is None
+    def _looks_for_locks(self, query: CandidateQuery) -> bool:
+        return self._locks and query.patterns is None
 
-    def epoch(self, found: Iterator[list[Row]]) -> int:
+    def epoch(self, results: Iterator[list[Row]]) -> int:
         """Read the first rows: the epoch of pauses, drains and the crash list, and the cached bounds.
 
         Raises ClockMoved if the test clock has another time, TooOld if the database needs newer servers.
         """
-        next(found)
-        ((epoch, clock, needs, lanes, locks),) = next(found)
+        next(results)
+        ((epoch, clock, needs, lanes, locks),) = next(results)
         check_needs(int(needs))
         if clock != self._clock:
             raise ClockMoved(clock)
         self._remembered.lanes, self._remembered.locks = bool(lanes), bool(locks)
-        self._remembered.store_rows(found, self.now)
+        self._remembered.store_rows(results, self.now)
         return int(epoch)
 
-    def bound_lanes(self, found: Iterator[list[Row]]) -> list[str]:
+    def bound_lanes(self, results: Iterator[list[Row]]) -> list[str]:
         """Read the next rows: the lanes of jobs bound to a worker."""
-        lanes = [lane for (lane,) in next(found)] if self.own_jobs else []
+        lanes = [lane for (lane,) in next(results)] if self.own_jobs else []
         if self._waited:
-            next(found)
+            next(results)
         return lanes
 
-    def removed(self, found: Iterator[list[Row]]) -> list[Row]:
+    def removed(self, results: Iterator[list[Row]]) -> list[Row]:
         """Read the next rows: the deleted jobs."""
-        return next(found) if self.ended else []
+        return next(results) if self.ended else []
 
-    def jobs(self, found: Iterator[list[Row]]) -> list[Row]:
+    def jobs(self, results: Iterator[list[Row]]) -> list[Row]:
         """Read the next rows: the locked jobs."""
-        return [*next(found), *next(found)] if self.job_ids or self.names else []
+        return [*next(results), *next(results)] if self.job_ids or self.names else []
 
-    def firsts(self, found: Iterator[list[Row]]) -> dict[tuple[str, bool], int | None]:
+    def firsts(self, results: Iterator[list[Row]]) -> dict[tuple[str, bool], int | None]:
         """Read the next rows: the first job of each name, real and mocked."""
-        rows = next(found) if self.names else []
+        rows = next(results) if self.names else []
         firsts = {(name, False): real for name, real, _ in rows}
         return firsts | {(name, True): mocked for name, _, mocked in rows}
 
-    def runs(self, found: Iterator[list[Row]]) -> list[Row]:
+    def runs(self, results: Iterator[list[Row]]) -> list[Row]:
         """Read the next rows: runs, each with its last line number, bytes printed and small output."""
-        return next(found) if self.job_ids or self.run_ids else []
+        return next(results) if self.job_ids or self.run_ids else []
 
-    def used_keys(self, found: Iterator[list[Row]]) -> list[Row]:
+    def used_keys(self, results: Iterator[list[Row]]) -> list[Row]:
         """Read the next rows: the jobs of the keys."""
-        return next(found) if self.keys or self.key_holders else []
+        return next(results) if self.keys or self.key_holders else []
 
     def looked(
-        self, look: CandidateQuery, found: Iterator[list[Row]]
+        self, query: CandidateQuery, results: Iterator[list[Row]]
     ) -> tuple[list[Row], list[Row] | None, bool]:
         """Read the next rows of a query: jobs without a lock; those with one, None if not queried.
 
         The last value is ``complete``.
         """
-        return next(found), next(found) if self._looks_for_locks(look) else None, self.complete
+        return next(results), next(results) if self._looks_for_locks(query) else None, self.complete
 
     @property
     def complete(self) -> bool:
@@ -224,11 +224,11 @@ class AllHosts:
     """The broadcast schedules, as a unit on PostgreSQL reads them."""
 
     def __init__(
-        self, transaction: Transaction, look: Callable[..., list[Job]], is_paused: Callable[[str], bool]
+        self, transaction: Transaction, query: Callable[..., list[Job]], is_paused: Callable[[str], bool]
     ) -> None:
-        """Read with ``transaction``, or by ``look`` if they must be locked."""
+        """Read with ``transaction``, or by ``query`` if they must be locked."""
         self._transaction = transaction
-        self._look = look
+        self._look = query
         self._schedules = AllHostsSchedules(is_paused)
 
     def due(self, now: str) -> list[Job]:
@@ -238,8 +238,8 @@ class AllHosts:
 
     def next(self) -> str | None:
         """Return when the next one is due."""
-        (found,) = self._transaction.run_statements((SQL["next_in_lane"], (EVERY_LANE,)))
-        self._schedules.load([job_from(row) for row in found])
+        (rows,) = self._transaction.run_statements((SQL["next_in_lane"], (EVERY_LANE,)))
+        self._schedules.load([job_from(row) for row in rows])
         return self._schedules.next
 
 
@@ -340,28 +340,28 @@ class PostgreSQLUnit:
         numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
         statements = [*opening.statements(), *(one for _, draws in drawn for one in draws)]
-        found = iter(self._transaction.begin(statements))
-        self.read_anew = self.records.at_epoch(opening.epoch(found))
+        results = iter(self._transaction.begin(statements))
+        self.read_anew = self.records.at_epoch(opening.epoch(results))
         if self.read_anew:
             self._wake_all = True
-        lanes = opening.bound_lanes(found)
+        lanes = opening.bound_lanes(results)
         self._own_jobs = workers_of(lanes) if opening.own_jobs else None
-        self._rows.read_ended(opening.removed(found))
-        self._rows.add_rows(opening.jobs(found))
+        self._rows.read_ended(opening.removed(results))
+        self._rows.add_rows(opening.jobs(results))
         self._rows.miss(opening.job_ids)
         known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
-        self._firsts = {key: job_id for key, job_id in opening.firsts(found).items() if job_id in known}
-        runs, keys = opening.runs(found), opening.used_keys(found)
+        self._firsts = {key: job_id for key, job_id in opening.firsts(results).items() if job_id in known}
+        runs, keys = opening.runs(results), opening.used_keys(results)
         self.records.read_ahead(opening.run_ids, runs, opening.keys, opening.key_holders, keys)
         self._takes.query_names(opening.asks, opening.now)
-        for look in opening.walks:
-            self._takes.looked(look, opening.now, *opening.looked(look, found), opening.claimed)
+        for query in opening.walks:
+            self._takes.looked(query, opening.now, *opening.looked(query, results), opening.claimed)
         sure = opening.complete and not self.read_anew
-        self._takes.behind_heads(opening.behind_heads, opening.now, found, sure=sure)
+        self._takes.behind_heads(opening.behind_heads, opening.now, results, sure=sure)
         self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
             if draws:
-                kind.add_numbers(next(found))
+                kind.add_numbers(next(results))
 
     @property
     def changed(self) -> bool:
@@ -458,8 +458,8 @@ class PostgreSQLUnit:
         """Return a job or None without locking it; raises RowDamaged."""
         if job_id in self._rows.now:
             return self.job(job_id)
-        (found,) = self._transaction.run_statements((SQL["shown_job"], (job_id,)))
-        job = job_from(found[0]) if found else None
+        (rows,) = self._transaction.run_statements((SQL["shown_job"], (job_id,)))
+        job = job_from(rows[0]) if rows else None
         if type(job) is DamagedJob:
             raise RowDamaged(job)
         return job
@@ -536,8 +536,8 @@ class PostgreSQLUnit:
         sql = SQL[statement]
         if not self._may_wait and sql.endswith("FOR UPDATE"):
             sql += " NOWAIT"
-        (found,) = self._transaction.run_statements((sql, parameters))
-        return self._rows.add_rows(found)
+        (rows,) = self._transaction.run_statements((sql, parameters))
+        return self._rows.add_rows(rows)
 
     def _sound(self, statement: str, *parameters: object) -> list[Job]:
         """Lock and return rows; raises RowDamaged for the first damaged one."""
@@ -548,8 +548,8 @@ class PostgreSQLUnit:
         return jobs
 
     def _is_true(self, statement: str, *parameters: object) -> bool:
-        (found,) = self._transaction.run_statements((SQL[statement], parameters))
-        return bool(found)
+        (rows,) = self._transaction.run_statements((SQL[statement], parameters))
+        return bool(rows)
 
     def expired(self, now: str, limit: int) -> list[Job]:
         """Return expired jobs, oldest first."""
@@ -557,11 +557,11 @@ class PostgreSQLUnit:
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
         """Yield all jobs with a repeat by name, or those queued and due by ``due``."""
-        asked = (SQL["repeating"], ()) if due is None else (SQL["repeating_due"], (due,))
-        job_ids = iter([job_id for (job_id,) in self._transaction.run_statements(asked)[0]])
-        while some := list(islice(job_ids, SLICE)):
-            self._lock_rows("jobs_by_id", some)
-            for job_id in in_slices(some):
+        statement = (SQL["repeating"], ()) if due is None else (SQL["repeating_due"], (due,))
+        job_ids = iter([job_id for (job_id,) in self._transaction.run_statements(statement)[0]])
+        while chunk := list(islice(job_ids, SLICE)):
+            self._lock_rows("jobs_by_id", chunk)
+            for job_id in in_slices(chunk):
                 job = self._rows.now.get(job_id)
                 if job is not None:
                     yield job
@@ -605,15 +605,15 @@ class PostgreSQLUnit:
 
     def became_ready(self) -> list[Job]:
         """Return the jobs queued since the last call, whether due or not."""
-        found, self._newly_ready = self._newly_ready, []
-        self._told_ready += found
-        return found
+        ready, self._newly_ready = self._newly_ready, []
+        self._told_ready += ready
+        return ready
 
     def must_wake_all(self) -> bool:
         """Return, once, whether all waiters must be checked again."""
-        found, self._wake_all = self._wake_all, False
-        self._told_wake_all = self._told_wake_all or found
-        return found
+        wakes, self._wake_all = self._wake_all, False
+        self._told_wake_all = self._told_wake_all or wakes
+        return wakes
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
         """Return name and nextRun of the jobs left queued, and whether all waiters must be checked again."""
@@ -636,8 +636,8 @@ class PostgreSQLUnit:
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers that have queued jobs bound to them."""
         if self._own_jobs is None:
-            (found,) = self._transaction.run_statements((SQL["bound_lanes"], ()))
-            self._own_jobs = workers_of(lane for (lane,) in found)
+            (rows,) = self._transaction.run_statements((SQL["bound_lanes"], ()))
+            self._own_jobs = workers_of(lane for (lane,) in rows)
         return self._own_jobs
 
 

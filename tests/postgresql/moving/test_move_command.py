@@ -52,7 +52,7 @@ def test_bad_rows_are_listed(full: Path) -> None:
     result = move("--from", str(full), "--to", CLUSTER.url)
     assert result.exit_code == 4
     complaint, refusal = result.stderr.splitlines()
-    assert complaint.endswith(": detail has the character 0")
+    assert complaint.endswith(": detail contains a NUL character")
     assert refusal.startswith("Error: 1 rows cannot be moved as they are")
 
 
@@ -68,7 +68,7 @@ def test_bad_rows_are_listed(full: Path) -> None:
         (["--from", "{path}", "--to", "postgresql://u:12/secret@h/db"], 2, "is not one of PostgreSQL"),
         (["--from", "postgresql://u:12/secret@h/db", "--to", "new.db"], 2, "is not one of PostgreSQL"),
         (["--from", "{path}", "--to", "postgresql://u:secret@127.0.0.1:{port}/db"], 69, "refused"),
-        (["--from", "{path}", "--to", "{url}", "--schema", "No"], 2, "small letters"),
+        (["--from", "{path}", "--to", "{url}", "--schema", "No"], 2, "lower-case letters"),
         (["--from", "{path}", "--to", "mysql://h/db"], 2, "expected a path"),
         (["--from", "absent.db", "--to", "{url}"], 4, "there is no database absent.db"),
         (["--undo", "--from", "absent.db"], 4, "there is no database absent.db"),

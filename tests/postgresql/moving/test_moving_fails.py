@@ -87,7 +87,7 @@ def cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (target_full, TransferError, r"holds a queue already: jobs have rows.*--schema"),
         (older, TransferError, rf"has schema version {VERSION - 1}; `bedrockjobs migrate --database"),
-        (newer, TransferError, rf"has schema version {VERSION + 1}; this program knows {VERSION}"),
+        (newer, TransferError, rf"has schema version {VERSION + 1}; this program supports {VERSION}"),
         (target_newer, SchemaError, rf"needs schema version {THERE + 1}"),
         (zero, BadRows, r"^1 rows cannot be moved.*--replace-zeros"),
         (damage, BadRows, r"^1 rows cannot be moved.*--keep-damaged"),
@@ -208,4 +208,4 @@ def test_a_zero_in_a_job_is_never_replaced(full: Path) -> None:
     write(full, "UPDATE jobs SET lastRun = char(0) WHERE jobID = (SELECT max(jobID) FROM jobs)")
     with pytest.raises(BadRows) as error:
         moving.to_postgresql(full, moved.database(), MoveOptions(replace_zeros=True))
-    assert "lastRun has the character 0" in error.value.complaints[0]
+    assert "lastRun contains a NUL character" in error.value.complaints[0]

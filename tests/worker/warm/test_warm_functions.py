@@ -60,7 +60,7 @@ async def test_a_result_that_is_no_text_says_where(ran, way):
         given = found[-1][1]
         assert given["exitCode"] == 1
         last = given["error"].splitlines()[-1]
-        assert last.startswith("ValueError: the function returned text that is no Unicode")
+        assert last.startswith("ValueError: the function returned text that is not Unicode")
         assert last.endswith(("xxx\\udc80'", "yyy\\ud800'"))
 
 

@@ -82,7 +82,7 @@ class ProgramSelector:
     def program_for(self, job: TakenJob) -> Program:
         """Return the program of a job.
 
-        Raises Refused if there never will be one, and ValueError if something is missing here, such as a
+        Raises JobRefused if there never will be one, and ValueError if something is missing here, such as a
         secret.
         """
         name = job.reply.name
@@ -98,7 +98,7 @@ class ProgramSelector:
         raise JobRefused(NO_COMMAND if self._rules is None else NO_RULE)
 
     def _command_of(self, job: TakenJob) -> Sequence[str] | None:
-        """Return the command that a job brings, or None; raises Refused."""
+        """Return the command that a job brings, or None; raises JobRefused."""
         reply, options = job.reply, self._options
         if reply.cmd is not None:
             self._check(job, "cmd", options.allow_shell, "--allow-shell")
@@ -119,9 +119,9 @@ class ProgramSelector:
             )
 
     def _call(self, module: PythonModule, function: Function) -> Program:
-        found = self._calls.get(function)
-        if found is None:
-            found = self._calls[function] = Program(
+        call = self._calls.get(function)
+        if call is None:
+            call = self._calls[function] = Program(
                 function.argv,
                 env=module.environment,
                 cwd=self._options.cwd,
@@ -129,7 +129,7 @@ class ProgramSelector:
                 function=None if SPAWN in (function.isolation, self._options.isolation) else function,
                 tells_progress=True,
             )
-        return found
+        return call
 
     def _fill(self, rule: Rule, job: TakenJob) -> Program:
         secrets = rule.read_secrets()

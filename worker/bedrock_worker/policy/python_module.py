@@ -197,8 +197,8 @@ class PythonModule:
 
     def function_for(self, name: str) -> Function | None:
         """Return the first function for a job name; exact names take precedence over patterns."""
-        exact = (found for found in self.functions if found.pattern == name)
-        return next(exact, None) or next((it for it in self.functions if glob(name, it.pattern)), None)
+        exact = (declared for declared in self.functions if declared.pattern == name)
+        return next(exact, None) or next((one for one in self.functions if glob(name, one.pattern)), None)
 
     def sync(self, worker: str = "") -> SyncSchedules:
         """Return the command that declares the module's schedules; raises CommandError."""
@@ -246,21 +246,21 @@ def load(name: str) -> PythonModule:
 def _fault(error: BaseException) -> str:
     """Describe an exception of a module and its location, without the frames of the import system and the
     worker."""
-    found = traceback.TracebackException.from_exception(error)
-    _keep_own_frames(found)
+    summary = traceback.TracebackException.from_exception(error)
+    _keep_own_frames(summary)
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    lines = [line.rstrip("\n") for line in found.format()]
+    lines = [line.rstrip("\n") for line in summary.format()]
     return "\n".join([words, *(lines[:-1] if lines[-1] == words else lines)])
 
 
-def _keep_own_frames(found: traceback.TracebackException) -> None:
+def _keep_own_frames(summary: traceback.TracebackException) -> None:
     not_own = (Path(importlib.__file__).parent, Path(__file__).parent, Path(functions.__file__).parent)
-    found.stack[:] = [
+    summary.stack[:] = [
         frame
-        for frame in found.stack
+        for frame in summary.stack
         if not frame.filename.startswith("<frozen importlib") and Path(frame.filename).parent not in not_own
     ]
-    for other in (found.__cause__, found.__context__, *(found.exceptions or ())):
+    for other in (summary.__cause__, summary.__context__, *(summary.exceptions or ())):
         if other is not None:
             _keep_own_frames(other)
 
@@ -272,7 +272,7 @@ def _function(declared: Declared, folder: str) -> Function:
         raise ValueError("expected a function of the module, not of a class or of a function")
     signature = inspect.signature(function)
     if declared.expression is not None:
-        needed = [it.name for it in signature.parameters.values() if _is_needed(it)]
+        needed = [parameter.name for parameter in signature.parameters.values() if _is_needed(parameter)]
         if needed:
             raise ValueError(f"a cron function must need no arguments, this one needs {', '.join(needed)}")
         return Function(declared.module, name, declared.pattern, folder)
@@ -303,10 +303,10 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 def _seconds(value: Any) -> float | None:
     if value is None:
         return None
-    found = clock.seconds_of(value) if isinstance(value, str) else value
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < float("inf"):
+    seconds = clock.seconds_of(value) if isinstance(value, str) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
         raise ValueError(f"timeout: expected {clock.WORDS}, more than 0")
-    return float(found)
+    return float(seconds)
 
 
 def _schedule(declared: Declared) -> dict[str, Any]:

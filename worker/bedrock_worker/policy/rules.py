@@ -58,7 +58,7 @@ class ResourceLimits:
 
         None exceeds the worker's own limits. Core files are disabled: they would contain the secrets.
         """
-        found = [(resource.RLIMIT_CORE, 0, 0)]
+        limits = [(resource.RLIMIT_CORE, 0, 0)]
         for name, kind in LIMITS.items():
             if name not in self.values:
                 continue
@@ -67,8 +67,8 @@ class ResourceLimits:
             _, ours = resource.getrlimit(kind)
             if ours != resource.RLIM_INFINITY:
                 soft, hard = min(soft, ours), min(hard, ours)
-            found.append((kind, soft, hard))
-        return found
+            limits.append((kind, soft, hard))
+        return limits
 
 
 NO_RULE = "no rule"
@@ -106,18 +106,18 @@ class Secret:
         if self.file is None:
             if self.variable not in os.environ:
                 raise ValueError(f"expected {self.variable} in the worker's environment")
-            found = os.environ[self.variable]
+            secret = os.environ[self.variable]
         else:
             try:
                 with self.file.open("rb") as file:
-                    found = file.read(SECRET_BYTES_MAX + 1).decode().rstrip("\r\n")
+                    secret = file.read(SECRET_BYTES_MAX + 1).decode().rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"expected a file of UTF-8 text that can be read: {error}") from None
-        if len(found) < SECRET_CHARS_MIN:
+        if len(secret) < SECRET_CHARS_MIN:
             raise ValueError(f"expected a secret of at least {SECRET_CHARS_MIN} characters")
-        if len(found.encode("utf-8", "surrogateescape")) > SECRET_BYTES_MAX or "\0" in found:
+        if len(secret.encode("utf-8", "surrogateescape")) > SECRET_BYTES_MAX or "\0" in secret:
             raise ValueError(f"expected a secret of at most {SECRET_BYTES_MAX} bytes, without NUL")
-        return found
+        return secret
 
 
 @dataclass(frozen=True)
@@ -137,25 +137,25 @@ class Rule:
     cwd: Path | None = None
 
     def fill(self, data: str) -> list[str]:
-        """Return the command for a job's data, the text of a JSON object; raises Refused.
+        """Return the command for a job's data, the text of a JSON object; raises JobRefused.
 
         Main thread only: a signal enforces the time limit of the patterns.
         """
-        found: list[str] = []
+        argv: list[str] = []
         for argument in self.argv:
             open_for = PLACEHOLDER.fullmatch(argument)
-            found.append(self._value(open_for[1], data, found) if open_for else argument)
-        return found
+            argv.append(self._value(open_for[1], data, argv) if open_for else argument)
+        return argv
 
     def read_secrets(self) -> dict[str, str]:
         """Return the current secrets by variable; raises ValueError that names a missing one."""
-        found = {}
+        secrets = {}
         for variable, secret in self.secrets.items():
             try:
-                found[variable] = secret.read_secret()
+                secrets[variable] = secret.read_secret()
             except ValueError as error:
                 raise ValueError(f"secrets.{variable}: {error}") from None
-        return found
+        return secrets
 
     def _value(self, path: str, data: str, before: Sequence[str]) -> str:
         value = _text_at(path, data)
@@ -314,10 +314,10 @@ def _expected(words: str) -> PydanticCustomError:
 
 
 def _seconds(value: Any) -> float:
-    found = clock.seconds_of(value) if isinstance(value, str) else value
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < float("inf"):
+    seconds = clock.seconds_of(value) if isinstance(value, str) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
         raise _expected(f"{clock.WORDS}, more than 0")
-    return float(found)
+    return float(seconds)
 
 
 def _whole_seconds(value: Any) -> int:
@@ -327,10 +327,10 @@ def _whole_seconds(value: Any) -> int:
 def _bytes(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if found is None or not int(found[1]):
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not int(match[1]):
         raise _expected("a size like 512M or 2G, or a number of bytes")
-    return int(found[1]) * _UNITS[found[2].upper()]
+    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def _pattern(value: Any) -> re.Pattern[str]:
@@ -430,12 +430,12 @@ def _rule(given: Any, earlier: set[str]) -> Rule:
         if variable in table.env:
             raise ValueError(f"secrets.{variable}: expected a variable that env does not set")
         secrets[variable] = Secret(secret.env, secret.file)
-    found = {name: getattr(table.limits, "as_" if name == "as" else name) for name in LIMITS}
-    limits = {name: value for name, value in found.items() if value is not None}
+    rlimits = {name: getattr(table.limits, "as_" if name == "as" else name) for name in LIMITS}
+    limits = {name: value for name, value in rlimits.items() if value is not None}
     rule = Rule(
         table.name,
         argv,
-        fields={path: found.match for path, found in table.fields.items()},
+        fields={path: rlimits.match for path, rlimits in table.fields.items()},
         timeout_s=table.timeout,
         env=table.env,
         secrets=secrets,
@@ -459,12 +459,12 @@ def _check_argv(argv: tuple[str, ...], fields: Mapping[str, object]) -> None:
         raise ValueError(f"argv: expected a program that can be run, got {program!r}")
     used = set()
     for argument in argv:
-        if found := PLACEHOLDER.fullmatch(argument):
-            used.add(found[1])
-            if found[1] not in fields:
-                raise ValueError(f'argv: {argument} has no pattern, expected fields."{found[1]}".match')
-        elif found := PLACEHOLDER.search(argument):
-            raise ValueError(f"argv: expected {found[0]} as a whole argument, got {argument!r}")
+        if match := PLACEHOLDER.fullmatch(argument):
+            used.add(match[1])
+            if match[1] not in fields:
+                raise ValueError(f'argv: {argument} has no pattern, expected fields."{match[1]}".match')
+        elif match := PLACEHOLDER.search(argument):
+            raise ValueError(f"argv: expected {match[0]} as a whole argument, got {argument!r}")
     if unused := sorted(fields.keys() - used):
         raise ValueError(f"fields.{unused[0]}: expected {{{unused[0]}}} in argv")
     for at, argument in enumerate(argv):

@@ -158,7 +158,7 @@ class Heartbeats:
                 reply = await self._client.call(command, hurry=self._requested_again)
         except UnknownCommand:  # older servers have no leases
             if self._known:
-                event(logging.WARNING, "no leases", reason="the server knows no Heartbeat")
+                event(logging.WARNING, "no leases", reason="the server does not support Heartbeat")
             self._known = False
             for run in self._runs:
                 run.suspend()

@@ -54,13 +54,13 @@ def job_after(body: bytes) -> TakenJob | None:
         raise ValueError(f"not an answer to thenGet: {error}") from error
 
 
-def _jobs_in(body: bytes, missing: str | None, asked: str) -> list[TakenJob]:
+def _jobs_in(body: bytes, missing: str | None, verb: str) -> list[TakenJob]:
     try:
         members = jsontext.members(body.decode())
         text = members["jobs"] if missing is None else members.get("jobs", missing)
         return [_job_of(each) for each in jsontext.elements(text)]
     except (ValidationError, LookupError, StopIteration, TypeError) as error:
-        raise ValueError(f"not an answer to {asked}: {error}") from error
+        raise ValueError(f"not an answer to {verb}: {error}") from error
 
 
 def _job_of(text: str) -> TakenJob:

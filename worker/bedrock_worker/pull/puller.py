@@ -95,7 +95,7 @@ def pattern_of(names: tuple[str, ...]) -> str | None:
 R = TypeVar("R", bound=Reply)
 
 FAULTS_MAX = 8
-"""Server errors in a row for a command, in about 10 s, after which it is no longer retried at once."""
+"""Max attempts of a command that the server fails at, within about 10 s."""
 
 
 class ServerStatus:
@@ -245,10 +245,10 @@ class FileWatch:
 def mark_of(path: Path) -> FileState | None:
     """Return a file's mark, or None if there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def digest_of(path: Path) -> bytes | None:

@@ -120,8 +120,8 @@ def try_again(job: TakenJob, data: str | None = None, exit_code: int | None = No
 def failure_of(path: str | Path) -> str | None:
     """Return the failure that a function's process left in a file, or None."""
     try:
-        found = json.loads(result_of(path) or "{}")
-        error, text = str(found["error"]), str(found["traceback"])
+        result = json.loads(result_of(path) or "{}")
+        error, text = str(result["error"]), str(result["traceback"])
     except (ValueError, LookupError, RecursionError):
         return None
     return f"{error}\n{text}" if text else error
@@ -133,7 +133,7 @@ def hand_back(job: TakenJob) -> RetryJob:
 
 
 def refused(job: TakenJob, error: Exception) -> FailJob:
-    """Return the report of a job that this worker never runs."""
+    """Return the report that fails a job which this worker may never run."""
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(str(error)), final=True)
 
 

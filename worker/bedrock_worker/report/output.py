@@ -51,13 +51,13 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> list[str]:
         """Add bytes and return the completed lines."""
-        found: list[str] = []
+        lines: list[str] = []
         *ends, rest = data.split(b"\n")
         for piece in ends:
             self._add(piece)
-            found.append(self._take())
+            lines.append(self._take())
         self._add(rest)
-        return found
+        return lines
 
     def end(self) -> list[str]:
         """Return the last line, if it is not terminated."""
@@ -114,11 +114,11 @@ def progress_of(line: str, pattern: re.Pattern[str] = _PROGRESS_LINE) -> str | N
 
     Control characters in its message are escaped, since pages and terminals show it as a fact of the run.
     """
-    found = pattern.fullmatch(line)
-    if found is None or (percent := float(found[1])) > 100:
+    match = pattern.fullmatch(line)
+    if match is None or (percent := float(match[1])) > 100:
         return None
     number = int(percent) if percent.is_integer() else percent
-    return jsontext.dump({"percent": number, "message": printable(found[2] or "")})
+    return jsontext.dump({"percent": number, "message": printable(match[2] or "")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +181,14 @@ class LineQueue:
 
     def take(self, lines_max: int, bytes_max: int) -> list[Line]:
         """Remove and return the oldest lines; only the last of them may exceed ``bytes_max``."""
-        found: list[Line] = []
+        lines: list[Line] = []
         size = 0
-        while len(self) and len(found) < lines_max and size < bytes_max:
+        while len(self) and len(lines) < lines_max and size < bytes_max:
             line = self._pop()
-            found.append(line)
+            lines.append(line)
             size += line.size
         self._size -= size
-        return found
+        return lines
 
     def discard_all(self) -> None:
         """Discard all lines and files."""
@@ -217,7 +217,7 @@ class LineQueue:
         except OSError as error:
             self._size -= self._recent_size
             for line in self._recent:
-                self._drop(line, f"they could not be kept: {error.strerror}")
+                self._drop(line, f"they could not be saved: {error.strerror}")
         else:
             self._filed += len(self._recent)
         self._recent.clear()
@@ -395,5 +395,5 @@ class LiveOutput:
 
 def _expected_seq(error: WrongState) -> int | None:
     """Return the line number that the server expects, if the error reports a gap."""
-    found = re.search(r"[0-9]+", error.detail) if error.reason == "Gap in output" else None
-    return None if found is None else int(found[0])
+    match = re.search(r"[0-9]+", error.detail) if error.reason == "Gap in output" else None
+    return None if match is None else int(match[0])

@@ -96,7 +96,9 @@ class Outbox:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if sum(1 for _ in path.parent.iterdir()) >= FILES_MAX:
-                event(logging.WARNING, "report not kept", run=report.run_id, error=f"{FILES_MAX} files there")
+                event(
+                    logging.WARNING, "report not saved", run=report.run_id, error=f"{FILES_MAX} files there"
+                )
                 return None
             new.unlink(missing_ok=True)
             handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -107,7 +109,7 @@ class Outbox:
             new.replace(path)
             self._files.add(path)
         except OSError as error:
-            event(logging.WARNING, "report not kept", run=report.run_id, error=error)
+            event(logging.WARNING, "report not saved", run=report.run_id, error=error)
             return None
         return path
 
@@ -125,22 +127,22 @@ class Outbox:
         """
         if self._folder is None:
             return []
-        found: list[Kept] = []
+        reports: list[Kept] = []
         self._there = None
         ours = self._files
         with suppress(OSError):
             for path in sorted(self._folder.glob("*.json"))[:FILES_MAX]:
                 try:
-                    kept = _read_report(path)
+                    report = _read_report(path)
                 except (OSError, ValueError, LookupError, CommandError) as error:
                     if path in ours:
-                        event(logging.WARNING, "kept report not read", file=path, error=error)
+                        event(logging.WARNING, "saved report not read", file=path, error=error)
                     continue
-                if path in ours or not set(self._servers).isdisjoint(kept.servers):
+                if path in ours or not set(self._servers).isdisjoint(report.servers):
                     ours.add(path)
-                    self._earlier[kept.report.run_id] = path, kept.worker
-                    found.append(kept)
-        return found
+                    self._earlier[report.report.run_id] = path, report.worker
+                    reports.append(report)
+        return reports
 
     @property
     def _files(self) -> set[Path]:
@@ -163,8 +165,8 @@ def _read_report(path: Path) -> Kept:
     """Read one file; raises OSError, ValueError, LookupError or CommandError if it is no report of ours."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             raise ValueError("expected a file of our own")
         text = file.read(FILE_BYTES_MAX).decode()
     with suppress(StopIteration):
@@ -309,13 +311,13 @@ class CompletionBatcher:
             raise UnreadableAnswer(command, self._client.server, f"results: {error!r}") from error
 
 
-def _answer(end: _End, found: bool | Exception) -> None:
+def _answer(end: _End, outcome: bool | Exception) -> None:
     if end.sent.done():
         return
-    if isinstance(found, Exception):
-        end.sent.set_exception(found)
+    if isinstance(outcome, Exception):
+        end.sent.set_exception(outcome)
     else:
-        end.sent.set_result(found)
+        end.sent.set_result(outcome)
 
 
 RESULT_SHOWN_CHARS = 4_096
@@ -335,9 +337,9 @@ class StillFailing(Exception):
 class Reporter:
     """Delivers reports."""
 
-    def __init__(self, client: AsyncClient, server: ServerStatus, kept: Outbox) -> None:
+    def __init__(self, client: AsyncClient, server: ServerStatus, outbox: Outbox) -> None:
         """Report through a client, and save what is not accepted at once."""
-        self._client, self._server, self._kept = client, server, kept
+        self._client, self._server, self._kept = client, server, outbox
         self._ends = CompletionBatcher(client)
 
     def stop_sending(self) -> None:
@@ -389,26 +391,26 @@ class Reporter:
 
     async def deliver_kept(self) -> None:
         """Deliver reports saved by earlier workers, if their runs are still open."""
-        for kept in self._kept.earlier():
+        for saved in self._kept.earlier():
             try:
-                if await self._is_open(kept):
-                    event(logging.INFO, "kept report", file=kept.path)
-                    await self._send_or_replace(kept.report, FAULTS_MAX)
+                if await self._is_open(saved):
+                    event(logging.INFO, "kept report", file=saved.path)
+                    await self._send_or_replace(saved.report, FAULTS_MAX)
                 else:
-                    _log(logging.WARNING, "run already over", kept.report)
-                    self._kept.remove(kept.report)
+                    _log(logging.WARNING, "run already over", saved.report)
+                    self._kept.remove(saved.report)
             except (CommandError, OSError) as error:
-                event(logging.ERROR, "kept report not delivered", file=kept.path, error=error)
+                event(logging.ERROR, "saved report not delivered", file=saved.path, error=error)
 
-    async def _is_open(self, kept: Kept) -> bool:
+    async def _is_open(self, saved: Kept) -> bool:
         """Return whether the server knows the same open run; another database may use the same runID."""
-        report = kept.report
+        report = saved.report
         assert report.run_id is not None
         try:
             run = await send_until_answered(self._client, self._server, QueryRun(run_id=report.run_id))
         except NotFound:
             return False
-        return (run.job_id, run.worker, run.status) == (report.job_id, kept.worker, "running")
+        return (run.job_id, run.worker, run.status) == (report.job_id, saved.worker, "running")
 
     def _not_delivered(self, report: Report) -> None:
         result = None if report.data is None else report.data[:RESULT_SHOWN_CHARS]
@@ -495,6 +497,6 @@ def failure_instead(report: Report, refusal: CommandError) -> FailJob:
     return FailJob(job_id=report.job_id, run_id=report.run_id, error=words, **final)
 
 
-def _log(level: int, what: str, report: Report, **keys: object) -> None:
+def _log(level: int, title: str, report: Report, **keys: object) -> None:
     verb = type(report).__name__
-    event(level, what, job=report.job_id, run=report.run_id, report=verb, exit=report.exit_code, **keys)
+    event(level, title, job=report.job_id, run=report.run_id, report=verb, exit=report.exit_code, **keys)

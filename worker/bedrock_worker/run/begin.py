@@ -1,4 +1,4 @@
-"""Child setup: turns a freshly forked process into a command.
+"""Child setup: turns a forked process into a command.
 
 Imports only the standard library and ``kernel``.
 """
@@ -104,7 +104,7 @@ class VFork:
         self._failed: list[Call] = [("memset", ctypes.addressof(self._mark), 1, 1), ("_exit", FAILED)]
         pid = self._do(self._failed)
         if pid <= 0 or os.waitpid(pid, 0)[1] != FAILED << 8 or not self._is_complete():
-            raise OSError("contexts are not what they are elsewhere")
+            raise OSError("contexts have an unexpected layout")
 
     def start(
         self, given: Mapping[str, Any], stdio: Sequence[int], group: int | None, paths: Sequence[str]
@@ -117,7 +117,7 @@ class VFork:
         if (
             len(paths) > PATHS_MAX
             or min(stdio) < max(OURS, len(stdio))
-            or not all(_may_be(*it) for it in given["limits"])
+            or not all(_may_be(*limit) for limit in given["limits"])
         ):
             return 0
         limits = [(kind, (ctypes.c_ulong * 2)(soft, hard)) for kind, soft, hard in given["limits"]]
@@ -156,8 +156,8 @@ class VFork:
 
     def _is_complete(self) -> bool:
         """Return whether a child reached the end of its calls."""
-        found, self._mark[0] = self._mark[0], b"\0"
-        return found != b"\0"
+        mark, self._mark[0] = self._mark[0], b"\0"
+        return mark != b"\0"
 
 
 def _place(name: str) -> int:
@@ -199,8 +199,8 @@ def paths_of(program: str, env: Mapping[str, str]) -> list[str]:
     paths = [f"{folder}/{program}" if folder else program for folder in folders]
     # Trying a nonexistent path costs more than a check here. Relative paths are relative to the command's
     # folder, which is not our current folder.
-    there = [path for path in paths if not path.startswith("/") or os.access(path, os.F_OK)]
-    return there or paths
+    existing = [path for path in paths if not path.startswith("/") or os.access(path, os.F_OK)]
+    return existing or paths
 
 
 def become(

@@ -136,18 +136,18 @@ class AddressFilter:
 
 def is_public(host: str) -> bool:
     """Return whether an address, and any address embedded in it, is public."""
-    found = ip_address(host.partition("%")[0])
-    if any(found in network for network in REFUSED) and getattr(found, "ipv4_mapped", None) is None:
+    address = ip_address(host.partition("%")[0])
+    if any(address in network for network in REFUSED) and getattr(address, "ipv4_mapped", None) is None:
         return False
-    if isinstance(found, IPv6Address):
-        inside = [found.ipv4_mapped, found.sixtofour]  # Teredo addresses are not public themselves
-        if found in NAT64:
-            inside.append(IPv4Address(int(found) & 0xFFFFFFFF))
+    if isinstance(address, IPv6Address):
+        inside = [address.ipv4_mapped, address.sixtofour]  # Teredo addresses are not public themselves
+        if address in NAT64:
+            inside.append(IPv4Address(int(address) & 0xFFFFFFFF))
         if not all(is_public(str(one)) for one in inside if one is not None):
             return False
-        if found.ipv4_mapped is not None:
+        if address.ipv4_mapped is not None:
             return True
-    return found.is_global and not found.is_multicast
+    return address.is_global and not address.is_multicast
 
 
 def is_own(address: AddrInfoType) -> bool:
@@ -202,14 +202,14 @@ async def _shown(answer: ClientResponse) -> str:
     """Return the beginning of a body as text."""
     if packed := answer.headers.get("Content-Encoding", "").replace("identity", ""):
         return f"[body not shown: {packed}]"
-    found = bytearray()
-    while len(found) <= BODY_SHOWN_BYTES and (part := await answer.content.read(BODY_SHOWN_BYTES)):
-        found += part
+    body = bytearray()
+    while len(body) <= BODY_SHOWN_BYTES and (part := await answer.content.read(BODY_SHOWN_BYTES)):
+        body += part
     try:
-        text = found[:BODY_SHOWN_BYTES].decode(answer.charset or "utf-8", "replace")
+        text = body[:BODY_SHOWN_BYTES].decode(answer.charset or "utf-8", "replace")
     except LookupError:  # an unknown charset
-        text = found[:BODY_SHOWN_BYTES].decode("utf-8", "replace")
-    return text + ("\n[cut]" if len(found) > BODY_SHOWN_BYTES else "")
+        text = body[:BODY_SHOWN_BYTES].decode("utf-8", "replace")
+    return text + ("\n[cut]" if len(body) > BODY_SHOWN_BYTES else "")
 
 
 if __name__ == "__main__":

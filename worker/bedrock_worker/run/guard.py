@@ -29,7 +29,7 @@ HANDLES = 3
 """Max handles passed with a run: its stdout, its stderr, and the progress pipe of a function."""
 
 TOLD_AFTER_S = 0.01
-"""Delay before the start of a run is reported; a run that ends within it is reported in one message."""
+"""Delay of the report that a run has started; a shorter run is reported in one message."""
 
 DATA_FILE = "job.json"
 """The file in a run's folder that holds its job; also its stdin."""
@@ -122,8 +122,8 @@ class Guard:
         if not why:
             return {"pid": pid}
         os.waitpid(pid, 0)
-        found: dict[str, object] = json.loads(why)
-        return found
+        reply: dict[str, object] = json.loads(why)
+        return reply
 
     def _start_by_vfork(
         self, given: Mapping[str, Any], stdio: Sequence[int], paths: Sequence[str], grouped: bool
@@ -174,8 +174,8 @@ class Guard:
             # Longest sleep between two checks of the deadlines.
             left = min(self._until - now, self._tell_at - now, 3_600.0)
             ready = {handle for handle, _ in poll.poll(left * 1_000)}
-            if found := ready.intersection(handles):
-                return found
+            if readable := ready.intersection(handles):
+                return readable
             if self._orphans in ready:
                 os.read(self._orphans, READ_BYTES)
             if control in ready:
@@ -210,14 +210,14 @@ class Guard:
         try:
             stdin = self._make_folder(given["folder"], data)
         except OSError as error:
-            found: dict[str, object] = {"folder": error.errno}
+            message: dict[str, object] = {"folder": error.errno}
         else:
             if not template:
                 self._functions.end()
-                found = self._run_command(given, (stdin, *output))
+                message = self._run_command(given, (stdin, *output))
             else:
                 self._output, output = output or self._output, []
-                found = self._functions.run_in_new_process(head, given["runs_max"], template, self._output)
+                message = self._functions.run_in_new_process(head, given["runs_max"], template, self._output)
             os.close(stdin)
         for handle in output:
             os.close(handle)
@@ -226,17 +226,17 @@ class Guard:
         if process is None:
             self._pid = 0
         self._serving = False
-        if self._started and self._tell_at == NEVER and "ended" not in found:
-            found = {"ended": -signal.SIGKILL}  # since its start was reported, its end must be too
-        if "ended" in found:
+        if self._started and self._tell_at == NEVER and "ended" not in message:
+            message = {"ended": -signal.SIGKILL}  # since its start was reported, its end must be too
+        if "ended" in message:
             if self._tell_at != NEVER:
-                found |= self._started
-            found |= {"signalled": self._signalled, "left": self._end_rest()}
+                message |= self._started
+            message |= {"signalled": self._signalled, "left": self._end_rest()}
         self._started, self._tell_at = {}, NEVER
         if process is None:
-            self._report({**found, "files": bool(self._folder) and self._clear_folder()})
+            self._report({**message, "files": bool(self._folder) and self._clear_folder()})
         else:  # the worker gives it further runs directly, in the same folder
-            self._report(found, process.way)
+            self._report(message, process.way)
             process.way.close()
             self._signalled = False
 
@@ -265,11 +265,11 @@ class Guard:
         assert process is not None
         self._until = NEVER  # the status belongs to its first run
         self._pid = 0  # signals that arrive now are for the next run
-        found = {"gone": process.pid, "ended": self._functions.retire()}
-        found |= {"signalled": self._signalled, "left": self._end_rest()}
+        message = {"gone": process.pid, "ended": self._functions.retire()}
+        message |= {"signalled": self._signalled, "left": self._end_rest()}
         self._signalled = False
         # The worker removes the folder: the job in it shows which run was the last.
-        self._report({**found, "files": True, "folder": self._folder})
+        self._report({**message, "files": True, "folder": self._folder})
 
     def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
         """Run a command; return how it ended, or why it could not be started."""
@@ -373,8 +373,8 @@ class Guard:
         if self._pid and not select.select([self._end], [], [], 0)[0]:
             self.end_group(self._pid)
 
-    def _report(self, what: Mapping[str, object], *handles: socket.socket) -> None:
+    def _report(self, message: Mapping[str, object], *handles: socket.socket) -> None:
         with suppress(OSError):  # the worker is gone
             socket.send_fds(
-                self._control, [json.dumps(what).encode()], [handle.fileno() for handle in handles]
+                self._control, [json.dumps(message).encode()], [handle.fileno() for handle in handles]
             )

@@ -30,11 +30,11 @@ Hear = Callable[[dict[str, Any] | None], None]
 class GuardLink:
     """The connection to one guard. Belongs to the event loop of the main thread."""
 
-    def __init__(self, way: socket.socket, idle: Hear, watchdog: int) -> None:
+    def __init__(self, channel: socket.socket, idle: Hear, watchdog: int) -> None:
         """Listen to a guard made by ``watchdog``; ``idle`` handles messages while it has no command."""
-        way.setblocking(False)
+        channel.setblocking(False)
         self.watchdog = watchdog
-        self._way, self._idle = way, idle
+        self._way, self._idle = channel, idle
         self.pumps: list[Pump] = []
         """The output pipes of its processes for functions, shared by several runs."""
         self.process: PooledProcess | None = None
@@ -48,7 +48,7 @@ class GuardLink:
         self.answered = False
         """True if the guard has answered since the last ping."""
         self._process = -1
-        asyncio.get_running_loop().add_reader(way.fileno(), self._read)
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._read)
 
     @property
     def is_alive(self) -> bool:
@@ -90,8 +90,8 @@ class GuardLink:
     def keep_process(self, pid: int, *, kind: bytes, folder: str, data: str, runs: int) -> None:
         """Keep the process whose socket came with the last message, for this many runs of its kind."""
         try:
-            way = socket.socket(fileno=self._handed.pop())
-            process = PooledProcess(way, pid, kind=kind, folder=folder, data=data, runs=runs)
+            channel = socket.socket(fileno=self._handed.pop())
+            process = PooledProcess(channel, pid, kind=kind, folder=folder, data=data, runs=runs)
         except (IndexError, OSError):  # the handle limit is reached
             self.send(b"retire %d" % pid)
             return
@@ -142,23 +142,23 @@ class GuardLink:
             os.close(handle)
         self._handed = []
 
-    def _on_message(self, found: dict[str, Any]) -> None:
-        if found.keys() == {"guard"}:
+    def _on_message(self, message: dict[str, Any]) -> None:
+        if message.keys() == {"guard"}:
             with suppress(OSError):  # it is dead, or the handle limit is reached
-                self._process = os.pidfd_open(found["guard"])
-                self.pid = found["guard"]
+                self._process = os.pidfd_open(message["guard"])
+                self.pid = message["guard"]
             return
-        if "there" in found:
+        if "there" in message:
             self.answered = True
             return
-        if "gone" not in found:
-            self.on_message(found)
+        if "gone" not in message:
+            self.on_message(message)
             return
         resting = True
-        if self.process is not None and self.process.pid == found["gone"]:
+        if self.process is not None and self.process.pid == message["gone"]:
             process, self.process = self.process, None
             resting = self.on_message == self._idle
-            self.on_message(found)
+            self.on_message(message)
             process.close()
         if resting:  # otherwise its run checks the folder
-            shutil.rmtree(found["folder"], ignore_errors=True)
+            shutil.rmtree(message["folder"], ignore_errors=True)

@@ -186,8 +186,8 @@ class JobRun:
             pass
         elif isinstance(report, FailJob):
             retries = job.reply.retries if job.reply.retries is not None else report.retries
-            again = not report.final and (job.reply.attempt or 1) <= (retries or 0)
-            level = logging.WARNING if again else logging.ERROR
+            retried = not report.final and (job.reply.attempt or 1) <= (retries or 0)
+            level = logging.WARNING if retried else logging.ERROR
             error = ended.last_words
         elif isinstance(report, RetryJob) and not report.snoozed:
             level, error = logging.WARNING, ended.last_words

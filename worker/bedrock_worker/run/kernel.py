@@ -26,35 +26,35 @@ LARGE = b"large "
 """Prefix of a message whose text is in the first handle."""
 
 
-def send(way: socket.socket, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> None:
+def send(channel: socket.socket, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> None:
     """Send a word without blanks, a text and handles; raises OSError."""
     if len(text) <= INLINE_BYTES_MAX:
-        socket.send_fds(way, [word, b" ", text], list(handles))
+        socket.send_fds(channel, [word, b" ", text], list(handles))
         return
     large = os.memfd_create("bedrock-text", os.MFD_CLOEXEC)
     try:
         rest = memoryview(text)
         while rest:
             rest = rest[os.write(large, rest) :]
-        socket.send_fds(way, [LARGE + word], [large, *handles])
+        socket.send_fds(channel, [LARGE + word], [large, *handles])
     finally:
         os.close(large)
 
 
-def receive(way: socket.socket, handles_max: int) -> tuple[bytes, bytes, list[int]]:
+def receive(channel: socket.socket, handles_max: int) -> tuple[bytes, bytes, list[int]]:
     """Wait for a word, its text and its handles; the word is empty if the peer is gone."""
     try:
-        found, handles, _, _ = socket.recv_fds(way, INLINE_BYTES_MAX + 64, handles_max + 1)
+        message, handles, _, _ = socket.recv_fds(channel, INLINE_BYTES_MAX + 64, handles_max + 1)
     except ConnectionResetError:
         return b"", b"", []
     for handle in handles:
         os.set_inheritable(handle, False)
-    if not found.startswith(LARGE):
-        word, _, text = found.partition(b" ")
+    if not message.startswith(LARGE):
+        word, _, text = message.partition(b" ")
         return word, text, handles
     with os.fdopen(handles[0], "rb") as file:
         file.seek(0)
-        return found.removeprefix(LARGE), file.read(), handles[1:]
+        return message.removeprefix(LARGE), file.read(), handles[1:]
 
 
 END_S = 5.0
@@ -87,12 +87,12 @@ def end_children(keep: Collection[int] = (), seconds: float = END_S) -> int:
     Returns how many are left after the time limit: those of another user, or held by the kernel.
     """
     pause, deadline = PAUSE_S, time.monotonic() + seconds
-    while reap(0) and (found := [pid for pid in _children() if pid not in keep]):
-        for pid in found:
+    while reap(0) and (children := [pid for pid in _children() if pid not in keep]):
+        for pid in children:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() >= deadline:
-            return len(found)
+            return len(children)
         time.sleep(pause)
         pause = min(2 * pause, PAUSE_MAX_S)
     return 0
@@ -114,23 +114,23 @@ def only_child(pid: int) -> bool:
     """Return whether a living child is the only one; reaps ended children."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
-            found = [int(child) for child in file.read().split()]
+            children = [int(child) for child in file.read().split()]
     except OSError:  # not available in every kernel
         reap(0)
-        found = _children()
+        children = _children()
     # The list may be incomplete if another child ended in the meantime, which must then be reaped.
-    return found == [pid] and os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    return children == [pid] and os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def _children() -> list[int]:
     """Return our children; not every kernel has a list of them."""
-    ours, found = str(os.getpid()).encode(), []
+    ours, children = str(os.getpid()).encode(), []
     for name in os.listdir("/proc"):  # noqa: PTH208  light: this runs for each command that left something
         if name.isdigit():
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 if file.read().rpartition(b")")[2].split()[1] == ours:
-                    found.append(int(name))
-    return found
+                    children.append(int(name))
+    return children
 
 
 STOPPED, DEAD = ("T", "t"), ("", "Z", "X")
@@ -237,9 +237,9 @@ def own_control_group() -> str | None:
         return None
     root, folder = mounts[0][3], mounts[0][4]
     inside = paths[0].removeprefix(root.rstrip(b"/"))
-    found = os.fsdecode(folder + inside).rstrip("/")
-    good = os.access(found, os.W_OK) and os.access(f"{found}/cgroup.procs", os.W_OK)
-    return found if good else None
+    path = os.fsdecode(folder + inside).rstrip("/")
+    good = os.access(path, os.W_OK) and os.access(f"{path}/cgroup.procs", os.W_OK)
+    return path if good else None
 
 
 # A timerfd that one process arms and another polls, so that arming it causes no wakeup.

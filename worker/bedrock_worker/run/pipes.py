@@ -46,8 +46,8 @@ class Mask:
         """
         if self._pattern is None:
             return text
-        found = self._pattern.sub(MASKED, text)
-        return self._without_half(found.removesuffix(CUT)) + CUT if found.endswith(CUT) else found
+        masked = self._pattern.sub(MASKED, text)
+        return self._without_half(masked.removesuffix(CUT)) + CUT if masked.endswith(CUT) else masked
 
     def _without_half(self, text: str) -> str:
         longest = 0

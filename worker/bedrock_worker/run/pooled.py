@@ -35,25 +35,25 @@ class PooledProcess:
     """The worker's end of one process. Belongs to the event loop of the main thread."""
 
     def __init__(
-        self, way: socket.socket, pid: int, *, kind: bytes, folder: str, data: str, runs: int
+        self, channel: socket.socket, pid: int, *, kind: bytes, folder: str, data: str, runs: int
     ) -> None:
         """Listen to a process with its own ``folder`` that may serve this many ``runs`` of a ``kind``.
 
         ``data`` is the job of the run that it has done already. Raises OSError, and closes the socket, if the
         machine is out of resources.
         """
-        self._way, self.pid, self.kind, self.folder, self._runs = way, pid, kind, folder, runs
+        self._way, self.pid, self.kind, self.folder, self._runs = channel, pid, kind, folder, runs
         try:
             self.alarm = Alarm()
         except OSError:
-            way.close()
+            channel.close()
             raise
-        way.setblocking(False)
+        channel.setblocking(False)
         self._on_end: Hear | None = None
         self._data, self._data_before = data, ""
         self.unread = False
         """True if it died without reading its last run."""
-        asyncio.get_running_loop().add_reader(way.fileno(), self._read_message)
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._read_message)
 
     @property
     def is_alive(self) -> bool:
@@ -179,8 +179,8 @@ class PooledRun:
     @property
     def result(self) -> str | None:
         """Return the result that it reported, or None."""
-        found: str | None = self._found.get("result")
-        return found
+        result: str | None = self._found.get("result")
+        return result
 
     @property
     def running(self) -> bool:
@@ -207,35 +207,35 @@ class PooledRun:
         else:
             self._watchdog.release_guard(self._guard, killed=False)
 
-    def _on_message(self, found: dict[str, Any]) -> None:
+    def _on_message(self, message: dict[str, Any]) -> None:
         """Handle a message; it is trusted only if nothing was signalled and nothing is left."""
-        if "exit" in found:
-            self._found = found
-        elif "done" in found and not self._told:
-            self._found = found
-            self.folder_left = bool(found.get("files", True))
-            self._end(found["done"])
+        if "exit" in message:
+            self._found = message
+        elif "done" in message and not self._told:
+            self._found = message
+            self.folder_left = bool(message.get("files", True))
+            self._end(message["done"])
         else:
-            self._found = found
+            self._found = message
             self._guard.send(b"retire %d" % self._process.pid)
 
-    def _hear_guard(self, found: dict[str, Any] | None) -> None:
+    def _hear_guard(self, message: dict[str, Any] | None) -> None:
         """Handle the end of the process; if its guard was killed, the kernel has killed the process too."""
-        if found is not None:
+        if message is not None:
             self._process.read_rest()
         if self._ended.done():
             self.folder_left = True  # nothing else would remove it
             return
-        if found is None:
+        if message is None:
             self.folder_left = self.was_signalled = True
             self._end(-signal.SIGKILL)
             self._watchdog.release_guard(self._guard, killed=True)
         else:
-            self.folder_left, self.survivors = found["files"], found["left"]
-            self.was_signalled = found["signalled"]
+            self.folder_left, self.survivors = message["files"], message["left"]
+            self.was_signalled = message["signalled"]
             if not self._found and not self._told and self._process.never_began():
                 self._ended.set_exception(NeverBegan())
-            self._end(self._found.get("done", found["ended"]))
+            self._end(self._found.get("done", message["ended"]))
 
     def _end(self, status: int) -> None:
         self._process.mark_idle()

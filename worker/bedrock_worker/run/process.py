@@ -126,7 +126,7 @@ class ChildProcess:
             else:
                 break
         else:
-            raise OSError(errno.EAGAIN, "no guard stays")
+            raise OSError(errno.EAGAIN, "the guard exits again and again")
 
     def _give(self, head: bytes, template: bytes, data: str, listener: Listener) -> None:
         """Pass the request to the guard; a process that serves several runs keeps its output pipes."""
@@ -161,16 +161,16 @@ class ChildProcess:
                 await self._started
             finally:
                 late.cancel()
-        found = self._started.result()
-        if "late" in found:
+        message = self._started.result()
+        if "late" in message:
             raise OSError(errno.EAGAIN, "the watchdog does not answer")
-        if "started" in found:
+        if "started" in message:
             return self.pid
-        if "fault" in found:
-            raise CannotStart(f"cannot start {_shown(self._argv[0])}: {found['fault']}")
-        if "folder" in found:
-            raise OSError(found["folder"], os.strerror(found["folder"]), "the folder of the run")
-        error = OSError(found["error"], os.strerror(found["error"]), found["in"] or None)
+        if "fault" in message:
+            raise CannotStart(f"cannot start {_shown(self._argv[0])}: {message['fault']}")
+        if "folder" in message:
+            raise OSError(message["folder"], os.strerror(message["folder"]), "the folder of the run")
+        error = OSError(message["error"], os.strerror(message["error"]), message["in"] or None)
         if error.errno in MAY_PASS:
             raise error
         raise CannotStart(_why_not(self._argv[0], self._cwd, error))
@@ -181,13 +181,13 @@ class ChildProcess:
         By then all descendants have been killed and all output was read. A process for functions may stay for
         further runs; it has no children and no threads of the run by then.
         """
-        found = await self._ended
+        message = await self._ended
         for pump in self._pumps:
             pump.drain()
         if self._warm is not None:
             for pump in self._pumps:
                 pump.end_line()
-            return int(found["ended"])
+            return int(message["ended"])
         if not all(pump.ended.is_set() for pump in self._pumps):
             for pump in self._pumps:
                 pump.start_reading()
@@ -198,7 +198,7 @@ class ChildProcess:
                     for pump in self._pumps:
                         await pump.ended.wait()
         self._close_pumps()
-        return int(found["ended"])
+        return int(message["ended"])
 
     @property
     def survivors(self) -> int:
@@ -256,9 +256,9 @@ class ChildProcess:
             self._guard.kill()  # it accepts no more runs either
             self._started.set_result({"late": True})
 
-    def _on_message(self, found: dict[str, Any] | None) -> None:
+    def _on_message(self, message: dict[str, Any] | None) -> None:
         """Handle a message of the guard; if the guard was killed, the kernel has killed the command too."""
-        if found is None:
+        if message is None:
             self._folder_left = True
             if not self._started.done():  # it may have started, unless the guard never received the request
                 never = {"error": errno.EAGAIN, "in": ""}
@@ -267,25 +267,25 @@ class ChildProcess:
                 self._ended.set_result({"ended": -signal.SIGKILL, "signalled": True, "left": 0})
             self._watchdog.release_guard(self._guard, killed=True)
             return
-        self._folder_left = found.get("files", True)
-        if "started" in found:
-            self.pid, self._guard.pid = found["started"], found["guard"]
+        self._folder_left = message.get("files", True)
+        if "started" in message:
+            self.pid, self._guard.pid = message["started"], message["guard"]
             self._watchdog.register_guard(self._guard.pid)
-        if "started" in found and "ended" not in found:
+        if "started" in message and "ended" not in message:
             for pump in self._pumps:
                 pump.start_reading()
         if not self._started.done():
-            self._started.set_result(found)
-        if "process" in found and self._warm is not None:
+            self._started.set_result(message)
+        if "process" in message and self._warm is not None:
             self._guard.keep_process(
-                found["process"],
+                message["process"],
                 kind=self._kind,
                 folder=self._folder,
                 data=self._data,
                 runs=self._warm.runs_max - 1,
             )
-        if "ended" in found and not self._ended.done():
-            self._ended.set_result(found)
+        if "ended" in message and not self._ended.done():
+            self._ended.set_result(message)
 
 
 def kind_of(warm: Warm, cwd: str, new_privileges: bool) -> bytes:

@@ -85,23 +85,23 @@ class ProcessState:
         try:
             for at, output in self._outputs:
                 os.dup2(output, at)
-            found = self._of_kernel()
+            now = self._of_kernel()
             looks = 0
-            while found != self._kernel and looks < THREAD_LOOKS and self._only_threads(found):
+            while now != self._kernel and looks < THREAD_LOOKS and self._only_threads(now):
                 looks += 1
                 select.select([], [], [], THREAD_PAUSE_S)
-                found = self._of_kernel()
-            return found == self._kernel and self._of_python() == self._python and self._streams_are_whole()
+                now = self._of_kernel()
+            return now == self._kernel and self._of_python() == self._python and self._streams_are_whole()
         except Exception:  # a run closed our handles, or replaced a function
             return False
 
-    def _only_threads(self, found: tuple[Any, ...]) -> bool:
+    def _only_threads(self, now: tuple[Any, ...]) -> bool:
         """Return whether only the kernel's number of threads differs and Python has started none."""
-        ours, theirs = list(self._kernel[0]), list(found[0])
+        ours, theirs = list(self._kernel[0]), list(now[0])
         del ours[self._threads], theirs[self._threads]
         threading = sys.modules.get("threading")
         left = threading is not None and threading.active_count() > self._python_threads
-        return not left and ours == theirs and found[1:] == self._kernel[1:]
+        return not left and ours == theirs and now[1:] == self._kernel[1:]
 
     def _of_kernel(self) -> tuple[Any, ...]:
         status, *others = (os.pread(handle, READ_BYTES, 0) for handle in self._files)

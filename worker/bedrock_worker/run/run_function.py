@@ -74,24 +74,24 @@ def run_for_job(module: str, function: str, given: str | None = None, write: Wri
 
 def _failed(error: Exception, write: Write | None) -> int:
     """Report how a failed function ended, and return the exit status."""
-    asked = _asked_for(error)
-    if isinstance(asked, Snooze):
-        print(asked, file=sys.stderr)
-        return _store_result({"delay": asked.delay}, SNOOZE, write)
-    if isinstance(asked, Unfit):
-        print(asked, file=sys.stderr)
-        _leave_error(str(asked), "")
+    request = _asked_for(error)
+    if isinstance(request, Snooze):
+        print(request, file=sys.stderr)
+        return _store_result({"delay": request.delay}, SNOOZE, write)
+    if isinstance(request, Unfit):
+        print(request, file=sys.stderr)
+        _leave_error(str(request), "")
         return UNFIT
-    if asked is None:
+    if request is None:
         text = _traceback_of(error)
         print(text, file=sys.stderr)
         _leave_error(_last_line(error), text)
         return RAISED
-    print(asked, file=sys.stderr)
-    _leave_error(f"{type(asked).__name__}: {asked}", _traceback_of(asked) if asked.__cause__ else "")
-    if isinstance(asked, Fail):
+    print(request, file=sys.stderr)
+    _leave_error(f"{type(request).__name__}: {request}", _traceback_of(request) if request.__cause__ else "")
+    if isinstance(request, Fail):
         return FAIL_FOR_GOOD
-    return _store_result(None if asked.delay is None else {"delay": asked.delay}, RETRY, write)
+    return _store_result(None if request.delay is None else {"delay": request.delay}, RETRY, write)
 
 
 class Unfit(Exception):
@@ -103,15 +103,15 @@ def _asked_for(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
 
     In a group the gravest counts: ``Fail``, another error, the longest ``Retry``, the longest ``Snooze``.
     """
-    found = list(_leaves(error))
-    if fails := [each for each in found if isinstance(each, Fail)]:
+    errors = list(_leaves(error))
+    if fails := [each for each in errors if isinstance(each, Fail)]:
         return fails[0]
-    if not all(isinstance(each, (Retry, Snooze, Unfit)) for each in found):
+    if not all(isinstance(each, (Retry, Snooze, Unfit)) for each in errors):
         return None
     for kind in (Retry, Snooze):
-        if asked := [each for each in found if isinstance(each, kind)]:
-            return max(asked, key=lambda each: each.delay or 0)
-    return next(each for each in found if isinstance(each, Unfit))
+        if requests := [each for each in errors if isinstance(each, kind)]:
+            return max(requests, key=lambda each: each.delay or 0)
+    return next(each for each in errors if isinstance(each, Unfit))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -124,18 +124,18 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _traceback_of(error: BaseException) -> str:
     """Return the traceback of an error, starting in the user's code."""
-    found = traceback.TracebackException.from_exception(error)
-    _begin_in_function(found, set())
-    return "".join(found.format()).rstrip("\n")
+    summary = traceback.TracebackException.from_exception(error)
+    _begin_in_function(summary, set())
+    return "".join(summary.format()).rstrip("\n")
 
 
-def _begin_in_function(found: traceback.TracebackException, seen: set[int]) -> None:
-    if id(found) in seen:
+def _begin_in_function(summary: traceback.TracebackException, seen: set[int]) -> None:
+    if id(summary) in seen:
         return
-    seen.add(id(found))
-    while found.stack and found.stack[0].filename.startswith(_NOT_OF_USERS):
-        del found.stack[0]
-    for other in (found.__cause__, found.__context__, *(found.exceptions or ())):
+    seen.add(id(summary))
+    while summary.stack and summary.stack[0].filename.startswith(_NOT_OF_USERS):
+        del summary.stack[0]
+    for other in (summary.__cause__, summary.__context__, *(summary.exceptions or ())):
         if other is not None:
             _begin_in_function(other, seen)
 
@@ -155,16 +155,16 @@ def _leave_error(error: str, text: str) -> None:
     path = os.environ.get("BEDROCK_RESULT")
     if path:
         with suppress(OSError):
-            said = json.dumps({"error": error, "traceback": text})
-            Path(path).with_name(ERROR_FILE).write_text(said, encoding="utf-8")
+            document = json.dumps({"error": error, "traceback": text})
+            Path(path).with_name(ERROR_FILE).write_text(document, encoding="utf-8")
 
 
 def job_given() -> dict[str, Any]:
     """Return the job of this process, as the server sent it."""
     path = os.environ.get("BEDROCK_DATA_FILE")
     text = Path(path).read_text(encoding="utf-8") if path else sys.stdin.read()
-    found: dict[str, Any] = json.loads(text)
-    return found
+    members: dict[str, Any] = json.loads(text)
+    return members
 
 
 def prepare(module: str) -> None:
@@ -183,9 +183,9 @@ def _arguments(function: Callable[..., Any]) -> Arguments:
 @cache
 def _declared(module: str, name: str) -> Declared:
     """Return the declaration of a function; raises LookupError."""
-    for found in declared_in(module):
-        if (found.module, found.function.__qualname__) == (module, name):
-            return found
+    for declaration in declared_in(module):
+        if (declaration.module, declaration.function.__qualname__) == (module, name):
+            return declaration
     raise LookupError(f"{module} has no function {name} with @job or @cron")
 
 
@@ -216,8 +216,8 @@ def _call_with_data(function: Callable[..., Any], arguments: Arguments, job: Job
     value = arguments.result_to_json(_awaited(function(**given)))
     if value is None:
         return None
-    kept = job.data if repeats else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
-    return {**kept, RESULT: value}
+    result = job.data if repeats else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
+    return {**result, RESULT: value}
 
 
 def _awaited(returned: Any) -> Any:
@@ -255,7 +255,7 @@ def _store_result(result: Any, status: int, write: Write | None) -> int:
         # Length of the excerpt of a result in an error.
         near = ascii(text[max(0, error.start - 30) : error.start + 1])
         raise ValueError(
-            "the function returned text that is no Unicode, such as the name of a file that is not UTF-8:"
+            "the function returned text that is not Unicode, such as the name of a file that is not UTF-8:"
             f" half of a surrogate pair at the end of {near}"
         ) from None
     path = os.environ.get("BEDROCK_RESULT")

@@ -44,7 +44,7 @@ STAYS = (
 def main(arguments: Sequence[str]) -> int:
     """Import a module and fork processes until the guard is gone; return the exit status."""
     module, *folders = arguments
-    way = socket.socket(fileno=os.dup(0))
+    channel = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(nothing, 0)
     run_function.print_line_by_line()
@@ -63,8 +63,8 @@ def main(arguments: Sequence[str]) -> int:
     run_function.prepare(module)
     _renew_stdin(os.devnull)  # prepared once instead of in each fork
     gc.freeze()  # forked processes share the memory of existing objects
-    way.send(b'{"ready": true}')
-    return _serve(way, imported)
+    channel.send(b'{"ready": true}')
+    return _serve(channel, imported)
 
 
 class _Imported:
@@ -110,16 +110,16 @@ def _temporary_folder() -> str | None:
     return None if chosen == tempfile.gettempdir() else str(chosen)
 
 
-def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
+def _serve(channel: socket.socket, imported: _Imported) -> NoReturn:
     ours, prepared = os.getpid(), False
     while True:
         # Handles passed with a request: the process's socket to the guard, its output, its progress.
-        word, value, handles = kernel.receive(way, 4)
+        word, value, handles = kernel.receive(channel, 4)
         if not word:
             os._exit(run_function.DONE)  # exit handlers belong to the runs
         if word == b"reap":
             _, status = os.waitpid(int(value), 0)
-            way.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
+            channel.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
             continue
         ended, group, first, head = value.split(b"\n", 3)
         # Done before the fork, since the child copies each page that it touches.
@@ -131,10 +131,10 @@ def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
         try:
             pid = os.fork()
         except OSError as error:
-            way.send(b'{"error": %d}' % (error.errno or 0))
+            channel.send(b'{"error": %d}' % (error.errno or 0))
         else:
             if pid == 0:
-                way.close()
+                channel.close()
                 mine = socket.socket(fileno=handles[0])
                 _be_process(mine, ours, os.fsdecode(group), first, given, environment, imported, handles[1:])
         for handle in handles:
@@ -144,7 +144,7 @@ def _serve(way: socket.socket, imported: _Imported) -> NoReturn:
 
 
 def _be_process(
-    way: socket.socket,
+    channel: socket.socket,
     template: int,
     group: str,
     word: bytes,
@@ -161,7 +161,7 @@ def _be_process(
     if group:
         with suppress(OSError):
             ControlGroup.at(group).join()
-    way.send(b'{"pid": %d}' % os.getpid())
+    channel.send(b'{"pid": %d}' % os.getpid())
     *output, progress = handles
     for at, handle in enumerate(output, 1):
         os.dup2(handle, at)
@@ -180,16 +180,16 @@ def _be_process(
                 file = _renew(folder, name, data)
         except OSError:
             traceback.print_exc()
-            _exit(run_function.TRY_AGAIN, None, way)
+            _exit(run_function.TRY_AGAIN, None, channel)
         environment.set(given["own"])
         imported.begin_run()
         status, result = _perform_run(given, environment, imported, data, file)
         imported.end_run()
-        stays = word == b"again" and status in STAYS and not _has_children()
-        if not (stays and flushed() and state is not None and state.same()):
-            _exit(status, result, way)
-        way.send(_end("done", status, result, _holds_more(folder, name)))
-        word, text, _ = kernel.receive(way, 0)
+        reusable = word == b"again" and status in STAYS and not _has_children()
+        if not (reusable and flushed() and state is not None and state.same()):
+            _exit(status, result, channel)
+        channel.send(_end("done", status, result, _holds_more(folder, name)))
+        word, text, _ = kernel.receive(channel, 0)
         if word:
             head, _, data = text.partition(b"\n")
             given = json.loads(head.decode())  # str, since json would detect the encoding of bytes
@@ -258,10 +258,10 @@ def _perform_run(
 
 def _read_all(handle: int) -> bytes:
     """Return the content of a file and rewind it."""
-    found = b""
-    while more := os.pread(handle, os.fstat(handle).st_size, len(found)):
-        found += more
-    return found
+    data = b""
+    while more := os.pread(handle, os.fstat(handle).st_size, len(data)):
+        data += more
+    return data
 
 
 def _end(word: str, status: int, result: str | None, files: bool = False) -> bytes:
@@ -313,15 +313,17 @@ class _Environment:
 
     def set(self, own: Mapping[str, str]) -> None:
         """Set the environment of a run; most of it equals that of the previous run."""
-        there = os.environ.__dict__["_data"]  # in bytes: converting its texts takes several times as long
+        environment = os.environ.__dict__[
+            "_data"
+        ]  # in bytes: converting its texts takes several times as long
         how = _ENCODING  # as fsencode does, in half the time
         given = {**self._base, **{name.encode(*how): value.encode(*how) for name, value in own.items()}}
         given |= self._imported.set
         for name in self._imported.unset:
             given.pop(name, None)
         _clearenv()  # a run may have set variables without Python's knowledge
-        there.clear()
-        there.update(given)
+        environment.clear()
+        environment.update(given)
         for name, value in given.items():
             os.putenv(name, value)
 
@@ -334,7 +336,7 @@ def _has_children() -> bool:
     return True
 
 
-def _exit(status: int, result: str | None, way: socket.socket) -> NoReturn:
+def _exit(status: int, result: str | None, channel: socket.socket) -> NoReturn:
     """Exit like the interpreter, but skip its teardown, which costs more than the fork.
 
     The status is sent to the guard, so that it need not wait for the template to reap this process.
@@ -345,7 +347,7 @@ def _exit(status: int, result: str | None, way: socket.socket) -> NoReturn:
     if not flushed():
         status = status or run_function.NOT_FLUSHED
     with suppress(OSError):  # the run may have closed it
-        way.send(_end("exit", status, result))
+        channel.send(_end("exit", status, result))
     os._exit(status)
 
 

@@ -51,9 +51,9 @@ class FunctionGuard(Protocol):
 class Peer:
     """A process at the other end of a socket, with a pidfd."""
 
-    def __init__(self, pid: int, way: socket.socket) -> None:
+    def __init__(self, pid: int, channel: socket.socket) -> None:
         """Wrap a process that has not been reaped yet."""
-        self.pid, self.way = pid, way
+        self.pid, self.way = pid, channel
         self.end = os.pidfd_open(pid)
 
     @property
@@ -85,16 +85,16 @@ class Peer:
             os.close(self.end)
 
 
-def read_available(way: socket.socket) -> dict[str, Any]:
+def read_available(channel: socket.socket) -> dict[str, Any]:
     """Return the available bytes, empty if there are none or the peer is gone."""
-    word = _word(way)
-    found: dict[str, Any] = json.loads(word) if word else {}
-    return found
+    word = _word(channel)
+    message: dict[str, Any] = json.loads(word) if word else {}
+    return message
 
 
-def _word(way: socket.socket) -> bytes:
+def _word(channel: socket.socket) -> bytes:
     try:
-        return way.recv(WORD_BYTES, socket.MSG_DONTWAIT)
+        return channel.recv(WORD_BYTES, socket.MSG_DONTWAIT)
     except OSError:
         return b""
 
@@ -106,9 +106,9 @@ def read_end(word: bytes) -> dict[str, Any]:
     """
     head, _, result = word.partition(b"\n")
     with suppress(ValueError, RecursionError):
-        found = json.loads(head.decode())  # str, since json would detect the encoding of bytes
-        if isinstance(found, dict) and len(found.keys() & {"done", "exit"}) == 1:
-            end = {key: found[key] for key in END_KEYS if isinstance(found.get(key), int)}
+        message = json.loads(head.decode())  # str, since json would detect the encoding of bytes
+        if isinstance(message, dict) and len(message.keys() & {"done", "exit"}) == 1:
+            end = {key: message[key] for key in END_KEYS if isinstance(message.get(key), int)}
             return {**end, "result": result.decode()} if result else end  # which follows the line
     return {}
 
@@ -185,20 +185,20 @@ class Functions:
         self._guard.report_started(process.pid)
         if word == b"again":
             ready = self._guard.process_messages(process.way.fileno(), process.end)
-            found = process.heard_end() if process.way.fileno() in ready else {}
-            if found is None:  # the function itself wrote to the socket: its messages cannot be trusted
+            message = process.heard_end() if process.way.fileno() in ready else {}
+            if message is None:  # the function itself wrote to the socket: its messages cannot be trusted
                 self._guard.end_group(process.pid)
-                found = {}
-            elif "done" in found:
-                return {**found, "ended": int(found["done"]), "process": process.pid}
+                message = {}
+            elif "done" in message:
+                return {**message, "ended": int(message["done"]), "process": process.pid}
             self._guard.process_messages(process.end)
         else:
             self._guard.process_messages(process.end)
-            found = {}
-        found = found or process.heard_end() or {}
-        return {**found, "ended": self._reaped(found)}
+            message = {}
+        message = message or process.heard_end() or {}
+        return {**message, "ended": self._reaped(message)}
 
-    def _reaped(self, found: Mapping[str, Any]) -> int:
+    def _reaped(self, message: Mapping[str, Any]) -> int:
         """Release a process that has ended, after killing its group; return its exit status.
 
         If it reported the status itself, the template reaps it later; otherwise the template reaps it now.
@@ -209,15 +209,15 @@ class Functions:
         self._guard.end_group(process.pid)
         process.close()
         self._process = None
-        if "exit" in found:
+        if "exit" in message:
             self._unreaped = process.pid
-            return int(found["exit"])
+            return int(message["exit"])
         if template.send(b"reap", b"%d" % process.pid):
             ready = self._guard.process_messages(template.way.fileno(), template.end)
-            found = template.receive() if template.way.fileno() in ready else {}
-        if "status" not in found:
+            message = template.receive() if template.way.fileno() in ready else {}
+        if "status" not in message:
             self.end()
-        return int(found.get("status", -signal.SIGKILL))
+        return int(message.get("status", -signal.SIGKILL))
 
     def _make_process(
         self, kind: bytes, word: bytes, head: bytes, output: Sequence[int]

@@ -50,8 +50,8 @@ OBEYS_S = 3.0
 """Time for a guard to kill its run, unless the kernel holds a process."""
 
 ANSWERS_S = 1.0
-"""Time for a guard to answer a ping. ``OBEYS_S`` and this together are shorter than the rest of a lease when
-its run is killed."""
+"""Time for a guard to answer a ping. With ``OBEYS_S`` it is shorter than what is left of a lease when its run
+is killed."""
 
 STARTS_MAX = 2
 """Attempts to request a guard: the first watchdog may just have been killed."""
@@ -107,10 +107,10 @@ class WatchdogClient:
         Raises OSError if no watchdog can be started.
         """
         while self._idle:
-            found = self._idle.pop()
-            if found.is_alive:
-                self._watch(found)
-                return found
+            guard = self._idle.pop()
+            if guard.is_alive:
+                self._watch(guard)
+                return guard
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -230,7 +230,7 @@ class WatchdogClient:
                 self._replace()
             else:
                 return
-        raise OSError(errno.EAGAIN, "the watchdog does not stay")
+        raise OSError(errno.EAGAIN, "the watchdog exits again and again")
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,68 @@
+"""Docstrings name only exceptions that exist: after a rename, none keeps the former name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_NAME = r"(?:``)?(?:\w+\.)*_*[A-Z]\w+(?:``)?"
+_RAISES = re.compile(rf"\b[Rr]aises? ({_NAME}(?:(?:, | or |, or | and ){_NAME})*)")
+_OURS = re.compile(r"(?<![\w.])_*[A-Z]\w+")
+
+
+def raised_in(docstring: str) -> list[str]:
+    """Return the exceptions that a docstring names, but for those of libraries (``click.Abort``)."""
+    return [name for named in _RAISES.finditer(docstring) for name in _OURS.findall(named[1])]
+
+
+def docstrings_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield each docstring with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            text = ast.get_docstring(node)
+            if text:
+                yield getattr(node, "lineno", 1), " ".join(text.split())
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """Return the names that code defines, imports or uses."""
+    names = set()
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "name", "asname"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                names.add(name.rpartition(".")[2])
+    return names
+
+
+def unknown(texts: dict[str, str]) -> list[str]:
+    """Return the places of exceptions that no code mentions."""
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    known = {name for tree in trees.values() for name in names_in(tree)}
+    return [
+        f"{name}:{line}: {raised}"
+        for name, tree in trees.items()
+        for line, text in docstrings_of(tree)
+        for raised in raised_in(text)
+        if raised not in known
+    ]
+
+
+def test_docstrings_name_exceptions_that_exist() -> None:
+    texts = {
+        str(path.relative_to(ROOT)): path.read_text()
+        for folder in ("bedrockjobs", "worker/bedrock_worker")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    named = [raised_in(text) for code in texts.values() for _, text in docstrings_of(ast.parse(code))]
+    assert sum(map(len, named)) > 300, "the docstrings are not read"
+    assert unknown(texts) == []
+
+
+def test_a_former_name_is_found() -> None:
+    code = 'class Held(Exception):\n    pass\n\n\ndef claim():\n    """Raises {}, Held or ValueError."""\n'
+    assert unknown({"a.py": code.format("_Held") + "\n\nValueError\n"}) == ["a.py:5: _Held"]
+    assert unknown({"a.py": code.format("Held") + "\n\nValueError\n"}) == []
