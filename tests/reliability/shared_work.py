@@ -48,7 +48,7 @@ async def together(*work: Coroutine[Any, Any, None]) -> None:
 # --- takes -----------------------------------------------------------------------------------------------
 
 
-async def lifecycles(shared: Shared, count: int) -> Report:
+async def lifecycles(shared: Shared, count: int, clients_each: int = CLIENTS_EACH) -> Report:
     """Let clients of all servers create, take and finish jobs of one name, so often in all.
 
     A client asks for a job after its own is created, and all end what they took: there is one for each.
@@ -65,7 +65,7 @@ async def lifecycles(shared: Shared, count: int) -> Report:
             await done(wire, "FinishJob", jobID=answer.reply["jobID"])
             report.counts["lifecycles"] += 1
 
-    await together(*(client(place) for place in range(len(shared)) for _ in range(CLIENTS_EACH)))
+    await together(*(client(place) for place in range(len(shared)) for _ in range(clients_each)))
     return report
 
 
