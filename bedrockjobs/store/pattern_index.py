@@ -450,6 +450,9 @@ class PatternIndex:
         pattern.wide = True
         self._discard(pattern)
         self._leave_walk(pattern)
+        for names in pattern.needed_by:  # they need no scan any longer, and none would end for them
+            if self._is_ready(names):
+                self._resumable[names] = None
 
     def first_due(
         self,

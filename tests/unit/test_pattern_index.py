@@ -555,3 +555,33 @@ def test_no_dict_of_a_pattern_grows_large(monkeypatch: pytest.MonkeyPatch) -> No
     assert row is not None
     assert row.name == "n/0"
     store.close()
+
+
+def test_a_take_goes_on_when_its_pattern_becomes_wide_during_the_scan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ready_queue, "SEARCHED_AT_ONCE", 10)
+    monkeypatch.setattr(pattern_index, "SEARCHED_UNIT_MAX", 10)
+    store = a_store_of([f"n/{number:03}" for number in range(200)])
+    monkeypatch.setattr(store.unit.ready.patterns, "_groups_max", 50)
+    store.unit.records.put_pause(PauseRow("n/0*", "", "", NOW, ""))
+    store.unit.pauses_changed()
+    names = names_from("n/*", None)
+    assert names is not None
+    for _ in range(50):
+        store.unit.ready.patterns.begin()
+        try:
+            row = store.unit.first_due(TakeRequest(names), NOW)
+        except StillSearching:
+            for _ in range(50):
+                store.unit.ready.patterns.begin()
+                if names in store.unit.search([names]):
+                    break
+            else:
+                pytest.fail("the take is never tried again")
+        else:
+            break
+    assert store.unit.ready.patterns.is_wide(names, OPEN_LANE)
+    assert row is not None
+    assert row.name == "n/100"
+    store.close()
