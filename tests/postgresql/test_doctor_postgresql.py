@@ -108,7 +108,7 @@ BY_HAND = {
         "UPDATE meta SET value = '99' WHERE key = 'schemaVersion'",
         f"UPDATE meta SET value = '{VERSION}' WHERE key = 'schemaVersion'",
     ),
-    "the index jobsmocked is not valid": (
+    "the index jobsmocked is invalid": (
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'jobsmocked'::regclass",
         "UPDATE pg_index SET indisvalid = true WHERE indexrelid = 'jobsmocked'::regclass",
     ),

@@ -24,7 +24,7 @@ from tests.effort import examples
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
-EXPRESSIONS = examples(1_500, night=21_000)
+EXPRESSIONS = examples(3_000, night=21_000)
 TICKS = 2
 """Ticks in a row that are compared for each expression."""
 

@@ -18,6 +18,7 @@ from bedrockjobs.base.config import ASKED_PER_WORKER_MAX, PATTERN_BYTES, PATTERN
 from bedrockjobs.base.glob import glob
 from bedrockjobs.engine import workers
 from bedrockjobs.engine.events import RunOpened, WaitLeft, WorkerAsked
+from bedrockjobs.engine.submission import Submission
 from bedrockjobs.engine.waiters import HEAP_SLACK, Waiter, Waiting
 from bedrockjobs.engine.workers import SharedWorkers, WorkerRegistry
 from bedrockjobs.job.eligibility import RequestedNames
@@ -192,7 +193,7 @@ def test_waits_that_are_over_leave_nothing_until_their_deadline() -> None:
     names = names_from(None, ("a/*",))
     assert names is not None
     for seq in range(20 * HEAP_SLACK):
-        waiter = Waiter(None, TakeRequest(names, worker=f"w{seq % 7}"), seq, 600.0 + seq)
+        waiter = Waiter(Submission(), TakeRequest(names, worker=f"w{seq % 7}"), seq, 600.0 + seq)
         waiting.note_due(waiting.add(waiter), f"{seq:09}")
         assert waiting.waits_of(f"w{seq % 7}") == 1
         assert waiting.remove(waiter)

@@ -12,7 +12,8 @@
   const present = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" }).format(0, "second");
   const units = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
   const clock = $(".foot time[datetime]");
-  const ahead = clock ? new Date(clock.dateTime) - Date.now() : 0;
+  const skew = clock ? new Date(clock.dateTime) - Date.now() : 0;
+  const ahead = Math.abs(skew) < 10000 ? 0 : skew; // less is the time that the page took, not a clock
   const ways = ["relative", "local", "UTC"];
   let way = kept("times");
   if (!ways.includes(way)) way = "relative";
