@@ -81,11 +81,13 @@ async def exit_status(process):
 
 async def logged(process, words):
     """Read the log up to the line that contains some words."""
+    lines = []
     async with asyncio.timeout(DEADLINE_S):
         while line := (await process.stderr.readline()).decode():
             if words in line:
                 return line
-    raise AssertionError(f"no line with {words!r}")
+            lines.append(line)
+    raise AssertionError(f"no line with {words!r} in {''.join(lines)}")
 
 
 async def test_runs_a_job_and_ends(server):
