@@ -30,8 +30,6 @@ hypothesis_settings.register_profile("random", derandomize=False, deadline=None)
 hypothesis_settings.register_profile("fast", derandomize=True, deadline=None, max_examples=10)
 hypothesis_settings.load_profile(PROFILE)
 
-# Tests may run as root, and the workers they start then do too, which a worker refuses unless it is told so.
-os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 
 # A process takes more to start than a server, and hardly a test has two Queries at once, most have none.
 queries.QUERY_PROCESSES = 1
@@ -41,6 +39,11 @@ gc.disable()  # while tests are collected: all that is made then stays
 
 START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 """Where a ManualClock of these tests stands at first: the moment of the recording."""
+
+
+def pytest_runtest_setup() -> None:
+    """Let workers run as root, as tests may do, whatever an earlier test did to the environment."""
+    os.environ["BEDROCKJOBS_WORKER_AS_ROOT"] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -30,7 +30,7 @@ START_BYTES = 8 << 20
 BYTES_PER_BYTE = 96
 """Memory for each byte of an input: a list of empty objects takes a third of it."""
 
-TRIES = 4
+TRIES = 8
 """Measurements of which the shortest counts, before something is called too slow."""
 
 FAR_BEYOND = 10
