@@ -237,7 +237,7 @@ class JobSpec(JobOptions):
 
     @property
     def own_key(self) -> OwnKey:
-        """Return the idempotency key with its owner; without an owner if nobody set one."""
+        """Return the idempotency key with its owner, if it has one."""
         key = self.idempotency_key
         assert key is not None
         return key if isinstance(key, OwnKey) else OwnKey.for_caller(key, before=key)

@@ -141,7 +141,7 @@ def _guess_that_it_was_not_done(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_take_whose_commit_was_not_answered_has_one_client(
     cut: Cut, monkeypatch: pytest.MonkeyPatch, knows: bool
 ) -> None:
-    """Neither does it run twice, nor is there a job that runs and that nobody was told of."""
+    """The job does not run twice, and no job stays RUNNING without a client that got it."""
     for _ in range(2 * len(KINDS)):
         cut.server.do(c.CreateJob, name="a")
     if not knows:

@@ -162,7 +162,7 @@ async def test_long_work_is_done_in_slices(tmp_path: Path) -> None:
 
 
 async def sync(server: Spender, schedules: list[dict[str, str]]) -> float:
-    """Make these the schedules of a source; return the longest time in which the loop served nobody else."""
+    """Make these the schedules of a source; return the longest time that blocked the event loop."""
     reply, longest_s = await server.longest(
         post("SyncSchedules", {"source": "s", "schedules": schedules, "prune": True})
     )

@@ -104,7 +104,7 @@ def _create(command: CreateJob) -> Act:
 
 
 def _create_unique(command: CreateJob, field: str) -> Act | None:
-    """Return how to create a job whose unique key nobody has; otherwise the handler decides."""
+    """Return how to create a job if its unique key is free; if it is held, the handler decides."""
     if field not in ("data", "unique_key"):
         return None
     name, state, data_open = command.name, lifecycle.QUICK_CREATE[2], field == "data"

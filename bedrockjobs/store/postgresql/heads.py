@@ -842,7 +842,7 @@ class HeadIndex:
         return [*found, *ready[:READY_AT_ONCE]]
 
     def _give_up(self, parts: Sequence[MatchingHeads]) -> None:
-        """Drop patterns whose scan nobody waits for any longer."""
+        """Drop the scans of patterns that no longer have waiters."""
         needed = {heads for others in self._pending.values() for heads in others}
         for heads in parts:
             if heads.walk is not None and heads not in needed:
