@@ -30,6 +30,8 @@ hypothesis_settings.register_profile("random", derandomize=False, deadline=None)
 hypothesis_settings.register_profile("fast", derandomize=True, deadline=None, max_examples=10)
 hypothesis_settings.load_profile(PROFILE)
 
+# Tests may run as root, and so may the workers they start, which refuse it unless told.
+os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 
 # A process takes more to start than a server, and hardly a test has two Queries at once, most have none.
 queries.QUERY_PROCESSES = 1
@@ -39,11 +41,6 @@ gc.disable()  # while tests are collected: all that is made then stays
 
 START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 """Where a ManualClock of these tests stands at first: the moment of the recording."""
-
-
-def pytest_runtest_setup() -> None:
-    """Let workers run as root, as tests may do, whatever an earlier test did to the environment."""
-    os.environ["BEDROCKJOBS_WORKER_AS_ROOT"] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -150,6 +147,19 @@ def no_cluster_is_left() -> Iterator[None]:
     """Stop the PostgreSQL that tests of this process have started."""
     yield
     CLUSTER.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def process_stays_as_it_was() -> Iterator[None]:
+    """Fail a module that leaves another environment or folder to the tests after it."""
+    before = _process()
+    yield
+    changed = sorted({name for name, _ in before ^ _process()} - {"PYTEST_CURRENT_TEST"})
+    assert not changed, f"use monkeypatch, or its context in a fixture of a module, to change {changed}"
+
+
+def _process() -> set[tuple[str, str]]:
+    return {*os.environ.items(), ("the folder", str(Path.cwd()))}
 
 
 @pytest.fixture

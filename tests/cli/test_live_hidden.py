@@ -59,12 +59,13 @@ class Blind:
 @pytest.fixture(scope="module")
 def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blind]:
     """Return a server that knows tokens."""
-    for name in [name for name in os.environ if name.startswith("BEDROCKJOBS_")]:
-        os.environ.pop(name)
     folder: Path = tmp_path_factory.mktemp("server")
     running = start(folder / "jobs.db")
     try:
-        yield Blind(running)
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("BEDROCKJOBS_")]:
+                patch.delenv(name)
+            yield Blind(running)
     finally:
         assert stop(running.process) == 0
 
