@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -36,48 +37,53 @@ def nothing_left() -> Iterator[None]:
     assert CLUSTER.do(f"SELECT to_regnamespace('{NEW}')") == [(None,)]
 
 
+@pytest.fixture
+def plain() -> Iterator[str]:
+    """Return a URL of a role that may log in, and nothing else."""
+    CLUSTER.do("DROP ROLE IF EXISTS plain")
+    CLUSTER.do("CREATE ROLE plain LOGIN")
+    yield CLUSTER.url.replace("tester@", "plain@")
+    CLUSTER.do("DROP OWNED BY plain CASCADE; DROP ROLE plain")
+
+
 @pytest.mark.usefixtures("nothing_left")
-def test_what_somebody_has_to_change() -> None:
+def test_what_somebody_has_to_change(plain: str) -> None:
     url = CLUSTER.url
     assert fault(f"{url}?bad=1").status == 78
     assert "cannot be read" in fault(f"{url}?bad=1").sentence
     assert fault(url.replace("/postgres", "/missing")).status == 78
     assert "CREATE DATABASE" in fault(url.replace("/postgres", "/missing")).sentence
     assert "Create the role" in fault(url.replace("tester@", "nobody@")).sentence
-    CLUSTER.do("DROP ROLE IF EXISTS plain")
-    CLUSTER.do("CREATE ROLE plain LOGIN")
-    poor = fault(url.replace("tester@", "plain@"))
+    poor = fault(plain)
     assert poor.status == 78
     assert "GRANT CREATE ON DATABASE" in poor.sentence
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_what_may_be_there_in_a_moment() -> None:
+def test_what_may_be_there_in_a_moment(plain: str) -> None:
     gone = fault(url_of(free_port()))
     assert gone.status == 69
     assert "Check host and port" in gone.sentence
     CLUSTER.do("ALTER ROLE plain CONNECTION LIMIT 0")
-    full = fault(CLUSTER.url.replace("tester@", "plain@"))
+    full = fault(plain)
     assert full.status == 69
     assert "connection limit" in full.sentence
     CLUSTER.do("ALTER ROLE plain CONNECTION LIMIT -1")
     CLUSTER.do("ALTER ROLE plain SET default_transaction_read_only = on")
-    read_only = fault(CLUSTER.url.replace("tester@", "plain@"))
+    read_only = fault(plain)
     assert read_only.status == 69
     assert "name the primary" in read_only.sentence
-    CLUSTER.do("ALTER ROLE plain RESET default_transaction_read_only")
 
 
-def test_a_role_without_more_rights_than_it_needs_will_do() -> None:
+def test_a_role_without_more_rights_than_it_needs_will_do(plain: str) -> None:
     CLUSTER.do(f"DROP SCHEMA IF EXISTS {NEW} CASCADE")
     CLUSTER.do(f"CREATE SCHEMA {NEW} AUTHORIZATION plain")
-    url = CLUSTER.url.replace("tester@", "plain@")
-    PostgreSQLEngine(url, name=NEW).close()
-    blind = fault(url, SessionRequirements("replicated"))
+    PostgreSQLEngine(plain, name=NEW).close()
+    blind = fault(plain, SessionRequirements("replicated"))
     assert blind.status == 78
     assert "GRANT pg_monitor" in blind.sentence
     CLUSTER.do(f"UPDATE {NEW}.meta SET value = '{VERSION + 1}' WHERE key = 'schemaVersion'")
-    newer = fault(url)
+    newer = fault(plain)
     assert newer.status == 78
     assert f"schema version {VERSION + 1}" in newer.sentence
     CLUSTER.do(f"UPDATE {NEW}.meta SET value = '{VERSION}' WHERE key = 'schemaVersion'")
@@ -86,13 +92,12 @@ def test_a_role_without_more_rights_than_it_needs_will_do() -> None:
         " 'n' AS partmethod, 's' AS repmodel, 0 AS colocationid"
     )
     CLUSTER.do(f"GRANT SELECT ON {NEW}.pg_dist_partition TO plain")
-    PostgreSQLEngine(url, name=NEW).close()  # a local table is as those of PostgreSQL
+    PostgreSQLEngine(plain, name=NEW).close()  # a local table is as those of PostgreSQL
     for change in ("repmodel = 't'", "partmethod = 'h'"):
         CLUSTER.do(f"UPDATE {NEW}.pg_dist_partition SET {change}, colocationid = 1")
-        spread = fault(url)
+        spread = fault(plain)
         assert spread.status == 78
         assert "Citus has distributed jobs" in spread.sentence
-    CLUSTER.do(f"DROP SCHEMA {NEW} CASCADE")
 
 
 @pytest.mark.parametrize("version", ["CockroachDB CCL v24.1.0", "PostgreSQL 11.2-YB-2.21.0.0-b0 on x86_64"])
@@ -120,18 +125,18 @@ def test_a_database_that_does_not_sync_promises_nothing_but_relaxed() -> None:
             refused = fault(node.url, SessionRequirements(durability))
             assert refused.status == 78
             assert "fsync is off" in refused.sentence
-        relaxed = PostgreSQLEngine(node.url, name=NEW, terms=SessionRequirements("relaxed"))
-        assert relaxed.session.run_statements([("SHOW synchronous_commit", ())]) == [[("off",)]]
-        relaxed.close()
+        with closing(PostgreSQLEngine(node.url, name=NEW, terms=SessionRequirements("relaxed"))) as relaxed:
+            assert relaxed.session.run_statements([("SHOW synchronous_commit", ())]) == [[("off",)]]
     finally:
         node.stop()
 
 
 def test_commits_wait_for_the_disk_whatever_the_role_is_used_to() -> None:
-    for weak, strong in (("local", "on"), ("remote_apply", "remote_apply")):
-        CLUSTER.do(f"ALTER ROLE tester SET synchronous_commit = {weak}")
-        full = PostgreSQLEngine(CLUSTER.url, name=NEW)
-        assert full.session.run_statements([("SHOW synchronous_commit", ())]) == [[(strong,)]]
-        full.close()
-    CLUSTER.do("ALTER ROLE tester RESET synchronous_commit")
-    CLUSTER.do(f"DROP SCHEMA {NEW} CASCADE")
+    try:
+        for weak, strong in (("local", "on"), ("remote_apply", "remote_apply")):
+            CLUSTER.do(f"ALTER ROLE tester SET synchronous_commit = {weak}")
+            with closing(PostgreSQLEngine(CLUSTER.url, name=NEW)) as full:
+                assert full.session.run_statements([("SHOW synchronous_commit", ())]) == [[(strong,)]]
+    finally:
+        CLUSTER.do("ALTER ROLE tester RESET synchronous_commit")
+        CLUSTER.do(f"DROP SCHEMA IF EXISTS {NEW} CASCADE")

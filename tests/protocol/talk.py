@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-DEADLINE_S = 10.0
-"""How long a test waits for something that must happen: many times what it needs on a busy machine."""
+DEADLINE_S = 45.0
+"""How long a test waits for something that must happen: many times what it needs on a busy machine. The first
+page of a test's process waits for its templates, which are compiled at low priority, for 30 s at most."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pytest
 from bedrockjobs.base.config import TEMPLATES_S_MAX
 from bedrockjobs.pages import templates
 from bedrockjobs.pages.templates import TemplateCode, Templates
+from tests.protocol.talk import DEADLINE_S
 
 
 @pytest.fixture
@@ -59,6 +60,7 @@ def test_where_no_process_compiles_them_the_server_does(
     program: str, monkeypatch: pytest.MonkeyPatch, compiled: list[str], tmp_path: Path
 ) -> None:
     assert TEMPLATES_S_MAX == 30.0
+    assert TEMPLATES_S_MAX < DEADLINE_S, "tests wait longer for a page than its templates may take"
     monkeypatch.setattr(templates, "TEMPLATES_S_MAX", 0.5)
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\n{program}\n")
