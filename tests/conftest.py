@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from bedrockjobs.base.clock import Clock, ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from bedrockjobs.store import queries
-from tests import engines, late_queries
+from tests import engines, late_queries, leaks
 from tests.effort import LONG, PROFILE
 from tests.postgresql.cluster import CLUSTER
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
@@ -82,9 +82,9 @@ class Live:
         """Return the port of both protocols."""
         return self.server.port
 
-    async def connect(self, host: str = "127.0.0.1") -> Talk:
-        """Return a new connection."""
-        return await self._stack.enter_async_context(await Talk.open(self.port, host))
+    async def connect(self, host: str = "127.0.0.1", source: str | None = None) -> Talk:
+        """Return a new connection, from another address of this machine if ``source`` is given."""
+        return await self._stack.enter_async_context(await Talk.open(self.port, host, source))
 
     def client_socket(self) -> socket.socket:
         """Return a new socket for a client that is not polite; it is closed at the end, whatever happens."""
@@ -147,6 +147,34 @@ def no_cluster_is_left() -> Iterator[None]:
     """Stop the PostgreSQL that tests of this process have started."""
     yield
     CLUSTER.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember which tests fail: what they leave open is not asked for."""
+    report = yield
+    leaks.note(item, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let go of what a failed test has left open, so that no later test fails by it."""
+    done = yield
+    if leaks.has_failed(item):
+        leaks.let_go()
+    return done
+
+
+@pytest.fixture(autouse=True)
+def connections_are_closed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a connection to PostgreSQL open."""
+    before = leaks.connections()
+    yield
+    left = {each: where for each, where in leaks.connections().items() if each not in before}
+    for connection in left:
+        leaks.close(connection)
+    assert not left or leaks.has_failed(request.node), "left open, made at:\n" + "\n".join(left.values())
 
 
 @pytest.fixture(scope="module", autouse=True)

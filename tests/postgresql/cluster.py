@@ -185,6 +185,10 @@ class Cluster:
         assert self._node is not None
         return self._node.do(sql)
 
+    def owns(self, connection: Any) -> bool:
+        """Return whether a connection is the one that empties schemas, which stays open."""
+        return connection is self._emptying
+
     def stop(self) -> None:
         """End it at once, and remove its files."""
         if self._emptying is not None:
