@@ -224,7 +224,7 @@ class NotShown(dict[str, Any]):
         return "<not shown to this token>"
 
 
-HELD = "The `uniqueKey` that the job holds now; not in ListChildren."
+HELD = "The `uniqueKey` that the job holds now."
 HELD_UNTIL = "Until when it holds the key: `finished`, `started`, or a timestamp."
 HIDDEN = "Members that are left out, as this token may not see data."
 

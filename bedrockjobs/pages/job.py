@@ -59,7 +59,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     log, log_after = (
         await tail(site, runs[0]["runID"], LINES_SHOWN) if runs and site.shows_data else (None, 0)
     )
-    children = await _children(site, job_id, after) if exists else Children([], after, ended=True)
+    children = await _children(site, job_id, after) if exists else Children([], {}, after, ended=True)
     relatives = await family(site, job_id) if children.jobs else None
     # Last, so that a page that waits for a turn does not hold up to 4 MiB of data.
     members = await _members(site, job_id) if exists else None

@@ -203,9 +203,9 @@ WITH RECURSIVE found (name) AS (
 SELECT name FROM found WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: children
--- The children of a job in one range of jobIDs.
+-- The children of a job in one range of jobIDs, each with until when it holds a unique key, followed by that key.
 WITH {children} SELECT highest, looked, found.* FROM {looked_children} LEFT JOIN (
-    SELECT {columns} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE {visible} ORDER BY jobID LIMIT :limit)
+    SELECT {columns}, {held} FROM jobs WHERE jobID IN (SELECT jobID FROM stretch WHERE {visible} ORDER BY jobID LIMIT :limit)
 ) AS found ON true ORDER BY found.jobID LIMIT :limit;
 
 -- name: family

@@ -83,6 +83,9 @@ FAMILY_COUNTS = " || ' ' || ".join(
 )
 """Number of children examined, and of visible ones that are finished, failed, running, waiting, cancelled."""
 
+HELD = "(SELECT holds || key FROM keys WHERE keys.jobID = jobs.jobID AND holds <> '')"
+"""Until when a job holds a unique key, followed by that key; null if it has none."""
+
 MARKS = {
     "children": (
         "stretch AS MATERIALIZED (SELECT jobID, state, name FROM jobs WHERE parentJobID = :jobID"
@@ -96,6 +99,7 @@ MARKS = {
     "alike": ALIKE,
     "prefix": PREFIX,
     "columns": COLUMNS,
+    "held": HELD,
     "event": EVENT,
     "queued": QUEUED,
     "run": RUN,

@@ -22,8 +22,7 @@ SELECT {run}, data FROM runs WHERE runID = :runID;
 -- name: jobs
 -- A page of jobs by jobID, each with until when it holds a unique key, followed by that key; a null filter
 -- matches all.
-SELECT {columns}, (SELECT holds || key FROM keys WHERE keys.jobID = jobs.jobID AND holds <> '')
-    FROM jobs WHERE jobID > :after AND (:state IS NULL OR state = :state)
+SELECT {columns}, {held} FROM jobs WHERE jobID > :after AND (:state IS NULL OR state = :state)
     AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} ORDER BY jobID LIMIT :limit;
 
 -- name: runs

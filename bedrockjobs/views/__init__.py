@@ -439,9 +439,7 @@ class Views:
         for row in page.rows:
             if size >= ANSWER_BYTES_MAX:
                 break
-            job, stored = job_from(row), row[-1]
-            held = None if stored is None else held_key(split_holds(stored), job, now)
-            bodies.append(self._shown(render_with_state(job, None if held is None else held.members)))
+            bodies.append(self._shown(_with_key(job_from(row), row[-1], now)))
             size += len(bodies[-1])
         return Answer(f'{{"jobs":[{",".join(bodies)}]}}')
 
@@ -450,7 +448,10 @@ class Views:
         if self._scope is not None and not await self.job_is_there(command.job_id):
             return Answer('{"jobs":[]}')
         page = await self._children.children(command.job_id, command.after, command.limit, full=True)
-        jobs = ",".join(self._shown(render_with_state(child)) for child in page.jobs)
+        now = timestamp_ms(self._clock.now())
+        jobs = ",".join(
+            self._shown(_with_key(child, page.keys.get(child.job_id), now)) for child in page.jobs
+        )
         return Answer(f'{{"jobs":[{jobs}]}}')
 
     @handles(ExplainJob)
@@ -480,6 +481,12 @@ class Views:
 
 _ABOUT_PAUSES = ("paused", "resumed")
 """Kinds of events whose name is a pattern of job names."""
+
+
+def _with_key(job: Job, stored: str | None, now: str) -> str:
+    """Return a job as JSON text with the unique key that it holds, given ``holds`` followed by ``key``."""
+    held = None if stored is None else held_key(split_holds(stored), job, now)
+    return render_with_state(job, None if held is None else held.members)
 
 
 def _no_run(run_id: int) -> NotFound:

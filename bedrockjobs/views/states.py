@@ -41,6 +41,8 @@ class Children(NamedTuple):
     """Children by jobID, the last jobID examined, and whether there are none after it."""
 
     jobs: list[Job]
+    keys: dict[int, str]
+    """The unique keys of these, by jobID, as stored: until when it is held, followed by the key."""
     reached: int
     ended: bool
 
@@ -74,16 +76,19 @@ class Families:
     async def children(self, job_id: int, after: int, limit: int, *, full: bool = False) -> Children:
         """Return a page of a job's children by jobID. A ``full`` page has no time limit."""
         length = limit + 1 if self._scope is None else CHILDREN_COUNTED
-        deadline, jobs = _deadline(inf if full else FAMILY_S), list[Job]()
+        deadline, jobs, keys = _deadline(inf if full else FAMILY_S), list[Job](), dict[int, str]()
         while True:
             stretch = await self._stretch("children", job_id, after, limit, length)
-            jobs += map(job_from, stretch.rows)
+            for row in stretch.rows:
+                jobs.append(job_from(row))
+                if row[-1] is not None:
+                    keys[jobs[-1].job_id] = row[-1]
             if stretch.cut or len(jobs) > limit:
                 jobs = jobs[:limit]
-                return Children(self._shown(jobs), jobs[-1].job_id, ended=False)
+                return Children(self._shown(jobs), keys, jobs[-1].job_id, ended=False)
             after = stretch.reached
             if stretch.ended or len(jobs) == limit or _now() >= deadline:
-                return Children(self._shown(jobs), after, stretch.ended)
+                return Children(self._shown(jobs), keys, after, stretch.ended)
 
     async def counts(self, job_id: int) -> FamilyCounts:
         """Count the first ``CHILDREN_COUNTED`` children by state; within a scope, as many as time allows."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, get_args
 
 import pytest
+from click.testing import CliRunner
 
 from bedrockjobs.base.config import UNIQUE_KEY_AGE_S_MIN
+from bedrockjobs.cli import main
+from bedrockjobs.client import AsyncClient
+from bedrockjobs.commands import COMMANDS, Reply
 from tests.runs.bearer import Bearer, admin_of
 from tests.runs.restored import restored
 from tests.runs.rig import Site
@@ -69,6 +78,101 @@ async def test_a_held_key_is_shown_everywhere(site: Site, until: str) -> None:
     refused = await site.http("CreateJob", {"name": "a", "uniqueKey": "user-7", "onConflict": "reject"})
     assert UNTIL[until] in refused.json["detail"]
     assert f"job {job} holds it" in refused.json["detail"]
+
+
+class Asked(NamedTuple):
+    """Two jobs that are asked for: one that holds a key, and its parent."""
+
+    job: int
+    parent: int
+
+
+SHOWING: dict[str, Callable[[Asked], dict[str, int]]] = {
+    "QueryJob": lambda asked: {"jobID": asked.job},
+    "ListJobs": lambda _: {},
+    "ListChildren": lambda asked: {"jobID": asked.parent},
+    "ExplainJob": lambda asked: {"jobID": asked.job},
+}
+"""The commands that show a job as it is. A take shows it as it was; CreateJob says whether a key was free."""
+
+
+def replies(kind: Any) -> Iterator[type[Reply]]:
+    """Yield the classes of a reply and of the replies in it."""
+    if isinstance(kind, type) and issubclass(kind, Reply):
+        yield kind
+        for field in kind.model_fields.values():
+            yield from replies(field.annotation)
+    for part in get_args(kind):
+        yield from replies(part)
+
+
+async def held(site: Site, asked: Asked) -> dict[str, tuple[str, str]]:
+    """Return the key of a job, and until when it is held, as each command and each client shows them."""
+    server = f"127.0.0.1:{site.port}"
+    found = {}
+    async with AsyncClient(server) as client:
+        for command, parameters in SHOWING.items():
+            given = parameters(asked)
+            arguments = [f"{key}={value}" for key, value in given.items()]
+            called = await asyncio.to_thread(
+                CliRunner().invoke, main, ["-o", "json", "-s", server, "call", command, *arguments]
+            )
+            told = {
+                "HTTP": (await site.ok(command, **given)),
+                "raw": (await site.ask(command, **given)).json,
+                "client": json.loads(
+                    (await client.call(COMMANDS[command].read(given))).model_dump_json(by_alias=True)
+                ),
+                "CLI": json.loads(called.stdout),
+            }
+            for way, reply in told.items():
+                jobs = reply if isinstance(reply, list) else reply.get("jobs", [reply])
+                (shown,) = (each for each in jobs if each["jobID"] == asked.job)
+                found[f"{command}, {way}"] = shown["uniqueKey"], shown["uniqueUntil"]
+                assert all(each.get("uniqueKey") is None for each in jobs if each["name"] != "child")
+    for words in ("list", "show", "explain"):
+        given = [] if words == "list" else [str(asked.job)]
+        said = await asyncio.to_thread(CliRunner().invoke, main, ["job", words, *given, "-s", server])
+        assert f"key {asked.job}" in said.stdout, said.stdout
+    page = await Bearer(site).get(f"/ui/jobs/{asked.job}", Accept="text/html")
+    assert f"<code>key {asked.job}</code>" in page.body
+    return found
+
+
+async def test_whatever_shows_a_job_shows_its_key_alike(site: Site) -> None:
+    """By both protocols, clients and pages; also after a crash, and in a restored database."""
+    showing = {
+        name
+        for name, command in COMMANDS.items()
+        if any("unique_key" in each.model_fields for each in replies(command.reply))
+    }
+    assert showing == set(SHOWING)
+    parent = await site.create("parent")
+    await site.take("parent", worker=None)
+    await site.create("plain", parentJobID=parent)
+    until = {}
+    for number, way in enumerate(UNTIL, parent + 2):
+        job = await site.create("child", parentJobID=parent, uniqueKey=f"key {number}", uniqueFor=way)
+        assert job == number
+        until[job] = way
+    await site.ok("FinishJob", jobID=parent)
+    for change in (None, site.crash, partial(restored, site)):
+        if change is not None:
+            await change()
+        for job, way in until.items():
+            told = set((await held(site, Asked(job, parent))).values())
+            assert len(told) == 1, "all say the same"
+            ((key, end),) = told
+            assert key == f"key {job}"
+            assert end == way or (way == "1h" and end.startswith("2026-11-21 04:29:56"))
+    admin = await admin_of(site)
+    blind = await admin.token_for("blind", "read", noData=True)
+    for job in until:
+        for command, parameters in SHOWING.items():
+            reply = await blind.ok(command, **parameters(Asked(job, parent)))
+            (shown,) = (each for each in reply.get("jobs", [reply]) if each["jobID"] == job)
+            assert "uniqueKey" not in shown
+            assert "uniqueKey" in shown["hidden"]
 
 
 async def test_a_key_that_is_free_is_not_shown(site: Site) -> None:

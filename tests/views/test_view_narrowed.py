@@ -177,7 +177,7 @@ async def test_children_behind_many_of_others_are_found(
     page, counts = await mine.children(PARENT, 0, 9), await mine.counts(PARENT)
     failed = [job.job_id for job in await mine.failed(PARENT, 3)]
     if time_is_over:
-        assert (page, counts, failed) == (states.Children([], 11, ended=False), ({}, True), [])
+        assert (page, counts, failed) == (states.Children([], {}, 11, ended=False), ({}, True), [])
     else:
         assert ([job.job_id for job in page.jobs], page.reached) == (list(range(70, 79)), 78)
         assert (counts, failed) == (({"FAILED": 15, "QUEUED": 15}, False), [71, 73, 75])
