@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -237,10 +238,43 @@ def test_what_only_a_server_finds_is_told_at_once_with_its_lines(server: FakeSer
     assert all(given["dryRun"] for verb in ("SyncSchedules", "SyncRules") for given in sent(server, verb))
 
 
-def test_a_name_of_two_sources_is_an_error(server: FakeServer, folder: Path) -> None:
+ENTRY = {
+    "schedule": {"schedules": [{"name": "x", "schedule": "5m"}]},
+    "rule": {"schedules": [], "notify": [{"name": "x", "on": ["failed"], "to": "mailto:a@b.example"}]},
+}
+"""A file with one entry of each kind."""
+
+
+def written(file: str, given: dict[str, Any]) -> str:
+    """Write a file in the format of its suffix; return its name."""
+    text = json.dumps(given, indent=1)  # which is YAML, too
+    if file.endswith(".toml"):
+        (kind,) = (kind for kind, entries in given.items() if entries)
+        rows = [f"{key} = {json.dumps(value)}" for key, value in given[kind][0].items()]
+        text = "\n".join([f"[[{kind}]]", *rows])
+    Path(file).write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("kind", ENTRY)
+@pytest.mark.parametrize("first", ["a.toml", "a.yaml", "a.json"])
+@pytest.mark.parametrize("second", ["b.toml", "b.yaml", "b.json"])
+def test_a_name_of_two_sources_is_an_error(
+    server: FakeServer, folder: Path, kind: str, first: str, second: str
+) -> None:
     """Which the server could only tell once the first one is there."""
-    Path("a.toml").write_text("[[schedules]]\nname = 'x'\nschedule = '5m'\n")
-    Path("b.toml").write_text("[[schedules]]\nname = 'x'\nschedule = '5m'\n")
-    result = run("apply", "a.toml", "b.toml", "--yes")
+    files = [written(file, ENTRY[kind]) for file in (first, second)]
+    result = run("apply", *files, "--yes")
     assert (result.exit_code, server.asked) == (2, [])
-    assert "b.toml: line 2: schedule x: name: the source a.toml defines it too" in result.stderr
+    told = rf"{second}: line \d: {kind} x: name: the source {first} defines it too"
+    assert re.search(told, result.stderr), result.stderr
+    result = run("apply", *files, "--source", "s", "--yes")
+    assert (result.exit_code, server.asked) == (2, [])
+    assert f"{second}: {kind} x: an earlier file of the source s defines it too" in result.stderr
+
+
+def test_a_schedule_and_a_rule_may_have_one_name_in_two_sources(server: FakeServer, folder: Path) -> None:
+    server.will("SyncSchedules", NOTHING, NOTHING)
+    server.will("SyncRules", NOTHING)
+    files = [written("a.toml", ENTRY["schedule"]), written("b.toml", ENTRY["rule"])]
+    assert run("apply", *files, "--yes").exit_code == 0

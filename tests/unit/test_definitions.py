@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import SyncSchedules
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.definitions import (
+    FORMATS,
+    KEYS,
     PROBLEMS_SHOWN,
+    RULE_KEYS,
     BadDefinitions,
     Format,
     format_of,
@@ -362,3 +366,87 @@ def test_numbers_too_long_for_python_are_refused_in_our_words(tmp_path: Path) ->
         assert "expected a number of at most 4,300 digits" in str(caught.value)
         assert "sys." not in str(caught.value)
         assert "line 2" in str(caught.value) or f"{file}:2" in str(caught.value)
+
+
+ENTRIES: dict[str, dict[str, Any]] = {
+    "schedules": {"name": "a", "schedule": "5m", "data": {"x": 1}},
+    "notify": {"name": "a", "on": ["failed"], "to": "mailto:a@b.example"},
+}
+"""An entry of each kind of definition."""
+
+SPELLINGS = {"schedules": KEYS, "notify": RULE_KEYS}
+
+
+def file_of(form: Format, kind: str, *given: tuple[str, Any]) -> str:
+    """Return a file with one entry; each of its keys is on a line of its own, the first one on line 2."""
+    pairs = [(key, json.dumps(value) if form != "toml" else toml_value(value)) for key, value in given]
+    if form == "toml":
+        return "\n".join([f"[[{kind}]]", *(f"{key} = {value}" for key, value in pairs)])
+    if form == "json":
+        return f'{{"{kind}": [{{\n' + ",\n".join(f'"{key}": {value}' for key, value in pairs) + "\n}]}"
+    first, *others = [f"{key}: {value}" for key, value in pairs]
+    return "\n".join([f"{kind}:", f"- {first}", *(f"  {each}" for each in others)])
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as TOML."""
+    return toml_entry({"x": value}).partition("x = ")[2].strip()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_a_key_given_twice_is_refused_with_its_line(kind: str, form: Format) -> None:
+    given = list(ENTRIES[kind].items())
+    assert "twice" not in str(read(file_of(form, kind, *given), form, "f")), "each of them once is right"
+    for key, value in given:
+        for again in (value, "other"):
+            message = refused(file_of(form, kind, *given, (key, again)), form)
+            assert re.search(rf"line {len(given) + 2}\b", message), message
+            assert re.search("twice|duplicate key|overwrite", message), message
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_a_key_given_in_two_spellings_is_refused_with_its_line(kind: str, form: Format) -> None:
+    """Whichever spelling comes first."""
+    spelled: dict[str, list[str]] = {}
+    for key, field in SPELLINGS[kind].items():
+        spelled.setdefault(field, []).append(key)
+    several = {field: keys for field, keys in spelled.items() if len(keys) > 1}
+    assert len(several) >= {"schedules": 15, "notify": 2}[kind]
+    for keys in several.values():
+        for one_way, other in permutations(keys, 2):
+            given = [each for each in ENTRIES[kind].items() if each[0] not in keys]
+            text = file_of(form, kind, *given, (one_way, "x"), (other, "x"))
+            told = f"line {len(given) + 3}: {kind.removesuffix('s') if kind == 'schedules' else 'rule'} a:"
+            assert f"{told} {other}: it is given twice, in two spellings" in refused(text, form)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_an_entry_given_twice_is_refused(kind: str, form: Format) -> None:
+    entry = json.dumps(ENTRIES[kind])
+    text = {
+        "json": f'{{"{kind}": [{entry},\n{entry}]}}',
+        "yaml": f"{kind}:\n- {entry}\n- {entry}\n",
+        "toml": "\n".join([file_of("toml", kind, *ENTRIES[kind].items())] * 2),
+    }[form]
+    assert " a: two have this name, the first one at line " in refused(text, form)
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_a_key_given_twice_within_data_is_refused(form: Format) -> None:
+    """TOML refuses it by its grammar, see above; the data of a job would keep only the last one."""
+    text = {"yaml": "- {name: a, schedule: 5m,\n   data: {x: 1, x: 2}}", "json": ""}[form]
+    text = text or '[{"name": "a", "schedule": "5m",\n"data": {"x": 1, "x": 2}}]'
+    assert re.search("line 2.*(twice|duplicate key)", refused(text, form), re.DOTALL)
+
+
+def test_files_of_settings_and_of_the_worker_refuse_it_too(tmp_path: Path) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text("port = 1\nport = 2\n")
+    with pytest.raises(SettingsFileError, match=r"overwrite.*line 2"):
+        read_table(file)
+    file.write_text('[[rules]]\nname = "a"\nname = "b"\n')
+    with pytest.raises(BadRules, match=r"overwrite.*line 3"):
+        read_rules(file)
