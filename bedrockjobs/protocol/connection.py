@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import cast
 
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import CommandError, Forbidden, TooManyWrong, Unavailable
-from bedrockjobs.base.principal import Principal
+from bedrockjobs.base.principal import Principal, net_of
 from bedrockjobs.commands import Authenticate
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.authentication import ConnectionIdentity
-from bedrockjobs.protocol.connections import LOOPBACK, Connections, full
+from bedrockjobs.protocol.connections import LOOPBACK, Connections, FairQueue, full
 from bedrockjobs.protocol.http_answers import problem_bytes
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
 from bedrockjobs.tls.contexts import why
@@ -83,8 +84,11 @@ NO_TLS = b"\x15\x03\x01\x00\x02\x02\x28"
 """Reply of a server without a certificate to TLS: alert 40, handshake_failure."""
 
 HANDSHAKES_MAX = 1_000
-"""Concurrent handshakes, some 60 KiB each; one more evicts the oldest. A real client completes the handshake
-in two round trips, so a flood of thousands per second does not keep it out."""
+"""Concurrent handshakes, some 60 KiB each; one more evicts the oldest of the address with most of them. A
+real client completes the handshake in two round trips."""
+
+HANDSHAKES_TURN_S = 0.005
+"""Time after which handshakes let the event loop do other things: a signature takes 0.1 to 1 ms."""
 
 FAILURES_TOLD_MAX = 10
 """Failed handshakes logged per ``FAILURES_EVERY_S``, because port scanners cause many."""
@@ -101,6 +105,11 @@ class TLSSniffer:
         self.context = context
         self._connections = connections
         self._under_way: dict[Handshake, None] = {}
+        self._of: Counter[str] = Counter()
+        """The number of handshakes per network."""
+        self._steps: FairQueue[Callable[[], object]] = FairQueue()
+        """Steps of handshakes that are due; addresses take turns."""
+        self._taking_steps = False
         self._told = self._untold = 0
         self._tell_again = 0.0
 
@@ -116,8 +125,10 @@ class TLSSniffer:
             transport.abort()
             return
         if len(self._under_way) >= HANDSHAKES_MAX:
-            next(iter(self._under_way)).expire()
+            most = max(self._of, key=self._of.__getitem__)
+            next(each for each in self._under_way if each.place == most).expire()
         self._under_way[handshake] = None
+        self._of[handshake.place] += 1
         self._connections.expect(handshake, self._connections.settings.handshake_s)
         handshake.begin(self.context, data)
 
@@ -125,7 +136,28 @@ class TLSSniffer:
         """Remove a handshake that ended from the counts."""
         if handshake in self._under_way:
             del self._under_way[handshake]
+            self._of[handshake.place] -= 1
+            if not self._of[handshake.place]:
+                del self._of[handshake.place]
             self._connections.dismiss(handshake, address)
+
+    def in_turn(self, place: str, step: Callable[[], object]) -> None:
+        """Call a step of a handshake when it is the turn of its network."""
+        self._steps.put(place, step)
+        if not self._taking_steps:
+            self._taking_steps = True
+            asyncio.get_running_loop().call_soon(self._take_steps)
+
+    def _take_steps(self) -> None:
+        monotonic = self._connections.clock.monotonic
+        until = monotonic() + HANDSHAKES_TURN_S
+        for step in iter(lambda: self._steps.some(1), []):
+            step[0]()
+            if monotonic() >= until:
+                break
+        self._taking_steps = bool(self._steps)
+        if self._taking_steps:
+            asyncio.get_running_loop().call_soon(self._take_steps)
 
     def failed(self, address: str, error: Exception) -> None:
         """Log a failed handshake, up to ``FAILURES_TOLD_MAX`` per interval."""
@@ -169,10 +201,14 @@ class Handshake:
         self._transport = transport
         self._address = address
         self._inside = inside
+        self.place = net_of(address) if address else ""
+        """The network whose turn it shares."""
 
     def begin(self, context: ssl.SSLContext, data: bytes) -> None:
         """Start the handshake with the bytes received so far."""
-        stream = TLSStream(context, self._ready, self._failed)
+        stream = TLSStream(
+            context, self._ready, self._failed, in_turn=partial(self._doorway.in_turn, self.place)
+        )
         self._transport.set_protocol(stream)
         stream.connection_made(self._transport)
         stream.data_received(data)

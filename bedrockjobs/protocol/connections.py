@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from contextlib import suppress
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import (
@@ -145,6 +145,38 @@ SWEEP_S = 0.5
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", ""})
 """Addresses exempt from the limits per address; the empty one is the unix socket."""
+
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Items of addresses or networks, which take turns, so that a flood delays itself."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, deque[T]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self._count
+
+    def put(self, place: str, item: T) -> None:
+        """Add an item of an address or network."""
+        self._of.setdefault(place, deque()).append(item)
+        self._count += 1
+
+    def some(self, most: int) -> list[T]:
+        """Remove and return the next items."""
+        items: list[T] = []
+        while self._of and len(items) < most:
+            place, waiting = self._of.popitem(last=False)
+            if waiting:
+                items.append(waiting.popleft())
+                self._count -= 1
+            if waiting:
+                self._of[place] = waiting
+        return items
 
 
 class Connection(Protocol):

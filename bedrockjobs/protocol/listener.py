@@ -11,7 +11,6 @@ import socket
 import ssl
 import stat
 import struct
-from collections import OrderedDict, deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from aiohttp import web
 from bedrockjobs.base.principal import net_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.connection import RawConnection, TLSSniffer
-from bedrockjobs.protocol.connections import LOOPBACK, Connections
+from bedrockjobs.protocol.connections import LOOPBACK, Connections, FairQueue
 from bedrockjobs.protocol.http import HTTPFront
 from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpProtocol, HTTPConnection
 
@@ -47,16 +46,8 @@ KEEPALIVE = (("TCP_KEEPIDLE", 45), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """TCP keepalive: a dead peer is detected after 75 s. An idle raw connection has no other deadline."""
 
 
-class Arrivals:
-    """Accepted connections that have not been served. Addresses take turns, so that a flood delays itself."""
-
-    def __init__(self) -> None:
-        self._of: OrderedDict[str, deque[socket.socket]] = OrderedDict()
-        self._count = 0
-
-    def __len__(self) -> int:
-        """Return the number of connections."""
-        return self._count
+class Arrivals(FairQueue[socket.socket]):
+    """Accepted connections that have not been served."""
 
     @property
     def full(self) -> bool:
@@ -68,25 +59,12 @@ class Arrivals:
 
     def add(self, place: str, accepted: socket.socket) -> socket.socket | None:
         """Add a connection of an address or network; return one to be closed if there are too many."""
-        self._of.setdefault(place, deque()).append(accepted)
-        self._count += 1
+        self.put(place, accepted)
         if self._count <= ARRIVALS_MAX:
             return None
         most = max(self._of.values(), key=len)
         self._count -= 1
         return most.pop()
-
-    def some(self, most: int) -> list[socket.socket]:
-        """Remove and return the connections to be served next."""
-        sockets: list[socket.socket] = []
-        while self._of and len(sockets) < most:
-            place, waiting = self._of.popitem(last=False)
-            if waiting:
-                sockets.append(waiting.popleft())
-                self._count -= 1
-            if waiting:
-                self._of[place] = waiting
-        return sockets
 
 
 class Listener:

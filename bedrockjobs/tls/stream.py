@@ -37,8 +37,14 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         ready: Callable[[TLSStream], None],
         failed: Callable[[Exception], None],
         server_name: str | None = None,
+        *,
+        in_turn: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
-        """Create the server's side, or with ``server_name`` a client's side that expects that name."""
+        """Create the server's side, or with ``server_name`` a client's side that expects that name.
+
+        ``in_turn`` calls each step of the handshake, which takes up to a millisecond, when others have had
+        their turn; without it, steps are taken at once.
+        """
         super().__init__()
         self._context = context
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -48,6 +54,10 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._ready: Callable[[TLSStream], None] | None = ready
         self._failed = failed
         self._handshake_bytes = 0
+        self._in_turn = in_turn
+        self._waits = self._holds = self._is_cut = False
+        """Whether a step of the handshake waits for its turn; meanwhile, whether reading is paused, and
+        whether the peer's input has ended."""
         self._transport: asyncio.Transport | None = None
         self._protocol: asyncio.BaseProtocol | None = None
         self._reading = True
@@ -61,7 +71,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the handshake."""
         self._transport = cast(asyncio.Transport, transport)
-        self._shake_hands()
+        self._take_step()
 
     def data_received(self, data: bytes) -> None:
         """Process encrypted bytes."""
@@ -72,10 +82,13 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
             self._read()
             return
         self._handshake_bytes += len(data)
-        self._shake_hands()
+        self._take_step()
 
     def eof_received(self) -> bool:
         """Keep the connection open after a proper close_notify; a bare EOF may be an attack."""
+        if self._waits:
+            self._is_cut = True
+            return True
         if self._ready is None:
             self._read()
         return self._ended and not self._closing
@@ -189,6 +202,28 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
             self._transport.abort()
 
     # --- inside --------------------------------------------------------------------------------------------
+
+    def _take_step(self) -> None:
+        """Continue the handshake with the bytes received so far, at once or in turn."""
+        if self._in_turn is None:
+            self._shake_hands()
+        elif not self._waits:
+            self._waits = True
+            self._in_turn(self._take_turn)
+        elif self._transport is not None and not self._holds and self._incoming.pending > HANDSHAKE_BYTES_MAX:
+            self._holds = True
+            self._transport.pause_reading()
+
+    def _take_turn(self) -> None:
+        self._waits = False
+        if self._closing or self._transport is None or self._transport.is_closing():
+            return
+        if self._holds:
+            self._holds = False
+            self._transport.resume_reading()
+        self._shake_hands()
+        if self._is_cut and not self._ended and self._transport is not None:
+            self._transport.close()
 
     def _shake_hands(self) -> None:
         try:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import ssl
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
+from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.protocol import connection, connections
 from bedrockjobs.tls import stream
 from bedrockjobs.tls.contexts import BadCertificate, certificate_name
 from tests.certificates import Authority
 from tests.conftest import Live, Serve
-from tests.protocol.talk import Talk
+from tests.protocol.talk import Talk, post
 
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 """The first bytes of a record with a ClientHello of 508 bytes, which never comes."""
@@ -91,6 +95,183 @@ async def test_of_too_many_at_once_the_oldest_give_way(
     assert (await talk.ask("Ping")).code == 200
     assert await slow[4].silent()
     await talk.close()
+
+
+FLOOD = 300
+"""Connections of one address that come at once."""
+
+
+def hello(authority: Authority) -> bytes:
+    """Return the whole first message of a client, for which a server signs."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = authority.trusting().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def connecting(source: str, port: int) -> socket.socket:
+    """Return a connection from an address of this machine; the server may accept it later."""
+    client = socket.socket()
+    client.setblocking(False)
+    client.bind((source, 0))
+    client.connect_ex(("127.0.0.1", port))
+    return client
+
+
+class Steps:
+    """Counts the steps of handshakes of a server; each takes a millisecond of its clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> None:
+        """Count from now on."""
+        self.taken = 0
+        step = stream.TLSStream._shake_hands
+
+        def counted(shaken: stream.TLSStream) -> None:
+            self.taken += 1
+            clock.advance(0.001)
+            step(shaken)
+
+        monkeypatch.setattr(stream.TLSStream, "_shake_hands", counted)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> Steps:
+    """Return what counts the steps of handshakes."""
+    return Steps(monkeypatch, clock)
+
+
+async def flooded(live: Live, authority: Authority, steps: Steps, other: str) -> int:
+    """Let 127.0.0.2 begin many handshakes at once; return how many steps come before another one is done."""
+    begun = steps.taken
+    first = hello(authority)
+    with ExitStack() as flood:
+        for _ in range(FLOOD):
+            client = flood.enter_context(connecting("127.0.0.2", live.port))
+            client.send(first)
+        opened = await asyncio.open_connection(
+            "127.0.0.1",
+            live.port,
+            ssl=authority.trusting(),
+            server_hostname="localhost",
+            local_addr=(other, 0),
+        )
+        done = steps.taken - begun
+        async with Talk(*opened) as talk:
+            assert (await talk.ask("Ping")).code == 200
+        await live.until(lambda: steps.taken - begun >= FLOOD)
+    await live.connections(0)
+    return done
+
+
+async def test_a_flood_of_handshakes_of_an_address_lets_others_pass(
+    serve: Serve, clock: ManualClock, authority: Authority, steps: Steps
+) -> None:
+    """They take turns with it; those of the same address wait behind it."""
+    live = await serve(clock, **authority.serving())
+    assert await flooded(live, authority, steps, "127.0.0.3") < FLOOD / 2
+    assert await flooded(live, authority, steps, "127.0.0.2") >= FLOOD
+
+
+async def test_other_work_comes_between_the_steps_of_handshakes(
+    serve: Serve, clock: ManualClock, authority: Authority, steps: Steps
+) -> None:
+    live = await serve(clock, **authority.serving())
+    first = hello(authority)
+    most = 0
+    with ExitStack() as flood:
+        for _ in range(FLOOD):
+            flood.enter_context(connecting("127.0.0.2", live.port)).send(first)
+        while steps.taken < FLOOD:
+            before = steps.taken
+            await asyncio.sleep(0)
+            most = max(most, steps.taken - before)
+    assert 1 < most <= connection.HANDSHAKES_TURN_S / 0.001 + 1
+    await live.connections(0)
+
+
+async def test_of_too_many_handshakes_one_of_the_address_with_most_gives_way(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the oldest of all, which may be that of a slow client elsewhere."""
+    monkeypatch.setattr(connection, "HANDSHAKES_MAX", 3)
+    begun: list[connection.Handshake] = []
+    begin = connection.Handshake.begin
+    monkeypatch.setattr(
+        connection.Handshake, "begin", lambda self, *given: (begun.append(self), begin(self, *given))
+    )
+    live = await serve(**authority.serving())
+    slow = await live.connect(source="127.0.0.3")
+    slow.send(HELLO)
+    await live.until(lambda: len(live.server._listener._doorway._under_way) == 1)
+    many = []
+    for number in range(5):
+        many.append(await live.connect(source="127.0.0.2"))
+        many[-1].send(HELLO)
+        await live.until(lambda number=number: len(begun) == number + 2)
+    assert [await each.ended() for each in many[:3]] == [b""] * 3
+    assert await slow.silent()
+    assert await many[-1].silent()
+
+
+async def test_what_comes_while_a_handshake_waits_for_its_turn_is_kept(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request behind the last message of a handshake, however long, and the end of the client's input."""
+    waiting: list[Callable[[], object]] = []
+    monkeypatch.setattr(connection.TLSSniffer, "in_turn", lambda _, __, step: waiting.append(step))
+    live = await serve(**authority.serving())
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = authority.trusting().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    talk = await live.connect()
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    talk.send(outgoing.read())
+    await live.until(lambda: bool(waiting))
+    waiting.pop()()
+    while True:
+        incoming.write(await talk.reader.read(100_000))
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        break
+    request = post("CreateJob", {"name": "a", "data": {"x": "x" * 4 * stream.HANDSHAKE_BYTES_MAX}})
+    client.write(request)
+    with suppress(ssl.SSLWantReadError):
+        client.unwrap()
+    talk.send(outgoing.read())
+    talk.end()
+    await live.until(lambda: bool(waiting))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    waiting.pop()()
+    answer = b""
+    while sent := await talk.reader.read(100_000):
+        incoming.write(sent)
+        with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            answer += client.read(100_000)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert not waiting
+
+
+@pytest.mark.parametrize("end", [b"", b"\x16\x03\x01\x00\x05hello"])
+async def test_an_end_while_a_handshake_waits_for_its_turn_ends_it(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch, end: bytes
+) -> None:
+    waiting: list[Callable[[], object]] = []
+    monkeypatch.setattr(connection.TLSSniffer, "in_turn", lambda _, __, step: waiting.append(step))
+    live = await serve(**authority.serving())
+    talk = await live.connect()
+    talk.send(hello(authority)[:100] + end)
+    talk.end()
+    await live.until(lambda: bool(waiting))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    await live.connections(1)
+    waiting.pop()()
+    await talk.ended()
+    await live.connections(0)
 
 
 async def test_failures_are_told_some_times_a_minute(
