@@ -133,12 +133,22 @@ def _check_exponent(text: bytes, zeros: bytes, at: int) -> None:
         raise ValueError("a number is beyond the range of a double")
 
 
+_TWICE = re.compile(r"Cannot (?:overwrite a value|declare .* twice) \(at (?:line (\d+)|end of document)")
+_TOML_HEAD = re.compile(r"""[ \t]*(?:(?P<key>[\w.-]+|"[^"]*"|'[^']*')[ \t]*=|(?P<table>\[+[^\]]*\]+))""")
+
+
 def toml_document(text: str) -> dict[str, Any]:
     """Parse a TOML text; raises TOMLDecodeError, also for numbers that are too long for Python."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        raise
+    except tomllib.TOMLDecodeError as error:
+        if (twice := _TWICE.match(str(error))) is None:
+            raise
+        lines = text.rstrip().split("\n")
+        line = int(twice[1] or len(lines))
+        head = _TOML_HEAD.match(lines[line - 1])
+        what = "a key" if head is None else f"the key {head['key']}" if head["key"] else head["table"]
+        raise tomllib.TOMLDecodeError(f"{what} is given twice (at line {line}, column 1)") from None
     except ValueError:
         digits = sys.get_int_max_str_digits()
         long = re.search(rf"[0-9_]{{{digits + 1},}}", text)
