@@ -1,4 +1,4 @@
-"""What is done beside the loop: its result reaches who waits for it, or is dropped as it should be."""
+"""Connecting in a thread: the caller resumes with the connection, and a session that ends closes it."""
 
 from __future__ import annotations
 
@@ -11,66 +11,82 @@ import pytest
 from bedrockjobs.base.background import TimeSlices
 from bedrockjobs.store.base import StoreAway
 from bedrockjobs.store.postgresql import session as sessions
-from bedrockjobs.store.postgresql.session import DatabaseSession, done_beside
+from bedrockjobs.store.postgresql.session import DatabaseSession, PatientConnection
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.protocol.talk import DEADLINE_S
 
 
-class Beside:
-    """Some work that takes until it may end, and what became of its result."""
+class Connecting:
+    """A session that connects again in a thread, which waits until it may end."""
 
-    def __init__(self) -> None:
-        """Nothing is done yet."""
-        self.may_end = threading.Event()
-        self.dropped = threading.Event()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Connect, and begin to connect again within work that pauses."""
+        self.session = DatabaseSession(CLUSTER.url, SCHEMA)
+        self.may_end, self.done = threading.Event(), threading.Event()
+        self.made: list[PatientConnection] = []
+        connect = sessions.connect
 
-    def work(self) -> str:
-        """Return a result once that is allowed."""
-        assert self.may_end.wait(DEADLINE_S)
-        return "made"
+        def slowly(*given: Any) -> tuple[PatientConnection, bool]:
+            assert self.may_end.wait(DEADLINE_S)
+            connection, pooled = connect(*given)
+            self.made.append(connection)
+            return connection, pooled
 
-    def begin(self) -> TimeSlices[str]:
-        """Begin it within work that stops."""
-        slices: TimeSlices[str] = TimeSlices()
-        assert slices.start(lambda: done_beside(self.work, lambda _: self.dropped.set())) is None
-        return slices
+        monkeypatch.setattr(sessions, "connect", slowly)
+        self.slices: TimeSlices[bool] = TimeSlices()
+        assert self.slices.start(self._connect_again) is None
+        self.slices.call_when_ready(self.done.set, lambda _: None)
+
+    def _connect_again(self) -> bool:
+        self.session.connect_again()
+        return True
+
+    async def finish(self) -> None:
+        """Let the thread end."""
+        self.may_end.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while not self.done.is_set():
+                await asyncio.sleep(0)
 
 
-async def test_a_result_reaches_who_waits() -> None:
-    beside = Beside()
-    slices = beside.begin()
-    ready = asyncio.Event()
-    slices.call_when_ready(ready.set, lambda _: None)
-    beside.may_end.set()
-    async with asyncio.timeout(DEADLINE_S):
-        await ready.wait()
-    assert slices.resume() == "made"
-    assert not beside.dropped.is_set()
+async def test_the_caller_resumes_with_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting = Connecting(monkeypatch)
+    await connecting.finish()
+    assert connecting.slices.resume()
+    assert connecting.session.is_open
+    connecting.session.end()
 
 
-def test_a_result_for_a_loop_that_has_ended_is_dropped() -> None:
-    beside = Beside()
-    kept = []
+@pytest.mark.parametrize("moment", ["while it connects", "before the caller resumes"])
+@pytest.mark.parametrize("resumes", [True, False])
+async def test_a_session_that_ends_keeps_no_connection(
+    moment: str, resumes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting = Connecting(monkeypatch)
+    if moment == "while it connects":
+        connecting.session.end()
+        await connecting.finish()
+    else:
+        await connecting.finish()
+        connecting.session.end()
+    if resumes:
+        with pytest.raises(StoreAway, match="ended"):
+            connecting.slices.resume()
+    assert [connection.closed for connection in connecting.made] == [True]
+    assert not connecting.session.is_open
+
+
+def test_a_connection_made_after_the_loop_has_ended_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Connecting] = []
 
     async def begin() -> None:
-        kept.append(beside.begin())
-        kept[0].call_when_ready(lambda: None, lambda _: None)
+        kept.append(Connecting(monkeypatch))
 
     asyncio.run(begin())
-    beside.may_end.set()
-    assert beside.dropped.wait(DEADLINE_S)
-
-
-def test_a_session_that_ended_while_it_connected_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = DatabaseSession(CLUSTER.url, SCHEMA)
-    connect = sessions.connect
-
-    def ended_meanwhile(*given: Any) -> Any:
-        made = connect(*given)
-        session.end()
-        return made
-
-    monkeypatch.setattr(sessions, "connect", ended_meanwhile)
-    with pytest.raises(StoreAway, match="ended"):
-        session.connect_again()
-    assert not session.is_open
+    connecting = kept[0]
+    connecting.session.end()
+    connecting.may_end.set()
+    for thread in threading.enumerate():
+        if thread.name == "connect":
+            thread.join(DEADLINE_S)
+    assert [connection.closed for connection in connecting.made] == [True]

@@ -193,11 +193,11 @@ def heard_within(connection: psycopg.AsyncConnection[Any], seconds: float) -> It
         timer.cancel()
 
 
-def done_beside(work: Callable[[], T], drop: Callable[[T], object]) -> T:
+def done_beside(work: Callable[[], T]) -> T:
     """Run blocking work in a thread, yielding to the event loop until it is done; return its result.
 
-    Without a loop to yield to, it runs in the calling thread. If the loop ends meanwhile, the result is
-    passed to ``drop``.
+    Without a loop to yield to, it runs in the calling thread. A server that stops may abandon the caller; the
+    work still runs to its end.
     """
     if not may_give_turn():
         return work()
@@ -210,11 +210,8 @@ def done_beside(work: Callable[[], T], drop: Callable[[T], object]) -> T:
                 done.set_result(work())
             except BaseException as error:
                 done.set_exception(error)
-            try:
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(go_on)
-            except RuntimeError:  # the loop has ended
-                if done.exception() is None:
-                    drop(done.result())
 
         threading.Thread(target=do, name="connect", daemon=True).start()
 
@@ -247,14 +244,7 @@ PLANS = "SELECT current_setting('plan_cache_mode') = 'force_generic_plan'"
 
 
 def connect(url: str, schema: str, terms: SessionRequirements) -> tuple[PatientConnection, bool]:
-    """Return a connection, and whether a pooler is in between; raises psycopg.Error.
-
-    If the caller can yield, it connects in a thread.
-    """
-    return done_beside(lambda: _connect(url, schema, terms), lambda made: made[0].close())
-
-
-def _connect(url: str, schema: str, terms: SessionRequirements) -> tuple[PatientConnection, bool]:
+    """Return a connection, and whether a pooler is in between; raises psycopg.Error."""
     given = conninfo_to_dict(url)
     defaults = {
         "target_session_attrs": "read-write",
@@ -276,7 +266,7 @@ def _connect(url: str, schema: str, terms: SessionRequirements) -> tuple[Patient
         else:
             try:
                 pooled = not connection.execute(PLANS).fetchone()[0]  # type: ignore[index]
-            except psycopg.Error:
+            except BaseException:
                 connection.close()
                 raise
             if pooled:
@@ -535,6 +525,8 @@ class DatabaseSession:
         self._terms = terms or SessionRequirements()
         self._busy = False
         self._ended = False
+        self._latest: PatientConnection | None = None
+        """The last connection made, also by a thread whose caller was abandoned."""
         self.round_trips = 0
         """Number of round trips so far."""
         self.guards: list[TransactionCheck] = []
@@ -552,14 +544,19 @@ class DatabaseSession:
         self._connect()
 
     def _connect(self) -> None:
+        def made() -> tuple[PatientConnection, bool]:
+            self._latest, pooled = connect(self._url, self._schema, self._terms)
+            if self._ended:  # in the meantime: ``end`` has not seen this connection
+                self._latest.close()
+            return self._latest, pooled
+
         try:
-            self._connection, self.pooled = connect(self._url, self._schema, self._terms)
+            self._connection, self.pooled = done_beside(made)
         except psycopg.ProgrammingError as error:
             raise BadURL(str(error).strip()) from error
         except psycopg.Error as error:
             raise fault_of(error) or error from error
-        if self._ended:  # while a thread was connecting
-            self._connection.close()
+        if self._ended:
             raise StoreAway("the session has ended")
         self._pipeline = StatementPipeline(self._connection, prepares=not self.pooled)
         self._connection.add_notice_handler(self._noticed)
@@ -574,7 +571,8 @@ class DatabaseSession:
     def end(self) -> None:
         """Close the connection permanently, even one that is still being established."""
         self._ended = True
-        self.close()
+        if self._latest is not None:
+            self._latest.close()
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in UNCONFIRMED:
