@@ -99,6 +99,7 @@ REASONS = {
     "mocked": "Workers do not take it",
     "limit": "As many run as may at once",
     "lock": "Another job with its lock is running",
+    "concurrency": "As many with its key run as may at once",
     "name": "A request for its name does not match it",
     "own command": "No live worker accepts the command it brings",
     "no worker": "No live worker takes it",

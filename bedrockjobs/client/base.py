@@ -293,6 +293,13 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
         yield pause if remaining_s is None else min(pause, remaining_s)
 
 
+def _only_slot(job: JobReply) -> str:
+    """Return the lock of a job, or its concurrency key if no other job with it may run at the same time."""
+    if job.lock:
+        return job.name if job.lock is True else str(job.lock)
+    return job.concurrency_key or "" if job.concurrency_limit in (None, 1) else ""
+
+
 def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, float], None]:
     """Raise WaitNeverEnds if a job cannot end before our run: an ancestor, or a job that needs its lock.
 
@@ -310,8 +317,9 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
     other, _ = yield QueryJob(job_id=job_id)
     if not isinstance(other, JobReply) or other.state in ENDED:
         return
-    if own_job.lock and own_job.lock == other.lock and other.state not in ("RUNNING", "RUNQUEUED"):
-        words = f"it needs the lock {own_job.lock}, which this run of job {own.job_id} holds until its end"
+    lock = _only_slot(own_job)
+    if lock and lock == _only_slot(other) and other.state not in ("RUNNING", "RUNQUEUED"):
+        words = f"it needs the lock {lock}, which this run of job {own.job_id} holds until its end"
         raise WaitNeverEnds(f"job {job_id}: {words}")
     for first, last, words in (
         (other, own.job_id, f"it is a child of job {own.job_id}, and starts when this run of it has ended"),

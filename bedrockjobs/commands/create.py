@@ -61,6 +61,13 @@ def _rules(schema: dict[str, Any]) -> None:
         {"anyOf": _kinds()},
         {"anyOf": [left_out("unique", empty=(False, "false", 0, 1, "0", "1")), left_out("uniqueKey")]},
         {"anyOf": [left_out("uniqueFor", "onConflict"), json_schemas.one_of("uniqueKey")["anyOf"][0]]},
+        {"anyOf": [left_out("lock", empty=("", False)), left_out("concurrencyKey", empty=("",))]},
+        {
+            "anyOf": [
+                left_out("concurrencyLimit", empty=("",)),
+                json_schemas.one_of("concurrencyKey")["anyOf"][0],
+            ]
+        },
         {
             "anyOf": [
                 left_out("priority", empty=(*numbers, *map(str, numbers))),
@@ -77,6 +84,7 @@ def _kinds() -> list[dict[str, Any]]:
         "retryAfter": ("",),
         "parentJobID": (0,),
         "lock": ("", False),
+        "concurrencyKey": ("",),
         "hosts": ("",),
         "expect": ("",),
     }
@@ -85,9 +93,9 @@ def _kinds() -> list[dict[str, Any]]:
         return {name: {"enum": [None, *empty.get(name, ())]} for name in names}
 
     repeating = without("retryAfter", "parentJobID", "hosts", "expect")
-    once_or_lost = without("repeat", "lock", "hosts", "expect")
+    once_or_lost = without("repeat", "lock", "concurrencyKey", "hosts", "expect")
     once = without("repeat", "retryAfter", "hosts", "expect")
-    on_all_hosts = without("retryAfter", "parentJobID", "lock", "expect")
+    on_all_hosts = without("retryAfter", "parentJobID", "lock", "concurrencyKey", "expect")
     waiting_for_pings = without("retryAfter", "parentJobID", *map(wire_name, NOT_WITH_PINGS))
     return [
         *({"properties": each} for each in (repeating, once_or_lost, once)),

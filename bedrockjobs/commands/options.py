@@ -21,6 +21,7 @@ from bedrockjobs.base.config import (
     NOTE_CHARS_MAX,
     OUTPUT_TAIL_MAX,
     RETRIES_MAX,
+    RUNNING_LIMIT_MAX,
     TAG_CHARS_MAX,
     TAGS_MAX,
 )
@@ -98,6 +99,13 @@ def _lock(value: Any) -> str | bool:
     raise PydanticCustomError("expected", f"true, or a name of at most {NAME_CHARS_MAX} printable characters")
 
 
+def _concurrency_key(value: Any) -> Any:
+    """Accept what a lock may be called; the two share their names."""
+    if isinstance(value, str) and len(value) <= NAME_CHARS_MAX and (value.isprintable() or not value):
+        return value
+    raise PydanticCustomError("expected", f"at most {NAME_CHARS_MAX} printable characters")
+
+
 Duration = Annotated[
     int,
     BeforeValidator(whole_seconds),
@@ -156,6 +164,13 @@ Lock = Annotated[
 ]
 
 
+ConcurrencyKey = Annotated[
+    str,
+    BeforeValidator(_concurrency_key),
+    SchemaType(lambda: json_schemas.text_of("[ -~]*", maxLength=NAME_CHARS_MAX)),
+]
+
+
 class URLShape:
     """Adds to the schema that a URL alone is allowed."""
 
@@ -174,6 +189,8 @@ NOT_WITH_PINGS = (
     "url",
     "hosts",
     "lock",
+    "concurrency_key",
+    "concurrency_limit",
     "retries",
     "expire_after",
     "max_late",
@@ -202,6 +219,10 @@ class JobOptions(Parameters):
         BAD_OPTION,
         Refusal(402, "Malformed lock", "`lock` is given together with `retryAfter`."),
         Refusal(
+            402, "Malformed concurrencyKey", "`concurrencyKey` is given together with `lock` or `retryAfter`."
+        ),
+        Refusal(402, "Malformed concurrencyLimit", "`concurrencyLimit` is given without `concurrencyKey`."),
+        Refusal(
             402,
             "Malformed expect",
             "`expect` is given for a job that is not a schedule, or together with options of runs.",
@@ -209,7 +230,7 @@ class JobOptions(Parameters):
         Refusal(
             402,
             "Malformed hosts",
-            "`hosts` is given together with `lock`, or for a job that is not a schedule.",
+            "`hosts` is given together with `lock` or `concurrencyKey`, or for a job that is not a schedule.",
         ),
     ]
 
@@ -264,6 +285,18 @@ class JobOptions(Parameters):
     lock: Lock | None = Field(
         default=None,
         description="Jobs with the same lock do not run at the same time; true: the job's own name.",
+    )
+    concurrency_key: ConcurrencyKey | None = Field(
+        default=None,
+        description="At most `concurrencyLimit` jobs with this key run at the same time, whatever their"
+        " names. A lock is the same with a limit of 1.",
+    )
+    concurrency_limit: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=RUNNING_LIMIT_MAX,
+        description="Jobs with its `concurrencyKey` that may run at the same time, this one included; 1 if"
+        " left out.",
     )
     catchup: Literal["once", "skip", "all"] | None = Field(
         default=None, description="What happens to missed ticks of a schedule; once if left out."
@@ -339,6 +372,7 @@ class JobOptions(Parameters):
         "backoff",
         "max_backoff",
         "expire_after",
+        "concurrency_limit",
         "catchup",
         "overlap",
         "ping_grace",

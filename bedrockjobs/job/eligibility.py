@@ -6,7 +6,7 @@ The readiness of a queued job is the first of these that applies:
 - ``paused``: a pause covers its name, and it was not triggered.
 - ``later``: its nextRun is in the future. Schedules on all hosts always count as later: no worker takes them,
   the server creates jobs from them.
-- ``blocked``: a running job holds its lock.
+- ``blocked``: a running job holds its lock, or as many as may run at once have its concurrency key.
 - ``ready``: a worker that asks for it gets it, now or after the jobs before it.
 
 ``EligibleWorkers`` answers separately whether such a worker exists. A RUNQUEUED job runs until its nextRun,
@@ -57,13 +57,26 @@ class Pauses:
         return self._known[name]
 
 
-def lock_holder(lane: str, holders: Mapping[str, int]) -> int | None:
-    """Return the running job that holds the lock of a lane; ``holders`` maps locks to jobs."""
+class LockHolders(NamedTuple):
+    """The running jobs that hold a lock, which is also that of a concurrency key."""
+
+    running: int
+    first: int
+    """The lowest jobID."""
+    slots: int
+    """How many of them may run at once, as the first one says."""
+
+
+def lock_holder(lane: str, holders: Mapping[str, LockHolders]) -> int | None:
+    """Return a running job that holds the lock of a lane, unless another one may run at the same time."""
     lock = parse_lane(lane).lock
-    return holders.get(lock) if lock else None
+    held = holders.get(lock) if lock else None
+    return None if held is None or held.running < held.slots else held.first
 
 
-def readiness_of(name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, int]) -> Readiness:
+def readiness_of(
+    name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, LockHolders]
+) -> Readiness:
     """Return the readiness of a queued job."""
     if lane == MOCK_LANE:
         return "mocked"
@@ -341,7 +354,7 @@ def lane_of(job: Job) -> str:
         return PING_LANE
     # A retry does not bypass pauses. A job bound to its worker has no trigger, only the cause.
     now = not memory.cause if memory.trigger is not None else memory.cause == "manual"
-    lock = job.name if options.lock is True else options.lock or ""
+    lock = job.name if options.lock is True else options.lock or options.concurrency_key or ""
     return str(Lane(now, options.own_command, lock, memory.bound_to))
 
 

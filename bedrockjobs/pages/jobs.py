@@ -18,7 +18,7 @@ from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.job.eligibility import need_of
-from bedrockjobs.job.rows import Job
+from bedrockjobs.job.rows import Job, slots_of
 from bedrockjobs.pages.formatting import number, runs_only_if_triggered
 from bedrockjobs.pages.runs import progress_of
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
@@ -144,7 +144,10 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
     if standing == "paused" and pause is not None:
         why = pause_words(pause)
     elif standing == "blocked":
+        slots = slots_of(job)
         why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
+        if slots > 1:
+            why = f"{slots} jobs with its key run"
     elif standing == "ready" and not held.takers.any_of(job.name, need_of(job.lane)):
         why = "no worker takes it"
     elif standing == "later" and runs_only_if_triggered(job.next_run):

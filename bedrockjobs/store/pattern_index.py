@@ -86,8 +86,8 @@ class Seeks(Protocol):
     def pauses(self) -> Sequence[PauseRow]:
         """Return all pauses."""
 
-    def held_lock(self, lane: str) -> str:
-        """Return the lock of a lane if it is held, otherwise an empty string."""
+    def held_lock(self, job: Job) -> str:
+        """Return the lock of a job if it keeps the job from starting, otherwise an empty string."""
 
     def combines(self, lane: str) -> bool:
         """Return whether a lane combines all lanes with locks of its kind."""
@@ -554,24 +554,26 @@ class PatternIndex:
                 pattern.paused.setdefault(pause.pattern, []).append((priority, entry))
                 self._raised += 1
                 continue
-            if lane is not pattern.lane and (lock := self._seeks.held_lock(lane)):
+            row = self._seeks.job(job_id) if entry != handed else None
+            if row is None or not _is_head(row, entry, (lane, name), priority):
+                row = None
+                head = self._seeks.head(lane, name, priority)
+                if head == (next_run, job_id):
+                    row = self._seeks.job(job_id)
+            if row is not None:
+                lock = "" if lane is pattern.lane else self._seeks.held_lock(row)
+                if not lock:
+                    return row
                 heappop(heap)
                 pattern.parked.setdefault(lock, []).append((priority, entry))
                 self._raised += 1
                 continue
-            if entry != handed:
-                row = self._seeks.job(job_id)
-                if row is not None and _is_head(row, entry, (lane, name), priority):
-                    return row
-            head = self._seeks.head(lane, name, priority)
             if head is None:
                 heappop(heap)
                 del bounds[group]
                 pattern.groups -= 1
                 self._groups -= 1
                 self._raised += 1
-            elif head == (next_run, job_id):
-                return self._seeks.job(job_id)
             else:
                 bounds[group] = (*head, group)
                 heapreplace(heap, (*head, group))

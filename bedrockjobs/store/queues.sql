@@ -87,9 +87,11 @@ SELECT pattern, "by", reason, since, "until" FROM pauses WHERE "until" = '' OR "
 SELECT worker, "by", since FROM drains ORDER BY worker LIMIT :limit;
 
 -- name: lanes_held
--- The lanes of running jobs, with the first of these jobs: it may hold a lock.
-SELECT lane, min(jobID) FROM jobs INDEXED BY jobsHolding WHERE state = 'RUNNING' AND lane <> ''
-    GROUP BY lane LIMIT :limit;
+-- The lanes of running jobs, with the first of these jobs, which may hold a lock, their number, and its options.
+SELECT held.lane, first, running, options FROM (
+    SELECT lane, min(jobID) AS first, count(*) AS running FROM jobs INDEXED BY jobsHolding
+        WHERE state = 'RUNNING' AND lane <> '' GROUP BY lane LIMIT :limit
+) AS held CROSS JOIN jobs ON jobs.jobID = first;
 
 -- name: schedules_on_all_hosts
 -- The broadcast schedules.

@@ -38,6 +38,7 @@ from bedrockjobs.job.rows import (
     found_in,
     is_narrow,
     parse_lane,
+    slots_of,
 )
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import LockPeriod
@@ -430,6 +431,9 @@ class ReadyQueue:
         if job.queued:
             if job.lane:
                 self._open_lane(job.lane)
+                lock = parse_lane(job.lane).lock
+                if lock in self._locks and slots_of(job) > 1:  # its limit may have been raised
+                    self.patterns.unlock(lock)
             else:
                 self._next.offer(job)
             self.patterns.offer(job, found_in(job.lane) if job.lane else OPEN_LANE)
@@ -508,13 +512,12 @@ class ReadyQueue:
         self._locks.setdefault(lock, set()).add(job_id)
 
     def _release(self, job_id: int) -> None:
-        """Release the lock of a job; if no other job holds it, the jobs that wait for it become ready."""
+        """Release the lock of a job; the jobs that wait for it are checked again."""
         lock = self._holders.pop(job_id)
         self._locks[lock].discard(job_id)
-        if self._locks[lock]:
-            return
-        del self._locks[lock]
-        self._lock_history.release(lock, timestamp_ms(self.moment))
+        if not self._locks[lock]:
+            del self._locks[lock]
+            self._lock_history.release(lock, timestamp_ms(self.moment))
         self.patterns.unlock(lock)
         everything = names_from("*", None)
         assert everything is not None
@@ -526,10 +529,11 @@ class ReadyQueue:
             rows = [self.job(first) for _, _, _, first in found]
             self._newly_ready += [row for row in rows if row is not None]
 
-    def held_lock(self, lane: str) -> str:
-        """Return the lock of a lane if it is held, otherwise an empty string."""
-        lock = parse_lane(lane).lock
-        return lock if lock in self._locks else ""
+    def held_lock(self, job: Job) -> str:
+        """Return the lock of a job if it keeps the job from starting, otherwise an empty string."""
+        lock = parse_lane(job.lane).lock
+        holders = self._locks.get(lock)
+        return lock if holders and len(holders) >= slots_of(job) else ""
 
     def lock_held(self, lane: str) -> LockPeriod | None:
         """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
@@ -635,11 +639,17 @@ class ReadyQueue:
         names = request.names
         if not self.patterns.is_wide(names, lane):
             return self.patterns.first_due(names, lane, now, priorities, request.by, names.parts)
-        free = [one for one in self._locked[lane] if not self.held_lock(one)]
         paused = bool(self._records.pauses()) and not lane.startswith("now")
-        due = (self._due(names, one, now, priorities, paused) for one in free)
-        found = (next((job for job in in_slices(each) if job is not None), None) for each in due)
-        return first_in_order([row for row in found if row is not None])
+        due = (
+            self._first_with_slot(self._due(names, one, now, priorities, paused))
+            for one in self._locked[lane]
+        )
+        return first_in_order([row for row in due if row is not None])
+
+    def _first_with_slot(self, due: Iterator[Job | None]) -> Job | None:
+        """Return the first job of a lane with a lock, unless the lock keeps it from starting."""
+        job = next((job for job in in_slices(due) if job is not None), None)
+        return None if job is None or self.held_lock(job) else job
 
     def _first(self, name: str | None, now: str) -> Job | None:
         """Return the first due job of a name, or of all: nearly always the first queued one."""

@@ -264,20 +264,22 @@ def _late(held: Held, totals: Totals) -> list[Trouble]:
 
 def _blocked(snapshot: QueueSnapshot) -> list[Trouble]:
     """Return problems for locks that block jobs for too long."""
-    waiting: dict[str, tuple[int, str, int]] = {}
+    waiting: dict[str, tuple[int, str]] = {}
     for group in snapshot.groups:
-        holder = snapshot.held.lock_holder(group)
-        if not group.due or holder is None or snapshot.held.standing(group, due=True) != "blocked":
-            continue
-        lock = parse_lane(group.lane).lock
-        count, since, _ = waiting.get(lock, (0, group.oldest, holder))
-        waiting[lock] = (count + group.due, min(since, group.oldest), holder)
+        if group.due and snapshot.held.standing(group, due=True) == "blocked":
+            lock = parse_lane(group.lane).lock
+            count, since = waiting.get(lock, (0, group.oldest))
+            waiting[lock] = (count + group.due, min(since, group.oldest))
     troubles = []
-    for lock, (count, since, holder) in sorted(waiting.items(), key=lambda item: item[1][1]):
-        waited = age_s(since, snapshot.held.now)
+    for lock, (count, since) in sorted(waiting.items(), key=lambda item: item[1][1]):
+        waited, holders = age_s(since, snapshot.held.now), snapshot.held.holders[lock]
         if waited > LATE_S:
-            words = f"{jobs(count, 'waits', 'wait')} for the lock {short(lock)}"
-            words += f", which job {holder} holds" if snapshot.held.tells_all else ""
+            words = f"{jobs(count, 'waits', 'wait')} for the "
+            if holders.slots > 1:
+                words += f"key {short(lock)}, with {holders.running} of {holders.slots} running"
+            else:
+                words += f"lock {short(lock)}"
+                words += f", which job {holders.first} holds" if snapshot.held.tells_all else ""
             words += f", the oldest for {duration_text(waited)}"
             troubles.append(_problem("blocked", count, words, name=lock, since=since))
     return troubles[:SAID_MAX]

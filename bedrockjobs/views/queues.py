@@ -23,6 +23,7 @@ from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.eligibility import (
     Drain,
     EligibleWorkers,
+    LockHolders,
     Pauses,
     Readiness,
     Requirements,
@@ -127,7 +128,7 @@ class Held(NamedTuple):
 
     now: str
     pauses: Pauses
-    holders: dict[str, int]
+    holders: dict[str, LockHolders]
     """Running jobs, by the lock that they hold."""
     takers: EligibleWorkers
     drains: dict[str, Drain]
@@ -143,7 +144,7 @@ class Held(NamedTuple):
         return self.pauses.pause_for(group.name, group.lane)
 
     def lock_holder(self, group: QueuedGroup) -> int | None:
-        """Return the jobID of the job that holds a group's lock."""
+        """Return the jobID of a job that holds a group's lock, unless another one may run."""
         return lock_holder(group.lane, self.holders)
 
 
@@ -225,10 +226,13 @@ class Queues:
         now = timestamp_ms(self._clock.now())
         pauses = Pauses(await self.pauses(now))
         drains = (await self._reader.view("drained_workers", {}, HELD_MAX)).rows
-        holders: dict[str, int] = {}
-        for lane, job_id in (await self._reader.view("lanes_held", {}, HELD_MAX)).rows:
+        holders: dict[str, LockHolders] = {}
+        for lane, job_id, running, options in (await self._reader.view("lanes_held", {}, HELD_MAX)).rows:
             if lock := parse_lane(lane).lock:
-                holders[lock] = min(job_id, holders.get(lock, job_id))
+                one = LockHolders(running, job_id, decode_options(options).concurrency_limit or 1)
+                first = min(holders.get(lock, one), one, key=lambda held: held.first)
+                before = holders[lock].running if lock in holders else 0
+                holders[lock] = first._replace(running=before + running)
         drained = {row[0]: Drain._make(row) for row in drains}
         takers = EligibleWorkers(self._presence.workers, drained, self._presence.requested_names)
         return Held(now, pauses, holders, takers, drained, self._scope is None)

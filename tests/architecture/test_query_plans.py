@@ -182,7 +182,7 @@ QUEUES_INTENDED = {
     "count_all_groups": {"jobs": BY_NAME},
     "count_rests": {"jobs": BY_NAME},
     "lanes_at_once": {"jobs": BY_PRIORITY},
-    "lanes_held": {"jobs": "jobsHolding"},
+    "lanes_held": {"jobs": "jobsHolding|INTEGER PRIMARY KEY"},
     "schedules_on_all_hosts": {"jobs": BY_NAME},
     "running_by_name": {"runs": "runsOpen", "jobs": ""},
     "failed_by_name": {"jobs": "jobsAsideByName"},

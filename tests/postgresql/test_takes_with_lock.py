@@ -184,11 +184,13 @@ def step(dice: random.Random, known: int) -> c.Command[Any]:
     job_id = dice.randint(1, known + 1)
     kind = dice.random()
     lock = dice.choice(("", "K", "L", "L", "M", "N"))
+    limited = {"concurrencyKey": "O", "concurrencyLimit": 2}
+    locking = {"lock": lock} if lock != "N" else limited
     if kind < 0.35:
         given = {"name": dice.choice("ab"), "jobPriority": dice.choice(PRIORITIES[:3])}
         if dice.random() < 0.2:
             given["firstRun"] = "2100-01-01 00:00:00"
-        return c.CreateJob.read(given | ({"lock": lock} if lock else {}))
+        return c.CreateJob.read(given | (locking if lock else {}))
     if kind < 0.6:
         return c.GetJob.read({"name": dice.choice(NAMES)})
     if kind < 0.7:

@@ -1,4 +1,4 @@
-"""lock: no two jobs with the same lock run at once."""
+"""lock and concurrencyKey: no two jobs with the same lock run at once, and so many with the same key."""
 
 from __future__ import annotations
 
@@ -248,3 +248,106 @@ async def test_who_waits_hears_of_any_of_very_many_names_under_a_lock(site: Site
         found = (await talk.reply()).json
         assert found["name"].startswith("b")
         await site.finish(found)
+
+
+# --- concurrencyKey ------------------------------------------------------------------------------------
+
+KEYED = {"concurrencyKey": "customer-7", "concurrencyLimit": 3}
+
+
+async def test_so_many_jobs_with_a_key_run_at_once(site: Site) -> None:
+    for name in "abcde":
+        await site.create(name, **KEYED)
+    await site.create("other", concurrencyKey="customer-8")
+    taken = [await site.take("*") for _ in range(4)]
+    assert [job["name"] for job in taken] == ["a", "b", "c", "other"]
+    assert await site.nothing("*")
+    talk = await site.asking("e")
+    assert await talk.silent()
+    await site.finish(taken[1])
+    assert (await talk.reply()).json["name"] == "e"
+    assert await site.nothing("*")
+
+
+async def test_without_a_limit_one_runs(site: Site) -> None:
+    for _ in range(2):
+        await site.create("a", concurrencyKey="k")
+    await site.take("a")
+    assert await site.nothing("a")
+
+
+async def test_getjobs_takes_as_many_as_may_run(site: Site) -> None:
+    await site.ok("CreateJobs", jobs=[{"name": "a", **KEYED} for _ in range(5)] + [{"name": "a"}])
+    jobs = (await site.ok("GetJobs", name="a", numResults=10, worker="w"))["jobs"]
+    assert [job["jobID"] for job in jobs] == [1, 2, 3, 6]
+
+
+async def test_a_lock_is_a_key_with_one_slot(site: Site) -> None:
+    await site.create("a", lock="disk")
+    await site.create("b", concurrencyKey="disk")
+    job = await site.take("*")
+    assert await site.nothing("b")
+    await site.finish(job)
+    assert (await site.take("*"))["name"] == "b"
+
+
+async def test_waiters_get_each_free_slot(site: Site) -> None:
+    talks = [await site.asking("a", f"w{number}") for number in range(6)]
+    await site.ok("CreateJobs", jobs=[{"name": "a", **KEYED} for _ in range(6)])
+    running = [(await talk.reply()).json for talk in talks[:3]]
+    assert await talks[3].silent()
+    for job, talk in zip(running, talks[3:], strict=True):
+        await site.finish(job)
+        assert (await talk.reply()).code == 200
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+async def test_the_slots_in_use_survive_a_restart(site: Site, how: str) -> None:
+    for _ in range(4):
+        await site.create("a", **KEYED)
+    jobs = [await site.take("a") for _ in range(3)]
+    await getattr(site, how)(down=100)
+    assert await site.nothing("a")
+    await site.finish(jobs[0])
+    assert (await site.take("a"))["jobID"] == 4
+
+
+async def test_a_changed_limit_counts_for_the_job(site: Site) -> None:
+    for _ in range(3):
+        await site.create("a", concurrencyKey="k")
+    await site.take("a")
+    assert await site.nothing("a")
+    await site.ok("UpdateJob", jobID=2, concurrencyLimit=2)
+    assert (await site.take("a"))["jobID"] == 2
+    assert await site.nothing("a")
+    await site.ok("UpdateJob", jobID=3, concurrencyKey="", concurrencyLimit="")
+    assert (await site.take("a"))["jobID"] == 3
+
+
+async def test_explain_says_how_many_run(site: Site) -> None:
+    for _ in range(4):
+        await site.create("a", **KEYED)
+    for _ in range(3):
+        await site.take("a")
+    waits = (await site.ok("ExplainJob", jobID=4))["waitsFor"]
+    assert {"reason": "concurrency", "detail": "3 of 3 running with key customer-7"} in waits
+
+
+@pytest.mark.parametrize(
+    ("given", "attribute"),
+    [
+        ({"concurrencyKey": "k", "lock": "x"}, "concurrencyKey"),
+        ({"concurrencyKey": "k", "retryAfter": "+1 HOUR"}, "concurrencyKey"),
+        ({"concurrencyLimit": 2}, "concurrencyLimit"),
+        ({"concurrencyKey": "k", "concurrencyLimit": 0}, "concurrencyLimit"),
+        ({"concurrencyKey": "k", "concurrencyLimit": 10_001}, "concurrencyLimit"),
+        ({"concurrencyKey": "k\n"}, "concurrencyKey"),
+        ({"concurrencyKey": "k" * 256}, "concurrencyKey"),
+        ({"concurrencyKey": "k", "repeat": "CRON @daily", "hosts": "all"}, "hosts"),
+    ],
+)
+async def test_what_contradicts_itself_is_refused(
+    site: Site, given: dict[str, object], attribute: str
+) -> None:
+    assert await site.refused("CreateJob", name="a", **given) == (402, f"Malformed {attribute}")
+    assert await site.select("SELECT * FROM jobs") == []

@@ -130,7 +130,13 @@ async def test_updatejob_changes_what_is_given_and_leaves_the_rest(site: Site) -
 
 @pytest.mark.parametrize(
     ("name", "value", "empty"),
-    [("cmd", "ls", ""), ("tags", ["x"], []), ("lock", "disk", ""), ("lock", True, False)],
+    [
+        ("cmd", "ls", ""),
+        ("tags", ["x"], []),
+        ("lock", "disk", ""),
+        ("lock", True, False),
+        ("concurrencyKey", "k", ""),
+    ],
 )
 async def test_an_option_that_is_emptied_is_removed(site: Site, name: str, value: Any, empty: Any) -> None:
     job_id = await site.create("a", **{name: value})
@@ -142,6 +148,7 @@ async def test_an_option_that_is_emptied_is_removed(site: Site, name: str, value
 
 def test_every_option_can_be_emptied() -> None:
     shown = {"argv", "url", "cmd", "hosts", "expect", "pingGrace", "keep", "onChildFailure"}
+    shown |= {"concurrencyKey", "concurrencyLimit"}  # not together with a lock: see test_locks.py
     assert {*ALL, *shown} == OPTIONS
 
 

@@ -39,7 +39,9 @@ STEP = st.one_of(
         st.fixed_dictionaries(
             {},
             optional={
-                "lock": st.sampled_from(["x", True]),
+                "locking": st.sampled_from(
+                    [{"lock": "x"}, {"lock": True}, {"concurrencyKey": "k", "concurrencyLimit": 2}]
+                ),
                 "retries": st.integers(0, 2),
                 "onLost": st.sampled_from(["retry", "fail"]),
                 "runTimeout": st.sampled_from([20, 90]),
@@ -110,7 +112,9 @@ class History:
         await self._check()
 
     async def _create(self, name: str, options: dict[str, Any]) -> None:
-        job_id = await self.site.create(name, **options)
+        locking = options.get("locking", {})
+        given = {option: value for option, value in options.items() if option != "locking"}
+        job_id = await self.site.create(name, **given, **locking)
         following = (self.jobs[-1] if self.jobs else 0) + 1
         assert following <= job_id <= following + self.left_out, "jobIDs count up"
         self.jobs.append(job_id)
@@ -245,12 +249,16 @@ class History:
             assert (run["ended"] == "") == (run["status"] == "running"), run
 
     def _locks(self, jobs: dict[int, dict[str, Any]]) -> None:
-        held = []
+        held, keyed = [], 0
         for job in jobs.values():
-            lock = dict(job["options"]).get("lock")
+            options = dict(job["options"])
+            lock = options.get("lock")
             if lock and job["state"] == "RUNNING":
                 held.append(job["name"] if lock is True else lock)
+            if "concurrencyKey" in options and job["state"] == "RUNNING":
+                keyed += 1
         assert len(set(held)) == len(held), f"a lock is held twice: {held}"
+        assert keyed <= 2, "more jobs with a key run than may at once"
 
     def _leases(self, runs: list[dict[str, Any]]) -> None:
         for run in runs:

@@ -90,6 +90,16 @@ async def locked(site: Site) -> Told:
     return Told({"blocked": 1, "running": 1}, ["lock"])
 
 
+async def out_of_slots(site: Site) -> Told:
+    await site.beat(names=["*"])
+    keyed = {"concurrencyKey": "disk", "concurrencyLimit": 2}
+    for _ in range(2):
+        await site.create("a", **keyed)
+        await site.take("a")
+    await site.create("a", **keyed)
+    return Told({"blocked": 1, "running": 2}, ["concurrency"])
+
+
 async def own_command_that_nobody_accepts(site: Site) -> Told:
     await site.beat(names=["*"])
     await site.create("a", cmd="ls")
@@ -177,6 +187,7 @@ SITUATIONS = (
     resumed,
     mocked,
     locked,
+    out_of_slots,
     own_command_that_nobody_accepts,
     drained,
     draining,

@@ -484,6 +484,7 @@ def test_each_reason_of_the_server_has_its_words() -> None:
         "mocked",
         "limit",
         "lock",
+        "concurrency",
         "name",
         "own command",
         "no worker",

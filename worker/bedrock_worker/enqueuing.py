@@ -41,6 +41,8 @@ class RunOptions(TypedDict, total=False):
     max_backoff: int | str
     expire_after: int | str
     lock: str | bool
+    concurrency_key: str
+    concurrency_limit: int
     catchup: Literal["once", "skip", "all"]
     overlap: Literal["skip", "queue"]
     hosts: Literal["all", ""]

@@ -267,11 +267,24 @@ def check_options(row: Job) -> None:
     if options.hosts:
         if not ticks.is_schedule(row):
             raise BadArguments("Malformed hosts", "hosts: expected a schedule, repeat: CRON ...")
-        if options.lock:
-            raise BadArguments("Malformed hosts", "hosts: expected nothing together with lock")
+        for name in ("lock", "concurrency_key"):
+            if getattr(options, name):
+                raise BadArguments(
+                    "Malformed hosts", f"hosts: expected nothing together with {wire_name(name)}"
+                )
     _check_expect(row)
     if row.retry_after and options.lock:
         raise BadArguments("Malformed lock", "lock: expected nothing together with retryAfter; see lease")
+    if options.concurrency_key:
+        if row.retry_after or options.lock:
+            words = f"{'lock' if options.lock else 'retryAfter'}{'' if options.lock else '; see lease'}"
+            raise BadArguments(
+                "Malformed concurrencyKey", f"concurrencyKey: expected nothing together with {words}"
+            )
+    elif options.concurrency_limit is not None:
+        raise BadArguments(
+            "Malformed concurrencyLimit", "concurrencyLimit: expected only together with concurrencyKey"
+        )
 
 
 def _check_expect(row: Job) -> None:

@@ -40,7 +40,8 @@ class AdvisoryKeys:
         return int.from_bytes(digest, "big", signed=True)
 
 
-# The locks of jobs: at most one job with a lock is RUNNING, whichever server runs it.
+# The locks of jobs: at most one job with a lock is RUNNING, or as many as its concurrencyLimit says,
+# whichever server runs it.
 #
 # Two units could each see that a lock is free and take a job. So a unit acquires an advisory lock until its
 # commit, and then looks for holders. If it cannot acquire it, it skips the job.
@@ -59,24 +60,27 @@ class JobLocks:
         """Whether this unit has acquired the advisory lock of a job lock."""
         self._holders: dict[str, set[int]] = {}
         """The jobs that may hold a lock; jobs changed in this unit are verified."""
+        self._slots: dict[str, int] = {}
+        """The most jobs with a lock that may run at once, as far as this unit has seen."""
 
     def forget(self) -> None:
         """Drop the state of the unit, but keep the history of locks."""
-        self._ours, self._holders = {}, {}
+        self._ours, self._holders, self._slots = {}, {}, {}
 
-    def is_free(self, lock: str) -> bool:
-        """Return whether a job with this lock may be taken."""
+    def is_free(self, lock: str, slots: int) -> bool:
+        """Return whether a job with this lock, of which so many may run at once, may be taken."""
+        self._slots[lock] = max(slots, self._slots.get(lock, 1))
         if lock not in self._ours:
             ((got,),), holders = self._transaction.run_statements(
                 (SQL["try_lock"], (self._keys.key_of("lock", lock),)), (SQL["holders_of"], (lock,))
             )
             self._ours[lock] = got
             self._holders.setdefault(lock, set()).update(job_id for job_id, _ in holders)
-        return self._ours[lock] and not any(self._holds(job_id, lock) for job_id in self._holders[lock])
+        return self._ours[lock] and sum(self._holds(job_id, lock) for job_id in self._holders[lock]) < slots
 
     def closed(self) -> list[str]:
-        """Return the locks known to be held."""
-        return [lock for lock in self._ours if not self.is_free(lock)]
+        """Return the locks known to be held, with all their slots."""
+        return [lock for lock in self._ours if not self.is_free(lock, self._slots[lock])]
 
     def _holds(self, job_id: int, lock: str) -> bool:
         return job_id not in self._rows.now or _lock_of(self._rows.now[job_id]) == lock

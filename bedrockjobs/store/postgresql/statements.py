@@ -25,11 +25,15 @@ _LANES = (
 )
 """The lanes of a list that have queued jobs; of all lanes that a worker may read, few are in use."""
 
+_SLOTS = "coalesce(substring(options FROM '\"concurrencyLimit\": *([1-9][0-9]{0,4})')::bigint, 1)"
+"""How many jobs with the lock of a row may run at once; inside of a text there would be a backslash."""
+
 _FREE = (
     "{row}.lock <> ALL ($7::text[]) AND (SELECT true FROM jobs AS holder"
-    " WHERE holder.lock = {row}.lock AND holder.lock <> '' AND holder.state = 'RUNNING' LIMIT 1) IS NULL"
+    " WHERE holder.lock = {row}.lock AND holder.lock <> '' AND holder.state = 'RUNNING'"
+    " OFFSET {slots} - 1 LIMIT 1) IS NULL"
 )
-"""True if the lock of a row is free; one lookup per row, as a join might read all held locks."""
+"""True if the lock of a row has a free slot; one lookup per row, as a join might read all held locks."""
 
 _FLOORS = ", ".join(f"floor{priority}" for priority in PRIORITIES)
 
@@ -102,10 +106,11 @@ MARKS = {
         "WITH RECURSIVE near AS MATERIALIZED (SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class}"
         " AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))"
         " AND {free_job} ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job),"
-        " heads AS ((SELECT lock, nextRun, jobID, 1 AS number FROM jobs WHERE {of_class} AND lock > ''"
+        " heads AS ((SELECT lock, nextRun, jobID, {slots} AS slots, 1 AS number FROM jobs"
+        " WHERE {of_class} AND lock > ''"
         " AND stop.jobID IS NOT NULL AND (SELECT count(*) FROM near) < asked.wanted"
         " ORDER BY lock, nextRun, jobID LIMIT 1) UNION ALL SELECT next.* FROM heads CROSS JOIN LATERAL ("
-        "SELECT lock, nextRun, jobID, heads.number + 1 FROM jobs WHERE {of_class} AND lock > ''"
+        "SELECT lock, nextRun, jobID, {slots}, heads.number + 1 FROM jobs WHERE {of_class} AND lock > ''"
         " AND lock > heads.lock AND heads.number <= $9::bigint"
         " ORDER BY lock, nextRun, jobID LIMIT 1) AS next)"
         " SELECT * FROM near"
@@ -121,7 +126,7 @@ MARKS = {
     "of_asked": "found = lanes.lane AND name = asked.name AND priority = asked.priority AND {queued}",
     "of_class": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
     "free_job": "jobID <> ALL ($6::bigint[]) AND {free:jobs}",
-    "free:heads": _FREE.replace("{row}", "heads"),
+    "free:heads": _FREE.replace("{row}", "heads").replace("{slots}", "heads.slots"),
     "floors": "SELECT " + ", ".join(f"${n}::text AS floor{p}" for n, p in enumerate(PRIORITIES, 8)),
     "floors:$2": _arrays(2),
     "floors:$5": _arrays(5),
@@ -155,7 +160,8 @@ MARKS = {
         " AND (found LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE jobs.name ~ pauses.regex))"
         " AND (lock = '' OR ({free:jobs}))"
     ),
-    "free:jobs": _FREE.replace("{row}", "jobs"),
+    "free:jobs": _FREE.replace("{row}", "jobs").replace("{slots}", _SLOTS.replace("options", "jobs.options")),
+    "slots": _SLOTS,
     "lanes:$1": _LANES.replace("{lanes}", "1"),
     "lanes:$2": _LANES.replace("{lanes}", "2"),
 }

@@ -17,7 +17,17 @@ from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import NAMES_KEPT_MAX, TAKEN_AT_ONCE, WALKED_EACH, WALKED_MAX
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.base.wire import after_seconds, timestamp_ms
-from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Job, Lane, PauseRow, found_in, parse_lane
+from bedrockjobs.job.rows import (
+    MOCK_LANE,
+    OPEN_LANE,
+    OWN_COMMANDS,
+    Job,
+    Lane,
+    PauseRow,
+    found_in,
+    parse_lane,
+    slots_of,
+)
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.base import StillSearching
 from bedrockjobs.store.postgresql.heads import (
@@ -708,7 +718,7 @@ class Takes:
         lane = parse_lane(job.lane)
         if not lane.now and self._is_paused(job.name):
             return False
-        return not lane.lock or self._locks.is_free(lane.lock)
+        return not lane.lock or self._locks.is_free(lane.lock, slots_of(job))
 
     def passed_over(self, request: TakeRequest, now: str) -> bool:
         """Return whether another unit has locked a due job; a read without locks finds it still queued."""

@@ -98,8 +98,11 @@ SELECT
 LIMIT :limit;
 
 -- name: lanes_held
--- The lanes of running jobs that hold a lock, with the first of these jobs.
-SELECT lane, min(jobID) FROM jobs WHERE state = 'RUNNING' AND lock <> '' GROUP BY lane LIMIT :limit;
+-- The lanes of running jobs that hold a lock, with the first of these jobs, their number, and its options.
+SELECT lane, first, running, (SELECT options FROM jobs WHERE jobID = first) FROM (
+    SELECT lane, min(jobID) AS first, count(*) AS running FROM jobs
+        WHERE state = 'RUNNING' AND lock <> '' GROUP BY lane LIMIT :limit
+) AS held;
 
 -- name: schedules_on_all_hosts
 -- The broadcast schedules.
