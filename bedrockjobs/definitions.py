@@ -30,7 +30,8 @@ from bedrockjobs.schedule import cron, repeat
 
 
 PROBLEMS_SHOWN = 100
-"""Most problems reported per file, and most "did you mean" lookups; further problems are only counted."""
+"""Maximum number of problems reported per file, and of "did you mean" lookups; further ones are only
+counted."""
 
 
 class BadDefinitions(ValueError):
@@ -209,7 +210,7 @@ class _TomlPlaces:
 SUFFIXES: dict[str, Format] = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 
 VALUES_MAX = 1_000_000
-"""Most values in one file: nested YAML aliases can expand to far more than the file's size."""
+"""Maximum number of values in one file: nested YAML aliases can expand to far more than the file's size."""
 
 NEVER = "CRON @never"
 """A schedule that never fires; replaces an invalid one so that the rest of the definition is checked."""
@@ -290,8 +291,8 @@ def read(text: str, form: Format, file: str) -> Definitions:
     rules = None
     if NOTIFY in document:
         rules = _rules_of(document[NOTIFY], places[NOTIFY], faults)
-    given = document.get(SCHEDULES, [] if NOTIFY in document else None)
-    schedules = _schedules_of(given, places[SCHEDULES], faults)
+    entries = document.get(SCHEDULES, [] if NOTIFY in document else None)
+    schedules = _schedules_of(entries, places[SCHEDULES], faults)
     faults.check()
     return Definitions(source, schedules, prune, rules)
 
@@ -303,7 +304,7 @@ def _check_values(document: Any, faults: Faults) -> None:
     while pending:
         value, where, depth = pending.pop()
         count += 1
-        # Most characters of a value's path in a message.
+        # Maximum number of characters of a value's path in a message.
         where = where[:100]  # limited here: the values below would copy a long key
         at = f"{where}: " if where else ""
         if depth > JSON_DEPTH_MAX:
@@ -354,17 +355,17 @@ def _all_defined(
     told = len(places) == len(entries)
     found: list[Definition] = []
     first: dict[str, int] = {}
-    for number, (name, given) in enumerate(entries, 1):
-        label = given.get("name") if isinstance(given, dict) and name is None else name
+    for number, (name, values) in enumerate(entries, 1):
+        label = values.get("name") if isinstance(values, dict) and name is None else name
         entry = DefinitionEntry(
             faults,
             f"{what} {label if isinstance(label, str) and label else number}",
             places[number - 1] if told else None,
         )
-        if isinstance(given, dict):
-            if name is not None and "name" in given:
+        if isinstance(values, dict):
+            if name is not None and "name" in values:
                 entry.wrong("name: expected only as the key of the table", "name")
-            definition = define(entry, given if name is None else {**given, "name": name})
+            definition = define(entry, values if name is None else {**values, "name": name})
             if definition is not None:
                 found.append(definition)
         else:
@@ -377,18 +378,18 @@ def _all_defined(
     return found
 
 
-def definition_of(given: Mapping[str, Any], where: str) -> Definition:
+def definition_of(values: Mapping[str, Any], where: str) -> Definition:
     """Return one schedule; ``where`` prefixes each message. Raises BadDefinitions with all problems."""
     faults = Faults("")
-    definition = _schedule(DefinitionEntry(faults, where), given)
+    definition = _schedule(DefinitionEntry(faults, where), values)
     faults.check()
     assert definition is not None
     return definition
 
 
-def _schedule(entry: DefinitionEntry, given: Mapping[str, Any]) -> Definition | None:
+def _schedule(entry: DefinitionEntry, values: Mapping[str, Any]) -> Definition | None:
     """Return one schedule, or None if it is invalid; problems are added to the entry."""
-    fields, spelled = _fields_of(entry, given, KEYS)
+    fields, spelled = _fields_of(entry, values, KEYS)
     paused = fields.pop("paused", False)
     if not isinstance(paused, bool):
         entry.wrong("paused: expected true or false", "paused")
@@ -402,18 +403,18 @@ def _schedule(entry: DefinitionEntry, given: Mapping[str, Any]) -> Definition | 
     return replace(found, paused=paused)
 
 
-def _rule(entry: DefinitionEntry, given: Mapping[str, Any]) -> Definition | None:
+def _rule(entry: DefinitionEntry, values: Mapping[str, Any]) -> Definition | None:
     """Return one rule, or None if it is invalid; problems are added to the entry."""
-    return _validated(entry, *_fields_of(entry, given, RULE_KEYS), RuleSpec.model_validate)
+    return _validated(entry, *_fields_of(entry, values, RULE_KEYS), RuleSpec.model_validate)
 
 
 def _fields_of(
-    entry: DefinitionEntry, given: Mapping[str, Any], keys: Mapping[str, str]
+    entry: DefinitionEntry, values: Mapping[str, Any], keys: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the values of an entry by field, and its spelling of each parameter."""
     fields: dict[str, Any] = {}
     spelled: dict[str, str] = {}
-    for key, value in given.items():
+    for key, value in values.items():
         field = keys.get(key)
         if field is None:
             entry.unknown(key, keys)
@@ -451,18 +452,18 @@ def _repeat(fields: dict[str, Any], entry: DefinitionEntry) -> str:
 
     If they are invalid, report that and return ``NEVER``, so that further problems are found too.
     """
-    schedule, zone, given = (fields.pop(key, None) for key in ("schedule", "zone", "repeat"))
+    schedule, zone, full_repeat = (fields.pop(key, None) for key in ("schedule", "zone", "repeat"))
     wrong = len(entry.faults)
-    for key, value in (("schedule", schedule), ("zone", zone), ("repeat", given)):
+    for key, value in (("schedule", schedule), ("zone", zone), ("repeat", full_repeat)):
         if value is not None and not isinstance(value, str):
             entry.wrong(f"{key}: expected a string; put it in quotes", key)
-    if (schedule is None) == (given is None):
+    if (schedule is None) == (full_repeat is None):
         entry.wrong("expected either schedule or repeat")
-    if isinstance(given, str) and not repeat.is_cron(given):
+    if isinstance(full_repeat, str) and not repeat.is_cron(full_repeat):
         entry.wrong("repeat: expected CRON and an expression, such as CRON 0 9 * * 1-5", "repeat")
     if len(entry.faults) > wrong:
         return NEVER
-    key, text = ("repeat", given) if schedule is None else ("schedule", schedule)
+    key, text = ("repeat", full_repeat) if schedule is None else ("schedule", schedule)
     try:
         own_zone, expression = cron.split_zone(text)
         if zone is not None:

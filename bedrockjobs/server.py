@@ -22,7 +22,7 @@ from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import STOP_MORE_S, TURN_S
 from bedrockjobs.base.programs import runner
-from bedrockjobs.base.settings import CERTIFICATES, READ_AGAIN, Settings, different, take_again
+from bedrockjobs.base.settings import CERTIFICATES, RELOADABLE, Settings, apply_reloaded, different
 from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_OK, EXIT_USAGE, StartError, database_of
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.dispatcher import Dispatcher
@@ -111,7 +111,9 @@ class Server:
         certified = self._tls is not None and bool(reloaded.tls_cert)
         if certified and different(self.settings, reloaded, CERTIFICATES):
             self._tls = _tls_context(reloaded)  # raises before anything changes
-        difference = take_again(self.settings, reloaded, READ_AGAIN | (CERTIFICATES if certified else set()))
+        difference = apply_reloaded(
+            self.settings, reloaded, RELOADABLE | (CERTIFICATES if certified else set())
+        )
         log.info("settings: %s", difference)
         if not self._is_wired:  # a standby applies them when it starts serving
             return
@@ -128,7 +130,7 @@ class Server:
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         url = self.settings.heartbeat_url
-        self._heartbeat = HeartbeatURL(url, self._is_well) if url else None
+        self._heartbeat = HeartbeatURL(url, self._is_healthy) if url else None
         if self._heartbeat is not None:
             self._heartbeat.start()
 
@@ -187,7 +189,7 @@ class Server:
         if self._telemetry is not None:
             listeners.add(self._telemetry)
         await self._reader.open()
-        await self._learn_secrets()
+        await self._load_secrets()
         try:
             await self._database.join(self.dispatcher, notifier, listeners, VERSION)
         except StartError:
@@ -208,14 +210,14 @@ class Server:
         self.service.messenger.start()
         self._database.serves_at(self.where())
 
-    def _is_well(self) -> bool:
+    def _is_healthy(self) -> bool:
         """Return whether to send heartbeats: commands are accepted and the queue is not held."""
         return not (self.service.problem or self.service.hold)
 
-    async def _learn_secrets(self) -> None:
+    async def _load_secrets(self) -> None:
         """Load tokens, sessions and the key of run tokens before accepting connections."""
         for (key,) in (await self._reader.view("run_key", {}, 1)).rows:
-            self._database.workers.know_run_key(key)
+            self._database.workers.set_run_key(key)
         tokens = await self._reader.view("tokens", {"after": ""}, TOKEN_ROWS_MAX)
         logins = await self._reader.view("logins", {}, TOKEN_ROWS_MAX * LOGINS_PER_TOKEN_MAX)
         self._access.set_initial(
@@ -307,7 +309,7 @@ def run_server(settings: Settings, read_again: Callable[[], Settings] | None = N
         faulthandler.cancel_dump_traceback_later()
 
 
-def _tame_collector() -> None:
+def _tune_collector() -> None:
     """Run the garbage collector less often, and not on objects as old as the server."""
     gc.collect()
     gc.freeze()
@@ -334,15 +336,15 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
         logging.shutdown()
         os._exit(EXIT_OK)  # no client was served yet, and threads would keep the process alive
     start.result()
-    _tame_collector()
+    _tune_collector()
     sys.setswitchinterval(TURN_S)
     with_tls = " with TLS" if settings.tls_cert else ""
-    words = (
+    text = (
         f"bedrockjobs {VERSION} listens on {server.where()}{with_tls}, database {settings.shown_database},"
         f" durability {settings.durability}"
     )
     with suppress(OSError):  # stdout may be full or closed, which must not stop the server
-        print(logs.sentence(settings.log_format, __name__, words), flush=True)
+        print(logs.sentence(settings.log_format, __name__, text), flush=True)
     systemd.notify("READY=1", f"STATUS=listening on {server.where()}")
     ends: list[asyncio.Future[Any]] = [stop, server.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -50,14 +50,14 @@ log = logging.getLogger(__name__)
 
 VERSION = version("bedrockjobs")
 
-NOT_LOOKED_YET = "the server is checking whether the queue is held"
+HOLD_UNKNOWN = "the server is checking whether the queue is held"
 """Placeholder until the hold state has been read."""
 
 SETTLE_S = 0.01
 """Wait between checks whether the work due after a clock change is done: some units of a few milliseconds."""
 
 SETTLES_MAX = 100
-"""Most such checks; failing work is retried later without waiting for it."""
+"""Maximum number of such checks; failing work is retried later without waiting for it."""
 
 NO_COUNTS = {"connections": 0, "waiting": 0, "commits": 0, "commands": 0, "database": ""}
 """Values of Status for principals with a restricted scope."""
@@ -93,7 +93,7 @@ class Service:
         self.access = access
         self.messenger = NotificationDispatcher(
             self,
-            _ways(settings),
+            _channels(settings),
             clock,
             name=settings.resolved_server_name(),
             url=settings.public_url.rstrip("/"),
@@ -110,7 +110,7 @@ class Service:
 
     def renew_messages(self) -> None:
         """Apply changed settings to notifications."""
-        self.messenger.renew(_ways(self.settings), self.settings.public_url.rstrip("/"))
+        self.messenger.renew(_channels(self.settings), self.settings.public_url.rstrip("/"))
 
     @property
     def problem(self) -> str:
@@ -129,7 +129,7 @@ class Service:
         Until the first transaction has read the state, the queue counts as held.
         """
         hold = self._dispatcher.health.hold
-        return NOT_LOOKED_YET if hold is None else hold
+        return HOLD_UNKNOWN if hold is None else hold
 
     @property
     def free_bytes(self) -> int | None:
@@ -142,7 +142,7 @@ class Service:
 
     async def options_of_run(self, run_id: int) -> str:
         """Return the options of a run as JSON; raises CommandError."""
-        return (await self.views.beside_run(run_id))[2]
+        return (await self.views.adjacent_runs(run_id))[2]
 
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Principal | None = None
@@ -415,7 +415,7 @@ class Waits:
         return False
 
 
-def _ways(settings: Settings) -> Channels:
+def _channels(settings: Settings) -> Channels:
     if settings.notify_commands and not Path(settings.notify_commands).is_dir():
         log.warning(
             "notify_commands: there is no folder %s; messages to its programs fail", settings.notify_commands

@@ -133,11 +133,11 @@ class ServerUnderTest:
         await server.stop()
 
 
-def _moment(given: datetime | str) -> datetime:
+def _moment(value: datetime | str) -> datetime:
     """Return a time in UTC, rounded down to milliseconds like the server's times."""
     try:
-        moment = datetime.fromisoformat(given) if isinstance(given, str) else given
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
-        raise ValueError(f"expected a moment like 2030-01-01 03:00, got {given!r}") from None
+        raise ValueError(f"expected a moment like 2030-01-01 03:00, got {value!r}") from None
     moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     return moment.replace(microsecond=moment.microsecond // 1_000 * 1_000)

@@ -1,4 +1,4 @@
-"""Damage to a database file, as a bad disk or a stray program does it."""
+"""Damage a database file as a bad disk or a faulty program would."""
 
 from __future__ import annotations
 

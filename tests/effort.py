@@ -1,4 +1,4 @@
-"""How much a test does: enough to judge a change, less between two changes, and much more in the night.
+"""How much a test does: enough to judge a change by day, and much more at night.
 
 It says only how often and in which order; what a test does with each example is always the same.
 """

@@ -1,4 +1,4 @@
-"""The ledger of what clients asked and were told, and the judgement over it.
+"""The ledger of clients' requests and replies, and its verification.
 
 A ``Ledger`` is kept outside the server: one record before a request is sent, one after its answer or its
 loss. ``judge`` then says whether some server that never loses, invents or doubles a job could have given

@@ -1,4 +1,4 @@
-"""What one family of jobs may go through, and the search for an order that explains what was seen.
+"""The rules for one family of jobs, and the search for an order that explains the observations.
 
 The search is Wing and Gong's: every request took effect at one moment between its beginning and its end, so
 an order of all of them must exist that the rules allow. It knows nothing of ledgers.

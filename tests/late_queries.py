@@ -1,4 +1,4 @@
-"""Lets servers of tests start their processes of Query with the first Query: a server starts them at once.
+"""Let servers of tests start their Query processes with the first Query; a server starts them at once.
 
 Most servers of these tests are asked none, and a process costs more than the rest of a server. Tests of the
 processes themselves have them as they are: see ``at_once``.

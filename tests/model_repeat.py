@@ -1,4 +1,4 @@
-"""When a repeat comes round, worked out in plain Python for the reference model.
+"""The next time of a repeat, computed in plain Python for the reference model.
 
 Written from the documents alone: it must not import ``bedrockjobs.schedule``, whose results it is compared
 with, and it does not ask SQLite, whose ``datetime()`` the rules borrow.

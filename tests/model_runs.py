@@ -1,4 +1,4 @@
-"""The runs of the reference model: a job is taken, looked at, and its run ends one way or another.
+"""The runs of the reference model: how a job is taken and shown, and how its run ends.
 
 What holds for every command is in ``model_table.py``, what changes a job that does not run in ``model.py``.
 """

@@ -1,4 +1,4 @@
-"""The rows of the reference model, and the rules that hold for every command: families, runs, moments.
+"""The rows of the reference model, and the rules that hold for every command: families, runs, timestamps.
 
 Knows nothing of commands; ``model_runs.py`` and ``model.py`` add one method for each.
 """

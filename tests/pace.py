@@ -1,4 +1,4 @@
-"""How fast this machine computes now, beside the one that the bars on processor time were set on.
+"""The speed of this machine now, relative to the one on which the limits on processor time were set.
 
 Two programs on the two halves of one core, or neighbours that fill its caches, make the same work take up to
 twice the processor time. So a time is divided by what a fixed piece of work took just then: bars on processor

@@ -22,10 +22,10 @@ Until = Callable[[Callable[[], object]], object]
 """Registers a callback that is called once, when the awaited result is available."""
 
 LEFT_S = 0.002
-"""Seconds for which ``done_in_turns`` yields to other busy tasks before its work continues regardless."""
+"""Seconds for which ``done_in_turns`` lets other busy tasks run before its own work continues."""
 
 LONG_TURN_S = 0.005
-"""The most that is added to a turn."""
+"""Maximum seconds by which a turn is extended."""
 
 
 class TimeSlices(Generic[T]):
@@ -58,7 +58,7 @@ class TimeSlices(Generic[T]):
         return result
 
     def call_when_ready(self, resume: Callable[[], object], soon: Until) -> None:
-        """Call ``resume`` when the result that the paused work awaits is there, or ``soon``."""
+        """Call ``resume`` when the paused work has the result it awaits, or by ``soon`` if it awaits none."""
         (self._until or soon)(resume)
 
     def _do(self) -> None:
@@ -77,7 +77,7 @@ class _Stack(greenlet):
     """Monotonic time at which its current turn began, set by ``done_in_turns``."""
 
 
-def may_give_turn() -> bool:
+def can_pause() -> bool:
     """Return whether the current code runs inside work that can pause."""
     return isinstance(getcurrent(), _Stack)
 
@@ -100,7 +100,7 @@ def in_slices(items: Iterable[T], each: int = SLICE) -> Iterator[T]:
             yield_to_loop()
 
 
-def give_turn_after(seconds: float, monotonic: Callable[[], float]) -> None:
+def pause_after_s(seconds: float, monotonic: Callable[[], float]) -> None:
     """Pause if the current turn of ``done_in_turns`` has lasted at least this long."""
     current = getcurrent()
     if isinstance(current, _Stack) and monotonic() - current.began >= seconds:

@@ -36,8 +36,8 @@ GLOB_STARS_MAX = 20
 """Stars in one name pattern: each is another search in every name."""
 
 GRAM_CHARS = 4
-"""Length of the substrings that index a pattern whose ends do not distinguish it: four of the 30 in a usual
-name lead to a handful of patterns, even if 5,000 differ only in the number of a host."""
+"""Length of the substrings that index a pattern whose ends do not distinguish it: four of a name's usual 30
+characters select a handful of patterns, even if 5,000 patterns differ only in the number of a host."""
 
 PATTERNS_PER_KEY_MAX = 8
 """Patterns under one key of an index: a name that has the key is compared with all of them."""
@@ -47,18 +47,18 @@ LENGTHS_INDEXED_MAX = 32
 once for each pair, so at most 1,024 times, in 0.1 ms."""
 
 NAMES_AT_ONCE = 8
-"""Names and patterns up to which a GetJobs keeps its place among other commands. Indexing more takes longer
-than any other command, so a GetJobs with more runs after the commands that arrived with it."""
+"""Names and patterns up to which a GetJobs keeps its place among other commands. Indexing more of them takes
+longer than any other command, so such a GetJobs runs after the commands that arrived with it."""
 
 NAMES_PER_COMMIT_MAX = 500
-"""Names and patterns of such GetJobs in one transaction: 20 ms, during which all others wait."""
+"""Names and patterns of such GetJobs in one transaction: 20 ms, during which all other commands wait."""
 
 NAMES_PER_SHARED_COMMIT_MAX = PATTERNS_MAX
 """The same if servers share a database: PostgreSQL reads all names before it searches for their jobs."""
 
 NAMES_QUEUED_MAX = 100_000
-"""Names and patterns of such GetJobs that wait for the writer: 5,000 workers that restart with 20 each.
-Beyond it GetJobs is refused with 503, since the texts would take more than 60 MB."""
+"""Names and patterns of such GetJobs that wait for the writer: those of 5,000 workers that restart with 20
+each. Beyond it GetJobs is refused with 503, since the texts would take more than 60 MB."""
 
 NAMES_KEPT_MAX = 512
 """Parsed name lists of GetJobs in the cache: up to 26 kB each, in two caches."""
@@ -70,14 +70,14 @@ REPEAT_MODIFIERS_MAX = 20
 """Modifiers of one repeat expression; each is a function call for SQLite."""
 
 DATA_BYTES_MAX = 4 * 1024 * 1024
-"""Size of one job's data as UTF-8. Clients of the original store 2 MB; larger things belong in a file."""
+"""Size of one job's data as UTF-8. Clients of Bedrock store 2 MB; larger things belong in a file."""
 
 JSON_DEPTH_MAX = 64
-"""Nesting of objects and arrays in data, since parsers recurse: 100,000 levels crash the original."""
+"""Nesting of objects and arrays in data, since parsers recurse: 100,000 levels crash Bedrock."""
 
 MERGE_BYTES_MAX = 32 * 1024 * 1024
-"""Size of the objects that one command merges into the data of jobs, counted again at each level of nested
-merges: up to 3 ns a byte. It is four levels of the largest data."""
+"""Size of the objects that one command merges into the data of jobs, counted again at each level of nesting:
+up to 3 ns a byte. The limit allows four levels of the largest data."""
 
 JSON_CONTAINERS_MAX = 500_000
 """Objects and arrays in data: their nesting is counted one by one, 30 ms for this many."""
@@ -99,7 +99,7 @@ ESCAPES_MAX = 4_000_000
 """Backslashes in one line of a raw request: more than a batch of 16 MB from PHP has, 40 ns each."""
 
 OTHER_ESCAPES_MAX = 1_000_000
-"""Backslashes in a line other than before a quote or a backslash: no client writes them. 80 ns each."""
+"""Backslashes in a line before any character but a quote or a backslash: no client sends them. 80 ns each."""
 
 JOBS_PER_CREATE_MAX = 1_000
 """Jobs in one CreateJobs or FinishJobs, or ids in one RequeueJobs: all of them share one transaction."""
@@ -198,25 +198,25 @@ ROWS_AHEAD = 16
 """Jobs whose rows are read together if the next one to be taken is not cached."""
 
 HEADS_READ_MAX = 64
-"""Next jobs of a name that one statement finds; the first one finds a single job, each further one twice as
-many."""
+"""Maximum number of next jobs of a name that one statement finds: the first statement finds one job, and each
+further one twice as many."""
 
 HEADS_KEPT_MAX = 2 * HEADS_READ_MAX
 """Next jobs cached for a name, at some 170 bytes each."""
 
-LINES_MAX = 1_000
-"""Names whose next jobs are cached, which takes at most 23 MB in all. Others are found by one seek a take."""
+NAMES_CACHED_MAX = 1_000
+"""Names whose next jobs are cached, in at most 23 MB. Jobs of other names cost one seek for each take."""
 
-LOCKS_REMEMBERED_MAX = 10_000
+LOCKS_CACHED_MAX = 10_000
 """Locks whose last use is cached; a few hundred bytes each."""
 
-HEADS_REMEMBERED_MAX = 1_024
+REQUESTS_CACHED_MAX = 1_024
 """Parsed raw requests in the cache, and as many again that match except for their last value."""
 
-HEAD_REMEMBERED_BYTES_MAX = 1_024
+REQUEST_CACHED_BYTES_MAX = 1_024
 """Size of such a request, which bounds the cache to a few MiB."""
 
-SLIPS_LOOKED_AT_MAX = 5
+TYPOS_COMPARED_MAX = 5
 """Unknown headers of a raw request that are compared with parameter names, at up to 20 us each."""
 
 CONNECTION_BYTES_FREE = 16 * 1024
@@ -229,13 +229,13 @@ replies are built, and the allocator's reserve. A small budget has less of it, o
 MEMORY_COUNTED_LEAST_BYTES = 64 * 1024 * 1024
 """Minimum budget for what is counted: a total budget below this and the reserve has a smaller reserve."""
 
-LOOKS_PIPELINED_MAX = 4
+READS_PIPELINED_MAX = 4
 """Reads of single jobs in progress on one raw connection: each reply may have 4 MB and stay unread."""
 
 TOKEN_SHARE = 2
-"""A token may use 1/2 of a limit that all share, so that one greedy token leaves as much to others."""
+"""A token may use 1/2 of a limit that all tokens share, so that a greedy one leaves as much to the others."""
 
-ARRIVALS_REMEMBERED_MAX = 10_000
+ADDRESSES_TRACKED_MAX = 10_000
 """Addresses whose rate of new connections is tracked; beyond it, the oldest are dropped."""
 
 TRIM_BYTES = 16 * 1024 * 1024
@@ -254,14 +254,13 @@ LARGE_BYTES = 1024 * 1024
 and replies would otherwise leave holes that small objects cannot fill."""
 
 PAGE_BYTES = 4_096
-"""SQLite's default page size of the database."""
+"""SQLite's default page size."""
 
 CHECKPOINT_PAGES_MIN = 1_000
-"""Minimum number of pages in the write-ahead log before a commit checkpoints it; usually that happens when
-four fifths of ``wal_bytes`` are full. More frequent checkpoints make more commits ten times as slow as
-others."""
+"""Minimum number of pages in the write-ahead log before a commit checkpoints it; usually it does when four
+fifths of ``wal_bytes`` are full. A commit that checkpoints takes ten times as long, so it should be rare."""
 
-LOOKS_NICE = 10
+READS_NICE = 10
 """Nice value of reads of the database in the background: commands then wait half as long."""
 
 TURN_S = 0.001
@@ -271,8 +270,8 @@ QUICK_COMMIT_S = 0.002
 """Duration of a commit that may run in the event loop: about as long as a few requests."""
 
 QUICK_COMMITS = 10
-"""Commits over which the average duration is taken: the loop itself runs commits that are quick. An
-occasional checkpoint does not affect it for long, a slow disk does at once."""
+"""Commits over whose durations the average is taken; if it is short, the event loop runs commits itself. An
+occasional checkpoint does not affect the average for long, a slow disk does at once."""
 
 SLEEP_S_MAX = 1.0
 """The dispatcher's longest sleep, after which it notices external changes of the file or the system clock."""
@@ -293,8 +292,8 @@ TAG_CHARS_MAX = 100
 """Length of one tag."""
 
 ID_BLOCK = 100
-"""jobIDs, and runIDs, reserved at a time: storing the next one takes 6 us in a small commit. A server that is
-killed skips at most as many."""
+"""jobIDs, and runIDs, reserved at a time: storing each one separately would take 6 us of a small commit. A
+server that is killed skips at most this many."""
 
 JOB_ID_MAX = 2**63 - 1
 """The largest jobID, as in SQLite."""
@@ -327,7 +326,7 @@ OUTPUT_LINE_CHARS_MAX = 4_096
 """Length of one line of output; the rest is cut."""
 
 OUTPUT_BYTES_DEFAULT = 10 * 1024 * 1024
-"""Output kept of one run, half of it from its beginning and half from its end; few read more."""
+"""Output kept of one run, half from its beginning and half from its end; few people read more."""
 
 OUTPUT_KEPT_S = 86_400
 """Time output is kept after its run ended."""
@@ -396,15 +395,15 @@ SCHEDULES_PER_SYNC_MAX = 10_000
 """Schedules of one source: reading this many takes 0.2 s, everything else is done in slices."""
 
 SCHEDULE_GRACE_S = 600
-"""Seconds after which a schedule that no live worker declares any more is removed: a worker that restarts, or
-a host that reboots, is back by then, and people who follow events can still act."""
+"""Seconds after which a schedule that live workers no longer declare is removed: by then a restarted worker
+or a rebooted host is back, and people who follow events have had time to act."""
 
 DECLARE_AGAIN_S = 60
 """Seconds after which a worker declares its schedules again, so that a missing one is restored."""
 
 DECLARE_AGAIN_S_MAX = 600
-"""Maximum of that interval. It grows by a second with each live worker, so that even many workers together
-send about one declaration a second."""
+"""Maximum of that interval, which grows by a second with each live worker, so that many workers together send
+about one declaration a second."""
 
 DECLARERS_SETTLE_S = 60
 """Seconds after its start during which a server counts all known workers as alive: longer than their lease,
@@ -420,18 +419,17 @@ RESULT_KEPT_S = 3_600
 """Default seconds for which the result of a function's job is kept: few callers wait longer."""
 
 UNFIT_MAX = 20
-"""Times that workers may return a job because their code is too old or too new, before it fails: with the
-delays between them about a quarter of an hour, longer than a rolling restart."""
+"""Times that workers may return a job because their code is too old or too new, before it fails: about a
+quarter of an hour with the delays between them, longer than a rolling restart."""
 
 UNFIT_DELAY_S_MAX = 60
 """Maximum delay after such a return; the first is one second, and each doubles."""
 
 JOBS_COUNTED_MAX = 10_000
-"""Jobs of one state that the page of jobs counts; beyond it shows `10,000+`. Counting takes some 5 ms
-each."""
+"""Jobs of one state that the page of jobs counts, in some 5 ms; beyond it the page shows `10,000+`."""
 
 FINGERPRINT_CHARS_MAX = 64
-"""Length of a fingerprint in a filter of failures; those of this version have 16."""
+"""Length of a fingerprint in a filter of failures; fingerprints of this version have 16 characters."""
 
 SEEN_MAX = 10_000
 """Failed jobs, and failed runs, that are marked as seen; beyond it the oldest count as unseen again."""
@@ -446,7 +444,7 @@ RUN_BYTES_DELETED_AT_ONCE = 4_000_000
 """Data and output searched by one DeleteRuns before it leaves the rest to the next one: some 20 ms."""
 
 DELETED_TEXT_CHARS_MAX = 1_000
-"""Length of the text by which DeleteRuns finds runs: for a longer secret, one line of it is enough."""
+"""Length of the text by which DeleteRuns finds runs; one line of a longer secret is enough."""
 
 PAGE_TURN_S = 0.00025
 """Seconds of rendering a page before the event loop gets a turn: half of a small commit."""
@@ -459,20 +457,21 @@ SEARCHED_AT_ONCE = 1_000
 """Rows that a scan of names reads before other transactions get a turn: 2 to 3 ms."""
 
 SEARCHED_UNIT_MAX = 500
-"""Steps beyond the usual few that all takes of one transaction may need, 1 to 10 us each."""
+"""Steps that all takes of one transaction may make beyond the usual few, 1 to 10 us each."""
 
 STEPS_FREE = 50
 """Usual steps of one take, for stale entries and recently paused names."""
 
 SEARCH_BURST = 5_000_000
-"""Rows that scans for one token may read before they are throttled: five new patterns at a million names."""
+"""Rows that scans for one token may read before they are throttled: those of five new patterns among a
+million names."""
 
 SEARCHED_PER_S_MAX = 100_000
 """Rows a second that throttled scans may read: a fifth of the event loop's time."""
 
 SEARCH_S_MAX = 60.0
-"""Time for which a GetJob that does not wait may scan very many names for its pattern: twenty times what a
-million take."""
+"""Time for which a GetJob that does not wait may scan very many names for its pattern: twenty times the time
+for a million names."""
 
 SLICE = 200
 """Rows or schedules that a long command processes before others get a turn: some 10 ms."""
@@ -509,10 +508,10 @@ PG_ANSWER_S_MAX = 10
 """Time for PostgreSQL to answer a statement of a transaction, lock waits included: transactions take
 milliseconds. After it the connection counts as broken; PostgreSQL then ends the statement by itself."""
 
-PG_LOOK_S = 0.05
+PG_RETRY_S = 0.05
 """First delay between attempts to reach a database that is down: a standby is promoted in some 300 ms."""
 
-PG_LOOK_S_MAX = 2.0
+PG_RETRY_S_MAX = 2.0
 """Maximum delay between attempts: each takes milliseconds of CPU, and they may continue for days."""
 
 OUTCOME_S_MAX = 600
@@ -528,16 +527,16 @@ outcome."""
 LOCK_WAIT_S_MAX = 2
 """Time for which a transaction on PostgreSQL waits for locked rows: transactions take milliseconds."""
 
-WALKED_MAX = 100
+SCANNED_MAX = 100
 """Jobs of a priority level that a take by patterns scans on PostgreSQL before it queries by name: a quarter
 of a millisecond."""
 
-WALKED_EACH = 10
-"""The same for each job wanted, if that is more."""
+SCANNED_EACH = 10
+"""The same for each requested job, if that is more."""
 
-LOOKS_AGAIN_MAX = 10
-"""Retries of a take whose candidates were locked by other servers: of 50,000, two retries left one or
-none."""
+TAKE_RETRIES_MAX = 10
+"""Retries of a take whose candidates were locked by other servers: in 50,000 takes, two retries sufficed for
+all but one or none."""
 
 TAKEN_AT_ONCE = 8
 """Jobs that a take on PostgreSQL locks in addition to its access set: each query costs a round trip."""
@@ -552,8 +551,8 @@ WATCHED_EVERY_S = 2.0
 """Interval at which the servers record that one of them performs maintenance."""
 
 AWAY_S = 5.0
-"""Time without such a record after which no server counts as having run: leases restart, and ticks count as
-missed."""
+"""Time without such a record after which all servers count as having been down: leases restart, and ticks
+count as missed."""
 
 
 # Bounds of limits by name pattern and of retention, each with its reason.

@@ -44,7 +44,7 @@ class CommandError(BedrockjobsError):
     rejected again until it, or what it refers to, changes."""
 
     def __init__(self, reason: str = "", detail: str = "") -> None:
-        """Take ``reason``, the words of the status line, and ``detail``, a sentence on what was expected."""
+        """Take ``reason``, for the status line, and ``detail``, a sentence on what was expected."""
         self.reason = reason or self.default_reason
         self.detail = detail
         super().__init__(f"{self.code} {self.reason}" + (f": {detail}" if detail else ""))
@@ -83,7 +83,7 @@ class InvalidCommand(BadArguments, InvalidArgument):
     """
 
     def __init__(self, reason: str = "", detail: str = "", command: str = "") -> None:
-        """Refuse the arguments of ``command``; ``reason`` is a server's word on the first wrong one."""
+        """Refuse the arguments of ``command``; ``reason`` is a server's reason for the first wrong one."""
         super().__init__(reason, detail)
         self.args = (f"{command}: {detail}" if command and detail else detail or self.status_line,)
 

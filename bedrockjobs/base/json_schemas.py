@@ -56,10 +56,10 @@ def of_parameters(schema: Schema, emptied: Collection[str] = ()) -> None:
     Those in ``emptied`` may also be an empty text.
     """
     required = schema.get("required", ())
-    for name, given in schema["properties"].items():
-        given.pop("title", None)
-        options = [_limited(one) for one in given.pop("anyOf", [])]
-        value = {**_limited(given), **({"anyOf": options} if options else {})}
+    for name, parameter in schema["properties"].items():
+        parameter.pop("title", None)
+        options = [_limited(one) for one in parameter.pop("anyOf", [])]
+        value = {**_limited(parameter), **({"anyOf": options} if options else {})}
         if value.get("default", 0) is None:
             del value["default"]
         value = value if name in required else _or(value, {"type": "null"})

@@ -27,18 +27,17 @@ from bedrockjobs.base.config import (
 
 # Validation of JSON and its limits, in time linear to the length of the text.
 #
-# No values are built: for 4 MB of text with a million numbers that would block the server for longer than a
-# request may take.
+# No values are built: doing that for 4 MB of text with a million numbers would block the server for too long.
 
 
 _VALID = msgspec.json.Decoder(msgspec.Raw).decode
 _ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
 """Maps all digits to 0, so that a run of digits can be found by a plain text search."""
 _LONG_RUN = b"0" * 309
-"""As many digits as the integer part of the largest double has."""
+"""As many digits as the largest double has before its decimal point."""
 _HUGE_EXPONENTS = (b"e000", b"e+000")
 _SUSPECT = re.compile(r"[eE]\+?[0-9]{3}")
-"""What makes a number huge in a text shorter than ``_LONG_RUN``."""
+"""A huge exponent, the only way to write a huge number in a text shorter than ``_LONG_RUN``."""
 _SHORT_TEXT_CHARS = len(_LONG_RUN)
 _MANTISSA_BYTES_MAX = 400
 _EXPONENT = re.compile(rb"[eE]\+?[0-9]+")
@@ -248,8 +247,8 @@ class Attributes:
             by_key = _decoded(self._strict if strict else self._lenient, text, "object")
         except msgspec.ValidationError as error:
             raise UnknownAttribute(str(error).partition("`")[2].rpartition("`")[0]) from None
-        given = zip(self._names, msgspec.structs.astuple(by_key), strict=True)
-        texts = {name: str(raw, "utf-8") for name, raw in given if raw is not msgspec.UNSET}
+        attributes = zip(self._names, msgspec.structs.astuple(by_key), strict=True)
+        texts = {name: str(raw, "utf-8") for name, raw in attributes if raw is not msgspec.UNSET}
         return {name: value for name, value in texts.items() if value != "null"}
 
 

@@ -1,7 +1,7 @@
 """Principals: tokens as text, run tokens and ping secrets, and what a token permits.
 
 A token is ``bj_``, 32 random bytes as base64url, and a checksum of both, so that secret scanners find it and
-an incomplete copy can be told from a wrong token. It has full entropy, so that storing a plain SHA-256 of it
+an incomplete copy can be distinguished from a wrong token. It has full entropy, so storing its plain SHA-256
 is safe and no slow hash is needed.
 """
 
@@ -85,7 +85,7 @@ class RunOfToken(NamedTuple):
     run_id: int
     job_id: int
     by: str = ""
-    """The name of the token that took the job, which limits what this one may do; empty: none."""
+    """The name of the token that took the job, whose permissions also limit this one; empty: none."""
 
 
 def new_key() -> str:
@@ -157,7 +157,7 @@ _HELD = {"operate": ROLES[:4], "admin": ROLES}
 """The roles that a role includes."""
 
 COMPARED_MAX = 100
-"""Cached narrowings of requested names for a token: workers repeat their requests."""
+"""Cached intersections of requested names with a token's scope: workers repeat their requests."""
 
 COMPARED_CHARS_MAX = 1_000
 """Length up to which a request or a name is cached, so that clients cannot fill the memory."""
@@ -202,14 +202,14 @@ class Scope:
 
     def narrow(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Return the patterns of ``wanted`` narrowed to the scope; raises TooManyPatterns."""
-        given = tuple(wanted)
-        narrowed = self._narrow.get(given)
+        patterns = tuple(wanted)
+        narrowed = self._narrow.get(patterns)
         if narrowed is None:
-            narrowed = common_of_all(given, self.patterns)
+            narrowed = common_of_all(patterns, self.patterns)
             if len(self._narrow) >= COMPARED_MAX:
                 self._narrow.clear()
-            if sum(map(len, (*given, *narrowed))) <= COMPARED_CHARS_MAX:
-                self._narrow[given] = narrowed
+            if sum(map(len, (*patterns, *narrowed))) <= COMPARED_CHARS_MAX:
+                self._narrow[patterns] = narrowed
         return narrowed
 
     def __str__(self) -> str:

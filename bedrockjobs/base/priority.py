@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import suppress
 
-from bedrockjobs.base.config import LOOKS_NICE
+from bedrockjobs.base.config import READS_NICE
 
 REST_S = 0.00002
 """Seconds of a rest, the shortest possible: it actually takes 70 us."""
@@ -24,7 +24,7 @@ def give_way() -> None:
     thread = threading.get_native_id()
     with suppress(OSError):  # other systems have no thread ids of this kind
         now = os.getpriority(os.PRIO_PROCESS, thread)
-        os.setpriority(os.PRIO_PROCESS, thread, max(now, LOOKS_NICE))
+        os.setpriority(os.PRIO_PROCESS, thread, max(now, READS_NICE))
 
 
 def rest() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.wire import one_slip
+from bedrockjobs.base.wire import differ_by_typo
 
 
 class WholeNumber(click.IntRange):
@@ -36,18 +36,18 @@ SYNONYMS = {
 class OneCommand(click.Command):
     """A program with a single command."""
 
-    def make_context(self, *given: Any, **more: Any) -> click.Context:
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
         """Parse the options, with suggestions for unknown ones."""
         try:
-            return super().make_context(*given, **more)
+            return super().make_context(*args, **more)
         except click.NoSuchOption as error:
             raise unknown_option(error) from None
 
 
 def unknown_option(error: click.NoSuchOption) -> click.NoSuchOption:
     """Return the error with better suggestions than click's, which considers only similar spelling."""
-    given, context = error.option_name, error.ctx
-    if context is None or not given.startswith("--"):
+    option_name, context = error.option_name, error.ctx
+    if context is None or not option_name.startswith("--"):
         return error
     known = [
         name
@@ -56,11 +56,11 @@ def unknown_option(error: click.NoSuchOption) -> click.NoSuchOption:
         for name in (*parameter.opts, *parameter.secondary_opts)
         if name.startswith("--")
     ]
-    meant = [name for name in SYNONYMS.get(given, ()) if name.split()[0] in known]
-    meant += [name for name in known if name.startswith(given) or one_slip(given, name)]
-    words = " or ".join(f"'{name}'" for name in dict.fromkeys(meant))
-    message = f"No such option '{given}'." + (f" Did you mean {words}?" if words else "")
-    return click.NoSuchOption(given, message, ctx=context)
+    meant = [name for name in SYNONYMS.get(option_name, ()) if name.split()[0] in known]
+    meant += [name for name in known if name.startswith(option_name) or differ_by_typo(option_name, name)]
+    suggestions = " or ".join(f"'{name}'" for name in dict.fromkeys(meant))
+    message = f"No such option '{option_name}'." + (f" Did you mean {suggestions}?" if suggestions else "")
+    return click.NoSuchOption(option_name, message, ctx=context)
 
 
 def runner() -> asyncio.Runner:

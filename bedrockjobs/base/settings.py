@@ -430,7 +430,7 @@ class Settings(BaseModel):
 # everywhere.
 
 
-READ_AGAIN = frozenset(
+RELOADABLE = frozenset(
     {
         *("public_url", "smtp", "mail_from", "notify_commands", "heartbeat_url"),
         *("connections_max", "connections_per_address_max", "new_connections_per_address_max", "pending_max"),
@@ -455,10 +455,10 @@ class Difference(NamedTuple):
     """Settings that need a restart."""
 
     def __str__(self) -> str:
-        words = [f"changed: {', '.join(self.taken) or 'nothing'}"]
+        parts = [f"changed: {', '.join(self.taken) or 'nothing'}"]
         if self.waiting:
-            words.append(f"different, but only after a restart: {', '.join(self.waiting)}")
-        return "; ".join(words)
+            parts.append(f"different, but only after a restart: {', '.join(self.waiting)}")
+        return "; ".join(parts)
 
 
 def different(settings: Settings, other: Settings, names: Iterable[str]) -> list[str]:
@@ -466,10 +466,12 @@ def different(settings: Settings, other: Settings, names: Iterable[str]) -> list
     return [name for name in names if getattr(settings, name) != getattr(other, name)]
 
 
-def take_again(settings: Settings, reloaded: Settings, readable: Container[str] = READ_AGAIN) -> Difference:
-    """Apply those changes of ``reloaded`` to ``settings`` that are ``readable`` again; return all changes.
+def apply_reloaded(
+    settings: Settings, reloaded: Settings, readable: Container[str] = RELOADABLE
+) -> Difference:
+    """Apply the ``readable`` changes of ``reloaded`` to ``settings``, which need no restart; return all.
 
-    Values are left out of the result, since some are secrets.
+    The result has no values, since some are secrets.
     """
     names = different(settings, reloaded, Settings.model_fields)
     taken = [name for name in names if name in readable]

@@ -33,11 +33,11 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError, InvalidCommand
 from bedrockjobs.base.json_schemas import SchemaType
 
-# Wording: what people read for some words of the wire and of pydantic, the same everywhere.
+# Display names of some values on the wire, and rewording of pydantic's messages; the same everywhere.
 
 
 CALLED = {"frozen": "lost", "PAUSED": "waiting for children", "fired": "ran"}
-"""Words of the wire that people see under another name."""
+"""Display names of values on the wire that people see under another name."""
 
 _MEANT = {words: word for word, words in CALLED.items()}
 
@@ -47,18 +47,18 @@ def called(word: str) -> str:
     return CALLED.get(word, word)
 
 
-def meant(words: str) -> str:
-    """Return the wire word for a display name."""
-    return _MEANT.get(words.lower(), words)
+def meant(name: str) -> str:
+    """Return the value on the wire for a display name."""
+    return _MEANT.get(name.lower(), name)
 
 
-def one_slip(given: str, known: str) -> bool:
+def differ_by_typo(name: str, known: str) -> bool:
     """Return whether two names differ by one typo: a character added, missing, replaced, or swapped."""
-    if abs(len(given) - len(known)) > 1 or len(set(given) ^ set(known)) > 2:
+    if abs(len(name) - len(known)) > 1 or len(set(name) ^ set(known)) > 2:
         return False
-    start = _common(given, known)
-    end = _common(given[start:][::-1], known[start:][::-1])
-    left, right = given[start : len(given) - end], known[start : len(known) - end]
+    start = _common(name, known)
+    end = _common(name[start:][::-1], known[start:][::-1])
+    left, right = name[start : len(name) - end], known[start : len(known) - end]
     return max(len(left), len(right)) <= 1 or (len(left) == 2 and left == right[::-1])
 
 
@@ -76,12 +76,12 @@ _BOUNDS = {
 }
 
 
-def bound_in_words(message: str) -> str:
+def bound_text(message: str) -> str:
     """Reword a message of pydantic to follow the word ``expected``: ``at least 1``."""
     message = message.removeprefix("Input should be ")
-    for prefix, words in _BOUNDS.items():
+    for prefix, text in _BOUNDS.items():
         if message.startswith(prefix):
-            return message.replace(prefix, words, 1)
+            return message.replace(prefix, text, 1)
     return message
 
 
@@ -459,21 +459,23 @@ def command_errors(error: ValidationError) -> list[tuple[str, CommandError]]:
     return [(str(each["loc"][0]) if each["loc"] else "", _refusal(each)) for each in errors]
 
 
-def invalid_command(error: ValidationError, kind: type[BaseModel]) -> InvalidCommand:
+def invalid_command(error: ValidationError, command_class: type[BaseModel]) -> InvalidCommand:
     """Return a validation failure of a Python call: all faults, by the arguments' Python names."""
-    names = {wire_name(name): name for name in kind.model_fields}
+    names = {wire_name(name): name for name in command_class.model_fields}
     problems = []
     for each in error.errors(include_url=False, include_input=False):
         each["loc"] = tuple(names.get(str(part), part) for part in each["loc"])
         refusal = _refusal(each)
         if each["type"] == "extra_forbidden":
-            near = get_close_matches(str(each["loc"][0]), kind.model_fields, 1)
+            near = get_close_matches(str(each["loc"][0]), command_class.model_fields, 1)
             refusal.detail += f", expected {near[0]}" if near else ""
         problems.append(refusal)
     first = error.errors(include_url=False, include_input=False)[0]
-    first["loc"] = tuple(wire_name(part) if part in kind.model_fields else part for part in first["loc"])
+    first["loc"] = tuple(
+        wire_name(part) if part in command_class.model_fields else part for part in first["loc"]
+    )
     detail = "; ".join(each.detail for each in problems)
-    return InvalidCommand(_refusal(first).reason, detail, kind.__name__)
+    return InvalidCommand(_refusal(first).reason, detail, command_class.__name__)
 
 
 def _refusal(first: ErrorDetails) -> CommandError:
@@ -505,4 +507,4 @@ def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
     if kind == "too_long":
         parts = "elements" if context.get("field_type") in ("List", "Tuple", "Set", "Dict") else "characters"
         return f"at most {context['max_length']} {parts}"
-    return bound_in_words(message).removeprefix("Value error, ")
+    return bound_text(message).removeprefix("Value error, ")

@@ -65,7 +65,7 @@ ROOM_FAIL_BYTES = 64 * 1024**2
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 """Sizes of the write-ahead log; normally it is a few MiB."""
 
-SCHEDULES_LOOKED_AT = 10_000
+SCHEDULES_EXAMINED = 10_000
 """Schedules whose time zones are checked: as many as one server is built for."""
 
 PROBE = "0 0 1 */3 *"
@@ -126,7 +126,7 @@ def check_clock(server: ServerStatus) -> Iterator[Finding]:
 def check_zones(session: Session) -> Iterator[Finding]:
     """Find schedules with a missing time zone, and compare the server's zone rules with this machine's."""
     names: dict[str, list[str]] = {}
-    looked_at = paged(session, ListSchedules, {}, SCHEDULES_LOOKED_AT)
+    looked_at = paged(session, ListSchedules, {}, SCHEDULES_EXAMINED)
     for row in looked_at:
         zone = split_repeat(text_of(row, "repeat"))[1]
         if zone and text_of(row, "state") != "FAILED":

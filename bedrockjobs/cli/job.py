@@ -307,7 +307,7 @@ def _held(record: Record) -> str:
     if not until:
         return ""
     held = HeldKey(text_of(record, "name"), text_of(with_hidden(record), "uniqueKey"), until)
-    return f"{held.key} {with_local_times(held.words)}"
+    return f"{held.key} {with_local_times(held.until_text)}"
 
 
 def sentence(reason: Record) -> str:

@@ -25,7 +25,7 @@ from bedrockjobs.base.settings_file import (
     unknown_key,
     usual_file,
 )
-from bedrockjobs.base.wire import bound_in_words
+from bedrockjobs.base.wire import bound_text
 from bedrockjobs.cli.output import printable
 
 CONFIG = 78
@@ -221,7 +221,7 @@ _HIDDEN = SECRET | {"smtp"}
 
 
 def _complaint(fault: Any, origins: Mapping[str, str]) -> str:
-    expected = bound_in_words(fault["msg"])
+    expected = bound_text(fault["msg"])
     field, kind = str(fault["loc"][0]), fault["type"]
     if kind in _NUMBERS:
         expected = WORDS if is_duration(field) else _NUMBERS[kind]

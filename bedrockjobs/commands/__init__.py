@@ -53,27 +53,29 @@ if not TYPE_CHECKING:  # for type checkers everything imported above is public
     __all__ = ["ALL", "COMMANDS", "command_named", "complete", *_DECLARED]
 
 ALL: tuple[type[Command[Any]], ...] = tuple(
-    sorted(defined(), key=lambda kind: (get_args(Group).index(kind.group), kind.order))
+    sorted(
+        defined(), key=lambda command_class: (get_args(Group).index(command_class.group), command_class.order)
+    )
 )
 """The commands in the order of display."""
 
-COMMANDS: dict[str, type[Command[Any]]] = {kind.__name__: kind for kind in ALL}
+COMMANDS: dict[str, type[Command[Any]]] = {command_class.__name__: command_class for command_class in ALL}
 if len(COMMANDS) < len(ALL):
-    raise TypeError(f"two commands have one name: {sorted(kind.__name__ for kind in ALL)}")
+    raise TypeError(f"two commands have one name: {sorted(command_class.__name__ for command_class in ALL)}")
 
-_BY_LOWER_NAME = {name.lower(): kind for name, kind in COMMANDS.items()}
+_BY_LOWER_NAME = {name.lower(): command_class for name, command_class in COMMANDS.items()}
 
 
 def complete() -> None:
     """Build the validators of all commands and replies now instead of at first use."""
-    for kind in ALL:
-        kind.model_rebuild()
-        kind.reply.model_rebuild()
+    for command_class in ALL:
+        command_class.model_rebuild()
+        command_class.reply.model_rebuild()
 
 
 def command_named(verb: str) -> type[Command[Any]]:
     """Return the command for a raw verb in any case; raises UnknownCommand."""
-    kind = _BY_LOWER_NAME.get(verb.lower())
-    if kind is None:
+    command_class = _BY_LOWER_NAME.get(verb.lower())
+    if command_class is None:
         raise UnknownCommand(detail="Help lists the commands")
-    return kind
+    return command_class

@@ -23,13 +23,13 @@ NO_TOKEN = Refusal(404, "No such token", "No token has this name.")
 
 def _roles(value: Any) -> list[str]:
     """Return the roles in order, without those that another one includes."""
-    given = listed(value, "a comma list of roles")
-    if not given or any(role not in ROLES for role in given):
+    roles = listed(value, "a comma list of roles")
+    if not roles or any(role not in ROLES for role in roles):
         raise refused("Malformed roles", f"one or more of {', '.join(ROLES)}")
     for highest in ("admin", "operate"):
-        if highest in given:
+        if highest in roles:
             return [highest]
-    return [role for role in ROLES if role in given]
+    return [role for role in ROLES if role in roles]
 
 
 def _names(value: Any) -> list[str]:
@@ -143,7 +143,7 @@ class CreateToken(Command[NewTokenReply]):
     no_data: Boolean = Field(
         default=False,
         description="Hide data, results and output of jobs; only for read and produce. Replies leave these"
-        " members out and list them in `hidden`; of an error they have the kind.",
+        " members out and list them in `hidden`; of an error they have only the type.",
     )
     expires: Timestamp | None = Field(default=None, description="When it expires; never if left out.")
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Validat
 from pydantic_core import CoreSchema
 
 from bedrockjobs.base import json_schemas, jsontext
-from bedrockjobs.base.config import JSON_VALUES_MAX, SLIPS_LOOKED_AT_MAX
+from bedrockjobs.base.config import JSON_VALUES_MAX, TYPOS_COMPARED_MAX
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.wire import (
     Escaped,
@@ -26,8 +26,8 @@ from bedrockjobs.base.wire import (
     Whole,
     Wire,
     command_error,
+    differ_by_typo,
     invalid_command,
-    one_slip,
     wire_name,
 )
 
@@ -118,10 +118,10 @@ class Parameters(Wire):
 
     if not TYPE_CHECKING:  # type checkers derive it from the fields
 
-        def __init__(self, **given: Any) -> None:
+        def __init__(self, **values: Any) -> None:
             """Take arguments from Python callers; raises InvalidCommand."""
             try:
-                super().__init__(**given)
+                super().__init__(**values)
             except ValidationError as error:
                 raise invalid_command(error, type(self)) from None
 
@@ -212,8 +212,8 @@ class Parameters(Wire):
 
 
 @cache
-def _attributes(kind: type[Parameters]) -> jsontext.Attributes:
-    return jsontext.Attributes(kind.wire_names.values())
+def _attributes(parameters_class: type[Parameters]) -> jsontext.Attributes:
+    return jsontext.Attributes(parameters_class.wire_names.values())
 
 
 class Reply(Wire):
@@ -247,8 +247,8 @@ class Command(Parameters, Generic[R_co]):
     order: ClassVar[int] = 0
     """Its place under the heading: lower ones first, equal ones in the order of definition."""
     where: ClassVar[Where] = "writer"
-    """Where it runs: in the writer's transaction, on a read-only connection, in the worker registry, or
-    immediately in the server. Its handler gets the Context, the Views, or (for the last two) the Service."""
+    """The place in which it runs: the writer's transaction, a read-only connection, the worker registry, or
+    the server itself, at once. Its handler gets the Context, the Views, or (for the last two) the Service."""
     reads: ClassVar[bool] = False
     """Whether it changes nothing, so that GET is allowed too. Implied by ``reader`` and ``at once``."""
     role: ClassVar[Role] = "admin"
@@ -268,7 +268,7 @@ class Command(Parameters, Generic[R_co]):
     """The paging of its reply, if that is a list in pages."""
     all_or_nothing: ClassVar[bool] = False
     """Whether its handler may write before it refuses, so that it runs inside a savepoint."""
-    asked_again: ClassVar[bool] = False
+    is_cached: ClassVar[bool] = False
     """Whether clients repeat it unchanged, so that caching the parsed command pays off."""
     asks: ClassVar[bool] = False
     """Whether it requests jobs by names; ``names_asked`` returns how many."""
@@ -338,11 +338,11 @@ class Command(Parameters, Generic[R_co]):
         return 0
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Self:
+    def read(cls, values: Mapping[str, Any]) -> Self:
         """Validate parameters by wire name; raises CommandError in Bedrock's words."""
         try:
             # half a µs faster than model_validate
-            command: Self = cls.__pydantic_validator__.validate_python(given)
+            command: Self = cls.__pydantic_validator__.validate_python(values)
         except ValidationError as error:
             raise command_error(error) from None
         return command
@@ -354,10 +354,10 @@ class Command(Parameters, Generic[R_co]):
         ``defaults`` are parameters by wire name that apply if the object lacks them.
         """
         try:
-            given = cls.given(text or "{}", strict=True)
+            values = cls.given(text or "{}", strict=True)
         except ValueError as error:
             raise BadArguments("Malformed body", f"body: expected a JSON object: {error}") from None
-        return cls.read({**(defaults or {}), **given})
+        return cls.read({**(defaults or {}), **values})
 
     @classmethod
     def read_form(cls, fields: Mapping[str, str], defaults: Mapping[str, Any] | None = None) -> Self:
@@ -375,20 +375,20 @@ class Command(Parameters, Generic[R_co]):
         out, except for ``data`` of CreateJob and the options of UpdateJob.
         """
         names = cls.wire_names
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in headers.items():
             name = names.get(key)
             if name is not None and (value or key in cls._empty_counts):
                 if isinstance(value, Escaped):
                     value = value.json_text() if name in cls.spliced else str(value)
-                given[name] = value
+                values[name] = value
         if body and body.lstrip()[:1] == "{":
             with suppress(ValueError):
-                given = {**cls.given(body), **given}
-        return cls.read(given)
+                values = {**cls.given(body), **values}
+        return cls.read(values)
 
     @classmethod
-    def slips(cls, headers: Iterable[str]) -> str:
+    def spelling_warning(cls, headers: Iterable[str]) -> str:
         """Return a warning about unknown headers that look like misspelled parameters, or an empty text.
 
         ``headers`` are in lower case. The raw protocol ignores unknown headers, as Bedrock does, so that a
@@ -396,9 +396,11 @@ class Command(Parameters, Generic[R_co]):
         """
         unknown = [name for name in headers if name not in cls.wire_names and name not in ORDINARY_HEADERS]
         warnings = []
-        for name in unknown[:SLIPS_LOOKED_AT_MAX]:
+        for name in unknown[:TYPOS_COMPARED_MAX]:
             plain = name.replace("_", "").replace("-", "")
-            meant = next((each for known, each in cls.wire_names.items() if one_slip(plain, known)), None)
+            meant = next(
+                (each for known, each in cls.wire_names.items() if differ_by_typo(plain, known)), None
+            )
             if meant is not None:
                 warnings.append(f"{name}: unknown and ignored, did you mean {meant}?")
         return " ".join(warnings)

@@ -238,7 +238,12 @@ class ExplainJob(Command[ExplainReply]):
             "jobID": 1,
             "state": "QUEUED",
             "name": "mail/welcome",
-            "waitsFor": [{"reason": "paused", "detail": "mail/* is paused: the mail server is down"}],
+            "waitsFor": [
+                {
+                    "reason": "paused",
+                    "detail": "mail/* has been paused since 2026-11-21 09:00:00: the mail server is down",
+                }
+            ],
         },
     )
     refusals = [NO_JOB, SLOW, BUSY]

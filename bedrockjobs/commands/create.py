@@ -47,9 +47,9 @@ from bedrockjobs.commands.options import NOT_WITH_PINGS, OPTIONS, JobOptions, on
 RUN_ID = "Run that sends this; refused with 405 if it is no longer the job's current run."
 
 
-def empty_for_no_list(given: Any) -> Any:
-    """Treat a missing ``jobs`` as an unreadable list, which is refused with 401 as in the original."""
-    return {"jobs": "", **given} if isinstance(given, dict) else given
+def empty_for_no_list(value: Any) -> Any:
+    """Treat a missing ``jobs`` as an unreadable list, which is refused with 401 as in Bedrock."""
+    return {"jobs": "", **value} if isinstance(value, dict) else value
 
 
 def _rules(schema: dict[str, Any]) -> None:

@@ -132,13 +132,14 @@ class RetryJob(RunEnd):
     )
     unfit: Printed | None = Field(
         default=None,
-        description="Hand it back as returned does, as this worker cannot run it but another may, such as one"
-        f" with newer code: says why. It waits longer each time, and has failed after {UNFIT_MAX} times.",
+        description="Requeue it as `returned` does because this worker cannot run it but another may, such as"
+        " one with newer code; the text says why. The delay grows each time, and the job fails after"
+        f" {UNFIT_MAX} times.",
     )
     exit_code: Whole | None = Field(default=None, description="Exit status of the command.")
 
     @property
-    def hands_back(self) -> bool:
+    def is_requeued(self) -> bool:
         """Return whether the job is requeued as if it had never been taken."""
         return self.returned or self.unfit is not None
 

@@ -62,11 +62,11 @@ def _tags(value: Any) -> list[str]:
 
 def _tags_shape() -> dict[str, Any]:
     items = {"type": "string", "maxLength": TAG_CHARS_MAX, "pattern": LINE}
-    words = json_schemas.text_of(
+    schema = json_schemas.text_of(
         r" {0,9}(?:[^,\s\[\u0000-\u001F\u007F][^,\u0000-\u001F\u007F]{0,90})?"
         r"(?:,[^,\u0000-\u001F\u007F]{0,99}){0,19}"
     )
-    return {"anyOf": [{"type": "array", "maxItems": TAGS_MAX, "items": items}, words]}
+    return {"anyOf": [{"type": "array", "maxItems": TAGS_MAX, "items": items}, schema]}
 
 
 Tags = Annotated[
@@ -330,7 +330,7 @@ class JobOptions(Parameters):
     )
     keep: Duration | None = Field(
         default=None,
-        description="Time a successful run is kept, even if no worker gave its name; 0: as keepSuccess"
+        description="Time a successful run is kept, even if its worker gave no name; 0: only as keepSuccess"
         " says; the server's keep_finished if left out.",
     )
     output_lines: Whole | None = Field(
@@ -354,9 +354,9 @@ class JobOptions(Parameters):
 
     if not TYPE_CHECKING:  # type checkers derive it from the fields
 
-        def __init__(self, **given: Any) -> None:
+        def __init__(self, **values: Any) -> None:
             """Take arguments from Python callers, for whom None means left out."""
-            super().__init__(**{k: v for k, v in given.items() if v is not None or k not in _EITHER_NAME})
+            super().__init__(**{k: v for k, v in values.items() if v is not None or k not in _EITHER_NAME})
 
         __init__.__pydantic_base_init__ = True  # parsing a request bypasses this constructor
 

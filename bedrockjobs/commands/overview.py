@@ -112,7 +112,7 @@ class Overview(Command[OverviewReply]):
                     "name": "mail/*",
                     "count": 500,
                     "since": "2026-11-21 09:00:00",
-                    "detail": "mail/* is paused by ann since 2026-11-21 09:00:00: 500 jobs wait",
+                    "detail": "mail/* has been paused by ann since 2026-11-21 09:00:00: 500 jobs wait",
                 }
             ],
             "next": [{"jobID": 3, "name": "report/day", "nextRun": "2026-11-22 06:00:00", "paused": ""}],

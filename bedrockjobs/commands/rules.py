@@ -62,8 +62,8 @@ def _kinds(value: Any) -> list[str]:
     kinds = listed(value, "a comma list of kinds of events")
     if not kinds or not all(isinstance(item, str) and 0 < len(item) <= 100 for item in kinds):
         raise refused("Malformed on", "one or more kinds of events, such as failed, recovered")
-    if words := unknown_kind(kinds):
-        raise refused("Malformed on", f"kinds of events, such as failed, recovered; {words}")
+    if message := unknown_kind(kinds):
+        raise refused("Malformed on", f"kinds of events, such as failed, recovered; {message}")
     return list(dict.fromkeys(kinds))
 
 
@@ -226,9 +226,9 @@ class RuleSpec(Parameters):
         description="Only events of jobs with one of these tags; conditions such as late are not filtered.",
     )
     to: Annotated[str, Field(max_length=TO_CHARS_MAX), BeforeValidator(_to), SchemaType(_to_shape)] = Field(
-        description="Where messages go: an address of http or https that they are posted to, mailto: and"
-        " addresses of mail, command: and a program of the server's `notify_commands`, or"
-        " ${BEDROCKJOBS_NOTIFY_...}, a variable of the server that holds one of these, or one of Apprise's."
+        description="Where messages go: an http or https URL to which they are posted; mailto: with mail"
+        " addresses; command: with a program in the server's `notify_commands`; or"
+        " ${BEDROCKJOBS_NOTIFY_...}, a variable of the server with one of these or an Apprise URL."
     )
     secret: Annotated[str, Field(pattern=f"^({VARIABLE})?$")] = Field(
         default="",
@@ -236,7 +236,7 @@ class RuleSpec(Parameters):
     )
     no_data: Boolean = Field(
         default=False,
-        description="Leave out output, and of an error all but its kind, such as `exit status 1`.",
+        description="Leave out output; of an error, send only its type, such as `exit status 1`.",
     )
     group_for: Duration = Field(
         default=0, description="Minimum time between two messages: events in between are combined."
@@ -388,8 +388,8 @@ def _conditions(value: Any) -> dict[str, dict[str, str]]:
     if not isinstance(conditions, dict) or not conditions.keys() <= CONDITIONS:
         raise refused("Malformed conditions", f"an object by kind: {', '.join(sorted(CONDITIONS))}")
     for names in conditions.values():
-        words = names.values() if isinstance(names, dict) else [None]
-        if len(words) > CONDITIONS_MAX or not all(isinstance(each, str) for each in words):
+        message = names.values() if isinstance(names, dict) else [None]
+        if len(message) > CONDITIONS_MAX or not all(isinstance(each, str) for each in message):
             raise refused("Malformed conditions", f"words for at most {CONDITIONS_MAX} names of each kind")
     return conditions
 

@@ -64,7 +64,7 @@ def _names_length(value: Any) -> Any:
 
 
 def _count(value: int) -> int:
-    """Treat anything below one as one, as the original does."""
+    """Treat anything below one as one, as Bedrock does."""
     return max(value, 1)
 
 
@@ -124,7 +124,7 @@ class TakeOptions(Parameters):
         default=None,
         min_length=1,
         max_length=WORKER_CHARS_MAX,
-        description="Name of the worker; with it a run is opened.",
+        description="Name of the worker; if it is given, a run is opened.",
     )
     heartbeat: Boolean = Field(
         default=False,
@@ -288,7 +288,7 @@ class GetJob(TakeSpec, Command[JobReply]):
     role = "work"
     waits = True
     asks = True
-    asked_again = True
+    is_cached = True
     example = Example({"name": "mail/*"}, JOB)
     refusals = [Refusal(402, "Cannot use numResults with GetJob; try GetJobs", "`numResults` is given.")]
 
@@ -304,7 +304,7 @@ class GetJobs(TakeSpec, Command[JobsReply]):
     role = "work"
     waits = True
     asks = True
-    asked_again = True
+    is_cached = True
     example = Example({"name": "mail/*", "numResults": 10}, {"jobs": [JOB]})
 
     num_results: HowMany = Field(description="How many at most; below 1 counts as 1.")

@@ -137,12 +137,12 @@ class FileDatabase:
         if copy is not None:
             log.info("the database was copied to %s before its schema is changed", copy)
 
-    def _damaged(self, words: str) -> str:
+    def _damaged(self, text: str) -> str:
         """Describe a damaged database and what to do."""
         path = self._path
-        damaged = "is damaged, or no database at all" if "not a database" in words else "is damaged"
+        damaged = "is damaged, or no database at all" if "not a database" in text else "is damaged"
         return (
-            f"database: {path} {damaged}, and is not served: {words}. Restore a backup, or save"
+            f"database: {path} {damaged}, and is not served: {text}. Restore a backup, or save"
             f" what can be read: `sqlite3 {path} .recover | sqlite3 new.db`. `bedrockjobs doctor --scrub`"
             " shows more."
         )
@@ -165,9 +165,9 @@ class FileDatabase:
         name = self._settings.resolved_server_name()
         self.workers.servers = [ServerRow(name, where, now, now, self._version)]
 
-    def _describe(self, words: str) -> None:
+    def _describe(self, text: str) -> None:
         assert self._lock is not None
-        self._lock.describe(f"the server with pid {os.getpid()} {words}")
+        self._lock.describe(f"the server with pid {os.getpid()} {text}")
 
     def why_failed(self, error: Exception) -> str:
         """Describe a failure after which the server must stop."""

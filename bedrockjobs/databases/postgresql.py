@@ -40,7 +40,7 @@ class PostgreSQLDatabase:
         self._name = settings.resolved_server_name()
         self._engine: PostgreSQLEngine | None = None
         self._peers: PostgreSQLPeers | None = None
-        self._neighbourhood: ClusterMember | None = None
+        self._cluster: ClusterMember | None = None
 
     async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Connect and create missing tables; raises StartError."""
@@ -75,7 +75,7 @@ class PostgreSQLDatabase:
         """Join the cluster; raises StartError."""
         assert self._engine is not None
         settings = self._settings
-        neighbours = self._peers = PostgreSQLPeers(
+        peers = self._peers = PostgreSQLPeers(
             settings.database_direct or settings.database,
             settings.database_schema,
             self._name,
@@ -84,38 +84,38 @@ class PostgreSQLDatabase:
         )
         engine = self._engine
 
-        def heard(due: Mapping[str, str] | None) -> None:
+        def on_due(due: Mapping[str, str] | None) -> None:
             engine.on_queued(due)
-            dispatcher.heard(due)
+            dispatcher.note_ready(due)
 
-        self._neighbourhood = ClusterMember(neighbours, self.workers, notifier, heard, dispatcher.poke)
+        self._cluster = ClusterMember(peers, self.workers, notifier, on_due, dispatcher.poke)
         try:
-            await self._neighbourhood.join(self._name, version)
+            await self._cluster.join(self._name, version)
         except NameTaken as error:
-            await neighbours.close()
+            await peers.close()
             raise StartError(str(error), EXIT_UNAVAILABLE) from None
         except SchemaError as error:
-            await neighbours.close()
+            await peers.close()
             raise StartError(f"database: {error}", EXIT_CONFIG) from None
         except StoreError as error:
-            await neighbours.close()
+            await peers.close()
             raise StartError(f"database: {error}", EXIT_UNAVAILABLE) from None
-        listeners.add(self._neighbourhood)
+        listeners.add(self._cluster)
 
     async def move_clock(self, moment: datetime) -> None:
         """Advance the test clock of all servers; raises Unavailable if the database is unreachable."""
-        assert self._neighbourhood is not None
+        assert self._cluster is not None
         assert isinstance(self.clock, StandingClock)
         try:
-            shown = await self._neighbourhood.move_clock(timestamp_ms(moment))
+            shown = await self._cluster.move_clock(timestamp_ms(moment))
         except StoreError as error:
             raise Unavailable("Database away", f"the clock was not moved: {error}") from None
         self.clock.move_to(moment_of(shown))
 
     def serves_at(self, where: str) -> None:
         """Publish the address of this server."""
-        assert self._neighbourhood is not None
-        self._neighbourhood.serves_at(where)
+        assert self._cluster is not None
+        self._cluster.serves_at(where)
 
     def why_failed(self, error: Exception) -> str:
         """Describe a failure after which the server must stop."""
@@ -123,8 +123,8 @@ class PostgreSQLDatabase:
 
     async def leave_cluster(self) -> None:
         """Leave the cluster."""
-        if self._neighbourhood is not None:
-            await self._neighbourhood.leave_cluster()
+        if self._cluster is not None:
+            await self._cluster.leave_cluster()
 
     def release(self) -> None:
         """Do nothing: the connections are closed by their owners."""

@@ -35,23 +35,24 @@ from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.job.rows import LoginRow, TokenRow
 
 WRONG_A_SECOND_MAX = 10
-"""Max wrong tokens per address and second; more are refused with 429, and the connection is closed."""
+"""Maximum number of wrong tokens per address and second; more are refused with 429, and the connection is
+closed."""
 
 ADDRESSES_MAX = 10_000
-"""Max addresses with a count of wrong tokens; when it is reached, all counts start again."""
+"""Maximum number of addresses with a count of wrong tokens; when it is reached, all counts start again."""
 
 USED_NOTED_EVERY_S = 60.0
 """Minimum interval between two writes that record the use of a token."""
 
 ADDRESSES_PER_GRANT_MAX = 1_000
-"""Max addresses cached per token, so that not every use is written; when it is reached, the cache is
-cleared."""
+"""Maximum number of addresses cached per token, so that not every use is written; when it is reached, the
+cache is cleared."""
 
 NEVER_USED = Permission("", "", digest="0" * 64)
 """Compared with a wrong token, so that the check takes as long as for a valid one."""
 
 PROXIED_MAX = 1_000
-"""Max cached users of the proxy; when it is reached, the cache is cleared."""
+"""Maximum number of cached users of the proxy; when it is reached, the cache is cleared."""
 
 LOCAL = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", "unix", ""})
 """Loopback addresses in their most frequent forms."""
@@ -77,7 +78,7 @@ class Access:
         self._by_name: dict[str, Permission] = {}
         self._logins: dict[str, Permission] = {}
         self._login_places: dict[str, str] = {}
-        """The networks in which sessions of the pages began, as far as this server knows."""
+        """The networks from which sessions of the pages were started, as far as this server knows."""
         self._unix = Permission("", settings.unix_role) if settings.unix_role else None
         self._proxy_role, self._proxies_name = settings.proxy_role, bool(settings.proxy_user_header)
         self._proxied: dict[str, Permission] = {}
@@ -91,7 +92,7 @@ class Access:
         self.on = False
         """Whether a token was ever created, so that everybody needs one."""
         self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
-        """Returns the run that a run token is for, or None if it is invalid."""
+        """Returns the run to which a run token belongs, or None if it is invalid."""
         self._taken_without = Permission("", "work")  # for a job that was taken without a token
         self.on_first: Callable[[], object] = lambda: None
         """Called when the first token is created, to end the waits of clients without one."""
@@ -147,7 +148,7 @@ class Access:
         raise Unauthenticated(detail="expected a token: Authorization: Bearer bj_...")
 
     def _is_here(self, address: str, *, direct: bool) -> bool:
-        """Return True if the client is on this machine, as far as its address and the settings show."""
+        """Return whether the client is on this machine, as far as its address and the settings show."""
         return is_local(address) and (direct or not self._behind_proxy)
 
     def by_header(self, value: str, address: str, *, http: bool = False) -> Principal:
@@ -290,7 +291,7 @@ class Access:
             grant.addresses.add(net)
             minute = f"{timestamp_ms(self._clock.now())[:16]}:00"
             note = partial(acts.note_used, name=grant.name, minute=minute, address=net)
-            self.write(note, _nobody_waits)
+            self.write(note, _no_client)
 
     def _refusal(self, address: str, *, whole: bool) -> Unauthenticated | TooManyWrong:
         """Count a wrong token; return the error for its sender."""
@@ -305,7 +306,7 @@ class Access:
         # events.
         if now - self._reported_at >= 60.0:
             self._reported_at, unreported, self._wrong_unreported = now, self._wrong_unreported, 0
-            self.write(partial(acts.note_wrong, count=unreported, address=address), _nobody_waits)
+            self.write(partial(acts.note_wrong, count=unreported, address=address), _no_client)
         if count > WRONG_A_SECOND_MAX:
             return TooManyWrong(detail=f"expected at most {WRONG_A_SECOND_MAX} a second")
         why = (
@@ -355,5 +356,5 @@ def is_local(address: str) -> bool:
         return False
 
 
-def _nobody_waits(_: Outcome) -> bool:
+def _no_client(_: Outcome) -> bool:
     return True

@@ -29,7 +29,7 @@ from bedrockjobs.job.rows import AuditRow, Job
 from bedrockjobs.schedule.repeat import is_cron
 
 DETAIL_CHARS_MAX = 4_000
-"""Max length of stored parameters; if they are longer, only their names are stored."""
+"""Maximum length of stored parameters; if they are longer, only their names are stored."""
 
 NOT_KEPT = frozenset(
     {

@@ -22,7 +22,7 @@ from bedrockjobs.job.rows import OWN_COMMANDS
 from bedrockjobs.store.records import Records
 
 WORDS = (
-    "a run's token is for UpdateJob with its jobID and progress alone, QueryJob with its jobID, AppendOutput"
+    "a run token permits only UpdateJob with its jobID and progress, QueryJob with its jobID, AppendOutput"
     " with its runID, and CreateJob and CreateJobs with its jobID as parentJobID"
 )
 """The error text for any other command."""
@@ -48,7 +48,7 @@ def check(run: RunOfToken, command: Command[Any], roles: frozenset[str]) -> None
             if getattr(spec, option):  # an empty one is none
                 raise Forbidden(
                     detail=f"{option}: children with a command of their own need the role produce in the"
-                    " token that the job was taken with"
+                    " token with which the job was taken"
                 )
 
 
@@ -83,8 +83,9 @@ ANYBODYS: frozenset[type[Command[Any]]] = frozenset({c.Help, c.Status, c.Validat
 """Commands that need no role: they reveal nothing about jobs."""
 
 PERHAPS_BY_PROXY = (
-    "the server has a proxy in front, by its settings, and this may have come through it: make the first"
-    " token on the server's machine, by bedrockjobs token create NAME --role admin, or with --database FILE"
+    "by its settings the server is behind a proxy, and this request may have come through it: create the"
+    " first token on the server's machine with bedrockjobs token create NAME --role admin, or with --database"
+    " FILE"
 )
 """Why the first token cannot be created through a proxy."""
 
@@ -118,11 +119,11 @@ def admit(caller: Principal, command: C) -> C:
     return command if grant.scope is None else cast(C, _scoped(command, grant.scope))
 
 
-def may_ask(grant: Permission, kind: type[Command[Any]]) -> bool:
+def may_ask(grant: Permission, command_class: type[Command[Any]]) -> bool:
     """Return True if a token may send this kind of command at all."""
-    if kind.role not in grant.roles and kind not in ANYBODYS:
+    if command_class.role not in grant.roles and command_class not in ANYBODYS:
         return False
-    return grant.scope is None or kind.scoping is not None
+    return grant.scope is None or command_class.scoping is not None
 
 
 def _check_update(command: Command[Any]) -> None:
@@ -145,8 +146,8 @@ def _check_repeat(command: Command[Any], grant: Permission) -> None:
         repeats = {"repeat": bool(update.repeat), "shouldClearRepeat": update.should_clear_repeat}
     else:
         return
-    for place, given in repeats.items():
-        if given:
+    for place, repeats_or_stops in repeats.items():
+        if repeats_or_stops:
             who = f"{grant.name or 'this'} has {grant.role}"
             raise Forbidden(detail=f"{place}: schedules, and jobs that repeat, need the role operate; {who}")
 

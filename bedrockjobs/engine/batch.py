@@ -39,7 +39,8 @@ from bedrockjobs.store.peers import SharedUnit
 log = logging.getLogger(__name__)
 
 SERVED_AT_ONCE_MAX = 200
-"""Max waiters served in one transaction because jobs became due, so that the event loop is not blocked."""
+"""Maximum number of waiters served in one transaction because jobs became due, so that the event loop is not
+blocked."""
 
 
 def unanswered(request: TakeRequest) -> Outcome:
@@ -107,7 +108,7 @@ class Batch:
         """Whether a GetJob may wait; false while the server stops."""
 
     def plans(self, submissions: Iterable[Submission]) -> Iterable[AccessPlan]:
-        """Return the access sets of the commands, and of the waiters for the jobs they create."""
+        """Return the access plans of the commands, and of the waiters for the jobs they create."""
         plans = (plan_of(one.command) for one in submissions if one.command is not None)
         if not (self._engine.shared and self._waiting.count):
             return plans
@@ -139,7 +140,7 @@ class Batch:
             gates=self._gates,
         )
         work = PendingCommit(context, careful=careful)
-        if open_unit.read_anew:
+        if open_unit.caches_dropped:
             context.emit(DrainsChanged(open_unit.records.drains()))
             context.emit(tokens_changed(context)._replace(elsewhere=True))
             context.emit(HoldChanged(hold_of(open_unit.records.pauses())))
@@ -201,7 +202,7 @@ class Batch:
                     size += len(outcome.body)
                 else:
                     self._park(work, submission, outcome.waits_for, searching=outcome.searching)
-            elif type(outcome) is take.LockedElsewhere and submission.may_look_again():
+            elif type(outcome) is take.LockedElsewhere and submission.may_retry():
                 work.again.append(submission)
             elif outcome is not None:
                 outcomes.append((submission, outcome))
@@ -216,7 +217,7 @@ class Batch:
         """Publish what was committed; return how many commands began to wait."""
         self._maintenance.committed(work.done)
         if work.context.events:
-            self._listeners.tell(work.context.events)
+            self._listeners.publish(work.context.events)
         return self._waiting.committed()
 
     def undo(self) -> None:
@@ -309,7 +310,7 @@ class Batch:
         if wake_all:
             self._waiting.note_all_due()
         for pattern in freed:
-            if not families.hold_if_full(work.context, pattern):
+            if not families.pause_if_full(work.context, pattern):
                 self._serve_groups(work, self._waiting.groups_of_pattern(pattern), freed=pattern)
         while ready:
             if len(ready) == 1:
@@ -365,7 +366,8 @@ class Batch:
         heapify(queue)
         served = asked = 0
         while queue:
-            # Max groups of waiters for which one transaction looks for a job: 10 ms if it finds none at all
+            # Maximum number of groups of waiters for which one transaction looks for a job: 10 ms if it finds
+            # none at all
             if served >= SERVED_AT_ONCE_MAX or asked >= 500:
                 for _, later in queue:  # the next transaction follows at once
                     self._waiting.note_due(later, "")
@@ -379,7 +381,7 @@ class Batch:
                 served += 1
                 if group.waiters:
                     heappush(queue, (group.oldest().seq, group))
-                if freed is not None and families.hold_if_full(work.context, freed):
+                if freed is not None and families.pause_if_full(work.context, freed):
                     break
             elif group.once:
                 for waiter in [*group.waiters.values()]:

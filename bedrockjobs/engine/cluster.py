@@ -35,15 +35,15 @@ log = logging.getLogger(__name__)
 EXCHANGE_EVERY_S = 1.0
 """Interval between exchanges of worker and server state; a notification reports stopped runs sooner."""
 
-HINTS_GATHERED_S = 0.002
+NOTIFICATIONS_MERGED_S = 0.002
 """Seconds in which notifications are merged, as one per commit would cost more than it gains."""
 
 LEAVE_S_MAX = 1.5
-"""Max seconds a stopping server takes to send its last changes, which normally takes milliseconds."""
+"""Maximum seconds a stopping server takes to send its last changes, which normally takes milliseconds."""
 
-HINT_CHARS_MAX = 7_900
-"""Max length of a notification (ASCII), as PostgreSQL passes less than 8,000 bytes. A longer one is replaced
-by an empty one, which means that anything may have changed."""
+NOTIFICATION_CHARS_MAX = 7_900
+"""Maximum length of a notification (ASCII), as PostgreSQL passes less than 8,000 bytes. A longer one is
+replaced by an empty one, which means that anything may have changed."""
 
 Due = Mapping[str, str] | None
 """Names, each with the nextRun of a job left queued; None: any job may be due."""
@@ -54,30 +54,30 @@ class ClusterMember:
 
     def __init__(
         self,
-        neighbours: PeerLink,
+        peers: PeerLink,
         workers: SharedWorkers,
         notifier: Notifier,
-        heard: Callable[[Due], object],
-        look: Callable[[], object],
+        on_due: Callable[[Due], object],
+        on_change: Callable[[], object],
     ) -> None:
-        """Exchange state over ``neighbours``, update ``workers`` and wake the subscribers of ``notifier``.
+        """Exchange state over ``peers``, update ``workers`` and wake the subscribers of ``notifier``.
 
-        ``heard`` is called with jobs that may be due, ``look`` when another server moved the test clock or
-        changed tokens or logins.
+        ``on_due`` is called with jobs that may be due, ``on_change`` when another server moved the test clock
+        or changed tokens or logins.
         """
-        self._peers = neighbours
+        self._peers = peers
         self._workers = workers
         self._notifier = notifier
-        self._on_due, self._exchange_if_due = heard, look
+        self._on_due, self._on_change = on_due, on_change
         self._pulse: asyncio.Task[None] | None = None
         self._exchange_soon = asyncio.Event()
         self._exchanged: asyncio.Future[None] | None = None
-        self._hinting: asyncio.Task[None] | None = None
+        self._notifying: asyncio.Task[None] | None = None
         self._due: dict[str, str] = {}
         self._anybody = self._events = self._runs = self._clock = self._access = False
         self._output: set[int] = set()
         self._left = False
-        neighbours.on_hint = self._on_notification
+        peers.on_notification = self._on_notification
         workers.exchange_soon = self._exchange_soon.set
         workers.add_runs = self._await_exchange
 
@@ -100,15 +100,15 @@ class ClusterMember:
         self._left = True
         self._peers.state = "stopping"
         self._exchange_soon.set()
-        telling = asyncio.ensure_future(self._tell_the_last())
+        telling = asyncio.ensure_future(self._send_last_changes())
         if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:
             log.warning("the other servers could not be notified that this one stops")
         await self._peers.close()
         if self._exchanged is not None and not self._exchanged.done():
             self._exchanged.set_result(None)
 
-    async def _tell_the_last(self) -> None:
-        for task in (self._pulse, self._hinting):
+    async def _send_last_changes(self) -> None:
+        for task in (self._pulse, self._notifying):
             if task is not None:
                 await task
         await self._attempted_at()
@@ -142,17 +142,17 @@ class ClusterMember:
         return True
 
     async def _exchange(self) -> None:
-        told = self._workers.to_tell()
+        changes = self._workers.changes_to_send()
         try:
-            heard = await self._peers.exchange(told)
+            state = await self._peers.exchange(changes)
         except Exception:
-            self._workers.tell_again(told)
+            self._workers.resend_changes(changes)
             raise
         known = {server.name for server in self._workers.servers}
-        self._workers.apply_exchange(heard)
-        if heard.lost:
+        self._workers.apply_exchange(state)
+        if state.lost:
             self._on_due(None)  # it may have failed before it could notify the others
-        if {server.name for server in heard.servers} - known:
+        if {server.name for server in state.servers} - known:
             self._left_ready(LeftReady([], anybody=True))  # the new server has missed earlier notifications
 
     async def _await_exchange(self) -> None:
@@ -214,8 +214,8 @@ class ClusterMember:
         self._runs = self._runs or runs
         self._clock = self._clock or clock
         self._access = self._access or access
-        if self._hinting is None or self._hinting.done():
-            self._hinting = asyncio.ensure_future(self._send_notification())
+        if self._notifying is None or self._notifying.done():
+            self._notifying = asyncio.ensure_future(self._send_notification())
 
     async def _send_notification(self) -> None:
         while (
@@ -227,7 +227,7 @@ class ClusterMember:
             or self._access
             or self._output
         ):
-            await asyncio.sleep(HINTS_GATHERED_S)
+            await asyncio.sleep(NOTIFICATIONS_MERGED_S)
             text = self._text()
             try:
                 await self._peers.publish(text)
@@ -242,7 +242,7 @@ class ClusterMember:
         self._due, self._output = {}, set()
         self._anybody = self._events = self._runs = self._clock = self._access = False
         text = json.dumps({key: value for key, value in found.items() if value or value is None})
-        return text if len(text) <= HINT_CHARS_MAX else ""
+        return text if len(text) <= NOTIFICATION_CHARS_MAX else ""
 
     # --- notifications from other servers ----------------------------------------------------------------
 
@@ -251,37 +251,37 @@ class ClusterMember:
 
         Any database role may send notifications, so an invalid one counts as empty.
         """
-        hint = _hint_in(text)
-        if hint is None:
+        notification = _parse_notification(text)
+        if notification is None:
             self._on_due(None)
             self._notifier.notify_all()
             self._exchange_soon.set()
-            self._exchange_if_due()
+            self._on_change()
             return
-        if "due" in hint:
-            self._on_due(hint["due"])
-        for run_id in hint.get("output", ()):
+        if "due" in notification:
+            self._on_due(notification["due"])
+        for run_id in notification.get("output", ()):
             self._notifier.notify(output_topic(run_id))
-        if hint.get("events"):
+        if notification.get("events"):
             self._notifier.notify(EVENTS)
-        if hint.get("runs"):
+        if notification.get("runs"):
             self._exchange_soon.set()
-        if hint.get("clock") or hint.get("access"):
-            self._exchange_if_due()
+        if notification.get("clock") or notification.get("access"):
+            self._on_change()
 
 
-def _hint_in(text: str) -> dict[str, Any] | None:
+def _parse_notification(text: str) -> dict[str, Any] | None:
     """Return the parsed notification, or None if it is empty or invalid."""
     try:
-        hint = json.loads(text) if text else None
-        if not isinstance(hint, dict):
+        notification = json.loads(text) if text else None
+        if not isinstance(notification, dict):
             return None
-        due = hint.get("due")
+        due = notification.get("due")
         if due is not None:
             for next_run in due.values():
                 moment_of(next_run)
-        if not all(type(run_id) is int for run_id in hint.get("output", ())):
+        if not all(type(run_id) is int for run_id in notification.get("output", ())):
             return None
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return hint
+    return notification

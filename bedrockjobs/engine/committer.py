@@ -91,8 +91,8 @@ class CommitExecutor:
         await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
-        while (given := self._given.get()) is not None:
-            commit, then = given
+        while (task := self._given.get()) is not None:
+            commit, then = task
             self._loop.call_soon_threadsafe(self._end, then, *self.timed(commit))
 
     def timed(self, commit: Callable[[], None]) -> tuple[float, Exception | None]:
@@ -112,15 +112,16 @@ class CommitExecutor:
 
 # Group commit window: whether a commit waits one iteration of the event loop for more requests. With a few
 # clients, requests arrive one by one: the first begins a transaction, and the others have arrived by the time
-# its statements are done. Probing for them costs a few hundredths of a commit. A single client, however,
-# sends its next request only after the reply, so every probe for it is wasted. The number of commands in the
-# last commit therefore predicts how many to expect, and the recent success of probes decides whether to probe
-# for more.
+# its statements are done. A probe for them costs a few hundredths of a commit. A single client, however,
+# sends its next request only after the reply, so every probe for it is wasted. So the number of commands in
+# the last commit predicts how many to expect, and the recent success of probes decides whether to probe for
+# more.
 
 
-LOOKS_MAX = 8
-"""Max probes before one commit, so that a trickle of requests cannot delay the first one any longer."""
-LOOK_S = 0.0002
+PROBES_MAX = 8
+"""Maximum number of probes before one commit, so that a trickle of requests cannot delay the first one any
+longer."""
+PROBE_S = 0.0002
 """Seconds after which a probe is the last one: other work, such as a page or a large request, used that
 iteration of the loop, and each further probe could cause the same delay."""
 WINDOW = 8
@@ -145,9 +146,9 @@ class GroupCommitWindow:
         self._shared = 0
         self._found = 1.0
         self._passed = 0
-        self.looks = 0
+        self.probes = 0
         """Probes of the current transaction; reset when it begins."""
-        self.looks_now = False
+        self.probing = False
         """Whether a transaction is probing in this iteration of the loop, which other work should leave
         free."""
 
@@ -159,17 +160,17 @@ class GroupCommitWindow:
         """
         if count >= self._most or not self._pays(count):
             return []
-        begun, self.looks_now = self._monotonic(), True
+        begun, self.probing = self._monotonic(), True
         yield_to_loop()
-        self.looks_now = False
-        self.looks = LOOKS_MAX if self._monotonic() - begun > LOOK_S else self.looks + 1
+        self.probing = False
+        self.probes = PROBES_MAX if self._monotonic() - begun > PROBE_S else self.probes + 1
         found = arrived(self._most - count)
         if count >= self._shared:
             self._found += (bool(found) - self._found) / WINDOW
         return found
 
     def _pays(self, count: int) -> bool:
-        if self.looks >= LOOKS_MAX:
+        if self.probes >= PROBES_MAX:
             return False
         if count < self._shared or self._found >= WORTH:
             return True

@@ -188,7 +188,7 @@ class Dispatcher:
     @property
     def begins(self) -> bool:
         """Return True if a transaction is about to begin or is collecting commands for its commit."""
-        return bool(self._gathered) if self._scheduled else self._group.looks_now
+        return bool(self._gathered) if self._scheduled else self._group.probing
 
     def submit(
         self, command: Command[Any], deliver: Deliver, caller: Principal | None = None, by: str = ""
@@ -232,7 +232,7 @@ class Dispatcher:
         """Check the clock and the worker registry again, because something changed there."""
         self._wake()
 
-    def heard(self, due: Mapping[str, str] | None) -> None:
+    def note_ready(self, due: Mapping[str, str] | None) -> None:
         """Note jobs that other servers made ready, as name and nextRun; None means any job may be due."""
         if not self._waiting:
             return
@@ -353,7 +353,7 @@ class Dispatcher:
             except StoreBusy as error:
                 return partial(self._busy, submissions, error, careful=careful)
             self._busy_since = None
-            self._group.looks = 0
+            self._group.probes = 0
             more = None if careful or self._engine.shared else self._more
             work = self._batch.run(unit, submissions, careful=careful, more=more)
             if work.left:
@@ -456,7 +456,7 @@ class Dispatcher:
             self._batch.undo()
             self._engine.rollback()
             if isinstance(fault, StoreFull):
-                self._engine.make_room()
+                self._engine.free_reserve()
         except Exception as second:
             self._give_up(second)
             return
@@ -505,7 +505,7 @@ class Dispatcher:
         self._alarm.set(max(due_s, 0.0))
 
     def _wake(self) -> None:
-        self._maintenance.look_anew()
+        self._maintenance.recheck()
         self._look_outside = True
         if not self._open:  # a rollback of the open transaction would also undo its new waits
             self._answer_overdue()

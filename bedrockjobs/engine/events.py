@@ -62,7 +62,7 @@ class RunOpened(NamedTuple):
     job_id: int
     worker: str
     lease_s: int
-    """Max seconds between heartbeats; 0 means no limit."""
+    """Maximum seconds between heartbeats; 0 means no limit."""
     cause: str
     wait_s: float
     """How long its job had been due."""
@@ -138,7 +138,7 @@ class WorkerAsked(NamedTuple):
     names: tuple[str, ...]
     accepts: tuple[str, ...]
     wait_s: float
-    """Max seconds that it waits for the reply."""
+    """Maximum seconds that it waits for the reply."""
     by: str = ""
     """The name of its token, or empty."""
 
@@ -245,7 +245,7 @@ class Listeners:
         for kind, call in listener.event_handlers().items():
             self._hearing.setdefault(kind, []).append(call)
 
-    def tell(self, events: Sequence[Event]) -> None:
+    def publish(self, events: Sequence[Event]) -> None:
         """Publish committed events; an exception in one subscriber does not affect the others."""
         hearing = self._hearing
         for event in events:

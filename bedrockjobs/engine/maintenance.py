@@ -20,7 +20,7 @@ from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.wire import after_seconds, moment_of, timestamp, timestamp_ms
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, hosts, ticks
-from bedrockjobs.engine.handlers.clock_set_back import plan_anew
+from bedrockjobs.engine.handlers.clock_set_back import replan
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import pass_over, plan_by_new_rules
 from bedrockjobs.engine.unit import unit
@@ -46,7 +46,7 @@ class Minutes(Protocol):
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 100
-"""Max overdue jobs that one transaction handles, so that it stays short."""
+"""Maximum overdue jobs that one transaction handles, so that it stays short."""
 
 CLEAN_EVERY = timedelta(hours=1)
 """Interval between two retention runs."""
@@ -70,7 +70,7 @@ class Done:
     started: bool = False
     worker_events: int = 0
     """How many of the worker registry's events were written."""
-    looked_at_rules: bool = False
+    rules_checked: bool = False
     """Whether planned ticks were compared with the current time zone rules."""
     cleaned: bool = False
     clean_more: bool = False
@@ -114,9 +114,9 @@ class Maintenance:
         """When failed tasks that no table can postpone are retried, in monotonic seconds."""
         self._started = False
         self._quiet_until = -inf
-        """Until when there is nothing to do, in monotonic seconds, unless ``_asked_for`` changes."""
-        self._asked_before: tuple[object, ...] = ()
-        """The result of ``_asked_for`` when that was determined."""
+        """Until when there is nothing to do, in monotonic seconds, unless ``_due_times`` changes."""
+        self._due_times_before: tuple[object, ...] = ()
+        """The result of ``_due_times`` when that was determined."""
         self._written = False
         """Whether a transaction has committed since then."""
         self._more = False
@@ -135,7 +135,7 @@ class Maintenance:
         """Return True if nothing is due, and nothing changed since ``sleep_s`` was asked."""
         if self._workers.pending_events or self._to_plan or not self._started or self._clock_moved_s():
             return False
-        if self._asked_for() != self._asked_before or self._quiet_until <= self._clock.monotonic():
+        if self._due_times() != self._due_times_before or self._quiet_until <= self._clock.monotonic():
             return False
         self._written = False
         return True
@@ -146,23 +146,23 @@ class Maintenance:
             return 0.0
         if self._written:
             self._written = False
-            if self._clock_moved_s() or self._asked_for() != self._asked_before:
-                self.look_anew()  # a clock that was wrong for one command may have planned a job wrongly
+            if self._clock_moved_s() or self._due_times() != self._due_times_before:
+                self.recheck()  # while the clock was wrong, a job may have been planned for a wrong time
         quiet_s = self._quiet_until - self._clock.monotonic()
         if quiet_s > 0:
             return quiet_s
-        self._asked_before = self._asked_for()
+        self._due_times_before = self._due_times()
         sleep = self._sleep_s()
         self._quiet_until = self._clock.monotonic() + sleep
         return sleep
 
-    def look_anew(self) -> None:
+    def recheck(self) -> None:
         """Discard the cached time until which there is nothing to do."""
         self._quiet_until = -inf
 
-    def _asked_for(self) -> tuple[object, ...]:
+    def _due_times(self) -> tuple[object, ...]:
         """Return the next due times of jobs, pauses, schedules and workers; few transactions change them."""
-        return self._engine.planned(), self._workers.look_at
+        return self._engine.planned(), self._workers.next_check_at
 
     def _sleep_s(self) -> float:
         if self._clock_moved_s():
@@ -215,17 +215,19 @@ class Maintenance:
 
     def act(self, context: Context, done: Done) -> None:
         """Do what is due, in the open transaction."""
-        self.look_anew()
+        self.recheck()
         if not self._started:
             self._start(context)
             done.started = True
             if self.seen and after_seconds(self.seen, -JUMP_S) > context.now_ms:
-                self._tell_clock(context, done, (context.moment - moment_of(self.seen)).total_seconds())
+                self._report_clock_change(
+                    context, done, (context.moment - moment_of(self.seen)).total_seconds()
+                )
         moved_s = self._clock_moved_s()
         if moved_s:
             done.ahead_s = self._ahead_s + moved_s
-            self._tell_clock(context, done, moved_s)
-        self._plan_anew(context, done)
+            self._report_clock_change(context, done, moved_s)
+        self._replan(context, done)
         self._end_what_is_over(context)
         if self._workers.pending_events:
             done.worker_events = self._write_worker_events(context)
@@ -234,7 +236,7 @@ class Maintenance:
         if self._until_rules_s() <= 0:
             ticks.forget_rules()
             self._plan_by_new_rules(context)
-            done.looked_at_rules = True
+            done.rules_checked = True
         if self._until_cleaning_s(self._clock.monotonic()) <= 0:
             done.cleaned, done.clean_more = True, self._clean(context)
 
@@ -286,7 +288,7 @@ class Maintenance:
                 later(TRY_AGAIN_S)
         except Exception as error:
             failures = self._failures.get(key, 0) + 1
-            # Max tasks whose failures are counted; beyond that, the counts start again from one
+            # Maximum number of tasks whose failures are counted; beyond that, the counts start again from one
             if len(self._failures) >= 1_000:
                 self._failures.clear()
             self._failures[key] = failures
@@ -341,7 +343,7 @@ class Maintenance:
                     lambda _: None,  # its take handles the missed ticks again
                 )
 
-    def _tell_clock(self, context: Context, done: Done, moved_s: float) -> None:
+    def _report_clock_change(self, context: Context, done: Done, moved_s: float) -> None:
         """Report that the clock was set; if it was set back, collect the schedules to plan again."""
         now = self._clock.now()  # the transaction may have begun before the clock was set
         before = now - timedelta(seconds=moved_s)
@@ -352,14 +354,14 @@ class Maintenance:
             found = [job.job_id for job in context.unit.repeating() if job.state == "QUEUED"]
             done.set_back = (timestamp(before), found)
 
-    def _plan_anew(self, context: Context, done: Done) -> None:
+    def _replan(self, context: Context, done: Done) -> None:
         """Plan some of the jobs again that were planned while the clock was ahead."""
         now = self._to_plan[:AT_ONCE_MAX]
         for job_id in now:
             self._attempt(
                 context,
                 ("plan", job_id),
-                partial(plan_anew, context, job_id, self._before),
+                partial(replan, context, job_id, self._before),
                 lambda _: None,  # it runs at the time planned before
             )
         done.planned = len(now)
@@ -382,10 +384,10 @@ class Maintenance:
         self._not_before[f"pause {pause.pattern}"] = self._clock.monotonic() + delay_s
 
     def _write_worker_events(self, context: Context) -> int:
-        news = list(self._workers.pending_events)
-        for kind, worker, there in news:
+        events = list(self._workers.pending_events)
+        for kind, worker, there in events:
             context.note(kind, name=worker, detail=there)
-        return len(news)
+        return len(events)
 
     def _clean(self, context: Context) -> bool:
         """Delete some rows past their retention; return True if there are more."""
@@ -423,7 +425,7 @@ class Maintenance:
             self._started = True
         if done.worker_events:
             self._workers.discard_events(done.worker_events)
-        if done.looked_at_rules:
+        if done.rules_checked:
             self._rules_at = self._clock.now() + RULES_EVERY
         if done.cleaned:
             self._clean_at = self._clock.now() + CLEAN_EVERY
@@ -468,7 +470,7 @@ class SharedMaintenance(Maintenance):
             return 0.0
         return max(self._watch_at - self._clock.monotonic(), 0.0)
 
-    def look_anew(self) -> None:
+    def recheck(self) -> None:
         """Check now for maintenance that is due."""
         self._watch_at = self._clock.monotonic()
 
@@ -476,7 +478,7 @@ class SharedMaintenance(Maintenance):
         """Return True if something is due and not yet done."""
         try:
             soonest = self.next_timestamp()
-        except StoreError:  # an unreachable database cannot be caught up with
+        except StoreError:  # the database is unreachable, so nobody can catch up
             return False
         return soonest is not None and soonest <= timestamp_ms(self._clock.now())
 
@@ -514,7 +516,7 @@ class SharedMaintenance(Maintenance):
     def _set_back_before(self, context: Context, seen: str, done: Done) -> None:
         """Report that the clock was set back before this start; a test clock only moves by command."""
         if not isinstance(self._clock, StandingClock):
-            self._tell_clock(context, done, (context.moment - moment_of(seen)).total_seconds())
+            self._report_clock_change(context, done, (context.moment - moment_of(seen)).total_seconds())
 
     def _start(self, context: Context) -> None:
         """Publish the stored state, and plan schedules by the current time zone rules."""

@@ -11,18 +11,18 @@ from typing import Any
 
 from bedrockjobs.base.background import TimeSlices
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import PG_LOOK_S, PG_LOOK_S_MAX
+from bedrockjobs.base.config import PG_RETRY_S, PG_RETRY_S_MAX
 from bedrockjobs.engine.events import HoldChanged
 from bedrockjobs.engine.submission import Submission
-from bedrockjobs.job.quarantine import RELEASE, hold_words
+from bedrockjobs.job.quarantine import RELEASE, hold_text
 from bedrockjobs.store.base import Engine, StoreBroken, StoreError
 
 BUSY_LOOK_S = 0.02
 """Seconds between two attempts to begin while another process holds the database lock."""
 
 TROUBLE_S = 10.0
-"""Seconds that a failed transaction counts as trouble if no later write succeeds, so that a server without
-further writes does not stay unready."""
+"""Seconds for which a failed transaction counts as trouble unless a later write succeeds, so that a server
+without further writes does not stay unready."""
 
 
 class Health:
@@ -45,7 +45,7 @@ class Health:
 
     def _hold_changed(self, event: HoldChanged) -> None:
         hold = event.hold and event.hold._replace(by="", reason="")  # readable without a token
-        self.hold = "" if hold is None else f"{hold_words(hold)}; {RELEASE}"
+        self.hold = "" if hold is None else f"{hold_text(hold)}; {RELEASE}"
 
     @property
     def problem(self) -> str:
@@ -77,7 +77,7 @@ class Health:
         if self._engine.tight and self._clock.monotonic() >= self._look_from:
             # Seconds between two checks whether a full disk has room again.
             self._look_from = self._clock.monotonic() + 0.5
-            self._engine.look_for_room()
+            self._engine.reserve_space()
 
 
 # Outage handling: reconnect with backoff, and refuse commands that have waited too long. Waiters stay.
@@ -145,7 +145,7 @@ class Outage:
             self._marks.clear()
             self._taken_out = 0
             self._watch()
-            self._look_soon()
+            self._retry_soon()
 
     def give_up(self) -> None:
         """Refuse all queued commands and stop reconnecting, because the server is stopping."""
@@ -157,10 +157,10 @@ class Outage:
 
     # --- reconnecting ------------------------------------------------------------------------------------
 
-    def _look_soon(self) -> None:
+    def _retry_soon(self) -> None:
         away_s = self._clock.monotonic() - self._since
         # Pause between reconnect attempts, as a share of the time that the database has been away.
-        pause_s = min(max(PG_LOOK_S, away_s * 0.05), PG_LOOK_S_MAX)
+        pause_s = min(max(PG_RETRY_S, away_s * 0.05), PG_RETRY_S_MAX)
         self._loop.call_later(pause_s * random.uniform(0.5, 1.5), self._try_if_due)  # noqa: S311
 
     def _try_if_due(self) -> None:
@@ -189,7 +189,7 @@ class Outage:
             log.warning("the database is still unreachable: %s", error)
         self._error = error
         self._health.failed(error)
-        self._look_soon()
+        self._retry_soon()
 
     def _on_reconnected(self) -> None:
         log.info("the database is available again after %.1f s", self._clock.monotonic() - self._since)

@@ -40,7 +40,8 @@ class OutputCompactor:
     def _printed(self, event: OutputChanged) -> None:
         if not event.size:  # only its progress changed
             return
-        # Max runs whose unpacked output is counted; when it is reached, all counts start again from zero
+        # Maximum number of runs whose unpacked output is counted; when it is reached, all counts start again
+        # from zero
         if len(self._unpacked) >= 10_000:
             self._unpacked.clear()
         loose = self._unpacked.get(event.run_id, 0) + event.size
@@ -109,10 +110,10 @@ def _next_chunks(loose: Sequence[Chunk], *, ended: bool) -> list[Chunk]:
     """
     found: list[Chunk] = []
     size = 0
-    beside = neighbours(loose)
-    for chunk in beside:
+    adjacent = neighbours(loose)
+    for chunk in adjacent:
         found.append(chunk)
         size += chunk.size
         if size >= OUTPUT_CHUNK_BYTES:
             return found
-    return found if ended or len(beside) < len(loose) else []
+    return found if ended or len(adjacent) < len(loose) else []

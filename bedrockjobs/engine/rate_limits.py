@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 ROOM_S = 5.0
 """Seconds for which a count is valid, as retried jobs are queued without asking the limiter."""
 
-TOLD_EVERY_S = 60.0
+EVENT_EVERY_S = 60.0
 """Minimum interval between two events about the same limit."""
 
 
@@ -97,23 +97,23 @@ class RateLimiter:
                 gate.full_until = gate.counted_at + (gate.counted_at - now) * 20
         return gate.room > 0
 
-    def _refuse(self, gate: RateLimit, words: str) -> None:
+    def _refuse(self, gate: RateLimit, limit_text: str) -> None:
         gate.refused += 1
         gate.unreported += 1
         gate.last_refused = timestamp(self._clock.now())
-        raise TooMany("Too many jobs", f"name: the limit of {gate.limit.pattern} is reached: {words}")
+        raise TooMany("Too many jobs", f"name: the limit of {gate.limit.pattern} is reached: {limit_text}")
 
     def take_refusals(self) -> list[tuple[str, str]]:
         """Return patterns whose limit was reached and the event text, at most once a minute each."""
         found = []
         for pattern, gate in self._gates.items():
-            if gate.unreported and self._clock.monotonic() - gate.reported_at >= TOLD_EVERY_S:
+            if gate.unreported and self._clock.monotonic() - gate.reported_at >= EVENT_EVERY_S:
                 jobs = "1 job was" if gate.unreported == 1 else f"{gate.unreported:,} jobs were"
-                found.append((pattern, f"{jobs} refused: {_limit_words(gate.limit)}"))
+                found.append((pattern, f"{jobs} refused: {_limit_text(gate.limit)}"))
                 gate.reported_at, gate.unreported = self._clock.monotonic(), 0
         return found
 
 
-def _limit_words(limit: Limit) -> str:
-    words = [f"{limit.queued:,} may be queued"] if limit.queued else []
-    return " and ".join(words + ([f"{limit.per_second:,} created a second"] if limit.per_second else []))
+def _limit_text(limit: Limit) -> str:
+    parts = [f"{limit.queued:,} may be queued"] if limit.queued else []
+    return " and ".join(parts + ([f"{limit.per_second:,} created a second"] if limit.per_second else []))

@@ -106,7 +106,7 @@ def error_kind(error: str) -> str:
     if by_server := _BY_SERVER.match(lines[0]):
         return by_server[0]
     found = next(filter(None, map(_EXCEPTION.match, (line_of(error), lines[-1], lines[0]))), None)
-    # Max length of an exception name, as a command may print any text that looks like one.
+    # Maximum length of an exception name, as a command may print any text that looks like one.
     return found[1][:100] if found else NOT_SHOWN
 
 
@@ -162,7 +162,7 @@ def render_with_state(row: Job, also: dict[str, str] | None = None) -> str:
     return render(row, more)
 
 
-def render_kept(run: RunRow, given: RunGiven, also: dict[str, str]) -> str:
+def render_kept(run: RunRow, run_input: RunGiven, also: dict[str, str]) -> str:
     """Return an ended job, stored only as a run, as QueryJob shows it, with the members ``also``."""
     row = Job(
         run.created,
@@ -171,9 +171,9 @@ def render_kept(run: RunRow, given: RunGiven, also: dict[str, str]) -> str:
         run.name,
         run.scheduled_for,
         run.started,
-        data=given.data or "{}",
-        priority=given.priority,
-        options_json=given.options_json,
+        data=run_input.data or "{}",
+        priority=run_input.priority,
+        options_json=run_input.options_json,
     )
     more = {
         **shown_options(row),

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bedrockjobs.base.config import LOOKS_AGAIN_MAX
+from bedrockjobs.base.config import TAKE_RETRIES_MAX
 from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.commands import Command
@@ -22,10 +22,10 @@ Outcome = Answer | CommandError
 Deliver = Callable[[Outcome], bool]
 """Receives an outcome; returns False only if the client certainly did not get it."""
 
-LOOKS_AT_ONCE = 2
+RETRIES_AT_ONCE = 2
 """How often a take is retried without a pause."""
 
-LOOK_AGAIN_S = 0.00025
+RETRY_S = 0.00025
 """Base of the backoff: the first pause is 2 ms and each next one twice as long, half a second in total. The
 server that locked a job may get no CPU for a while; ten transactions of another take milliseconds."""
 
@@ -47,7 +47,7 @@ class Submission:
     waiter: Waiter | None = None
     gone = False
     """Whether the client has disconnected or cancelled its wait."""
-    looks = 0
+    tries = 0
     many = 0
     """Number of names asked for if it is large enough for the separate queue, else 0."""
     template: Command[Any]
@@ -72,15 +72,15 @@ class Submission:
     def parked(self) -> None:
         """Note that the command waits: it is not executed again, only its reply is outstanding."""
 
-    def may_look_again(self) -> bool:
+    def may_retry(self) -> bool:
         """Count a take that found only locked rows; return True if it should be retried."""
-        self.looks += 1
-        return self.looks <= LOOKS_AGAIN_MAX and not self.gone
+        self.tries += 1
+        return self.tries <= TAKE_RETRIES_MAX and not self.gone
 
     @property
     def pause_s(self) -> float:
         """Return the backoff before the next attempt: zero at first, then doubling."""
-        return LOOK_AGAIN_S * 2**self.looks if self.looks > LOOKS_AT_ONCE else 0.0
+        return RETRY_S * 2**self.tries if self.tries > RETRIES_AT_ONCE else 0.0
 
     @property
     def matters(self) -> bool:
@@ -120,9 +120,9 @@ class DelayedTakes:
         """Schedule the retry of some takes."""
         self._some |= {*some}
         for one in some:
-            asyncio.get_running_loop().call_later(one.pause_s, self._go_on, one)
+            asyncio.get_running_loop().call_later(one.pause_s, self._resend, one)
 
-    def _go_on(self, one: Submission) -> None:
+    def _resend(self, one: Submission) -> None:
         self._some.discard(one)
         self._send(one)
 
@@ -139,7 +139,7 @@ class RequeueUndelivered(Submission):
     def may_try_again(self) -> bool:
         """Count a failed attempt; return True if another one should be made."""
         self.tries += 1
-        # Max attempts, ``busy_s`` apart, to requeue a job while the database refuses writes
+        # Maximum number of attempts, ``busy_s`` apart, to requeue a job while the database refuses writes
         if self.tries < 1_000:
             return True
         ids = ", ".join(str(taken.before.job_id) for taken in self.taken)

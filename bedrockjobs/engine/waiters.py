@@ -24,7 +24,8 @@ from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.peers import SharedUnit
 
 HEAP_SLACK = 100
-"""Max outdated entries of a heap, beyond the number of current ones, before the heap is rebuilt."""
+"""Maximum number of outdated entries of a heap, beyond the number of current ones, before the heap is
+rebuilt."""
 
 WAKE_LATE_S = 0.001
 """How much later than a job's nextRun the dispatcher wakes, as timestamps are truncated to milliseconds."""

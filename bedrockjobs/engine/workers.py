@@ -96,13 +96,13 @@ class NoWorkers:
 log = logging.getLogger(__name__)
 
 LISTED_MAX = 100
-"""Max workers listed in an event about one of them, so that a mass arrival does not list all of them each
-time."""
+"""Maximum number of workers listed in an event about one of them, so that a mass arrival does not list all of
+them each time."""
 
 LISTED_A_TURN_BYTES = 256 * 1024
 """Bytes of a worker list rendered before the event loop gets a turn: some milliseconds."""
 
-NEWS_S = 60.0
+EVENTS_RESUME_S = 60.0
 """Interval after which events about single workers resume once there were too many of them."""
 
 FEW = 1_000
@@ -120,7 +120,7 @@ class OpenRun:
     job_id: int
     worker: str
     lease_s: int
-    """Max seconds between heartbeats; 0 means no limit."""
+    """Maximum seconds between heartbeats; 0 means no limit."""
     until: float = 0.0
     """When its lease expires, in monotonic seconds."""
     stop: str = ""
@@ -148,7 +148,7 @@ class Worker:
     slots: int = 0
     quiet: bool = False
     """Whether it announced that it takes no more jobs for now."""
-    told_drained: bool = False
+    drain_reported: bool = False
     """Whether its last heartbeat reply said that it is drained."""
     runs: set[int] = field(default_factory=set)
     by: str = ""
@@ -178,7 +178,7 @@ def running(what: str, names: Iterable[str], count: int) -> str:
     chars = 0
     for name in nsmallest(LISTED_MAX, names):
         chars += len(name)
-        # Max characters of names in such an event.
+        # Maximum number of characters of names in such an event.
         if listed and chars > 1_000:
             break
         listed.append(name)
@@ -203,7 +203,7 @@ class Share:
         return self.served if worker.served else self.unserved
 
 
-class News:
+class MembershipEvents:
     """Joins and departures of workers and servers, as events to write; too many are merged into one."""
 
     def __init__(self, clock: Clock, on_events: Callable[[], None]) -> None:
@@ -217,7 +217,7 @@ class News:
 
     def add(self, kind: str, name: str, there: Callable[[], str]) -> None:
         """Record one event, or only count it if there were too many; ``there`` lists who is alive now."""
-        if self._clock.monotonic() - self._since >= NEWS_S:
+        if self._clock.monotonic() - self._since >= EVENTS_RESUME_S:
             self.flush(there)
             self._since = self._clock.monotonic()
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -237,8 +237,8 @@ class News:
     @property
     def flush_at(self) -> float:
         """Return when to ``flush``, in monotonic seconds; infinite if nothing was merged."""
-        untold = any(count > WORKER_EVENTS_A_MINUTE for count in self._counts.values())
-        return self._since + NEWS_S if untold else inf
+        unreported = any(count > WORKER_EVENTS_A_MINUTE for count in self._counts.values())
+        return self._since + EVENTS_RESUME_S if unreported else inf
 
     def flush_if_due(self, there: Callable[[], str]) -> None:
         """Record the merged events if their minute is over."""
@@ -259,7 +259,7 @@ class WorkerRegistry:
         self.servers: list[ServerRow] = []
         """The live servers, as far as they are known."""
         self.on_events: Callable[[], None] = lambda: None
-        self._pending_events = News(self._leases, lambda: self.on_events())
+        self._pending_events = MembershipEvents(self._leases, lambda: self.on_events())
         self.requested_names = RequestedNames()
         """Which workers ask for which names."""
         self._runs_of: dict[str, set[int]] = {}
@@ -269,11 +269,11 @@ class WorkerRegistry:
         self._size = 0
         """The memory of all workers in bytes."""
         self._forgotten = 0
-        self._forgotten_told = -inf
+        self._forgotten_reported = -inf
         self._run_key = ""
         self._changed: dict[str, set[asyncio.Future[None]]] = {}
         self._ended = False
-        self.look_at = inf
+        self.next_check_at = inf
         """When ``overdue`` has to be called next, on the lease clock in monotonic seconds."""
 
     def lease_moment(self) -> datetime:
@@ -293,10 +293,10 @@ class WorkerRegistry:
             WorkerAsked: self._on_jobs_requested,
             WaitLeft: self._wait_left,
             DrainsChanged: self._drains_changed,
-            RunKeyKnown: lambda event: self.know_run_key(event.key),
+            RunKeyKnown: lambda event: self.set_run_key(event.key),
         }
 
-    def know_run_key(self, key: str) -> None:
+    def set_run_key(self, key: str) -> None:
         """Set the key of the database, which signs run tokens and ping secrets."""
         self._run_key = key
 
@@ -328,7 +328,7 @@ class WorkerRegistry:
         self._renew(run)
         self.runs[run.run_id] = run
         if run.lease_s:
-            self.look_at = min(self.look_at, run.until)
+            self.next_check_at = min(self.next_check_at, run.until)
         runs = self._runs_of.setdefault(run.worker, set())
         runs.add(run.run_id)
         worker = self.workers.get(run.worker)
@@ -366,7 +366,7 @@ class WorkerRegistry:
         run = self.runs.get(run_id)
         if run is not None:
             run.until = self._leases.monotonic() + seconds
-            self.look_at = min(self.look_at, run.until)
+            self.next_check_at = min(self.next_check_at, run.until)
 
     def overdue(self, unit: Unit) -> list[int]:
         """Return the runs whose lease has expired, and remove silent workers.
@@ -374,7 +374,7 @@ class WorkerRegistry:
         Expired leases are found in memory; on a shared database, in ``unit``.
         """
         now = self._leases.monotonic()
-        if now < self.look_at:
+        if now < self.next_check_at:
             return []
         for name in [worker.name for worker in self.workers.values() if worker.until <= now]:
             self.remove_worker(name)
@@ -387,12 +387,12 @@ class WorkerRegistry:
             # Minimum interval between scans for silent workers and expired leases when there are many of
             # them.
             next_at = max(next_at, now + 0.25)
-        self.look_at = min(next_at, self._pending_events.flush_at)
+        self.next_check_at = min(next_at, self._pending_events.flush_at)
         return found
 
     def sleep_s(self) -> float:
         """Return the seconds until ``overdue`` has to be called; infinite if nothing can expire."""
-        return max(self.look_at - self._leases.monotonic(), 0.0)
+        return max(self.next_check_at - self._leases.monotonic(), 0.0)
 
     # --- workers -----------------------------------------------------------------------------------------
 
@@ -501,7 +501,7 @@ class WorkerRegistry:
         self._size += size
         self.workers[worker.name] = worker
         self.requested_names.put(worker.name, worker.names)
-        self.look_at = min(self.look_at, worker.until)
+        self.next_check_at = min(self.next_check_at, worker.until)
         return True
 
     def _remove(self, name: str) -> Worker | None:
@@ -564,7 +564,7 @@ class WorkerRegistry:
         """Log the number of evicted workers, at most once a minute."""
         self._forgotten += 1
         now = self._leases.monotonic()
-        if now - self._forgotten_told >= NEWS_S:
+        if now - self._forgotten_reported >= EVENTS_RESUME_S:
             log.warning(
                 "%d worker(s) removed from memory, the last of token %r: the limit is %d in %d MiB",
                 self._forgotten,
@@ -572,7 +572,7 @@ class WorkerRegistry:
                 WORKERS_MAX,
                 WORKERS_BYTES_MAX // 2**20,
             )
-            self._forgotten, self._forgotten_told = 0, now
+            self._forgotten, self._forgotten_reported = 0, now
 
     def _wait_left(self, event: WaitLeft) -> None:
         """Record that a worker stopped waiting: it counts as gone after a lease and is evicted first."""
@@ -582,7 +582,7 @@ class WorkerRegistry:
         until = self._leases.monotonic() + LEASE_S_DEFAULT
         worker.until = min(worker.until, until)
         worker.asked = {names: min(end, until) for names, end in worker.asked.items()}
-        self.look_at = min(self.look_at, worker.until)
+        self.next_check_at = min(self.next_check_at, worker.until)
         if not worker.served:
             self._shares[worker.by].unserved.move_to_end(worker.name, last=False)
 
@@ -600,7 +600,7 @@ class WorkerRegistry:
 
     def _add_event(self, kind: str, worker: Worker) -> None:
         self._pending_events.add(kind, worker.name, self._there)
-        self.look_at = min(self.look_at, self._pending_events.flush_at)
+        self.next_check_at = min(self.next_check_at, self._pending_events.flush_at)
 
     def _drains_changed(self, event: DrainsChanged) -> None:
         changed, self.drains = self.drains ^ event.drains, event.drains
@@ -692,11 +692,11 @@ class WorkerRegistry:
                 while (
                     wait_s > 0
                     and not self._ended
-                    and not self._is_news(command)
-                    and worker.told_drained == (command.worker in self.drains)
+                    and not self._has_new_stop(command)
+                    and worker.drain_reported == (command.worker in self.drains)
                 ):
                     await self._change(command.worker)
-        worker.told_drained = command.worker in self.drains
+        worker.drain_reported = command.worker in self.drains
         return self._answer(command)
 
     async def _load_unknown_runs(self) -> None:
@@ -714,7 +714,7 @@ class WorkerRegistry:
         run = self.runs.get(run_id)
         return "LOST" if run is None or run.worker != command.worker else run.stop
 
-    def _is_news(self, command: Heartbeat) -> bool:
+    def _has_new_stop(self, command: Heartbeat) -> bool:
         """Return True if there is a stop signal that the worker has not received."""
         for run_id in command.run_ids:
             signal = self._signal(command, run_id)
@@ -761,8 +761,9 @@ class WorkerRegistry:
 # maintenance finds expired leases there. The registry in memory follows the exchanges.
 
 
-TOLD_AT_ONCE_MAX = 1_000
-"""Max workers reported to other servers in one exchange: more than send a heartbeat in one second."""
+WORKERS_PER_EXCHANGE_MAX = 1_000
+"""Maximum number of workers reported to other servers in one exchange: more than send a heartbeat in one
+second."""
 
 SILENT_S = 3.0
 """Seconds without a sign of life after which a server is shown as silent: three exchanges."""
@@ -842,7 +843,7 @@ class SharedWorkers(WorkerRegistry):
 
     def overdue(self, unit: Unit) -> list[int]:
         """Return the runs whose lease has expired in the database."""
-        # Max runs with an expired lease that one transaction ends.
+        # Maximum number of runs with an expired lease that one transaction ends.
         found = cast(SharedUnit, unit).leases_over(timestamp_ms(self._leases.now()), 100)
         now = self._leases.monotonic()
         self._later = {run_id: until for run_id, until in self._later.items() if until > now}
@@ -854,7 +855,7 @@ class SharedWorkers(WorkerRegistry):
 
     # --- the exchange with the other servers -------------------------------------------------------------
 
-    def to_tell(self) -> WorkerChanges:
+    def changes_to_send(self) -> WorkerChanges:
         """Begin an exchange and return the changes since the last one.
 
         Only a limited number of workers is reported at a time; if there are more, another exchange follows
@@ -868,8 +869,8 @@ class SharedWorkers(WorkerRegistry):
                 self._part(name)
             elif known_until - now_s < LEASE_S_DEFAULT / 2 and worker.until > known_until:
                 self._met[name] = None
-        met = list(islice(self._met, TOLD_AT_ONCE_MAX))
-        parted = list(islice(self._parted, TOLD_AT_ONCE_MAX))
+        met = list(islice(self._met, WORKERS_PER_EXCHANGE_MAX))
+        parted = list(islice(self._parted, WORKERS_PER_EXCHANGE_MAX))
         for name in met:
             del self._met[name]
             self._own[name] = min(self.workers[name].until, now_s + LEASE_S_DEFAULT)
@@ -878,17 +879,17 @@ class SharedWorkers(WorkerRegistry):
         if self._met or self._parted:
             self.exchange_soon()
         rows = [self._row_of(self.workers[name]) for name in sorted(met)]
-        told = WorkerChanges(rows, sorted(parted), sorted(self._beaten), len(self._own))
+        changes = WorkerChanges(rows, sorted(parted), sorted(self._beaten), len(self._own))
         self._beaten = {}
         self._known, self._over = frozenset(self.runs), set()
-        return told
+        return changes
 
-    def tell_again(self, told: WorkerChanges) -> None:
+    def resend_changes(self, changes: WorkerChanges) -> None:
         """Add the changes of a failed exchange to the next one."""
-        self._met = {one.name: None for one in told.workers if one.name in self._own} | self._met
-        parted = {name: None for name in told.left if name not in self.workers} | self._parted
+        self._met = {one.name: None for one in changes.workers if one.name in self._own} | self._met
+        parted = {name: None for name in changes.left if name not in self.workers} | self._parted
         self._parted = dict.fromkeys(islice(parted, WORKERS_MAX))
-        self._beaten = {run_id: None for run_id in told.beats if run_id in self.runs} | self._beaten
+        self._beaten = {run_id: None for run_id in changes.beats if run_id in self.runs} | self._beaten
 
     def _row_of(self, worker: Worker) -> WorkerRow:
         there_s = self._own.get(worker.name, -inf) - self._leases.monotonic()
@@ -907,26 +908,26 @@ class SharedWorkers(WorkerRegistry):
             worker.quiet,
         )
 
-    def apply_exchange(self, heard: PeerState) -> None:
+    def apply_exchange(self, state: PeerState) -> None:
         """Apply the state that all servers know, and complete the exchange."""
-        self.servers = heard.servers
-        for row in heard.workers:
+        self.servers = state.servers
+        for row in state.workers:
             if row.name not in self._met and row.name not in self._parted:
-                self._know_worker(row)
-        there = {row.name for row in heard.workers}
+                self._update_worker(row)
+        there = {row.name for row in state.workers}
         whole = len(there) < WORKERS_MAX  # otherwise the list is cut off, and may lack workers of this server
         for name in [name for name in self.workers if name not in there and name not in self._met]:
             if whole or name not in self._own:
                 self._remove(name)
                 self._own.pop(name, None)
-        for run in heard.runs:
-            self._know_run(run)
-        for run_id in self._known - {run.run_id for run in heard.runs}:
+        for run in state.runs:
+            self._update_run(run)
+        for run_id in self._known - {run.run_id for run in state.runs}:
             super()._ended_run(RunForgotten(run_id))
-        for kind, names in (("worker joined", heard.joined), ("worker left", heard.left)):
+        for kind, names in (("worker joined", state.joined), ("worker left", state.left)):
             for name in names:
                 self._pending_events.add(kind, name, self._there)
-        for name in heard.lost:
+        for name in state.lost:
             self._pending_events.add("server left", name, self._servers_there)
         self._pending_events.flush_if_due(self._there)
 
@@ -945,7 +946,7 @@ class SharedWorkers(WorkerRegistry):
             for server in self.servers
         ]
 
-    def _know_worker(self, row: WorkerRow) -> None:
+    def _update_worker(self, row: WorkerRow) -> None:
         worker = self.workers.get(row.name)
         if worker is None:
             worker = Worker(row.name, row.joined, row.heartbeat, inf)
@@ -962,7 +963,7 @@ class SharedWorkers(WorkerRegistry):
             worker.asked = {asked: inf}
             self._measure(worker)
 
-    def _know_run(self, row: OpenRunRow) -> None:
+    def _update_run(self, row: OpenRunRow) -> None:
         run = self.runs.get(row.run_id)
         stop = row.stop.split()[0] if row.stop else ""
         if run is None:

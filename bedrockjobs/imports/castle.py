@@ -27,7 +27,7 @@ class _Job(NamedTuple):
 
     number: int
     place: str
-    given: dict[str, Any]
+    values: dict[str, Any]
     updates: bool = False
     """Whether it updates an earlier job."""
 
@@ -47,7 +47,7 @@ def _final_jobs(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
     jobs_found: list[tuple[_Job, _Job | None]] = []
     places: dict[str, int] = {}
     for job in jobs:
-        name = str(job.given.get("Name"))
+        name = str(job.values.get("Name"))
         if job.updates and name in places:
             jobs_found[places[name]] = (job, jobs_found[places[name]][0])
         else:
@@ -60,7 +60,7 @@ def _imported(job: _Job, before: _Job | None, zone: str) -> ImportedSchedule:
     schedule = _job(job, zone)
     if before is None or schedule.refused:
         return schedule
-    return schedule.with_warning(f"it changes what {before.place} says")
+    return schedule.with_warning(f"it changes the job of {before.place}")
 
 
 def _structs(text: str) -> list[_Job]:
@@ -100,14 +100,14 @@ def _lines(text: str) -> list[_Job]:
 
 
 def _job(job: _Job, zone: str) -> ImportedSchedule:
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     unnamed = ImportedSchedule(f"job-{job.number}", job.place, "", zone=zone)
-    for key, value in job.given.items():
-        if key.lower() in given:
+    for key, value in job.values.items():
+        if key.lower() in values:
             return unnamed._replace(refused=f"{key}: it is given twice, in two spellings")
-        given[key.lower()] = value
-    name, command, expression = (given.get(key) for key in ("name", "cmd", "schedule"))
-    arguments = given.get("args") or []
+        values[key.lower()] = value
+    name, command, expression = (values.get(key) for key in ("name", "cmd", "schedule"))
+    arguments = values.get("args") or []
     schedule = ImportedSchedule(str(name or unnamed.name), job.place, str(expression or ""), zone=zone)
     if not (
         isinstance(name, str)
@@ -119,7 +119,7 @@ def _job(job: _Job, zone: str) -> ImportedSchedule:
         return schedule._replace(refused="expected Name, Cmd, Args and Schedule")
     if not isinstance(arguments, list) or not all(isinstance(item, str) for item in arguments):
         return schedule._replace(refused="Args: expected a list of strings")
-    if given.get("haserror"):
+    if values.get("haserror"):
         return schedule._replace(
             refused="HasError is set: castle-cron does not run it (a bad schedule, or deleted)"
         )

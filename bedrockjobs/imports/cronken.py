@@ -73,10 +73,10 @@ def parse_cronken(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday
     )
 
 
-def _job(schedule: ImportedSchedule, given: Any, zone: str, weekday_0: FirstDay) -> ImportedSchedule:
+def _job(schedule: ImportedSchedule, value: Any, zone: str, weekday_0: FirstDay) -> ImportedSchedule:
     try:
         definition = _object(
-            "the definition", json_items.value_of(given) if isinstance(given, str) else given
+            "the definition", json_items.value_of(value) if isinstance(value, str) else value
         )
         schedule = schedule._replace(source_text=_arguments_of(definition.get("cron_args")))
         return _read_job(schedule, definition, zone, weekday_0)
@@ -122,7 +122,7 @@ def _read_job(
         old = cron.parse(arguments)
         schedule = schedule._replace(old=old, expression=_expression(old, arguments))
     if schedule.paused:
-        schedule = schedule.with_warning("it is paused there, and is added paused")
+        schedule = schedule.with_warning("it is paused in Cronken, and is added paused")
     return schedule
 
 
@@ -136,7 +136,7 @@ def _with_cronstring(
         key: value for key, value in arguments.items() if key not in ("cronstring", "jitter", "timezone")
     }
     if others:
-        raise _Refused(f"cronstring: expected no {next(iter(others))} beside it")
+        raise _Refused(f"cronstring: expected no {next(iter(others))} in addition")
     words = _MACROS.get(text.lower(), text).split()
     if len(words) != len(_CRONSTRING):
         raise cron.BadSchedule(
@@ -159,7 +159,7 @@ def _with_cronstring(
         return schedule.with_warning(f"Cronken cannot read it ({problem}); read as crontab(5) does")
     if schedule.differs:
         return schedule.with_warning(
-            "Cronken takes 0 for Monday and wants both day fields to hold; read as crontab(5) does."
+            "Cronken takes 0 for Monday and requires both day fields to match; read as crontab(5) does."
             " --weekday-0 monday keeps the days on which it ran"
         )
     return schedule

@@ -157,7 +157,7 @@ def _set(variables: _Variables, name: str, value: str, by: Cron | None, *, empty
     if empty and by == "debian":
         return f'expected {name}="", which is how Debian\'s cron takes an empty value'
     if empty and by is None:
-        variables.once.append(f"{name}= is cronie's; Debian's cron refuses it, and takes {name}=\"\"")
+        variables.once.append(f'only cronie accepts {name}=; Debian\'s cron requires {name}=""')
     if name == "CRON_TZ":
         return _set_zone(variables, value, by)
     if name == "RANDOM_DELAY" and by != "debian":
@@ -186,7 +186,7 @@ def _set_zone(variables: _Variables, value: str, by: Cron | None) -> str:
     variables.zone = value
     if by is None:
         variables.of_zone = (
-            f"CRON_TZ={value} is cronie's; Debian's cron ignores it: --cron debian --zone ZONE"
+            f"only cronie obeys CRON_TZ={value}; Debian's cron ignores it: --cron debian --zone ZONE"
         )
     return ""
 
@@ -213,10 +213,10 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
     unnamed = ImportedSchedule(place.replace(" ", "-"), place, line, zone=variables.zone)
     if line[0] == "-":
         if by == "debian":
-            return unnamed._replace(refused="minute '-': Debian's cron takes no - before a time")
+            return unnamed._replace(refused="minute '-': Debian's cron accepts no - before a time")
         line = line[1:]
         if by is None:
-            warnings.append("the - before the time is cronie's; Debian's cron refuses the line")
+            warnings.append("only cronie accepts a - before the time; Debian's cron refuses the line")
     count = (1 if line.startswith("@") else 5) + system
     words = _BLANKS.split(line, count)
     if len(words) <= count or not words[count]:
@@ -239,7 +239,7 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
         command = command.lstrip()
         warnings.append("cronie mails output only of a run that fails (-n); here all output is kept")
         if by is None:
-            warnings.append("-n is cronie's; Debian's cron takes it for the command")
+            warnings.append("only cronie has the option -n; Debian's cron takes it for the command")
     schedule = ImportedSchedule(_name(command, place), place, said, zone=variables.zone)
     if said.lower() == "@reboot":
         why = "@reboot has no time: start it with the worker, by systemd or the like"
@@ -266,7 +266,7 @@ def _difference(expression: str) -> str:
     """Return why the meaning of five fields differs between cron and bedrockjobs."""
     words = expression.split(" ")
     if any(word.startswith("*") != ("*" in word.split(",")) for word in (words[2], words[4])):
-        return "cron asks both day fields to hold if one begins with *, and either one if none does"
+        return "cron requires both day fields to match if one begins with *, otherwise only one of them"
     return "cron follows real time through a change of the clock if minute or hour begins with *"
 
 
@@ -301,7 +301,7 @@ def meaning(expression: str, by: Cron | None = None) -> tuple[Schedule, tuple[st
         raise problems[0]
     if problems or not same_schedule(*(schedule for schedule, _ in readings.values())):
         by_cron += [f"{NAMES[each]} runs it {words_for(pair)}" for each, (pair, _) in readings.items()]
-        expected = f"what both crons read alike, or --cron: {', '.join(by_cron)}"
+        expected = f"what both crons read the same way, or --cron: {', '.join(by_cron)}"
         raise cron.BadSchedule("expression", expression, expected)
     return readings["debian"]
 
@@ -320,7 +320,7 @@ def _schedule(expression: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
         weekdays=_bits((day - 1) % 7 for day in week_day), every={day % 7 for day in week_day} == _WEEK
     )
     either = not (words[2].startswith("*") or words[4].startswith("*"))
-    if either and bool(month_day) != bool(week_day):  # an empty day field leaves it to the other
+    if either and bool(month_day) != bool(week_day):  # an empty day field leaves the choice to the other
         days = DayRule(one if month_day else _EVERY_DAY, other if week_day else _EVERY_WEEKDAY, either=False)
     else:
         days = DayRule(one, other, either)

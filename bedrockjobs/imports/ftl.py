@@ -120,7 +120,7 @@ class _CodeScanner:
             elif self._language == "kotlin" and kind in ("raw", "text"):
                 token = self._kotlin_text(match)
             else:
-                self._go_on(match)
+                self._advance(match)
                 token = Token(_KINDS[kind or ""], text, line)
                 if kind in ("raw", "text") and self._language == "java":
                     quotes = 3 if kind == "raw" else 1
@@ -140,7 +140,7 @@ class _CodeScanner:
             raise self._unended()
         return match
 
-    def _go_on(self, match: re.Match[str]) -> None:
+    def _advance(self, match: re.Match[str]) -> None:
         self._line += match[0].count("\n")
         self._at = match.end()
 
@@ -179,7 +179,7 @@ class _CodeScanner:
             if kind == "block":
                 self._comment(match)
             else:
-                self._go_on(match)
+                self._advance(match)
             top = inside[-1] if inside else 0
             if isinstance(top, int):
                 if kind in ("raw", "text"):
@@ -512,7 +512,7 @@ class _GoReader:
         expression = directive["said"].strip()
         refused = ""
         if directive["said"][:1] not in ("", " ", "\t") or not expression:
-            refused = "expected an expression behind //ftl:cron and a blank, such as //ftl:cron 0 0 * * *"
+            refused = "expected an expression after //ftl:cron and a blank, such as //ftl:cron 0 0 * * *"
         elif inside:
             refused = NO_VERB
         self._pending.append(Verb(token.line, expression, refused=refused))
@@ -556,10 +556,10 @@ class _GoReader:
         self.verbs += named(self._pending, schema_name(name), why, warnings)
         self._pending = []
 
-    def _parameters(self, given: list[list[Token]]) -> list[Parameter]:
+    def _parameters(self, groups: list[list[Token]]) -> list[Parameter]:
         """Return the types of parameters; ``a, b T`` are two parameters of one type."""
         parameters: list[Parameter] = []
-        for part in reversed(given):
+        for part in reversed(groups):
             if len(part) > 1 and part[0].kind == "word" and part[1].text != ".":
                 part = part[1:]
             elif parameters and len(part) == 1 and part[0].text[:1].islower():
@@ -803,12 +803,12 @@ def _parameter(part: list[Token], *, kotlin: bool) -> Parameter:
 
 def _expression(arguments: list[Token] | None) -> tuple[str, str]:
     """Return the expression of an annotation, and an error message."""
-    given = parts(arguments or [])
-    if not given:
+    groups = parts(arguments or [])
+    if not groups:
         return "", f"{_ARGUMENT}, not none"
-    if len(given) > 1:
-        return "", f"{_ARGUMENT}, not {len(given)} arguments"
-    (argument,) = given
+    if len(groups) > 1:
+        return "", f"{_ARGUMENT}, not {len(groups)} arguments"
+    (argument,) = groups
     if len(argument) > 2 and argument[0].kind == "word" and argument[1].text == "=":
         argument = argument[2:]
     if len(argument) == 1 and argument[0].kind == "text":

@@ -258,7 +258,7 @@ def _union(one: DayField, other: DayField) -> DayField:
 
 
 def _both(month_day: DayField, week_day: DayField) -> DayField:
-    """Return the days that match both fields, as the nth weekdays of a month."""
+    """Return the days that match both fields, expressed as the nth weekdays of a month."""
     plain = not (month_day.nearest or month_day.last or month_day.last_workday or month_day.weekdays)
     weeks = [n for n, days in enumerate(_WEEKS_OF_MONTH, 1) if month_day.days & days == days]
     whole = sum(_WEEKS_OF_MONTH[n - 1] for n in weeks) == month_day.days

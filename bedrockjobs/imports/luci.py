@@ -232,8 +232,8 @@ def parse_luci(text: str) -> list[ImportedSchedule]:
 
 def _enabled(fields: Message) -> str:
     """Return the id of a block that is not disabled, which triggers may refer to."""
-    given = {name: value for name, value, _ in fields}
-    return "" if given.get("disabled") in ("true", "True", "t", 1) else str(given.get("id", ""))
+    values = {name: value for name, value, _ in fields}
+    return "" if values.get("disabled") in ("true", "True", "t", 1) else str(values.get("id", ""))
 
 
 def _block(kind: str, line: int, fields: Message, known: set[str]) -> ImportedSchedule:
@@ -323,31 +323,31 @@ def _check_task(kind: str, task: Block, block: Block) -> None:
 
 
 def _check_fetch(task: Block) -> None:
-    given, lines = task.values, task.lines
-    if given.get("method", "") not in ("", "GET"):
+    values, lines = task.values, task.lines
+    if values.get("method", "") not in ("", "GET"):
         raise _refuse(
-            lines["method"], "url_fetch.method", "GET, which is all that LUCI does", given["method"]
+            lines["method"], "url_fetch.method", "GET, the only method that LUCI supports", values["method"]
         )
-    if not given.get("url"):
+    if not values.get("url"):
         raise _refuse(lines.get("url", task.line), "url_fetch.url", "a url")
-    if not _absolute(given["url"]):
-        raise _refuse(lines["url"], "url_fetch.url", "an absolute url", given["url"])
-    if given.get("timeout_sec") and not 1 <= given["timeout_sec"] <= FETCH_TIMEOUT_S_MAX:
+    if not _absolute(values["url"]):
+        raise _refuse(lines["url"], "url_fetch.url", "an absolute url", values["url"])
+    if values.get("timeout_sec") and not 1 <= values["timeout_sec"] <= FETCH_TIMEOUT_S_MAX:
         expected = f"1 to {FETCH_TIMEOUT_S_MAX} seconds"
-        raise _refuse(lines["timeout_sec"], "url_fetch.timeout_sec", expected, given["timeout_sec"])
+        raise _refuse(lines["timeout_sec"], "url_fetch.timeout_sec", expected, values["timeout_sec"])
 
 
 def _check_build(task: Block, block: Block) -> None:
-    given, lines = task.values, task.lines
-    server = given.get("server", "")
+    values, lines = task.values, task.lines
+    server = values.get("server", "")
     if not server or "/" in server:
         raise _refuse(lines.get("server", task.line), "buildbucket.server", "the name of a host", server)
-    if not given.get("bucket") and block.values.get("realm", "") in ("", "@root", "@legacy"):
+    if not values.get("bucket") and block.values.get("realm", "") in ("", "@root", "@legacy"):
         raise _refuse(lines.get("bucket", task.line), "buildbucket.bucket", "a bucket, or a realm of the job")
-    if not given.get("builder"):
+    if not values.get("builder"):
         raise _refuse(lines.get("builder", task.line), "buildbucket.builder", "a builder")
     for name in ("properties", "tags"):
-        for pair in given.get(name, ()):
+        for pair in values.get(name, ()):
             key, colon, _ = pair.partition(":")
             if not colon or not key:
                 raise _refuse(lines[name], f"buildbucket.{name}", "key:value", pair)
@@ -400,18 +400,18 @@ def _seconds(text: str) -> float | None:
     return None if seconds > DELAY_S_MAX or (text.startswith("-") and seconds) else seconds
 
 
-def _taken(schedule: ImportedSchedule, block: Block, task: str, given: Block) -> ImportedSchedule:
+def _taken(schedule: ImportedSchedule, block: Block, task: str, task_block: Block) -> ImportedSchedule:
     if block.values.get("disabled"):
-        raise _InvalidBlock(f"line {block.lines['disabled']}: it is disabled there")
+        raise _InvalidBlock(f"line {block.lines['disabled']}: it is disabled in LUCI")
     if task == "gitiles":
-        raise _InvalidBlock(f"line {given.line}: nothing here watches a repository (gitiles)")
+        raise _InvalidBlock(f"line {task_block.line}: nothing here watches a repository (gitiles)")
     if task == "noop":
         schedule = schedule._replace(options={"argv": ["true"]})
         for name in ("sleep_ms", "triggers_count"):
-            if given.values.get(name):
+            if task_block.values.get(name):
                 schedule = schedule.with_warning(f"noop.{name} is left out")
     elif task == "url_fetch":
-        schedule = schedule._replace(options=_fetch(given.values))
+        schedule = schedule._replace(options=_fetch(task_block.values))
     else:
         schedule = schedule.with_warning(
             f"a {task} task is not known here: a worker has to take jobs of this name"
@@ -422,7 +422,7 @@ def _taken(schedule: ImportedSchedule, block: Block, task: str, given: Block) ->
     return schedule
 
 
-def _fetch(given: dict[str, Any]) -> dict[str, Any]:
-    timeout = given.get("timeout_sec") or FETCH_TIMEOUT_S
-    url = given["url"]
+def _fetch(values: dict[str, Any]) -> dict[str, Any]:
+    timeout = values.get("timeout_sec") or FETCH_TIMEOUT_S
+    url = values["url"]
     return {"url": url if timeout == FETCH_TIMEOUT_S else {"url": url, "timeout": timeout}}

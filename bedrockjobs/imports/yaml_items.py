@@ -117,7 +117,7 @@ class _Composer(composer.Composer):
         node = super().compose_node(parent, index)
         self._levels_open -= 1
         if node.tag in NOT_IN_JSON:
-            raise ValueError(f"line {line}: expected what JSON has too, not {node.tag.rpartition(':')[2]}")
+            raise ValueError(f"line {line}: expected a type that JSON has, not {node.tag.rpartition(':')[2]}")
         if not isinstance(event, AliasEvent):
             self._values += 1
             if node.anchor is not None:
@@ -125,10 +125,10 @@ class _Composer(composer.Composer):
         elif id(node) in self._sizes:
             self._values += self._sizes[id(node)]
         else:
-            raise ValueError(f"line {line}: an alias stands inside the value that it stands for")
+            raise ValueError(f"line {line}: an alias is inside the value that it refers to")
         if self._values > self.values_max:
             most = f"at most {YAML_VALUES_PER_CHAR_MAX} values for each character of the file"
-            raise ValueError(f"line {line}: expected aliases that stand for {most}")
+            raise ValueError(f"line {line}: expected aliases that expand to {most}")
         return node
 
 

@@ -98,7 +98,7 @@ class Delivery(NamedTuple):
         return bool(self.since) and after_seconds(self.since, GIVE_UP_S) <= now
 
 
-def noted_for(rule: str) -> str:
+def author_for(rule: str) -> str:
     """Return the ``by`` of events about the thresholds of a rule."""
     return f"rule {rule}"
 

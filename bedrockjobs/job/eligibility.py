@@ -271,13 +271,13 @@ class EligibleWorkers:
             not self.held_back(worker) for worker in self._requesting(self._by_names.patterns_of(name), need)
         )
 
-    def why_nobody(self, name: str, need: Requirements) -> str:
+    def why_none_eligible(self, name: str, need: Requirements) -> str:
         """Explain in plain words why no worker is eligible."""
         if not self._workers:
             return "no worker is alive"
         asking = {worker.name: worker for worker in self._requesting(self._by_names.patterns_of(name), need)}
         if need.worker and not asking:
-            why = "does not ask for it" if need.worker in self._workers else "is not there"
+            why = "does not ask for it" if need.worker in self._workers else "is not alive"
             return f"worker {need.worker}, for which it is reserved, {why}"
         if not asking:
             if len(self._workers) == 1:
@@ -304,7 +304,7 @@ class EligibleWorkers:
         """Return why a worker takes no jobs at all, by whom and since when; empty if it does."""
         drain = self._drains.get(worker.name)
         if drain is not None:
-            return f"is drained since {drain.since}" + (f", by {drain.by}" if drain.by else "")
+            return f"has been drained since {drain.since}" + (f", by {drain.by}" if drain.by else "")
         return "is quiet" if worker.quiet else ""
 
     def _why_not(self, worker: WorkerCapabilities, need: Requirements) -> str:

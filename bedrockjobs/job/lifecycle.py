@@ -108,7 +108,7 @@ ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
     "fail": {"RUNNING": _FAILS, "RUNQUEUED": _FAILS},
     # Its worker was silent, or its run exceeded its time.
     "lose": {"RUNNING": _FAILS, "RUNQUEUED": _FAILS},
-    # At its take it turned out to be lost too often, or on the crash list.
+    # A take found that it was lost too often, or is on the crash list.
     "crash": {"QUEUED": _CRASHES, "RUNQUEUED": _CRASHES},
     # Its repeat can no longer be evaluated, or its data was damaged in the file.
     "break": dict.fromkeys(("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"), (Arrow("FAILED"),)),

@@ -28,13 +28,14 @@ def hold_of(pauses: Iterable[PauseRow]) -> PauseRow | None:
     return next((pause for pause in pauses if pause.pattern == HOLD_PATTERN), None)
 
 
-def hold_words(hold: PauseRow) -> str:
+def hold_text(hold: PauseRow) -> str:
     """Describe a hold, without advice."""
     by = f" by {hold.by}" if hold.by else ""
-    return f"everything is held{by} since {hold.since[:19]}" + (f": {hold.reason}" if hold.reason else "")
+    reason = f": {hold.reason}" if hold.reason else ""
+    return f"everything has been held{by} since {hold.since[:19]}{reason}"
 
 
-def without_haste(job: Job) -> Job:
+def without_trigger(job: Job) -> Job:
     """Return a queued job as it was before it was triggered, since a trigger bypasses the hold.
 
     A schedule gets back its regular next run; any other job stays due.

@@ -127,7 +127,7 @@ class Memory(NamedTuple):
     """Why its next or current run is not an ordinary one: retry, lost, manual, or schedule (the rest of a run
     that waited for its children)."""
     overtime: int = 0
-    """How often its run was told to stop for exceeding its time: 1 after TERM, 2 after KILL."""
+    """How often a stop of its run was requested because it exceeded its time: 1 after TERM, 2 after KILL."""
     before: BeforeTake | None = None
     """Its fields before the take; kept while it runs, if the row does not have them."""
     tick: str = ""
@@ -153,7 +153,7 @@ class Memory(NamedTuple):
     """UTC offset of a schedule's zone at its tick, in seconds, by the rules when it was planned; None in UTC,
     and if its nextRun was set by hand."""
     takes: int = 0
-    """Takes without a run, counted from the first that the other columns do not tell from the one before."""
+    """Number of takes without a run that the other columns cannot distinguish from the previous one."""
     formers: tuple[tuple[str, str], ...] = ()
     """Earlier repeats of a schedule, oldest first, each with the timestamp up to which its ticks count. They
     are kept while the schedule still waits or runs for one of these ticks."""
@@ -292,13 +292,15 @@ NO_OPTIONS = Options()
 def decode_options(text: str) -> Options:
     """Parse the column; members that are not valid options, such as manual edits, are ignored."""
     try:
-        given = {name: jsontext.parse(part) for name, part in jsontext.members(text).items()}
+        values = {name: jsontext.parse(part) for name, part in jsontext.members(text).items()}
     except (ValueError, IndexError, AttributeError):
         return NO_OPTIONS
     try:
-        return Options.model_validate(given)
+        return Options.model_validate(values)
     except ValidationError:
-        return Options.model_validate({name: value for name, value in given.items() if _is_good(name, value)})
+        return Options.model_validate(
+            {name: value for name, value in values.items() if _is_good(name, value)}
+        )
 
 
 def _is_good(name: str, value: Any) -> bool:

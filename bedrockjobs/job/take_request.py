@@ -35,7 +35,7 @@ class Names:
 
     @cached_property
     def parts(self) -> tuple[Names, ...]:
-        """Return each name or pattern of a short list by itself; empty if it is none, or asks for all."""
+        """Return each name or pattern of a short list on its own; empty if it is no list, or asks for all."""
         count = len(self.exact) or len(self.patterns)
         if not 1 < count <= NAMES_AT_ONCE or self.everything:
             return ()
@@ -86,7 +86,7 @@ def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
 
 
 def how_to_ask(name: str) -> tuple[str, str] | None:
-    """Return what GetJob with a job's name asks for instead, and how to ask for the job.
+    """Return what a GetJob with a job's name would ask for instead, and how to ask for the job.
 
     None if the name asks for the job, as almost every name does.
     """

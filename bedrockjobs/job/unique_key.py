@@ -20,20 +20,20 @@ class HeldKey(NamedTuple):
     """``finished`` or ``started``, or the timestamp until which it is held."""
 
     @property
-    def words(self) -> str:
+    def until_text(self) -> str:
         """Return until when it is held, for people."""
         if self.until in UNIQUE_UNTIL:
             return "until the job has ended" if self.until == "finished" else "until the job starts"
         return f"until {self.until[:19]}"
 
     @property
-    def words_utc(self) -> str:
-        """Return the same for an error, in which nobody converts timestamps."""
-        return self.words if self.until in UNIQUE_UNTIL else f"{self.words} UTC"
+    def until_utc(self) -> str:
+        """Return the same with the timestamp in UTC, for error messages."""
+        return self.until_text if self.until in UNIQUE_UNTIL else f"{self.until_text} UTC"
 
     def after_end(self, job_id: int) -> str:
         """Return the detail of a refusal about a job that is gone and still holds the key."""
-        return f"jobID: there is no job {job_id}; it has ended, and holds its unique key {self.words_utc}"
+        return f"jobID: there is no job {job_id}; it has ended, and holds its unique key {self.until_utc}"
 
     @property
     def members(self) -> dict[str, str]:
@@ -42,9 +42,9 @@ class HeldKey(NamedTuple):
 
 
 def is_held(holds: str, job: Job | None, now: str) -> bool:
-    """Return whether a job still holds a key, ``job`` being None if it is gone or has another name.
+    """Return whether a job still holds a key; ``job`` is None if it is gone or has another name.
 
-    This is computed on demand: no transition of a job stores it.
+    It is computed on demand, not stored at each transition.
     """
     if holds not in UNIQUE_UNTIL:
         return holds > now

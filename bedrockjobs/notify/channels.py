@@ -43,12 +43,12 @@ SEND_S = 30.0
 """Timeout of one attempt, half of the time for which a message is claimed; slower receivers are retried."""
 
 SECRET_BYTES_MAX = 65_536
-"""Most bytes read from a secret file; URLs and keys are far shorter."""
+"""Maximum bytes read from a secret file; URLs and keys are far shorter."""
 
-WORDS_BYTES_MAX = 2_000
-"""Most bytes read from the stderr of a failed program, which are logged in one line."""
+STDERR_BYTES_MAX = 2_000
+"""Maximum bytes read from the stderr of a failed program, which are logged in one line."""
 
-HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
+PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 """Environment variables passed to a program, besides those for notifications; it gets no other secrets."""
 
 _VARIABLE = re.compile(r"\$\{(BEDROCKJOBS_NOTIFY_[A-Z0-9_]+)\}")
@@ -113,7 +113,7 @@ class Channels:
         self._mail_from = mail_from
         self._url = url
         self._environment = os.environ if environment is None else environment
-        self._had_by: dict[str, dict[str, frozenset[str]]] = {}
+        self._delivered_to: dict[str, dict[str, frozenset[str]]] = {}
         """Recipients who already have the mail that is being retried for others, by rule and message."""
 
     async def send(self, message: Message, to: str, secret: str, sent_at: int) -> str:
@@ -155,8 +155,8 @@ class Channels:
                 if not 200 <= answer.status <= 299:
                     raise NotSent(f"answered {answer.status}")
         except (ClientError, OSError, ValueError) as error:  # the message may contain the secret URL
-            words = next((words for kind, words in _TROUBLES.items() if isinstance(error, kind)), "")
-            raise NotSent(words or type(error).__name__) from None
+            reason = next((reason for kind, reason in _TROUBLES.items() if isinstance(error, kind)), "")
+            raise NotSent(reason or type(error).__name__) from None
 
     def _cloud_event(self, message: Message) -> bytes:
         kinds = {event["kind"] for event in message.data["events"]}
@@ -183,15 +183,15 @@ class Channels:
         environment = {
             key: value
             for key, value in self._environment.items()
-            if key in HANDED_ON or key.startswith(_FOR_MESSAGES)
+            if key in PASSED_VARIABLES or key.startswith(_FOR_MESSAGES)
         }
-        with TemporaryFile() as words:  # child processes it leaves may hold a pipe open
+        with TemporaryFile() as stderr:  # child processes it leaves may hold a pipe open
             try:
                 program = await asyncio.create_subprocess_exec(
                     Path(self._commands) / name,
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.DEVNULL,
-                    stderr=words,
+                    stderr=stderr,
                     env={**environment, "BEDROCKJOBS_SUBJECT": " ".join(message.subject.split())},
                     start_new_session=True,
                 )
@@ -205,8 +205,8 @@ class Channels:
                         os.killpg(program.pid, signal.SIGKILL)
                     await program.wait()
             if program.returncode:
-                words.seek(0)
-                output = " ".join(words.read(WORDS_BYTES_MAX).decode(errors="replace").split())
+                stderr.seek(0)
+                output = " ".join(stderr.read(STDERR_BYTES_MAX).decode(errors="replace").split())
                 raise NotSent(f"{name} ended with {program.returncode}: {output}")
 
     async def _apprise(self, message: Message, place: str) -> None:
@@ -231,7 +231,7 @@ class Channels:
         everybody = [address.strip() for address in people.split(",")]
         if not all(map(_ADDRESS.fullmatch, everybody)):
             raise NotSent("to: expected mail addresses such as ops@example.com, with commas between them")
-        had = self._had_by.get(message.rule, {}).get(message.key, frozenset())
+        had = self._delivered_to.get(message.rule, {}).get(message.key, frozenset())
         recipients = [one for one in everybody if one not in had]
         try:
             refused = await self._hand_over(message, people, recipients) if recipients else {}
@@ -241,17 +241,17 @@ class Channels:
             raise NotSent(
                 f"the mail server did not take it: {type(error).__name__}: {_line(str(error))}"
             ) from None
-        words = ", ".join(
+        refusals = ", ".join(
             f"{_line(one)} ({code} {_line(said)})" for one, (code, said) in sorted(refused.items())
         )
         had |= set(everybody) - refused.keys()
         if not had:
-            raise NotSent(f"the mail server refused {words}")
-        self._had_by.pop(message.rule, None)
+            raise NotSent(f"the mail server refused {refusals}")
+        self._delivered_to.pop(message.rule, None)
         if any(400 <= code < 500 for code, _ in refused.values()):
-            self._had_by[message.rule] = {message.key: had}
-            raise NotSent(f"the mail server refused for now {words}")
-        return f"the mail server refused {words}" if refused else ""
+            self._delivered_to[message.rule] = {message.key: had}
+            raise NotSent(f"the mail server temporarily refused {refusals}")
+        return f"the mail server refused {refusals}" if refused else ""
 
     async def _hand_over(
         self, message: Message, people: str, recipients: list[str]

@@ -49,7 +49,7 @@ EVENTS_READ = 1_000
 """Events read at once."""
 
 EVENTS_PER_MESSAGE = 1_000
-"""Most events in one message; later ones make another message."""
+"""Maximum number of events in one message; later ones make another message."""
 
 
 class NotificationSource(Protocol):
@@ -85,11 +85,18 @@ class NotificationDispatcher:
     """Sends notifications; lives in the event loop."""
 
     def __init__(
-        self, server: NotificationSource, ways: Channels, clock: Clock, *, name: str, url: str, alone: bool
+        self,
+        server: NotificationSource,
+        channels: Channels,
+        clock: Clock,
+        *,
+        name: str,
+        url: str,
+        alone: bool,
     ) -> None:
         """Send as the server ``name`` with links to ``url``; ``alone`` means no other server exists."""
         self._server = server
-        self._ways = ways
+        self._channels = channels
         self._clock = clock
         self._name = name
         self._url = url
@@ -118,9 +125,9 @@ class NotificationDispatcher:
         if event.kind in self._kinds:
             self.check_rules()
 
-    def renew(self, ways: Channels, url: str) -> None:
-        """Use other channels and another URL for links from now on."""
-        self._ways, self._url = ways, url
+    def renew(self, channels: Channels, url: str) -> None:
+        """Replace the channels and the URL of links."""
+        self._channels, self._url = channels, url
 
     def check_rules(self) -> None:
         """Examine the rules again, because of new events, changed rules or a changed time."""
@@ -234,7 +241,9 @@ class NotificationDispatcher:
         told_events = await self._with_runs(batch.events, data=not rule.no_data)
         message = message_of(rule.name, told_events, self._url, repeated=bool(repeated_to))
         try:
-            missed = await self._ways.send(message, rule.to, rule.secret, int(self._clock.now().timestamp()))
+            missed = await self._channels.send(
+                message, rule.to, rule.secret, int(self._clock.now().timestamp())
+            )
         except NotSent as failure:
             log.warning("the rule %s could not send: %s", rule.name, failure)
             await self._server.call(ReportDelivery(**parameters, error=str(failure)))
@@ -321,7 +330,7 @@ class NotificationDispatcher:
         message: Message = message_of(rule.name, notified, self._url, test=True)
         if send:
             try:
-                missed = await self._ways.send(
+                missed = await self._channels.send(
                     message, rule.to, rule.secret, int(self._clock.now().timestamp())
                 )
             except NotSent as failure:

@@ -50,7 +50,7 @@ class NotifiedEvent(NamedTuple):
 
 
 def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> NotifiedEvent:
-    """Return an event without text printed by the command: neither output, nor more than an error's kind."""
+    """Return an event without text that its command printed: no output, and of an error only the type."""
     detail = printed_detail(event["kind"], event["detail"])
     return NotifiedEvent({**event, "detail": detail}, None if run is None else {**run, "output": []})
 

@@ -13,9 +13,9 @@ from bedrockjobs.base.vocabulary import CONDITIONS, OVER
 from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.commands import RuleReply
 from bedrockjobs.commands.rules import CONDITIONS_MAX
-from bedrockjobs.job.delivery import noted_for
+from bedrockjobs.job.delivery import author_for
 from bedrockjobs.job.eligibility import need_of
-from bedrockjobs.views.problems import age_s, little_room
+from bedrockjobs.views.problems import age_s, low_space_warning
 from bedrockjobs.views.queues import QueuedGroup, QueueSnapshot
 
 
@@ -23,7 +23,7 @@ def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:
     """Return whether a rule matches an event."""
     condition = condition_of(event["kind"])
     if condition:
-        return condition in rule.on and event["by"] == noted_for(rule.name)
+        return condition in rule.on and event["by"] == author_for(rule.name)
     if event["kind"] not in rule.on:
         return False
     return not rule.names or any(glob(event["name"], pattern) for pattern in rule.names)
@@ -91,11 +91,11 @@ def conditions(rule: RuleReply, snapshot: QueueSnapshot, free_bytes: int | None)
     if "backlog" in rule.on:
         count = sum(group.due for group in ready)
         more = "at least " if any(group.more_due for group in ready) or snapshot.more else ""
-        words = f"{more}{count:,} jobs are ready, the limit is {rule.over:,}"
-        current["backlog"] = {_all_of(rule): words} if count > rule.over else {}
+        text = f"{more}{count:,} jobs are ready, the limit is {rule.over:,}"
+        current["backlog"] = {_all_of(rule): text} if count > rule.over else {}
     if "disk low" in rule.on and free_bytes is not None:
-        words = little_room(free_bytes)
-        current["disk low"] = {"": words} if words else {}
+        text = low_space_warning(free_bytes)
+        current["disk low"] = {"": text} if text else {}
     return {kind: names for kind, names in current.items() if names}
 
 
@@ -121,8 +121,8 @@ def _waiting(rule: RuleReply, snapshot: QueueSnapshot, groups: Iterable[QueuedGr
                 oldest[group.name] = group
     waiting = {}
     for group in sorted(oldest.values(), key=lambda one: one.oldest)[:CONDITIONS_MAX]:
-        words = f"its oldest ready job has waited for {duration_text(age_s(group.oldest, snapshot.held.now))}"
+        text = f"its oldest ready job has waited for {duration_text(age_s(group.oldest, snapshot.held.now))}"
         if not _takers(snapshot, group):
-            words = f"{words}: {snapshot.held.takers.why_nobody(group.name, need_of(group.lane))}"
-        waiting[group.name] = words
+            text = f"{text}: {snapshot.held.takers.why_none_eligible(group.name, need_of(group.lane))}"
+        waiting[group.name] = text
     return waiting

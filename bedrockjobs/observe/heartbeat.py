@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 60.0
 """Interval between calls; monitoring services work in minutes."""
 
-LOOK_AGAIN_S = 1.0
+RECHECK_S = 1.0
 """Interval of health checks while the server is not healthy, for instance during its start."""
 
 CALL_S_MAX = 10.0
@@ -27,15 +27,15 @@ CALL_S_MAX = 10.0
 class HeartbeatURL:
     """Calls a URL regularly; logs the first failure and the next success."""
 
-    def __init__(self, url: str, is_well: Callable[[], bool], *, every_s: float = EVERY_S) -> None:
-        """Call ``url`` at once, and then every ``every_s`` seconds while ``is_well``."""
-        self._url, self._is_well, self._every_s = url, is_well, every_s
+    def __init__(self, url: str, is_healthy: Callable[[], bool], *, every_s: float = EVERY_S) -> None:
+        """Call ``url`` at once, and then every ``every_s`` seconds while ``is_healthy``."""
+        self._url, self._is_healthy, self._every_s = url, is_healthy, every_s
         self._failed = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start calling."""
-        self._task = asyncio.get_running_loop().create_task(self._go())
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Stop calling."""
@@ -43,14 +43,14 @@ class HeartbeatURL:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def _go(self) -> None:
+    async def _run(self) -> None:
         limit = aiohttp.ClientTimeout(total=CALL_S_MAX)
         async with aiohttp.ClientSession(timeout=limit) as session:
             while True:
-                well = self._is_well()
+                well = self._is_healthy()
                 if well:
                     await self._call(session)
-                await asyncio.sleep(self._every_s if well else min(LOOK_AGAIN_S, self._every_s))
+                await asyncio.sleep(self._every_s if well else min(RECHECK_S, self._every_s))
 
     async def _call(self, session: aiohttp.ClientSession) -> None:
         why = ""

@@ -1,6 +1,6 @@
 """Logging to stderr: lines for people, or one JSON object per event for programs.
 
-The log contains no job data. Of an unexpected error, JSON shows the class and the stack but not the message,
+The log contains no job data. For an unexpected error, JSON shows the class and the stack but not the message,
 which may quote a client's input.
 """
 
@@ -74,14 +74,14 @@ class JSONRenderer(logging.Formatter):
         return json.dumps(dict(zip(KEYS, values, strict=True)), separators=(",", ":"))
 
 
-def sentence(form: LogFormat, source: str, words: str) -> str:
+def sentence(form: LogFormat, source: str, text: str) -> str:
     """Return a line for stdout: the text itself, or a log event in JSON.
 
     Many collectors merge stdout and stderr and fail on lines that are not JSON.
     """
     if form == "text":
-        return words
-    return JSONRenderer().format(logging.LogRecord(source, logging.INFO, "", 0, words, None, None))
+        return text
+    return JSONRenderer().format(logging.LogRecord(source, logging.INFO, "", 0, text, None, None))
 
 
 def _kind(error: BaseException) -> str:

@@ -42,32 +42,36 @@ from bedrockjobs.views.queues import COUNTED_MAX, QueuedGroup, Totals, prefix_of
 # Helpers for Prometheus metrics.
 
 
-def gauge(name: str, words: str, value: float, **labels: str) -> Metric:
+def gauge(name: str, description: str, value: float, **labels: str) -> Metric:
     """Return a gauge with one value."""
-    metric = Gauge(f"bedrockjobs_{name}", words, labels=tuple(labels))
+    metric = Gauge(f"bedrockjobs_{name}", description, labels=tuple(labels))
     metric.add_metric(tuple(labels.values()), value)
     return metric
 
 
-def counts(name: str, words: str, value: float) -> Metric:
+def counts(name: str, description: str, value: float) -> Metric:
     """Return a counter with one value."""
-    return Counts(f"bedrockjobs_{name}", words, value=value)
+    return Counts(f"bedrockjobs_{name}", description, value=value)
 
 
 def by_label(
-    kind: type[Gauge] | type[Counts], name: str, words: str, label: str, values: Mapping[str, float]
+    metric_class: type[Gauge] | type[Counts],
+    name: str,
+    description: str,
+    label: str,
+    values: Mapping[str, float],
 ) -> Metric:
     """Return a metric with one value per label value."""
-    metric = kind(f"bedrockjobs_{name}", words, labels=(label,))
+    metric = metric_class(f"bedrockjobs_{name}", description, labels=(label,))
     for key, value in sorted(values.items()):
         metric.add_metric((key,), value)
     return metric
 
 
-def histogram(name: str, words: str, measured: Histogram) -> Metric:
+def histogram(name: str, description: str, measured: Histogram) -> Metric:
     """Return a histogram."""
     buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in measured.up_to()]
-    metric = HistogramMetricFamily(f"bedrockjobs_{name}", words)
+    metric = HistogramMetricFamily(f"bedrockjobs_{name}", description)
     metric.add_metric((), buckets, sum_value=measured.sum)
     return metric
 
@@ -231,7 +235,7 @@ class Metrics:
         yield untaken
         overview = queue.overview
         age_of_all = seconds_between(overview.oldest_ready, queue.now)
-        yield gauge("queue_latency_seconds", "The same age of all jobs.", age_of_all)
+        yield gauge("queue_latency_seconds", "How long the oldest ready job has been due.", age_of_all)
         yield gauge("pauses", "Patterns of names that are paused.", overview.pauses)
         kinds = Counter(dict.fromkeys(TROUBLES, 0))
         kinds.update(problem.kind for problem in overview.problems)
@@ -266,18 +270,22 @@ class Metrics:
         states = Counter(dict.fromkeys(get_args(ServerState), 0))
         states.update(server.state for server in servers)
         yield by_label(Gauge, "servers", "Servers of the database by state.", "state", states)
-        words = "Version and address of each server of the database."
-        infos = Gauge("bedrockjobs_server_info", words, labels=("server", "version", "address"))
+        description = "Version and address of each server of the database."
+        infos = Gauge("bedrockjobs_server_info", description, labels=("server", "version", "address"))
         for server in servers:
             infos.add_metric((server.name, server.version, server.address), 1)
         yield infos
-        for name, words, values in (
+        for name, description, values in (
             ("server_workers", "Workers connected to a server.", [one.workers for one in servers]),
             ("server_start_time_seconds", "When a server joined.", [seconds(one.started) for one in servers]),
-            ("server_pulse_time_seconds", "Its last sign of life.", [seconds(one.pulse) for one in servers]),
+            (
+                "server_pulse_time_seconds",
+                "Last sign of life of a server.",
+                [seconds(one.pulse) for one in servers],
+            ),
         ):
             by_name = dict(zip((one.name for one in servers), values, strict=True))
-            yield by_label(Gauge, name, words, "server", by_name)
+            yield by_label(Gauge, name, description, "server", by_name)
 
     def _measured(self) -> Iterable[Metric]:
         measurements = self._measurements
@@ -297,10 +305,10 @@ class Metrics:
         )
         yield histogram("run_seconds", "How long runs took.", measurements.run_s)
         yield histogram("tick_late_seconds", "How late the run of a tick began.", measurements.late_s)
-        words = "Response time of the event loop, probed while it computes."
-        yield histogram("loop_stall_seconds", words, measurements.loop_late_s)
-        words = "The longest block of the event loop over 0.1 s, by what it computed."
-        yield by_label(Gauge, "loop_stall_longest_seconds", words, "act", measurements.stalls_s)
+        description = "Response time of the event loop, probed while it computes."
+        yield histogram("loop_stall_seconds", description, measurements.loop_late_s)
+        description = "The longest block of the event loop over 0.1 s, by what it computed."
+        yield by_label(Gauge, "loop_stall_longest_seconds", description, "act", measurements.stalls_s)
 
     def _files(self) -> Iterable[Metric]:
         if self._settings.on_postgresql:

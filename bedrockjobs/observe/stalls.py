@@ -60,7 +60,7 @@ class LoopWatch:
         self._thread = threading.Thread(target=self._check, name="loop watch", daemon=True)
         self._scheduled_at: tuple[float, float] | None = None
         """Time at which the pending callback was scheduled, and the loop's CPU time then."""
-        self._tell_from = dict.fromkeys((logging.WARNING, logging.INFO), 0.0)
+        self._log_from = dict.fromkeys((logging.WARNING, logging.INFO), 0.0)
         self._unlogged = Counter[int]()
 
     def start(self) -> None:
@@ -76,37 +76,37 @@ class LoopWatch:
 
     # --- in the loop -------------------------------------------------------------------------------------
 
-    def _sign(self) -> None:
+    def _on_callback(self) -> None:
         assert self._scheduled_at is not None
         when, cpu = self._scheduled_at
         late_s = self._clock.monotonic() - when
         self._measurements.loop_late_s.add(late_s)
         if late_s >= LOOP_STALL_S:
-            self._stood_still(late_s, min(self._cpu() - cpu, late_s), self._last_seen)
+            self._log_stall(late_s, min(self._cpu() - cpu, late_s), self._last_seen)
         if self._last_seen:
             self._last_seen = Counter()
         self._scheduled_at = None
 
-    def _stood_still(self, late_s: float, computed_s: float, samples: Counter[tuple[str, str]]) -> None:
+    def _log_stall(self, late_s: float, computed_s: float, samples: Counter[tuple[str, str]]) -> None:
         if computed_s < LOOP_STALL_S:
-            words = f"the event loop was delayed by {late_s:.3f} s, by a busy machine or a slow disk"
-            self._log(logging.INFO, words)
+            text = f"the event loop was delayed by {late_s:.3f} s, by a busy machine or a slow disk"
+            self._log(logging.INFO, text)
             return
         (act, place), _ = samples.most_common(1)[0] if samples else ((UNKNOWN, ""), 1)
-        self._measurements.stood_still(act, late_s)
+        self._measurements.record_stall(act, late_s)
         where = f"{act} at {place}" if place else act
-        words = f"the event loop was blocked for {late_s:.3f} s, computing {computed_s:.3f} s, in {where}"
-        self._log(logging.WARNING, words)
+        text = f"the event loop was blocked for {late_s:.3f} s, computing {computed_s:.3f} s, in {where}"
+        self._log(logging.WARNING, text)
 
-    def _log(self, level: int, words: str) -> None:
+    def _log(self, level: int, text: str) -> None:
         now = self._clock.monotonic()
-        if now < self._tell_from[level]:
+        if now < self._log_from[level]:
             self._unlogged[level] += 1
             return
-        untold = self._unlogged.pop(level, 0)
-        more = f"; {untold} more since the last such line" if untold else ""
-        self._tell_from[level] = now + 10.0  # shortest interval between two log lines of a level
-        log.log(level, "%s%s", words, more)
+        suppressed = self._unlogged.pop(level, 0)
+        more = f"; {suppressed} more since the last such line" if suppressed else ""
+        self._log_from[level] = now + 10.0  # shortest interval between two log lines of a level
+        log.log(level, "%s%s", text, more)
 
     # --- in the thread -----------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class LoopWatch:
                 if self._scheduled_at is None:
                     if cpu - before >= AT_WORK_S:
                         self._scheduled_at = now, cpu
-                        self._loop.call_soon_threadsafe(self._sign)
+                        self._loop.call_soon_threadsafe(self._on_callback)
                 elif now - self._scheduled_at[0] > LOOP_STALL_S / 2:
                     frame = sys._current_frames().get(self._watched)
                     if frame is not None:

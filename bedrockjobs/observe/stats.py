@@ -103,7 +103,7 @@ class Measurements:
         self.commit_s.add(seconds)
         self.batch.add(commands)
 
-    def stood_still(self, act: str, seconds: float) -> None:
+    def record_stall(self, act: str, seconds: float) -> None:
         """Record a stall of the event loop by an activity."""
         # Activities with a recorded longest stall: all commands and a few parts of the server.
         if act in self.stalls_s or len(self.stalls_s) < 100:

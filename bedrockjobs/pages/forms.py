@@ -108,8 +108,8 @@ def checked(typed: SubmittedForm, now: datetime, compatibility: Compatibility) -
             parameters |= read(typed, now)
         except ValueError as error:
             errors[field] = f"{field}: {error}"
-    for name, words in _refused(typed.command, parameters):
-        errors.setdefault(field_of(name, typed.is_schedule), words)
+    for name, message in _refused(typed.command, parameters):
+        errors.setdefault(field_of(name, typed.is_schedule), message)
     return Checked(errors, parameters, preview)
 
 
@@ -213,12 +213,12 @@ def _other(typed: SubmittedForm, _: datetime) -> dict[str, Any]:
     """Return new and changed other options, and removed ones as empty texts; raises ValueError."""
     if "other" not in typed.changed:
         return {}
-    given, before = (_object(typed.fields.get(name, "")) for name in ("other", "otherBefore"))
-    twice = [name for name in given if name in (*PLAIN, "repeat", "firstRun", "jobID")]
+    options, before = (_object(typed.fields.get(name, "")) for name in ("other", "otherBefore"))
+    twice = [name for name in options if name in (*PLAIN, "repeat", "firstRun", "jobID")]
     if twice:
         raise ValueError(f"{twice[0]} has a field of its own")
-    gone = {name: "" for name in before if name not in given}
-    return gone | {name: value for name, value in given.items() if before.get(name, _NOTHING) != value}
+    gone = {name: "" for name in before if name not in options}
+    return gone | {name: value for name, value in options.items() if before.get(name, _NOTHING) != value}
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -354,11 +354,11 @@ async def _edit(site: Site, request: web.Request, *, is_schedule: bool) -> web.S
     )
 
 
-async def _show(site: Site, request: web.Request, **given: Any) -> web.StreamResponse:
+async def _show(site: Site, request: web.Request, **context: Any) -> web.StreamResponse:
     """Show a form; values that only edits have are empty in others."""
-    values = {"jobPriority": str(PRIORITY_DEFAULT), **given.pop("values")}
+    values = {"jobPriority": str(PRIORITY_DEFAULT), **context.pop("values")}
     more = any(values.get(name) for name in (*OPTION_FIELDS, "other"))
-    context = {"copied": False, "job_id": 0, "tag": "", "source": "", "state": "", **given}
+    context = {"copied": False, "job_id": 0, "tag": "", "source": "", "state": "", **context}
     return await site.show(
         request,
         "form.html",
@@ -415,10 +415,10 @@ async def _typed(site: Site, request: web.Request) -> SubmittedForm:
         raise BadRequest("Malformed body", f"body: expected at most {CHECK_BYTES_MAX} bytes")
     try:
         async with asyncio.timeout(site.settings.body_s):
-            given = json.loads(await request.read())
-        fields = {str(name): str(value) for name, value in given["fields"].items()}
+            sent = json.loads(await request.read())
+        fields = {str(name): str(value) for name, value in sent["fields"].items()}
         typed = SubmittedForm(
-            str(given["command"]), given["schedule"] is True, fields, frozenset(map(str, given["changed"]))
+            str(sent["command"]), sent["schedule"] is True, fields, frozenset(map(str, sent["changed"]))
         )
     except TimeoutError:
         raise TimedOut(detail=f"the body took longer than {site.settings.body_s:g} s") from None

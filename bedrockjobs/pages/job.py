@@ -35,7 +35,7 @@ LINES_SHOWN = 100
 """Last output lines of the newest run that are shown."""
 
 
-_PERHAPS = ("attempt", "error", "exitCode", "expires", "parentJobID")
+_OPTIONAL = ("attempt", "error", "exitCode", "expires", "parentJobID")
 """Optional members of a job's reply."""
 
 
@@ -44,14 +44,14 @@ class TimelineEntry(NamedTuple):
 
     at: str
     mark: str
-    words: str
+    text: str
     run: int
 
 
 async def job(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a job."""
     job_id = ListJobs.read({"after": request.match_info["jobID"]}).after
-    exists = await site.views.job_is_there(job_id)
+    exists = await site.views.job_exists(job_id)
     runs = (await site.read(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
     events = await site.views.find.events_of(job_id)
     explained = await _explained(site, job_id)
@@ -61,12 +61,12 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     )
     children = await _children(site, job_id, after) if exists else Children([], {}, after, ended=True)
     relatives = await family(site, job_id) if children.jobs else None
-    # Last, so that a page that waits for a turn does not hold up to 4 MiB of data.
+    # Read last, so that a page that waits for its turn does not hold up to 4 MiB of data.
     members = await _members(site, job_id) if exists else None
     watched = "HX-Request" in request.headers  # an open page that refreshes after its job was removed
     if members is None and not runs and not events and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and no record of one")
-    shown = dict.fromkeys(_PERHAPS) if members else {}
+    shown = dict.fromkeys(_OPTIONAL) if members else {}
     shown |= {key: json.loads(text) for key, text in (members or {}).items() if key != "data"}
     return await site.show(
         request,
@@ -123,11 +123,11 @@ async def _explained(site: Site, job_id: int) -> dict[str, Any]:
 
 
 def _unique(explained: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the unique key that a job holds, and until when in words."""
+    """Return the unique key that a job holds, and until when, as text."""
     if "uniqueUntil" not in explained:
         return None
     held = HeldKey(explained["name"], explained.get("uniqueKey", NOT_SHOWN), explained["uniqueUntil"])
-    return held.key, held.words
+    return held.key, held.until_text
 
 
 def _exit_status(shown: dict[str, Any]) -> int | None:
@@ -149,8 +149,8 @@ def timeline(
         entries.append(TimelineEntry(shown["created"], "QUEUED", "created", 0))
     for run in sorted(runs, key=lambda run: int(run["runID"])):
         cause = "" if run["cause"] in ("schedule", "queue") else f", {run['cause']}"
-        words = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
-        entries.append(TimelineEntry(run["started"], "running", words, run["runID"]))
+        text = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
+        entries.append(TimelineEntry(run["started"], "running", text, run["runID"]))
         if run["ended"]:
             error = f": {line_of(run['error'])}" if run["error"] else ""
             entries.append(

@@ -23,7 +23,7 @@ from bedrockjobs.pages.formatting import number, runs_only_if_triggered
 from bedrockjobs.pages.runs import progress_of
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
 from bedrockjobs.views.find import RunsFound, TimeField
-from bedrockjobs.views.problems import pause_words
+from bedrockjobs.views.problems import pause_text
 from bedrockjobs.views.queues import Held, QueuedGroup
 from bedrockjobs.views.states import ALL, KEPT, Counts, FamilyCounts, NewestRun
 
@@ -61,7 +61,7 @@ class Family(NamedTuple):
     """Whether the count is a lower bound."""
     parts: list[StateSegment]
     """The segments that are not empty."""
-    words: str
+    text: str
     """A text version: ``12 children: 9 done, 1 failed, 2 waiting``."""
     failed: list[Job]
     """The first failed children, without their data."""
@@ -86,9 +86,9 @@ def progress_bar(counted: FamilyCounts, failed: list[Job]) -> Family:
         if count := sum(counts.get(state, 0) for state in states):
             parts.append(StateSegment(called, mark, count, begins, 100 * count / total))
             begins += 100 * count / total
-    words = ", ".join(f"{number(part.amount)} {part.called}" for part in parts)
+    text = ", ".join(f"{number(part.amount)} {part.called}" for part in parts)
     noun = "child" if total == 1 else "children"
-    return Family(total, more, parts, f"{number(total)}{'+' if more else ''} {noun}: {words}", failed)
+    return Family(total, more, parts, f"{number(total)}{'+' if more else ''} {noun}: {text}", failed)
 
 
 # Details for the rows of the job list, depending on the listed state.
@@ -97,7 +97,7 @@ def progress_bar(counted: FamilyCounts, failed: list[Job]) -> Family:
 
 
 LINE_CHARS_SHOWN = 300
-"""Maximum length of an error or message in a row; the job's page has all of it."""
+"""Maximum length of an error or message in a row; the job's page shows all of it."""
 
 
 class Row(NamedTuple):
@@ -142,7 +142,7 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
     pause, lock = held.pause_of(group), held.lock_holder(group)
     why = ""
     if standing == "paused" and pause is not None:
-        why = pause_words(pause)
+        why = pause_text(pause)
     elif standing == "blocked":
         slots = slots_of(job)
         why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
@@ -225,8 +225,8 @@ class JobFilters(NamedTuple):
 
     def search(self) -> dict[str, Any]:
         """Return the filter as search parameters."""
-        given = self._asdict()
-        return {"pattern": given.pop("name"), **given}
+        parameters = self._asdict()
+        return {"pattern": parameters.pop("name"), **parameters}
 
     def address(self) -> dict[str, str | None]:
         """Return the filter as query parameters, without the page."""
@@ -307,18 +307,18 @@ async def _kept_finished(site: Site, request: web.Request, filters: JobFilters) 
 
 
 def _parse_query(request: web.Request) -> JobFilters:
-    given = {key: value for key, value in request.query.items() if value}
-    moment = given.get("time", "created")
+    filters = {key: value for key, value in request.query.items() if value}
+    moment = filters.get("time", "created")
     if moment not in MOMENTS:
         raise BadArguments("Malformed time", f"time: expected one of {', '.join(MOMENTS)}")
-    checked = ListJobs.read({key: given[key] for key in ("state", "name") if key in given})
+    checked = ListJobs.read({key: filters[key] for key in ("state", "name") if key in filters})
     return JobFilters(
         checked.state,
         checked.name,
-        text_in(given),
+        text_in(filters),
         moment,
-        time_in(given, "from"),
-        time_in(given, "to"),
+        time_in(filters, "from"),
+        time_in(filters, "to"),
         cursor(request, "before", "a jobID"),
     )
 

@@ -60,8 +60,8 @@ class _Login:
 
     async def log_in(self, request: web.Request) -> web.StreamResponse:
         """Create a session for a token, and redirect to the requested page."""
-        given = await self._sent(request)
-        token, to = given.get("token", "").strip(), _target_page(given.get("to", ""))
+        sent = await self._sent(request)
+        token, to = sent.get("token", "").strip(), _target_page(sent.get("to", ""))
         if not self._access.on:
             return self._to(request, to)
         try:
@@ -72,9 +72,9 @@ class _Login:
                 raise Forbidden(detail="the pages need a token with the role read")
         except CommandError as error:
             await self._site.prepare()
-            words = error.detail or error.reason
+            problem = error.detail or error.reason
             return await self._site.show(
-                request, "login.html", title="Log in", status=status_of(error), to=to, problem=words
+                request, "login.html", title="Log in", status=status_of(error), to=to, problem=problem
             )
         session = await _on_disk(partial(self._access.log_in, caller))
         response = self._to(request, to)

@@ -30,7 +30,7 @@ from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked
 LINES_SHOWN = 500
 """Lines of output on a page."""
 
-LOOKED_AT_MAX = 10_000
+LINES_EXAMINED_MAX = 10_000
 """Lines examined before a search stops and says how far it got."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -62,18 +62,18 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
     text = await site.ask_text(wanted)
     parsed = json.loads(text)
     find = request.query.get("find", "")[:200]  # maximum length of a search text
-    given = request.query.get("after", "")
-    after = _after(given)
+    after_text = request.query.get("after", "")
+    after = _after(after_text)
     log: Log | None
     if not site.shows_data:
         log, after = None, 0
     elif find:
         log = await _matching_lines(site, wanted.run_id, after, find)
-    elif given:
+    elif after_text:
         log = await _page(site, wanted.run_id, after, LINES_SHOWN)
     else:
         log, after = await tail(site, wanted.run_id, LINES_SHOWN)
-    before, following, options = await site.views.beside_run(wanted.run_id)
+    before, following, options = await site.views.adjacent_runs(wanted.run_id)
     return await site.show(
         request,
         "run.html",
@@ -170,15 +170,15 @@ async def _matching_lines(site: Site, run_id: int, after: int, find: str) -> Log
     """Return the lines that contain a text, ignoring case."""
     sought = re.compile(f"({re.escape(find)})", re.IGNORECASE)
     lines: list[HighlightedLine] = []
-    looked, reached = 0, after
+    examined, reached = 0, after
     async for rows in _pieces(site, run_id, after):
         for row in rows:
             parts = sought.split(plain(row[3]))
-            looked, reached = looked + 1, row[0]
+            examined, reached = examined + 1, row[0]
             if len(parts) > 1:
                 lines.append(_line(row, parts))
             # Matches after which a search stops; the next page continues.
-            if len(lines) == 200 or looked == LOOKED_AT_MAX:
+            if len(lines) == 200 or examined == LINES_EXAMINED_MAX:
                 return Log(lines, reached, more=True)
     return Log(lines, reached, more=False)
 
@@ -201,22 +201,22 @@ async def _pieces(site: Site, run_id: int, after: int) -> AsyncIterator[list[tup
 ROWS = 50
 """Runs on a page: more than a screen."""
 
-SAID_CHARS = 200
-"""Maximum length of a run's last message in its row; the run's page has all of it."""
+MESSAGE_CHARS = 200
+"""Maximum length of a run's last message in its row; the run's page shows all of it."""
 
 
 async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of runs, newest first."""
-    given = {key: value for key, value in request.query.items() if value}
-    status = given.get("status", "")
+    query = {key: value for key, value in request.query.items() if value}
+    status = query.get("status", "")
     if status not in ("", ANY_FAILURE, *STATUSES):
         raise BadArguments(
             "Malformed status", f"status: expected {ANY_FAILURE} or one of {', '.join(STATUSES)}"
         )
-    checked = ListRuns.read({key: given[key] for key in ("name", "worker") if key in given})
+    checked = ListRuns.read({key: query[key] for key in ("name", "worker") if key in query})
     before = cursor(request, "before", "a runID")
-    since, until = time_in(given, "from"), time_in(given, "to")
-    text = text_in(given)
+    since, until = time_in(query, "from"), time_in(query, "to")
+    text = text_in(query)
     limit = rows_asked(request, ROWS)
     page = await site.views.find.runs(
         before=before,
@@ -255,7 +255,7 @@ def last_message(error: str, output: str) -> str:
     """Return the last message of a run: the main line of its error, or its last line of output."""
     lines = [plain(line).strip() for line in json.loads(output)]
     message = line_of(error) or next((line for line in reversed(lines) if line), "")
-    return message if len(message) <= SAID_CHARS else f"{message[:SAID_CHARS]}…"
+    return message if len(message) <= MESSAGE_CHARS else f"{message[:MESSAGE_CHARS]}…"
 
 
 PAGES: Pages = (("/ui/runs", runs), ("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", output))

@@ -16,9 +16,9 @@ from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, V
 from bedrockjobs.pages import ticks as days
 from bedrockjobs.pages.formatting import hidden_options, option_text, span
 from bedrockjobs.pages.site import Pages, Site
-from bedrockjobs.pages.ticks import cells, end_of, next_ticks, timestamps, why_paused, zone_of
+from bedrockjobs.pages.ticks import cells, end_of, next_ticks, pause_descriptions, timestamps, zone_of
 from bedrockjobs.schedule.cron.zones import find_zone
-from bedrockjobs.views.schedules import RUNS_LOOKED_AT
+from bedrockjobs.views.schedules import RUNS_EXAMINED
 
 # The page of one schedule: next ticks, clock changes, tick history and durations of runs.
 
@@ -26,7 +26,7 @@ from bedrockjobs.views.schedules import RUNS_LOOKED_AT
 NEXT_SHOWN = 10
 """Next ticks shown."""
 
-LEDGER_ROWS = 50
+TICK_HISTORY_ROWS = 50
 """Rows of the tick history on a page."""
 
 RUNS_SHOWN = 30
@@ -75,7 +75,7 @@ class Tick(NamedTuple):
     """A label of the chart's scale, with its distance from the top."""
 
     y: float
-    words: str
+    text: str
 
 
 async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
@@ -83,9 +83,11 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     job = await site.read(QueryJob.read({"jobID": request.match_info["jobID"]}))
     job.pop("data", None)  # up to 4 MiB that are not shown
     row = await _row(site, job)
-    given = {"before": request.query["before"]} if request.query.get("before") else {}
-    history = await site.read(ListTicks.read({"jobID": job["jobID"], "limit": LEDGER_ROWS + 1, **given}))
-    ticks = history["ticks"]
+    parameters = {"before": request.query["before"]} if request.query.get("before") else {}
+    reply = await site.read(
+        ListTicks.read({"jobID": job["jobID"], "limit": TICK_HISTORY_ROWS + 1, **parameters})
+    )
+    ticks = reply["ticks"]
     runs = (await site.read(ListRuns(job_id=job["jobID"], limit=RUNS_SHOWN)))["runs"]
     meaning = await site.read(ValidateSchedule(repeat=row["repeat"]))
     zone = zone_of(row["repeat"]) if meaning["valid"] else "UTC"
@@ -106,13 +108,13 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         zone=zone,
         coming=coming,
         notes=[*meaning["errors"], *meaning["warnings"]],
-        pauses=await why_paused(site, [row]),
+        pauses=await pause_descriptions(site, [row]),
         exactly=literal,
-        ledger=[(tick, *end_of(tick)) for tick in ticks[:LEDGER_ROWS]],
-        failing_since=history.get("failingSince", ""),
-        never_succeeded=history.get("neverSucceeded", False),
-        older=ticks[LEDGER_ROWS - 1]["tick"] if len(ticks) > LEDGER_ROWS else None,
-        before=given.get("before", ""),
+        history=[(tick, *end_of(tick)) for tick in ticks[:TICK_HISTORY_ROWS]],
+        failing_since=reply.get("failingSince", ""),
+        never_succeeded=reply.get("neverSucceeded", False),
+        older=ticks[TICK_HISTORY_ROWS - 1]["tick"] if len(ticks) > TICK_HISTORY_ROWS else None,
+        before=parameters.get("before", ""),
         month=days.bars_of(month),
         kinds=[(kind, mark, sum(getattr(day, kind) for day in month)) for kind, mark in days.KINDS],
         most=max(day.total for day in month),
@@ -134,9 +136,9 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
 
 async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Day]:
     """Return the last days of a schedule, in its time zone."""
-    ledger, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, RUNS_LOOKED_AT)
-    rows = [days.Ledger._make(row) for row in ledger if row[0] is not None]
-    return days.days_of(rows, runs, repeat, find_zone(zone), site.now())
+    rows, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, RUNS_EXAMINED)
+    history = [days.TickHistoryRow._make(row) for row in rows if row[0] is not None]
+    return days.days_of(history, runs, repeat, find_zone(zone), site.now())
 
 
 async def _row(site: Site, job: dict[str, Any]) -> dict[str, Any]:
@@ -200,10 +202,10 @@ async def _failing(site: Site) -> tuple[list[Failing], bool]:
 
 async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of schedules."""
-    given = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
-    rows = (await site.read(ListSchedules.read({**given, "limit": ROWS + 1})))["schedules"]
+    parameters = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
+    rows = (await site.read(ListSchedules.read({**parameters, "limit": ROWS + 1})))["schedules"]
     shown = rows[:ROWS]
-    failing, more_fail = ([], False) if given else await _failing(site)
+    failing, more_fail = ([], False) if parameters else await _failing(site)
     return await site.show(
         request,
         "schedules.html",
@@ -212,9 +214,9 @@ async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
         more_fail=more_fail,
         rows=shown,
         cells={row["jobID"]: await cells(site, row["jobID"]) for row in shown},
-        pauses=await why_paused(site, shown),
+        pauses=await pause_descriptions(site, shown),
         exactly=literal,
-        filters={name: given.get(name, "") for name in _FILTERS},
+        filters={name: parameters.get(name, "") for name in _FILTERS},
         following=shown[-1]["jobID"] if len(rows) > ROWS else None,
     )
 

@@ -35,19 +35,19 @@ TEXT_CHARS_MAX = 200
 _STAMP: TypeAdapter[str | datetime] = TypeAdapter(Timestamp)
 
 
-def time_in(given: Mapping[str, str], key: str) -> str | None:
+def time_in(query: Mapping[str, str], key: str) -> str | None:
     """Return a query parameter as a timestamp; it is UTC unless it has an offset. Raises BadArguments."""
-    if key not in given:
+    if key not in query:
         return None
     try:
-        return stamped(_STAMP.validate_python(given[key]))
+        return stamped(_STAMP.validate_python(query[key]))
     except ValidationError:
         raise BadArguments(f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z") from None
 
 
-def text_in(given: Mapping[str, str]) -> str | None:
+def text_in(query: Mapping[str, str]) -> str | None:
     """Return the search text; raises BadArguments if it is too long."""
-    text = given.get("text")
+    text = query.get("text")
     if text is not None and len(text) > TEXT_CHARS_MAX:
         raise BadArguments("Malformed text", f"text: expected at most {TEXT_CHARS_MAX} characters")
     return text
@@ -253,10 +253,10 @@ def filters_of(request: web.Request, *names: str) -> dict[str, str]:
 
 def cursor(request: web.Request, name: str, what: str) -> int | None:
     """Return the number before which a page begins; raises BadArguments if it is malformed."""
-    given = request.query.get(name, "")
-    if given and not (given.isascii() and given.isdigit() and len(given) < 19):
+    text = request.query.get(name, "")
+    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
         raise BadArguments(f"Malformed {name}", f"{name}: expected {what}")
-    return int(given) if given else None
+    return int(text) if text else None
 
 
 def rows_asked(request: web.Request, most: int) -> int:
@@ -265,5 +265,5 @@ def rows_asked(request: web.Request, most: int) -> int:
 
 
 def _query(query: dict[str, Any]) -> str:
-    given = [(key, value) for key, value in query.items() if value not in ("", None)]
-    return f"?{urlencode(given)}" if given else ""
+    parameters = [(key, value) for key, value in query.items() if value not in ("", None)]
+    return f"?{urlencode(parameters)}" if parameters else ""

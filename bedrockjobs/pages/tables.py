@@ -37,9 +37,9 @@ WORKERS_NAMED = 2
 
 async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the queue by name."""
-    given = filters_of(request, "name", "under")
-    command = ListQueues.read({"name": given["name"]} if given["name"] else {})
-    under = given["under"] if given["under"].endswith("/") and not command.name else ""
+    filters = filters_of(request, "name", "under")
+    command = ListQueues.read({"name": filters["name"]} if filters["name"] else {})
+    under = filters["under"] if filters["under"].endswith("/") and not command.name else ""
     folder, limit = site.views.folder, rows_asked(request, QUEUE_ROWS)
     if command.name or under:
         pattern = command.name or ListQueues.read({"name": f"{literal(under)}*"}).name or ""
@@ -84,8 +84,8 @@ RUNS_SHOWN = 10
 
 async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of workers."""
-    given = filters_of(request, "name", "after")
-    command = ListWorkers(name=given["name"] or None, after=given["after"], limit=WORKER_ROWS + 1)
+    filters = filters_of(request, "name", "after")
+    command = ListWorkers(name=filters["name"] or None, after=filters["after"], limit=WORKER_ROWS + 1)
     fitting = (await site.read(command))["workers"]
     shown = fitting[:WORKER_ROWS]
     runs = (await site.read(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
@@ -104,7 +104,7 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
         runs={run["runID"]: run for run in runs},
         runs_shown=RUNS_SHOWN,
         why=await why_idle(site.views.queues, resting) if resting else {},
-        filters=given,
+        filters=filters,
         following=shown[-1]["name"] if len(fitting) > WORKER_ROWS else None,
     )
 
@@ -129,8 +129,8 @@ class Shown(NamedTuple):
 
 async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     """Show failures by group."""
-    given = filters_of(request, "name", "fingerprint", "before", "runsBefore")
-    wanted = {name: given[name] for name in ("name", "fingerprint") if given[name]}
+    filters = filters_of(request, "name", "fingerprint", "before", "runsBefore")
+    wanted = {name: filters[name] for name in ("name", "fingerprint") if filters[name]}
     command = ListFailures.read(wanted)
     before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
     jobs = await failed_alike(site.views, "job", command.name, command.fingerprint, before)
@@ -142,7 +142,7 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
         jobs=_rows(jobs),
         runs=_rows(runs),
         failures=FAILED_STATUSES,
-        filters=given,
+        filters=filters,
     )
 
 
@@ -158,8 +158,8 @@ def _rows(failures: Failed) -> Shown:
 
 async def events(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of events."""
-    given = filters_of(request, "kind", "name", "before")
-    wanted = Events.read({name: given[name] for name in ("kind", "name") if given[name]})
+    filters = filters_of(request, "kind", "name", "before")
+    wanted = Events.read({name: filters[name] for name in ("kind", "name") if filters[name]})
     # Events on a page.
     page = await site.views.find.events(
         before=cursor(request, "before", "the number of an event"),
@@ -176,7 +176,7 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
             for row in page.rows
         ],
         kinds=sorted(EVENT_KINDS),
-        filters=given,
+        filters=filters,
         following=None if page.ended else page.reached,
     )
 

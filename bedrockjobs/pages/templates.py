@@ -17,7 +17,7 @@ import jinja2
 from jinja2.bccache import Bucket
 from jinja2.runtime import Context
 
-from bedrockjobs.base.background import done_in_turns, give_turn_after
+from bedrockjobs.base.background import done_in_turns, pause_after_s
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import PAGE_TURN_S, TEMPLATES_S_MAX
 from bedrockjobs.base.priority import give_way
@@ -97,14 +97,14 @@ class _Values(Context):
 
     environment: Templates
 
-    def __init__(self, environment: Templates, *given: Any, **named: Any) -> None:
-        super().__init__(environment, *given, **named)
+    def __init__(self, environment: Templates, *args: Any, **named: Any) -> None:
+        super().__init__(environment, *args, **named)
         _in_use.get().append(self)
 
-    def call(self, called: Any, /, *given: Any, **named: Any) -> Any:
+    def call(self, called: Any, /, *args: Any, **named: Any) -> Any:
         """Call a macro or a function, yielding first if it is time; almost every row of a page calls one."""
-        give_turn_after(PAGE_TURN_S, _monotonic)
-        return super().call(called, *given, **named)
+        pause_after_s(PAGE_TURN_S, _monotonic)
+        return super().call(called, *args, **named)
 
 
 class Templates(jinja2.Environment):
@@ -157,7 +157,7 @@ def _in_turns(rows: Iterable[T]) -> Iterator[T]:
     """Iterate over rows that call no macro, yielding to other tasks in between."""
     for row in rows:
         yield row
-        give_turn_after(PAGE_TURN_S, _monotonic)
+        pause_after_s(PAGE_TURN_S, _monotonic)
 
 
 @cache

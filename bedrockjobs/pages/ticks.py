@@ -25,7 +25,7 @@ class Cell(NamedTuple):
     """One tick: its state, tooltip and run; 0 if there was no run."""
 
     state: str
-    words: str
+    tooltip: str
     run_id: int
 
 
@@ -52,8 +52,8 @@ async def cells(site: Site, job_id: int) -> list[Cell]:
 def _fired(row: dict[str, Any], tick: str, run: dict[str, Any]) -> Cell:
     late_s = int((moment_of(run["started"]) - moment_of(tick)).total_seconds())
     state = state_of({**row, "late": late_s})
-    words = f"{tick} UTC: {called(state)}{_late(late_s)}; run {run['runID']}: {called(run['status'])}"
-    return Cell(state if run["status"] == "success" else run["status"], words, run["runID"])
+    tooltip = f"{tick} UTC: {called(state)}{_late(late_s)}; run {run['runID']}: {called(run['status'])}"
+    return Cell(state if run["status"] == "success" else run["status"], tooltip, run["runID"])
 
 
 def _cell(row: dict[str, Any]) -> Cell:
@@ -89,14 +89,14 @@ def end_of(row: dict[str, Any]) -> tuple[str, str]:
     return (status if status in ("terminated", "killed") else state), ""
 
 
-async def why_paused(site: Site, schedules: list[dict[str, Any]]) -> dict[str, str]:
+async def pause_descriptions(site: Site, schedules: list[dict[str, Any]]) -> dict[str, str]:
     """Return a description of each pause, by its pattern."""
     reasons: dict[str, str] = {}
     for row in schedules:
         if row["paused"] and row["paused"] not in reasons:
             waits = (await site.read(ExplainJob(job_id=row["jobID"])))["waitsFor"]
-            told = [wait["detail"] for wait in waits if wait["reason"] in ("paused", "held")]
-            reasons[row["paused"]] = told[0] if told else f"{row['paused']} is paused"
+            pauses_told = [wait["detail"] for wait in waits if wait["reason"] in ("paused", "held")]
+            reasons[row["paused"]] = pauses_told[0] if pauses_told else f"{row['paused']} is paused"
     return reasons
 
 
@@ -125,7 +125,7 @@ def timestamps(ticks: Iterator[datetime], count: int) -> list[str]:
 DAYS_SHOWN = 30
 """Days shown: about a month."""
 
-TICKS_TOLD = 1_000
+TICKS_PLACED_MAX = 1_000
 """Ticks assigned to their days one by one, 10 us each; more are distributed evenly."""
 
 WIDTH, HEIGHT, LEFT = 640, 110, 34
@@ -138,7 +138,7 @@ KINDS = (("ran", "success"), ("failed", "fail"), ("missed", "missed"), ("skipped
 """Outcomes of ticks with their marks, from the bottom of a bar to its top."""
 
 
-class Ledger(NamedTuple):
+class TickHistoryRow(NamedTuple):
     """A row of the tick history."""
 
     tick: str
@@ -168,7 +168,7 @@ class Day:
         return self.ran + self.failed + self.missed + self.skipped
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Return a description: ``Sat 2026-11-21: 3 ran, 1 failed``."""
         counts = [(kind, getattr(self, kind)) for kind, _ in KINDS]
         summary = ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
@@ -194,7 +194,11 @@ class Bar(NamedTuple):
 
 
 def days_of(
-    ledger: Iterable[Ledger], runs: Iterable[tuple[str, str, str]], repeat: str, zone: tzinfo, now: datetime
+    history: Iterable[TickHistoryRow],
+    runs: Iterable[tuple[str, str, str]],
+    repeat: str,
+    zone: tzinfo,
+    now: datetime,
 ) -> list[Day]:
     """Return the last days, oldest first.
 
@@ -203,8 +207,8 @@ def days_of(
     today = now.astimezone(zone).date()
     days = [Day(today - timedelta(days=back)) for back in reversed(range(DAYS_SHOWN))]
     begins = [datetime.combine(day.day, time(), zone) for day in days]
-    left = TICKS_TOLD
-    for row in ledger:
+    left = TICKS_PLACED_MAX
+    for row in history:
         left -= _enter(row, days, begins, repeat, left)
     problem_days: set[str] = set()
     for meant_for, cause, status in runs:
@@ -219,7 +223,9 @@ def days_of(
     return days
 
 
-def _enter(row: Ledger, days: Sequence[Day], begins: Sequence[datetime], repeat: str, most: int) -> int:
+def _enter(
+    row: TickHistoryRow, days: Sequence[Day], begins: Sequence[datetime], repeat: str, most: int
+) -> int:
     """Add a row to its days; return how many ticks were computed."""
     first, last = (bisect_right(begins, moment_of(timestamp)) - 1 for timestamp in (row.tick, row.until))
     kind = "ran" if row.outcome != "skipped" else "missed" if row.reason in MISSED else "skipped"
@@ -239,7 +245,7 @@ def _enter(row: Ledger, days: Sequence[Day], begins: Sequence[datetime], repeat:
     return min(row.ticks, most)
 
 
-def _places(row: Ledger, begins: Sequence[datetime], repeat: str) -> list[int]:
+def _places(row: TickHistoryRow, begins: Sequence[datetime], repeat: str) -> list[int]:
     """Return the day index of each tick of a row, by the current schedule."""
     places: list[int] = []
     until = moment_of(row.until)
@@ -250,7 +256,7 @@ def _places(row: Ledger, begins: Sequence[datetime], repeat: str) -> list[int]:
     return places
 
 
-def _spread(row: Ledger, kind: str, days: Sequence[Day], begins: Sequence[datetime]) -> None:
+def _spread(row: TickHistoryRow, kind: str, days: Sequence[Day], begins: Sequence[datetime]) -> None:
     """Distribute the ticks of a row evenly over its days."""
     begin, end = moment_of(row.tick), moment_of(row.until)
     step = (end - begin) / max(row.ticks - 1, 1)

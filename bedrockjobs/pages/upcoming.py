@@ -34,7 +34,7 @@ LINES_SHOWN = 20
 MARKS_SHOWN = 48
 """Ticks drawn one by one in a timeline; a schedule with more is drawn as a bar."""
 
-SCHEDULES_LOOKED_AT = 2_000
+SCHEDULES_EXAMINED = 2_000
 """Schedules whose ticks are shown, those that run next; the page says if there are more."""
 
 _CURSOR = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([0-9]{1,18})")
@@ -52,7 +52,7 @@ class ScheduleTimeline(NamedTuple):
     """The timeline of one schedule."""
 
     schedule: ScheduleAhead
-    words: str
+    description: str
     ticks: list[tuple[str, float]]
     """Timestamps with the minutes until each; only the first for a frequent schedule."""
     frequent: bool
@@ -64,7 +64,7 @@ async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
     command = ListSchedules.read({"name": name} if name else {})
     now = site.now()
     schedules, more = await site.views.find.schedules_ahead(
-        command.name, timestamp_ms(now), SCHEDULES_LOOKED_AT
+        command.name, timestamp_ms(now), SCHEDULES_EXAMINED
     )
     end = timestamp(now + AHEAD)
     reached = ""

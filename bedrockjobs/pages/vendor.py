@@ -81,7 +81,7 @@ def taken(package: Package, archive: bytes) -> dict[str, bytes]:
 def main(arguments: list[str] | None = None) -> int:
     """Fetch and verify the packages, then write or compare the files; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bedrockjobs.pages.vendor", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare with the files that are there")
+    parser.add_argument("--check", action="store_true", help="compare with the existing files")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the files are")
     options = parser.parse_args(arguments)
     wrong = 0

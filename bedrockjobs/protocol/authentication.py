@@ -59,13 +59,13 @@ PROBES = frozenset({"/livez", "/readyz", "/status/handlingCommands"})
 _OPEN = (
     PROBES
     | {"/", LOGIN_PATH, "/ui/logout"}
-    | {f"/{kind.__name__}" for kind in COMMANDS.values() if kind.open}
+    | {f"/{command_class.__name__}" for command_class in COMMANDS.values() if command_class.open}
 )
 PINGS_BELOW = "/ping/"
 """Path prefix of pings, which are authenticated by the schedule's secret in the path."""
 
 _OPEN_BELOW = ("/ui/static/", PINGS_BELOW)
-_NARROWED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
+_FILTERED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
 """Other paths whose replies are filtered by scope, or that contain nothing about jobs."""
 
 _PAGES = "/ui/"
@@ -74,7 +74,7 @@ _PAGES = "/ui/"
 _OF_NAMES = frozenset({"/metrics", "/healthz"})
 """Other paths that reveal no names outside the scope."""
 
-_COMMANDS = frozenset(f"/{kind.__name__}" for kind in COMMANDS.values())
+_COMMANDS = frozenset(f"/{command_class.__name__}" for command_class in COMMANDS.values())
 
 
 class HTTPAuthentication:
@@ -100,7 +100,7 @@ class HTTPAuthentication:
                 raise
             request[ADDRESS] = self.address(request)
             return
-        if is_open or path in _COMMANDS or path in _NARROWED or _is_output(path):
+        if is_open or path in _COMMANDS or path in _FILTERED or _is_output(path):
             return
         if caller.run is not None:
             raise Forbidden(detail=WORDS)
@@ -133,29 +133,29 @@ class HTTPAuthentication:
 
     def caller(self, request: web.Request) -> Principal:
         """Return the principal of a request; raises Unauthenticated and TooManyWrong."""
-        given, address = request.headers.get("Authorization", ""), self.address(request)
+        authorization, address = request.headers.get("Authorization", ""), self.address(request)
         session = request.cookies.get(session_cookie(request, self._settings), "")
-        if session and self._access.on and not _is_token(given):
+        if session and self._access.on and not _is_token(authorization):
             return self._access.by_login(session, address)
         user = self._proxies.user(request.headers, address_of(request.transport))
-        return self._principal(given, address, request.transport, user)
+        return self._principal(authorization, address, request.transport, user)
 
     def address(self, request: web.Request) -> str:
         """Return the client address of a request, as reported by trusted proxies."""
         return self._proxies.address(request.headers, address_of(request.transport))
 
     def _principal(
-        self, given: str, address: str, transport: asyncio.BaseTransport | None, user: str = ""
+        self, authorization: str, address: str, transport: asyncio.BaseTransport | None, user: str = ""
     ) -> Principal:
         """Return the principal, by the ``user`` of a trusted proxy, a certificate, or the header."""
-        with_token = self._access.on and _is_token(given)
+        with_token = self._access.on and _is_token(authorization)
         if self._proxies.names_users and not with_token and self._proxies.trusts(address_of(transport)):
             if not user:
                 raise Unauthenticated(detail="the proxy named no user")
             return self._access.by_proxy(user, address)
-        if self._access.on and not given and (name := certificate_of(transport)):
+        if self._access.on and not authorization and (name := certificate_of(transport)):
             return self._access.by_certificate(name, address)
-        return self._access.by_header(given, address, http=True)
+        return self._access.by_header(authorization, address, http=True)
 
     def of_plain(self, authorization: bytes, transport: asyncio.BaseTransport | None) -> Principal:
         """Return the principal of a plain request with an ``Authorization``; raises as ``check`` does."""
@@ -192,9 +192,9 @@ def certificate_of(transport: asyncio.BaseTransport | None) -> str:
     return (transport.get_extra_info(CERTIFICATE_NAME) or "") if transport is not None else ""
 
 
-def _is_token(given: str) -> bool:
+def _is_token(authorization: str) -> bool:
     """Return whether ``Authorization`` holds a bearer token; proxies may forward passwords of their own."""
-    return given[:7].lower() == "bearer "
+    return authorization[:7].lower() == "bearer "
 
 
 def _is_large(request: web.Request) -> bool:

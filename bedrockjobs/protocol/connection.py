@@ -90,7 +90,7 @@ real client completes the handshake in two round trips."""
 HANDSHAKES_TURN_S = 0.005
 """Time after which handshakes let the event loop do other things: a signature takes 0.1 to 1 ms."""
 
-FAILURES_TOLD_MAX = 10
+FAILURES_LOGGED_MAX = 10
 """Failed handshakes logged per ``FAILURES_EVERY_S``, because port scanners cause many."""
 
 FAILURES_EVERY_S = 60.0
@@ -110,8 +110,8 @@ class TLSSniffer:
         self._steps: FairQueue[Callable[[], object]] = FairQueue()
         """Steps of handshakes that are due; addresses take turns."""
         self._taking_steps = False
-        self._told = self._untold = 0
-        self._tell_again = 0.0
+        self._logged = self._suppressed = 0
+        self._log_again_at = 0.0
 
     def shake_hands(
         self, transport: asyncio.Transport, address: str, data: bytes, inside: Callable[[], asyncio.Protocol]
@@ -160,18 +160,18 @@ class TLSSniffer:
             asyncio.get_running_loop().call_soon(self._take_steps)
 
     def failed(self, address: str, error: Exception) -> None:
-        """Log a failed handshake, up to ``FAILURES_TOLD_MAX`` per interval."""
+        """Log a failed handshake, up to ``FAILURES_LOGGED_MAX`` per interval."""
         now = self._connections.clock.monotonic()
-        if now >= self._tell_again:
-            if self._untold:
-                log.info("%d more TLS handshakes failed", self._untold)
-            self._told, self._untold, self._tell_again = 0, 0, now + FAILURES_EVERY_S
-        if self._told < FAILURES_TOLD_MAX:
-            self._told += 1
-            words = why(error) if isinstance(error, ssl.SSLError) else str(error)
-            log.info("a TLS handshake with %s failed: %s", address or "a unix socket", words)
+        if now >= self._log_again_at:
+            if self._suppressed:
+                log.info("%d more TLS handshakes failed", self._suppressed)
+            self._logged, self._suppressed, self._log_again_at = 0, 0, now + FAILURES_EVERY_S
+        if self._logged < FAILURES_LOGGED_MAX:
+            self._logged += 1
+            reason = why(error) if isinstance(error, ssl.SSLError) else str(error)
+            log.info("a TLS handshake with %s failed: %s", address or "a unix socket", reason)
         else:
-            self._untold += 1
+            self._suppressed += 1
 
     @staticmethod
     def refusal(address: str) -> Forbidden | None:
@@ -191,13 +191,13 @@ class Handshake:
 
     def __init__(
         self,
-        doorway: TLSSniffer,
+        sniffer: TLSSniffer,
         transport: asyncio.Transport,
         address: str,
         inside: Callable[[], asyncio.Protocol],
     ) -> None:
-        """Create a handshake counted by ``doorway``; ``inside`` makes the protocol for the plain stream."""
-        self._doorway = doorway
+        """Create a handshake counted by ``sniffer``; ``inside`` makes the protocol for the plain stream."""
+        self._sniffer = sniffer
         self._transport = transport
         self._address = address
         self._inside = inside
@@ -207,7 +207,7 @@ class Handshake:
     def begin(self, context: ssl.SSLContext, data: bytes) -> None:
         """Start the handshake with the bytes received so far."""
         stream = TLSStream(
-            context, self._ready, self._failed, in_turn=partial(self._doorway.in_turn, self.place)
+            context, self._ready, self._failed, in_turn=partial(self._sniffer.in_turn, self.place)
         )
         self._transport.set_protocol(stream)
         stream.connection_made(self._transport)
@@ -215,20 +215,20 @@ class Handshake:
 
     def expire(self) -> None:
         """Abort the connection: the handshake took too long, or newer ones need its place."""
-        self._doorway.over(self, self._address)
+        self._sniffer.over(self, self._address)
         self._transport.abort()
 
     finish = shed = expire
 
     def _ready(self, stream: TLSStream) -> None:
-        self._doorway.over(self, self._address)
+        self._sniffer.over(self, self._address)
         protocol = self._inside()
         stream.set_protocol(protocol)
         protocol.connection_made(stream)
 
     def _failed(self, error: Exception) -> None:
-        self._doorway.over(self, self._address)
-        self._doorway.failed(self._address, error)
+        self._sniffer.over(self, self._address)
+        self._sniffer.failed(self._address, error)
 
 
 HTTPFactory = Callable[[], asyncio.Protocol]
@@ -239,18 +239,18 @@ class RawConnection(asyncio.Protocol):
 
     __slots__ = (
         "_address",
-        "_asker",
         "_awaited",
         "_connections",
         "_counted",
-        "_doorway",
         "_first_line",
         "_http",
+        "_identity",
         "_in_turn",
         "_pipeline",
         "_reading",
         "_scheduled",
         "_service",
+        "_sniffer",
         "_token",
         "_transport",
         "_turn_max",
@@ -259,17 +259,17 @@ class RawConnection(asyncio.Protocol):
     )
 
     def __init__(
-        self, connections: Connections, http: HTTPFactory, doorway: TLSSniffer | None = None
+        self, connections: Connections, http: HTTPFactory, sniffer: TLSSniffer | None = None
     ) -> None:
         """Count this connection in ``connections``; ``http`` makes the protocol for an HTTP connection.
 
-        ``doorway`` is set if the server has a certificate.
+        ``sniffer`` is set if the server has a certificate.
         """
         self._connections = connections
         self._service = connections.service
         self._turn_max = connections.settings.pipelined_max
         self._http = http
-        self._doorway = doorway
+        self._sniffer = sniffer
         self._pipeline = Pipeline(connections.settings, connections.requests)
         self._first_line: FirstLine | None = FirstLine()
         self._transport: asyncio.Transport | None = None
@@ -282,7 +282,7 @@ class RawConnection(asyncio.Protocol):
         self._scheduled = self._in_turn = False
         self._awaited = ""
         """The part of a request whose deadline is running."""
-        self._asker: ConnectionIdentity | None = None
+        self._identity: ConnectionIdentity | None = None
         """Authentication of this connection, created when first needed."""
         self._token = ""
         """The token against whose connection limit this connection counts."""
@@ -321,7 +321,7 @@ class RawConnection(asyncio.Protocol):
                     self._await("head")
                 return
             data, self._first_line = first_line.data, None
-            if self._doorway is not None and self._turned_away(self._doorway, is_http=is_http):
+            if self._sniffer is not None and self._turned_away(self._sniffer, is_http=is_http):
                 return
             if is_http:
                 self._hand_over(data)
@@ -425,16 +425,16 @@ class RawConnection(asyncio.Protocol):
     def _shake_hands(self, data: bytes) -> None:
         """Hand a TLS connection to the sniffer; without a certificate, send an alert and close."""
         transport = self._let_go()
-        if self._doorway is None:
+        if self._sniffer is None:
             transport.write(NO_TLS)
             transport.close()
             return
         inside = partial(RawConnection, self._connections, self._http)
-        self._doorway.shake_hands(transport, self._address, data, inside)
+        self._sniffer.shake_hands(transport, self._address, data, inside)
 
-    def _turned_away(self, doorway: TLSSniffer, *, is_http: bool) -> bool:
+    def _turned_away(self, sniffer: TLSSniffer, *, is_http: bool) -> bool:
         """Refuse a plain connection if TLS is required; return whether it was refused."""
-        error = doorway.refusal(self._address)
+        error = sniffer.refusal(self._address)
         if error is None:
             return False
         transport = self._let_go()
@@ -524,9 +524,9 @@ class RawConnection(asyncio.Protocol):
             service.leave(submission)
 
     def _asking(self) -> ConnectionIdentity:
-        if self._asker is None:
-            self._asker = ConnectionIdentity(self._service.access, self._address)
-        return self._asker
+        if self._identity is None:
+            self._identity = ConnectionIdentity(self._service.access, self._address)
+        return self._identity
 
     def _caller(self, authorization: str) -> Principal:
         caller = self._asking().caller(authorization, self._transport)

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import (
-    ARRIVALS_REMEMBERED_MAX,
+    ADDRESSES_TRACKED_MAX,
     CONNECTION_BYTES_FREE,
     LARGE_BYTES,
     MEMORY_COUNTED_LEAST_BYTES,
@@ -231,7 +231,7 @@ class Connections:
         most = settings.connections_per_address_max
         left, since = self._arrivals.pop(place, (float(most), now))
         left = min(most, left + (now - since) * settings.new_connections_per_address_max)
-        if len(self._arrivals) >= ARRIVALS_REMEMBERED_MAX:
+        if len(self._arrivals) >= ADDRESSES_TRACKED_MAX:
             del self._arrivals[next(iter(self._arrivals))]
         self._arrivals[place] = max(left - 1, 0.0), now
         return left >= 1

@@ -46,12 +46,12 @@ def operation(refusals: Schema) -> Schema:
     return {
         "operationId": "cronken",
         "tags": ["schedules"],
-        "summary": "Do an event of Cronken's control channel, as it is.",
+        "summary": "Execute an unchanged event of Cronken's control channel.",
         "parameters": [
             {
                 "name": "weekday_0",
                 "in": "query",
-                "description": "Which day a 0 is in a cronstring; sunday if left out.",
+                "description": "The day that 0 means in a cronstring; sunday by default.",
                 "schema": {"type": "string", "enum": ["sunday", "monday"]},
             }
         ],
@@ -224,7 +224,7 @@ class CronkenEvents:
         return [pause["pattern"] for pause in pauses]
 
     async def _pause_others(self, name: str) -> None:
-        """Pause every name except one, so that the pause of all can be removed; raises TooMany."""
+        """Pause every name except one, so that the pause of all names can be removed; raises TooMany."""
         names = await self._names()
         others = {literal(other) for other in names if other != name}
         free = PAUSES_MAX - len(await self._pauses())

@@ -61,7 +61,7 @@ from bedrockjobs.protocol.http_connection import (
 )
 from bedrockjobs.protocol.openapi import POLICY
 from bedrockjobs.protocol.visitors import Origins, Proxies
-from bedrockjobs.service import NOT_LOOKED_YET, VERSION, Service
+from bedrockjobs.service import HOLD_UNKNOWN, VERSION, Service
 
 # Pings: ``POST /ping/<secret>`` reports a run of a schedule that another machine executes.
 #
@@ -74,15 +74,15 @@ EXIT_STATUS_MAX = 255
 
 def command_of(job_id: int, what: str, body: bytes, host: str) -> PingSchedule:
     """Return the command for a ping; raises NotFound for an unknown path."""
-    given: dict[str, object] = {"job_id": job_id, "output": output_of(body), "host": host[:255]}
+    fields: dict[str, object] = {"job_id": job_id, "output": output_of(body), "host": host[:255]}
     if what in ("", "start", "fail"):
-        given["event"] = what or "success"
+        fields["event"] = what or "success"
     elif what.isascii() and what.isdecimal() and len(what) <= 3 and int(what) <= EXIT_STATUS_MAX:
-        given["exit_code"] = int(what)
-        given["event"] = "fail" if int(what) else "success"
+        fields["exit_code"] = int(what)
+        fields["event"] = "fail" if int(what) else "success"
     else:
         raise NotFound("No such ping", "expected nothing, /start, /fail or an exit status behind the secret")
-    return PingSchedule.model_validate(given)
+    return PingSchedule.model_validate(fields)
 
 
 def output_of(body: bytes) -> str:
@@ -95,7 +95,9 @@ _BORROWED = web.RequestKey("borrowed", int)
 """Bytes of the memory budget that a request has reserved."""
 
 _CONDITIONS = {
-    header: " and ".join(kind.__name__ for kind in COMMANDS.values() if header in kind.headers)
+    header: " and ".join(
+        command_class.__name__ for command_class in COMMANDS.values() if header in command_class.headers
+    )
     for header in ("If-Match", "Idempotency-Key")
 }
 """Conditional headers and the commands that support them; any other command refuses them."""
@@ -165,17 +167,17 @@ class HTTPFront:
         yield web.get("/openapi.json", self._openapi)
         yield web.get("/docs", self._docs_page)
         for one in sse.routes(self._service.views, self._service.access):
-            yield web.get(one.path, self._not_from_elsewhere(one.handler), **one.kwargs)
+            yield web.get(one.path, self._checked_site(one.handler), **one.kwargs)
         yield web.post("/cronken/events", self._cronken)
         yield web.post(f"{PINGS_BELOW}{{secret}}", self._ping)
         yield web.post(f"{PINGS_BELOW}{{secret}}/{{what}}", self._ping)
-        for kind in COMMANDS.values():
-            yield web.post(f"/{kind.__name__}", partial(self._command, kind))
-            if kind.reads:
-                show = self._not_from_elsewhere(partial(self._command, kind))
-                yield web.get(f"/{kind.__name__}", show, allow_head=False)
+        for command_class in COMMANDS.values():
+            yield web.post(f"/{command_class.__name__}", partial(self._command, command_class))
+            if command_class.reads:
+                show = self._checked_site(partial(self._command, command_class))
+                yield web.get(f"/{command_class.__name__}", show, allow_head=False)
 
-    def _not_from_elsewhere(self, handler: Handler) -> Handler:
+    def _checked_site(self, handler: Handler) -> Handler:
         async def checked(request: web.Request) -> web.StreamResponse:
             self._origins.check_site(request)
             return await handler(request)
@@ -252,14 +254,14 @@ class HTTPFront:
         location = f"{self._root_path}{LOGIN_PATH}?{wanted}"
         return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})
 
-    async def _command(self, kind: type[Command[Any]], request: web.Request) -> web.StreamResponse:
+    async def _command(self, command_class: type[Command[Any]], request: web.Request) -> web.StreamResponse:
         handed = _handed_over(request)
-        command = await self._parse(request, kind) if handed is None else handed.command
+        command = await self._parse(request, command_class) if handed is None else handed.command
         access, caller = self._service.access, request.get(CALLER)
         if isinstance(command, Authenticate):
             known = access.by_bearer(command.token, self._gate.address(request), http=True)
             return text_response(access.identity(known).body, "application/json")
-        if caller is None and (kind.signed or (access.asks and not kind.open)):
+        if caller is None and (command_class.signed or (access.asks and not command_class.open)):
             caller = self._gate.visitor(request)
         if command.connection is not None and command.connection.lower() == "forget":
             self._service.submit(command, partial(self._forgotten, _taken_back(request)), caller)
@@ -276,7 +278,7 @@ class HTTPFront:
                 raise
         response = text_response(answer.body or "{}", answer.media)
         if not answer.taken:
-            if kind.tagged:
+            if command_class.tagged:
                 response.headers["ETag"] = entity_tag(answer.body)
             elif (link := next_page(command, answer.body)) is not None:
                 response.headers["Link"] = f'<{self._root_path}{link}>; rel="next"'
@@ -323,23 +325,23 @@ class HTTPFront:
     async def _ping(self, request: web.Request) -> web.Response:
         job_id = self._service.presence.job_of_ping(request.match_info["secret"])
         if job_id is None:
-            raise NotFound("No such schedule", "expected POST /ping/<secret>, as GetPingSecret tells it")
+            raise NotFound("No such schedule", "expected POST /ping/<secret>, as GetPingSecret returns it")
         body = await self._bytes(request)
         command = command_of(job_id, request.match_info.get("what", ""), body, self._gate.address(request))
         return text_response((await self._service.call(command)).body, "application/json")
 
-    async def _parse(self, request: web.Request, kind: type[Command[Any]]) -> Command[Any]:
+    async def _parse(self, request: web.Request, command_class: type[Command[Any]]) -> Command[Any]:
         defaults: dict[str, Any] = {}
         wait = _PREFER_WAIT.search(request.headers.get("Prefer", ""))
         if wait is not None:
             defaults = {"connection": "wait", "timeout": int(wait[1]) * 1000}
         if request.method == "GET":
-            return kind.read_form(dict(request.query), defaults)
+            return command_class.read_form(dict(request.query), defaults)
         for name, only in _CONDITIONS.items():
-            if name in request.headers and name not in kind.headers and not kind.reads:
+            if name in request.headers and name not in command_class.headers and not command_class.reads:
                 raise BadArguments(f"Unexpected {name}", f"{name}: expected with {only} only")
         text = await self._text(request)
-        for header, parameter in kind.headers.items():
+        for header, parameter in command_class.headers.items():
             value = request.headers.get(header)
             if header == "Traceparent" and not TRACE.fullmatch(value or ""):
                 continue  # the standard says to ignore an invalid one
@@ -348,9 +350,9 @@ class HTTPFront:
         form = request.content_type == "application/x-www-form-urlencoded"
         # Longer bodies are validated in a thread: one with 10,000 schedules would block the loop for 0.2 s.
         if len(text) > 64 * 1024:
-            command = await asyncio.to_thread(read_body, kind, text, defaults, form=form)
+            command = await asyncio.to_thread(read_body, command_class, text, defaults, form=form)
         else:
-            command = read_body(kind, text, defaults, form=form)
+            command = read_body(command_class, text, defaults, form=form)
         key = defaults.get("idempotencyKey")
         if key is not None and getattr(command, "idempotency_key", key) != key:
             raise BadArguments(
@@ -418,7 +420,7 @@ class HTTPFront:
     async def _readyz(self, _: web.Request) -> web.Response:
         trouble = self._service.problem
         hold = self._service.hold
-        well = "ok" if hold in ("", NOT_LOOKED_YET) else f"ok, but {hold}"
+        well = "ok" if hold in ("", HOLD_UNKNOWN) else f"ok, but {hold}"
         return web.Response(text=f"{trouble or well}\n", status=503 if trouble else 200)
 
     async def _handling_commands(self, _: web.Request) -> web.Response:
@@ -427,12 +429,12 @@ class HTTPFront:
         return web.Response(reason="LEADING")
 
     async def _openapi(self, request: web.Request) -> web.Response:
-        written = await self._documents.written()
+        written = await self._documents.get()
         lax = request.query.get("lax", "0") not in ("", "0")
         return text_response(written.lax if lax else written.strict, "application/json")
 
     async def _docs_page(self, request: web.Request) -> web.Response:
-        page = (await self._documents.written()).page
+        page = (await self._documents.get()).page
         response = text_response(page.html(request.host), "text/html; charset=utf-8")
         response.headers["Content-Security-Policy"] = POLICY
         response.headers["X-Content-Type-Options"] = "nosniff"

@@ -187,8 +187,8 @@ def next_page(command: Command[Any], body: str) -> str | None:
     limit: int = getattr(command, "limit")  # noqa: B009 - each of them has one
     if not rows or (len(rows) < limit and len(body) < ANSWER_BYTES_MAX):
         return None
-    given = jsontext.parse(command.wire())
-    parameters = {name: value for name, value in given.items() if name not in _NOT_REPEATED}
+    values = jsontext.parse(command.wire())
+    parameters = {name: value for name, value in values.items() if name not in _NOT_REPEATED}
     last = jsontext.parse(jsontext.members(rows[-1])[paging.key])
     return f"/{type(command).__name__}?{urlencode({**parameters, paging.cursor: last})}"
 
@@ -196,7 +196,7 @@ def next_page(command: Command[Any], body: str) -> str | None:
 # API documents, generated at the first request.
 
 
-class Written(NamedTuple):
+class APIDocuments(NamedTuple):
     """The API documents of one server."""
 
     strict: str
@@ -213,20 +213,20 @@ class Documents:
     def __init__(self, root_path: str) -> None:
         """Generate documents with ``root_path`` in front of each path."""
         self._root_path = root_path
-        self._writing: asyncio.Future[Written] | None = None
+        self._writing: asyncio.Future[APIDocuments] | None = None
         complete()  # before a thread starts, since it is not thread-safe
 
-    async def written(self) -> Written:
+    async def get(self) -> APIDocuments:
         """Return the documents."""
         if self._writing is None:
-            work = asyncio.to_thread(_written, self._root_path, tuple(COMMANDS.items()))
+            work = asyncio.to_thread(_generate, self._root_path, tuple(COMMANDS.items()))
             self._writing = asyncio.ensure_future(work)
         return await asyncio.shield(self._writing)
 
 
 @lru_cache(maxsize=4)
-def _written(root_path: str, _: tuple[tuple[str, type[Command[Any]]], ...]) -> Written:
+def _generate(root_path: str, _: tuple[tuple[str, type[Command[Any]]], ...]) -> APIDocuments:
     """Generate the documents, once per process and set of commands."""
     description = describe(VERSION, root_path)
     page = DocsPage(description, root_path)
-    return Written(jsontext.dump(strict(description)), jsontext.dump(description), page)
+    return APIDocuments(jsontext.dump(strict(description)), jsontext.dump(description), page)

@@ -24,8 +24,8 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import (
     CONNECTION_BYTES_FREE,
     FORM_FIELDS_MAX,
-    HEAD_REMEMBERED_BYTES_MAX,
-    HEADS_REMEMBERED_MAX,
+    REQUEST_CACHED_BYTES_MAX,
+    REQUESTS_CACHED_MAX,
 )
 from bedrockjobs.base.errors import (
     BadArguments,
@@ -86,7 +86,7 @@ _FORM_TYPE = b"application/x-www-form-urlencoded"
 class RequestHead(NamedTuple):
     """The parsed head of a request."""
 
-    kind: type[Command[Any]] | None
+    command_class: type[Command[Any]] | None
     """The command class of a plain request; None if aiohttp has to answer it."""
     body_bytes: int
     """Size of the body."""
@@ -117,9 +117,9 @@ class PlainHTTP:
         )
         """Parsed commands by class and members, without the member whose value is open."""
         self._kinds = {
-            f"{root}/{kind.__name__}".encode(): kind
-            for kind in COMMANDS.values()
-            if not kind.tagged and kind.paging is None and kind is not Authenticate
+            f"{root}/{command_class.__name__}".encode(): command_class
+            for command_class in COMMANDS.values()
+            if not command_class.tagged and command_class.paging is None and command_class is not Authenticate
             for root in ("", root_path)
         }
 
@@ -131,8 +131,8 @@ class PlainHTTP:
         known = self._cache.get(data)
         if known is None:
             known = self._parse(data)
-            if known is not None and len(data) <= HEAD_REMEMBERED_BYTES_MAX:
-                if len(self._cache) >= HEADS_REMEMBERED_MAX:
+            if known is not None and len(data) <= REQUEST_CACHED_BYTES_MAX:
+                if len(self._cache) >= REQUESTS_CACHED_MAX:
                     self._cache.popitem(last=False)
                 self._cache[data] = known
         return known
@@ -174,36 +174,36 @@ class PlainHTTP:
 
     def is_plain(self, head: RequestHead) -> bool:
         """Return whether a request with this head can be answered without aiohttp."""
-        if head.kind is None or head.known_host:
-            return head.kind is not None
+        if head.command_class is None or head.known_host:
+            return head.command_class is not None
         return self.gate.needs_token and not self._origins.local_only
 
     def read(self, exchange: Exchange, head: RequestHead, body: bytes) -> None:
         """Set the command of an exchange; raises CommandError."""
-        kind, text = head.kind, text_of(body)
-        assert kind is not None
-        open_name = None if head.form else OPEN_FIELDS.get(kind)
+        command_class, text = head.command_class, text_of(body)
+        assert command_class is not None
+        open_name = None if head.form else OPEN_FIELDS.get(command_class)
         if open_name is None:
-            exchange.command = read_body(kind, text, form=head.form)
+            exchange.command = read_body(command_class, text, form=head.form)
             return
         try:
-            given = jsontext.members(text)
+            members = jsontext.members(text)
         except ValueError:
-            given = {}
-        value = given.pop(open_name, "null")
-        key = (kind, *given.items())
+            members = {}
+        value = members.pop(open_name, "null")
+        key = (command_class, *members.items())
         known = self._prepared.get(key)
         if known is not None and (value != "null") == bool(open_name):
             prepared, validate = known
             try:
                 if validate is not None:
-                    exchange.value = validate(kind.parsed(open_name, value))
+                    exchange.value = validate(command_class.parsed(open_name, value))
             except ValueError:  # also a ValidationError; the error is raised below
                 pass
             else:
                 exchange.prepared, exchange.template = prepared, prepared.command
                 return
-        exchange.command = command = kind.read_json(text)
+        exchange.command = command = command_class.read_json(text)
         self._prepare(key, command, open_name)
 
     def _prepare(self, key: tuple[object, ...], command: Command[Any], open_name: str) -> None:
@@ -211,9 +211,9 @@ class PlainHTTP:
         field, validator = field_and_validator(type(command), open_name) if open_name else ("", None)
         if open_name and (validator is None or field not in command.model_fields_set):
             return
-        if len(str(key)) > HEAD_REMEMBERED_BYTES_MAX:
+        if len(str(key)) > REQUEST_CACHED_BYTES_MAX:
             return
-        if len(self._prepared) >= HEADS_REMEMBERED_MAX:
+        if len(self._prepared) >= REQUESTS_CACHED_MAX:
             self._prepared.popitem(last=False)
         self._prepared[key] = Prepared(command, field), validator and validator.validate_python
 
@@ -229,7 +229,7 @@ class PlainHTTP:
 
 
 def read_body(
-    kind: type[Command[Any]], text: str, defaults: dict[str, Any] | None = None, *, form: bool
+    command_class: type[Command[Any]], text: str, defaults: dict[str, Any] | None = None, *, form: bool
 ) -> Command[Any]:
     """Return the command in a body that is JSON or a form; raises CommandError."""
     if form and not text.lstrip().startswith(("{", "[")):  # curl -d sends JSON with the type of a form
@@ -237,8 +237,8 @@ def read_body(
             raise BadArguments("Malformed body", f"body: expected at most {FORM_FIELDS_MAX} fields")
         if "%%" in text:
             raise BadArguments("Malformed body", "body: expected two hexadecimal digits after each %")
-        return kind.read_form(dict(URL.build(query_string=text, encoded=True).query), defaults or {})
-    return kind.read_json(text, defaults)
+        return command_class.read_form(dict(URL.build(query_string=text, encoded=True).query), defaults or {})
+    return command_class.read_json(text, defaults)
 
 
 def text_of(body: bytes) -> str:
@@ -260,7 +260,7 @@ class HandedOver(NamedTuple):
 log = logging.getLogger(__name__)
 
 AHEAD_BYTES_MAX = 64 * 1024
-"""Most bytes buffered for later requests; beyond it the socket is not read."""
+"""Maximum bytes buffered for later requests; beyond it the socket is not read."""
 
 NO_KEEPALIVE_TIMER_S = 1e8
 """Disables aiohttp's idle timeout, which does not see plain requests; ``idle_http_s`` replaces it."""
@@ -586,12 +586,12 @@ class HTTPConnection(asyncio.Protocol):
     # --- plain requests ----------------------------------------------------------------------------------
 
     def _perform(self, head: RequestHead, body: bytes) -> None:
-        kind, service = head.kind, self._connections.service
-        assert kind is not None
+        command_class, service = head.command_class, self._connections.service
+        assert command_class is not None
         exchange = HTTPExchange()
         exchange.connection = self
         try:
-            if (service.access.asks or kind.signed) and not kind.open:
+            if (service.access.asks or command_class.signed) and not command_class.open:
                 exchange.caller = self._caller_of(head.authorization)
             self._plain.read(exchange, head, body)
             template = exchange.template

@@ -27,17 +27,18 @@ from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpPr
 log = logging.getLogger(__name__)
 
 ACCEPTED_AT_ONCE_MAX = 1_000
-"""Connections accepted in one iteration of the event loop; that takes 20 ms. With fewer, a flood could come
-faster on a busy machine; then the kernel's queue is full, and new clients try again only after seconds."""
+"""Connections accepted in one iteration of the event loop, in 20 ms. If it were lower, a flood could arrive
+faster than a busy machine accepts it; the kernel's queue would overflow, and new clients would only retry
+after seconds."""
 
 BEGUN_AT_ONCE_MAX = 20
-"""Accepted connections served for the first time in one iteration: with their first request, 5 to 10 ms."""
+"""Accepted connections that begin to be served in one iteration: 5 to 10 ms with their first requests."""
 
 ARRIVALS_MAX = 1_000
-"""Accepted connections that wait for that; beyond it, the address with most of them loses the newest."""
+"""Accepted connections that wait to be served; beyond it, the address with the most loses its newest one."""
 
 _OWN = frozenset(map(net_of, LOOPBACK))
-"""The addresses of this machine, as ``Arrivals`` has them."""
+"""The addresses of this machine, as keys of ``Arrivals``."""
 
 AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER value that closes a socket with a reset and leaves no TIME_WAIT."""
@@ -47,18 +48,19 @@ KEEPALIVE = (("TCP_KEEPIDLE", 45), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class Arrivals(FairQueue[socket.socket]):
-    """Accepted connections that have not been served."""
+    """Accepted connections that wait to be served."""
 
     @property
     def full(self) -> bool:
-        """Return whether there are too many, all of this machine itself, which has no rate and has to wait.
+        """Return whether connections from this machine alone fill the queue, so that accepting has to pause.
 
-        If another address had to wait, so would everybody behind it in the kernel's queue.
+        This machine has no limit on its rate. A flood from another address never pauses accepting, since that
+        would delay every client behind it in the kernel's queue.
         """
         return self._count >= ARRIVALS_MAX and len(self._of) == 1 and next(iter(self._of)) in _OWN
 
     def add(self, place: str, accepted: socket.socket) -> socket.socket | None:
-        """Add a connection of an address or network; return one to be closed if there are too many."""
+        """Add a connection of an address or network; if there are too many, return the one to close."""
         self.put(place, accepted)
         if self._count <= ARRIVALS_MAX:
             return None
@@ -84,7 +86,7 @@ class Listener:
         ``more`` are additional HTTP routes. With ``tls`` connections may use TLS, and those from other
         machines must.
         """
-        self._doorway = None if tls is None else TLSSniffer(tls, connections)
+        self._sniffer = None if tls is None else TLSSniffer(tls, connections)
         self._more = more
         self._sockets = sockets
         self._unix: tuple[Path, int] | None = None
@@ -122,8 +124,8 @@ class Listener:
         await self._runner.setup()
         if settings.unix:
             await self._listen_unix(Path(settings.unix))
-        for given in self._sockets:
-            await self._listen(given)
+        for listening in self._sockets:
+            await self._listen(listening)
         if self._sockets:
             return
         await self._listen(settings.host, settings.port)
@@ -139,8 +141,8 @@ class Listener:
             try:
                 server = await loop.create_server(self._connect, where, port, start_serving=False)
             except OSError as error:
-                words = IN_WORDS.get(error.errno or 0, error.strerror)
-                raise OSError(error.errno, f"{where}, port {port}: {words}") from None
+                reason = IN_WORDS.get(error.errno or 0, error.strerror)
+                raise OSError(error.errno, f"{where}, port {port}: {reason}") from None
         else:
             server = await loop.create_server(self._connect, sock=where, start_serving=False)
         self._servers.append(server)
@@ -234,12 +236,12 @@ class Listener:
             accepted.close()
 
     def _connect(self) -> RawConnection:
-        return RawConnection(self._connections, self._http, self._doorway)
+        return RawConnection(self._connections, self._http, self._sniffer)
 
     def renew_tls(self, context: ssl.SSLContext) -> None:
         """Use another TLS context for new connections; open ones keep theirs."""
-        assert self._doorway is not None
-        self._doorway.context = context
+        assert self._sniffer is not None
+        self._sniffer.context = context
 
     def _http(self) -> HTTPConnection:
         return HTTPConnection(self._connections, self._plain, self._aiohttp)
@@ -283,7 +285,7 @@ class Listener:
 
 
 def _reset(accepted: socket.socket) -> None:
-    """Close a connection without a reply, as that is cheapest."""
+    """Reset a connection without a reply, which is cheapest."""
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
     accepted.close()
 
@@ -316,12 +318,12 @@ def _bound(path: Path) -> tuple[socket.socket, int]:
             os.umask(before)
     except OSError as error:
         listening.close()
-        words = error.strerror
+        reason = error.strerror
         if error.errno == errno.EADDRINUSE and path.exists() and not path.is_socket():
-            words = "a file that is not a socket is there; choose another --unix"
+            reason = "a file that is not a socket is there; choose another --unix"
         elif error.errno == errno.ENOENT:
-            words = f"there is no folder {path.parent}"
-        raise OSError(error.errno, f"unix: {path}: {words}") from None
+            reason = f"there is no folder {path.parent}"
+        raise OSError(error.errno, f"unix: {path}: {reason}") from None
     return listening, path.stat().st_ino
 
 

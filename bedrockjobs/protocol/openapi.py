@@ -40,7 +40,7 @@ PROBLEMS = {
     404: "There is no such job, run or schedule, or no job to take (codes 404, 430).",
     405: "This path does not accept this method; `Allow` lists those it accepts (code 400).",
     409: "The job or the run is not in a state that allows this (code 405).",
-    412: "The job is no longer as `If-Match` or ifMatch has it (code 412).",
+    412: "The job no longer matches `If-Match` or ifMatch (code 412).",
     413: "The request is larger than the server accepts (code 413).",
     429: "A limit is reached; `Retry-After` says when to try again (code 429).",
     500: "The server failed; nothing was done (code 500).",
@@ -74,8 +74,11 @@ def _described(version: str, root_path: str, commands: tuple[tuple[str, type[Com
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": root_path or "/"}],
-        "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
-        "paths": {**{f"/{verb}": _operations(verb, kind) for verb, kind in commands}, **_other_paths()},
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "paths": {
+            **{f"/{verb}": _operations(verb, command_class) for verb, command_class in commands},
+            **_other_paths(),
+        },
         "components": {"schemas": _schemas(), "responses": {f"Problem{n}": r for n, r in responses.items()}},
     }
 
@@ -86,11 +89,11 @@ def _described(version: str, root_path: str, commands: tuple[tuple[str, type[Com
 @cache
 def _schemas() -> Schema:
     """Return the schemas of all requests and replies, from pydantic."""
-    replies = dict.fromkeys(kind.reply for kind in COMMANDS.values())
+    replies = dict.fromkeys(command_class.reply for command_class in COMMANDS.values())
     _, definitions = models_json_schema(
         [
-            *((kind, "validation") for kind in COMMANDS.values()),
-            *((kind, "serialization") for kind in replies),
+            *((command_class, "validation") for command_class in COMMANDS.values()),
+            *((command_class, "serialization") for command_class in replies),
         ],
         by_alias=True,
         ref_template="#/components/schemas/{model}",
@@ -139,9 +142,9 @@ _TAGS = {
 }
 
 
-def _operations(verb: str, kind: type[Command[Any]]) -> Schema:
-    post = _operation(verb, kind)
-    if not kind.reads:
+def _operations(verb: str, command_class: type[Command[Any]]) -> Schema:
+    post = _operation(verb, command_class)
+    if not command_class.reads:
         return {"post": post}
     shared = {key: post[key] for key in ("tags", "summary", "responses")}
     return {
@@ -154,20 +157,20 @@ def _operations(verb: str, kind: type[Command[Any]]) -> Schema:
     }
 
 
-def _operation(verb: str, kind: type[Command[Any]]) -> Schema:
-    headers = [_HEADERS[name] for name in kind.headers if name in _HEADERS]
-    headers += [_PREFER] if kind.waits else []
+def _operation(verb: str, command_class: type[Command[Any]]) -> Schema:
+    headers = [_HEADERS[name] for name in command_class.headers if name in _HEADERS]
+    headers += [_PREFER] if command_class.waits else []
     return {
         **({"parameters": headers} if headers else {}),
         "operationId": verb,
-        "tags": [kind.group],
-        "summary": kind.sentence(),
+        "tags": [command_class.group],
+        "summary": command_class.sentence(),
         "requestBody": {
             "required": not _schemas()[verb].keys().isdisjoint({"required", "anyOf"}),
             "content": {"application/json": {"schema": ref(verb)}},
         },
         "responses": {
-            "200": _done(kind),
+            "200": _done(command_class),
             "202": {
                 "description": "Accepted with `connection: forget`; not yet done.",
                 "content": {"application/json": {"schema": {"type": "object", "maxProperties": 0}}},
@@ -192,22 +195,22 @@ _PREFER: Schema = {
 _IF_MATCH: Schema = {
     "name": "If-Match",
     "in": "header",
-    "description": "Alternative to ifMatch, which takes precedence: entity tags of QueryJob's answer.",
+    "description": "Alternative to ifMatch, which takes precedence: entity tags from a reply to QueryJob.",
     "schema": {"type": "string", "minLength": 1},
 }
 _HEADERS = {header["name"]: header for header in (_IDEMPOTENCY_KEY, _IF_MATCH)}
 _NEXT = 'The next page, `<...>; rel="next"`, to be requested with GET; absent on the last page.'
-_ETAG = "Unchanged as long as the answer is."
+_ETAG = "Changes only if the reply changes."
 
 
-def _done(kind: type[Command[Any]]) -> Schema:
-    content: Schema = {"application/json": {"schema": ref(kind.reply.__name__)}}
-    if kind is Query:
+def _done(command_class: type[Command[Any]]) -> Schema:
+    content: Schema = {"application/json": {"schema": ref(command_class.reply.__name__)}}
+    if command_class is Query:
         content["text/plain"] = {"schema": {"type": "string"}}
     response: Schema = {"description": "Done, and on disk.", "content": content}
-    if kind.paging is not None:
+    if command_class.paging is not None:
         response["headers"] = {"Link": {"description": _NEXT, "schema": {"type": "string"}}}
-    if kind.tagged:
+    if command_class.tagged:
         response["headers"] = {"ETag": {"description": _ETAG, "required": True, "schema": {"type": "string"}}}
     return response
 
@@ -232,7 +235,7 @@ def _refusal(status: int) -> Schema:
     return response
 
 
-# --- paths that are no commands ----------------------------------------------------------------------------
+# --- paths other than commands -----------------------------------------------------------------------------
 
 _ANY: Schema = {"type": "object"}
 _TEXT: Schema = {"text/plain": {"schema": {"type": "string"}}}
@@ -260,7 +263,7 @@ def _other_paths() -> Schema:
         "/livez": {
             "get": _probe(
                 "livez",
-                "Answer as long as the process runs.",
+                "Answer 200 as long as the process runs.",
                 {"200": {"description": "Always.", "content": _TEXT}},
             )
         },
@@ -327,12 +330,12 @@ def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
 
 def query_of(verb: str, inside: str = "") -> list[Schema]:
     """Return a command's parameters in the query, and ``inside`` in the path."""
-    given = _schemas()[verb]
+    request = _schemas()[verb]
     parameters = []
-    for name, schema in given["properties"].items():
+    for name, schema in request["properties"].items():
         place = "path" if name == inside else "query"
         bare = _in_address(_bare(schema))
-        required = name in given.get("required", ())
+        required = name in request.get("required", ())
         parameter = {"name": name, "in": place, "required": required, "schema": bare}
         if "description" in schema:
             parameter["description"] = schema["description"]
@@ -454,19 +457,19 @@ def _object(schema: Schema, request: bool) -> Schema:
 def _one_of(options: list[Schema], request: bool) -> Schema:
     """Merge alternatives into one type if possible, otherwise return the remaining ones."""
     nothing = [option for option in options if option.get("type") == "null"]
-    given = [option for option in options if option not in nothing and _says_something(option)]
-    kinds = {option.get("type") for option in given}
+    remaining = [option for option in options if option not in nothing and _says_something(option)]
+    kinds = {option.get("type") for option in remaining}
     if "boolean" in kinds:
-        given = [option for option in given if not _spells_a_boolean(option)]
-    elif ("integer" in kinds and not any(map(_has_units, given))) or "array" in kinds:
-        given = [option for option in given if option.get("type") != "string"]
-    texts = [option for option in given if option.get("type") == "string"]
+        remaining = [option for option in remaining if not _spells_a_boolean(option)]
+    elif ("integer" in kinds and not any(map(_has_units, remaining))) or "array" in kinds:
+        remaining = [option for option in remaining if option.get("type") != "string"]
+    texts = [option for option in remaining if option.get("type") == "string"]
     if len(texts) > 1:
-        given = [option for option in given if option not in texts]
-        given.append({key: part for key, part in texts[0].items() if key not in _BOUNDS})
+        remaining = [option for option in remaining if option not in texts]
+        remaining.append({key: part for key, part in texts[0].items() if key not in _BOUNDS})
     if nothing and not request:
-        given += nothing
-    return given[0] if len(given) == 1 else {"anyOf": given}
+        remaining += nothing
+    return remaining[0] if len(remaining) == 1 else {"anyOf": remaining}
 
 
 def _says_something(option: Schema) -> bool:
@@ -650,9 +653,9 @@ class DocsPage:
         for line in _lines(path, method, name, gettable=f"get{name}" in self._gettable):
             yield f'<div class="line"><pre>{escape(line)}</pre></div>'
         rows = [
-            f"<tr><td><code>{escape(given)}</code></td><td>{escape(self._kind(schema))}"
+            f"<tr><td><code>{escape(parameter)}</code></td><td>{escape(self._kind(schema))}"
             f"{', required' if required else ''}</td><td>{_prose(schema.get('description', ''))}</td></tr>"
-            for given, schema, required in self._parameters(operation)
+            for parameter, schema, required in self._parameters(operation)
         ]
         if rows:
             yield "<details><summary>Parameters</summary><table><tr><th>Name<th>Value<th>Meaning</tr>"
@@ -664,12 +667,13 @@ class DocsPage:
 
     def _trial(self, name: str) -> str:
         """Return the form for trying a command, which the script makes visible."""
-        kind = COMMANDS[name]
-        changes = "" if kind.reads else ' data-changes="1"'
-        example = escape(jsontext.dump(kind.example.request))
+        command_class = COMMANDS[name]
+        changes = "" if command_class.reads else ' data-changes="1"'
+        example = escape(jsontext.dump(command_class.example.request))
         return (
-            f'<details class="trial" data-path="{escape(self._root_path)}/{name}" data-role="{kind.role}"'
-            f'{changes} data-example="{example}" hidden><summary>Try it</summary></details>'
+            f'<details class="trial" data-path="{escape(self._root_path)}/{name}"'
+            f' data-role="{command_class.role}"{changes} data-example="{example}" hidden>'
+            "<summary>Try it</summary></details>"
         )
 
     def _parameters(self, operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], bool]]:
@@ -742,14 +746,14 @@ def _lines(path: str, method: str, name: str, *, gettable: bool) -> Iterator[str
     if name == "cronken":
         yield f"curl {{address}}{path} -d {shlex.quote(jsontext.dump({'action': 'pause', 'args': 'backup'}))}"
         return
-    given = COMMANDS[name].example.request
-    yield f"curl {{address}}{path} -d {shlex.quote(jsontext.dump(given))}"
+    example = COMMANDS[name].example.request
+    yield f"curl {{address}}{path} -d {shlex.quote(jsontext.dump(example))}"
     if gettable:
-        query = f"?{urlencode(given)}" if given else ""
+        query = f"?{urlencode(example)}" if example else ""
         yield f"curl {shlex.quote('{address}' + path + query) if query else '{address}' + path}"
     heads = "".join(
         f"{key}: {value if isinstance(value, str) else jsontext.dump(value)}\\n"
-        for key, value in given.items()
+        for key, value in example.items()
     )
     typed = shlex.quote(f"{name}\\n{heads}\\n".replace("%", "%%"))
     yield f"printf {typed} | nc -N {_WHERE}"

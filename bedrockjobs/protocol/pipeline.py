@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LOOKS_PIPELINED_MAX, NAMES_AT_ONCE
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, NAMES_AT_ONCE, READS_PIPELINED_MAX
 from bedrockjobs.base.errors import CommandError, TimedOut, TooManyWrong, UnknownCommand
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, command_named
@@ -202,7 +202,7 @@ class Pipeline:
             return exchange
         exchange.waits = command.waiting
         if command.where in ("reader", "presence") or (
-            command.reads and len(exchanges) > LOOKS_PIPELINED_MAX
+            command.reads and len(exchanges) > READS_PIPELINED_MAX
         ):
             self._blocker = exchange
             if len(exchanges) > 1:
@@ -348,9 +348,9 @@ class Pipeline:
 
     def _read(self, request: Request, exchange: Exchange) -> Command[Any]:
         """Return the command of a request; raises CommandError."""
-        kind = command_named(request.verb)
-        exchange.warning = kind.slips(request.headers)
-        command = kind.read_raw(request.headers, request.body)
+        command_class = command_named(request.verb)
+        exchange.warning = command_class.spelling_warning(request.headers)
+        command = command_class.read_raw(request.headers, request.body)
         if not exchange.warning:  # a cached request would lose the warning
             ordinary = command.where == "writer" and not (
                 command.reads or exchange.closes or _is_barrier(command)

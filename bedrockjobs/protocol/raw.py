@@ -19,9 +19,9 @@ from bedrockjobs.base.config import (
     CHUNKS_MAX,
     CONNECTION_BYTES_FREE,
     ESCAPES_MAX,
-    HEAD_REMEMBERED_BYTES_MAX,
-    HEADS_REMEMBERED_MAX,
     OTHER_ESCAPES_MAX,
+    REQUEST_CACHED_BYTES_MAX,
+    REQUESTS_CACHED_MAX,
 )
 from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
 from bedrockjobs.base.settings import Settings
@@ -90,7 +90,7 @@ class RequestCache:
             found.value = validate(text)
         except (UnicodeDecodeError, ValidationError):
             return None
-        if len(head) > HEAD_REMEMBERED_BYTES_MAX:  # a long value must not stay in the cache
+        if len(head) > REQUEST_CACHED_BYTES_MAX:  # a long value must not stay in the cache
             alone = replace(found, ordinary=False)
             found.value = None
             return alone
@@ -99,9 +99,9 @@ class RequestCache:
     def remember(self, request: Request, command: Command[Any], *, ordinary: bool) -> None:
         """Cache a request, unless it is long or has a body."""
         head = request.head
-        if not head or len(head) > HEAD_REMEMBERED_BYTES_MAX:
+        if not head or len(head) > REQUEST_CACHED_BYTES_MAX:
             return
-        if command.asked_again:
+        if command.is_cached:
             request.prepared, request.ordinary = Prepared(command), ordinary
             _put(self._whole, head, request)
             return
@@ -156,7 +156,7 @@ def _open_value(head: bytes) -> tuple[int, int]:
 
 
 def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
-    if len(known) >= HEADS_REMEMBERED_MAX:
+    if len(known) >= REQUESTS_CACHED_MAX:
         known.popitem(last=False)
     known[key] = value
 
@@ -405,8 +405,8 @@ def _unescape(value: str) -> str:
     last = "\\" if text.endswith("\\") else ""  # a final backslash is literal
     others = text.count("\\") - text.count('\\"')
     if others > OTHER_ESCAPES_MAX:
-        words = "backslashes in a line before other characters than a quote or a backslash"
-        raise TooLarge("Request too large", f"expected at most {OTHER_ESCAPES_MAX} {words}")
+        expected = "backslashes in a line before characters other than a quote or a backslash"
+        raise TooLarge("Request too large", f"expected at most {OTHER_ESCAPES_MAX} {expected}")
     text = text.removesuffix(last)
     if others:
         text = _NEEDLESS.sub("", text)
@@ -443,8 +443,8 @@ def refusal(error: CommandError, connection: str = "") -> bytes:
 def with_warning(data: bytes, warning: str) -> bytes:
     """Return a reply with a header ``warning``: the command was executed, but some input was ignored."""
     status, end, rest = data.partition(b"\r\n")
-    words = " ".join(warning.split())[:1_000]
-    return b"%b%bwarning: %b%b%b" % (status, end, words.encode(errors="replace"), end, rest)
+    line = " ".join(warning.split())[:1_000]
+    return b"%b%bwarning: %b%b%b" % (status, end, line.encode(errors="replace"), end, rest)
 
 
 FORGOTTEN = b"202 Successfully queued\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

@@ -174,13 +174,13 @@ def _asks_for_stream(request: web.Request) -> bool:
     return _STREAM in request.headers.get("Accept", "").lower()
 
 
-def _parse(kind: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
+def _parse(command_class: type[_C], request: web.Request, defaults: dict[str, str]) -> _C:
     """Return the command in the query string; ``Last-Event-ID`` takes precedence over ``after``."""
-    given = {name: value for name, value in request.query.items() if name not in defaults}
+    query = {name: value for name, value in request.query.items() if name not in defaults}
     last = request.headers.get("Last-Event-ID", "")
     if last and not _NUMBER.fullmatch(last):
         raise BadArguments("Malformed Last-Event-ID", "Last-Event-ID: expected digits, as in an id")
-    command = kind.read_form(given, defaults)
+    command = command_class.read_form(query, defaults)
     return command.model_copy(update={"after": int(last)}) if last else command
 
 

@@ -48,10 +48,10 @@ class Origins:
 
     def check_name(self, request: web.Request) -> None:
         """Raise Forbidden if the ``Host`` is not a name of this server."""
-        given = request.headers.get("Host", "")
-        if not self.is_known(given) and not _over_unix(request):  # browsers cannot open unix sockets
+        host_header = request.headers.get("Host", "")
+        if not self.is_known(host_header) and not _over_unix(request):  # browsers cannot open unix sockets
             known = " or ".join(sorted(self._names)) or "localhost; see --public-hosts"
-            host = _hostname(f"//{given}") or ""
+            host = _hostname(f"//{host_header}") or ""
             raise Forbidden("Foreign host", f"Host: expected {known}, not {host[:100]}")
 
     @property
@@ -114,8 +114,8 @@ USER_CHARS_MAX = 100
 FORWARDED = "X-Forwarded-For"
 """Header with the chain of client addresses; each proxy appends its peer."""
 
-NOT_SAID = "unknown via {}"
-"""Client address if a trusted proxy gives no usable one; it never equals a local address."""
+UNKNOWN_CLIENT = "unknown via {}"
+"""Client address if a trusted proxy gives no usable one; it never equals an address of this machine."""
 
 HOPS_MAX = 20
 """Addresses checked in that header, from its end; real chains are shorter."""
@@ -186,8 +186,8 @@ class Proxies:
         """
         if not self._user_header or not self.trusts(address):
             return ""
-        given = headers.getall(self._user_header, [])
-        name = given[0].strip() if len(given) == 1 else ""
+        values = headers.getall(self._user_header, [])
+        name = values[0].strip() if len(values) == 1 else ""
         return name if len(name) <= USER_CHARS_MAX and name.isprintable() else ""
 
     def address(self, headers: Headers | None, address: str) -> str:
@@ -199,12 +199,12 @@ class Proxies:
         if not self.any or not self.trusts(address):
             return address
         proxy, found = address, ""
-        given = "" if headers is None else ",".join(headers.getall(FORWARDED, []))
-        for hop in reversed(given.rsplit(",", HOPS_MAX)[-HOPS_MAX:]):
+        values = "" if headers is None else ",".join(headers.getall(FORWARDED, []))
+        for hop in reversed(values.rsplit(",", HOPS_MAX)[-HOPS_MAX:]):
             found = _address_in(hop.strip())
             if not found or not self.trusts(found):
                 break
-        return found if found and not _is_own(found) else NOT_SAID.format(proxy)
+        return found if found and not _is_own(found) else UNKNOWN_CLIENT.format(proxy)
 
 
 def _address_in(hop: str) -> str:

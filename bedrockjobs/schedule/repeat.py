@@ -22,7 +22,7 @@ from bedrockjobs.schedule.cron.zones import find_zone
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
 REANCHOR_MAX = timedelta(hours=4)
-"""Interval below which ``compatibility: current`` skips missed windows, as the current original does."""
+"""Interval below which ``compatibility: current`` skips missed windows, as the current Bedrock does."""
 
 NEVER = "9999-12-31 23:59:59"
 """The next run of a schedule ``@never``, which only runs if it is triggered."""
@@ -54,8 +54,8 @@ class Repeat(NamedTuple):
 
 def complaint(error: ValueError) -> str:
     """Return the message of a refused repeat; errors of CRON already name the field."""
-    words = str(error)
-    return f"repeat: {words}" if ": expected" in words else f"repeat: expected {words}"
+    message = str(error)
+    return f"repeat: {message}" if ": expected" in message else f"repeat: expected {message}"
 
 
 @lru_cache(maxsize=4096)
@@ -170,7 +170,7 @@ def offset_at(text: str, tick: str) -> int | None:
 
 
 def same_wall_time(text: str, tick: str, offset: int) -> str:
-    """Return the time at which the zone's wall clock shows what it showed at a tick with another offset."""
+    """Return the time with the same wall-clock time as a tick that was computed with another UTC offset."""
     wall = (moment_of(tick) + timedelta(seconds=offset)).replace(tzinfo=_zone_of(text))
     return timestamp(wall.astimezone(UTC))
 

@@ -1,1 +1,1 @@
-"""The rows, and who may touch them: all SQL but the repeat evaluator's is below here."""
+"""Storage: the tables on SQLite and PostgreSQL, and all SQL except that of the repeat evaluator."""

@@ -155,7 +155,7 @@ class Unit(Protocol):
         """Return whether this unit has written anything."""
 
     @property
-    def read_anew(self) -> bool:
+    def caches_dropped(self) -> bool:
         """Return whether another process changed the database before this unit, so caches were dropped."""
 
     def fault(self, error: Exception) -> StoreError | None:
@@ -180,7 +180,7 @@ class Unit(Protocol):
         """Allocate a jobID; they count up from 1 and are never reused."""
 
     def return_job_id(self, job_id: int) -> None:
-        """Return the jobID that was allocated last, as no job needs it."""
+        """Release the jobID that was allocated last, because no job needs it."""
 
     def new_run_id(self) -> int:
         """Allocate a runID; they count up from 1 and are never reused."""
@@ -378,12 +378,19 @@ class Reader(ABC):
         ``scans``: the statement may scan many rows. ``again``: a follow-up read, exempt from the limit of
         waiting reads. Raises TooMany if too many reads wait, TimedOut after ``query_s``.
         """
-        given = {**parameters, "limit": limit + 1}
-        return await self._page(name, given, limit, bytes_max, scans=scans, again=again)
+        parameters = {**parameters, "limit": limit + 1}
+        return await self._page(name, parameters, limit, bytes_max, scans=scans, again=again)
 
     @abstractmethod
     async def _page(
-        self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        limit: int,
+        bytes_max: int,
+        *,
+        scans: bool,
+        again: bool,
     ) -> Page:
         """Execute a read of ``view``."""
 
@@ -425,11 +432,11 @@ class Engine(Protocol):
     def fault(self, error: Exception) -> StoreError | None:
         """Translate an exception of the database driver; return None for any other exception."""
 
-    def make_room(self) -> None:
-        """Free the reserved disk space."""
+    def free_reserve(self) -> None:
+        """Free the disk reserve."""
 
-    def look_for_room(self) -> None:
-        """Check whether a full disk has space again."""
+    def reserve_space(self) -> None:
+        """Reserve disk space again if a full disk has room."""
 
     def changed_outside(self) -> bool:
         """Return whether another process changed the database since the last unit; none is open."""

@@ -119,7 +119,7 @@ def _insert_all(source: sqlite3.Connection, target: sqlite3.Connection, findings
             row = _job_row(values)
             target.execute(STATEMENTS["insert_job"], (*row, checksum_of(row.data)))
         except BadRow as complaint:
-            raise TransferError(f"job {values[1]} was changed meanwhile: {complaint}") from None
+            raise TransferError(f"job {values[1]} was changed in the meantime: {complaint}") from None
         except sqlite3.IntegrityError:
             raise TransferError(
                 f"jobID {values[1]} is taken in the database already; nothing was imported"
@@ -176,24 +176,24 @@ def _text(value: bytes) -> str | bytes:
 
 def _job_row(values: tuple[Any, ...]) -> Job:
     """Convert a row of the old table; raises BadRow."""
-    given = dict(zip(COLUMNS, values, strict=True))
-    checked = {key: _checked(key, given[key]) for key in _TYPES}
-    if given["state"] not in STATES:
-        raise BadRow(f"state: expected one of {', '.join(STATES)}, got {given['state']!r}")
+    values_by_column = dict(zip(COLUMNS, values, strict=True))
+    checked = {key: _checked(key, values_by_column[key]) for key in _TYPES}
+    if values_by_column["state"] not in STATES:
+        raise BadRow(f"state: expected one of {', '.join(STATES)}, got {values_by_column['state']!r}")
     if checked["jobID"] == 0:
         raise BadRow("jobID: expected a number above 0")
     return Job(
         created=checked["created"],
         job_id=checked["jobID"],
-        state=given["state"],
+        state=values_by_column["state"],
         name=checked["name"],
         next_run=checked["nextRun"],
         last_run=checked["lastRun"],
-        repeat=_expression("repeat", given["repeat"]),
+        repeat=_expression("repeat", values_by_column["repeat"]),
         data=checked["data"],
         priority=checked["priority"],
         parent_job_id=checked["parentJobID"],
-        retry_after=_expression("retryAfter", given["retryAfter"]),
+        retry_after=_expression("retryAfter", values_by_column["retryAfter"]),
         lane=MOCK_LANE if "mockRequest" in jsontext.members(checked["data"]) else OPEN_LANE,
     )
 

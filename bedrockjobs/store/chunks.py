@@ -22,7 +22,7 @@ LEVEL = 9
 """Compression level; nobody waits for it. bz2 is a third smaller, but needs much memory to unpack."""
 
 OUTPUT_PACKED_BYTES_MIN = 2_048
-"""Min output of a finished run to compact; less would not get much smaller."""
+"""Minimum output of a finished run to compact; less would not get much smaller."""
 
 
 class PrintedLine(NamedTuple):

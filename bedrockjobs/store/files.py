@@ -268,9 +268,9 @@ class DatabaseLock:
         self._described = True
         self._write(self._file, owner)
 
-    def _write(self, file: int, words: str) -> None:
+    def _write(self, file: int, text: str) -> None:
         os.ftruncate(file, 0)
-        os.pwrite(file, f"{words}\n".encode(), 0)
+        os.pwrite(file, f"{text}\n".encode(), 0)
         os.fsync(file)
 
     def release(self) -> None:
@@ -295,13 +295,13 @@ def lock_path(database: Path) -> Path:
 
 
 def _words(file: int) -> str:
-    # Max bytes read of the description of an owner: a sentence with its addresses.
+    # Maximum bytes read of the description of an owner: a sentence with its addresses.
     return os.pread(file, 1_000, 0).decode(errors="replace").strip()
 
 
 def _owner(file: int) -> str:
-    words = _words(file)
-    return "another server" if words in ("", STOPPED) else words
+    owner = _words(file)
+    return "another server" if owner in ("", STOPPED) else owner
 
 
 def owner_of(database: Path) -> str | None:
@@ -346,9 +346,9 @@ _device_of = Struct("=136xII").unpack_from
 class FileGone(StoreBroken):
     """A file of the database was removed or replaced; the message says what to do."""
 
-    def __init__(self, words: str, *, only_log: bool) -> None:
+    def __init__(self, message: str, *, only_log: bool) -> None:
         """Hold the message; ``only_log``: only the log was removed."""
-        super().__init__(words)
+        super().__init__(message)
         self.only_log = only_log
 
 
@@ -373,7 +373,7 @@ class FileWatch:
 
     def look(self) -> None:
         """Check all files; raises FileGone."""
-        self.look_after_sync()
+        self.check_after_sync()
         for path, identity in self._others.items():
             try:
                 found = _identity(Path(path).stat())
@@ -382,7 +382,7 @@ class FileWatch:
             if found != identity:
                 raise self._replaced(path)
 
-    def look_after_sync(self) -> None:
+    def check_after_sync(self) -> None:
         """Check database and log after a sync; raises FileGone."""
         try:
             found = os.stat(self._database)  # noqa: PTH116 - runs after each sync, and is twice as fast

@@ -18,7 +18,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 """Network file systems, whose locks and syncs depend on another machine."""
 
 FAULTS_MAX = 10
-"""Max faults reported for a damaged file."""
+"""Maximum number of faults reported for a damaged file."""
 
 MOUNTS = Path("/proc/self/mounts")
 
@@ -87,12 +87,12 @@ def faults_of(path: Path, *, whole: bool) -> list[str]:
     try:
         # Read-only, so that the log is kept.
         with closing(open_read_only(path)) as found:
-            words = [str(row[0]) for row in found.execute(f"PRAGMA {check}({FAULTS_MAX})")]
+            faults = [str(row[0]) for row in found.execute(f"PRAGMA {check}({FAULTS_MAX})")]
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         return [str(error)]
-    return [] if words == ["ok"] else words
+    return [] if faults == ["ok"] else faults
 
 
 def file_system_of(path: Path) -> str:
@@ -104,10 +104,10 @@ def file_system_of(path: Path) -> str:
     except OSError:
         return ""
     for line in mounts:
-        words = line.split(" ")
-        if len(words) < 3:
+        columns = line.split(" ")
+        if len(columns) < 3:
             continue
-        mount = Path(words[1].encode().decode("unicode_escape"))
+        mount = Path(columns[1].encode().decode("unicode_escape"))
         if target.is_relative_to(mount) and len(mount.parts) >= best:
-            best, kind = len(mount.parts), words[2]
+            best, kind = len(mount.parts), columns[2]
     return kind

@@ -11,7 +11,7 @@ StillSearching. A pause is free: entries with paused names are set aside as they
 slices when the pause ends. A pattern with too many names has no heaps: it scans the queue in order and keeps
 a low-water mark below which nothing matches.
 
-The patterns of a short list are indexed one by one, so that ever new lists of the same patterns cost nothing.
+The patterns of a short list are indexed one by one, so that new lists of the same patterns cost nothing.
 
 The writer owns the index; it has no locks and uses SQL only through ``Seeks``.
 """
@@ -38,16 +38,17 @@ from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import StillSearching
 
 NAMES_MATCHED_MAX = 50_000
-"""Max names in the cache of matching patterns; it is cleared when it is full."""
+"""Maximum number of names in the cache of matching patterns; it is cleared when it is full."""
 
 UNINDEXED_MAX = 128
-"""Max patterns without a fixed part, since each new name is matched against all of them."""
+"""Maximum number of patterns without a fixed part, since each new name is matched against all of them."""
 
 EARLY_MAX = 10_000
-"""Max jobs that a wide pattern keeps below its low-water mark; beyond it, the mark is dropped."""
+"""Maximum number of jobs that a wide pattern keeps below its low-water mark; beyond it, the mark is
+dropped."""
 
 SCANS_TRIED_MAX = 100
-"""Max scans of which one ``search`` chooses; those that are over their budget are examined last."""
+"""Maximum number of scans from which one ``search`` chooses; those over their budget are examined last."""
 
 GROUPS_IN_ONE_DICT_MAX = 10_000
 """Number of groups at which the bounds of a pattern are spread over many dicts, which takes 2 ms."""
@@ -59,7 +60,8 @@ STEPS_OF_SCAN = 50
 """Minimum number of steps counted for a slice: a new pattern without names takes 0.1 ms."""
 
 EVICTIONS_TRIED_MAX = 100
-"""Max patterns examined to evict one: while nearly all are being searched, there may be a few too many."""
+"""Maximum number of patterns examined to evict one: while nearly all are being searched, there may be a few
+too many."""
 
 Group = str | tuple[str, str]
 """The jobs of one name: in the pattern's lane, or with the lane if it combines several."""
@@ -159,7 +161,7 @@ class _Pattern:
 
 
 class Walked(Protocol):
-    """What a scan finds heads for."""
+    """The pattern for which a scan finds heads."""
 
     names: Names
     by: str
@@ -256,7 +258,7 @@ class Budget:
 
 
 class Turns:
-    """Whose search for new patterns may begin in a unit.
+    """Decides whose search for new patterns may begin in a unit.
 
     A new pattern costs more than a take, so each unit begins few. Tokens take turns, so that one with very
     many patterns delays only itself.
@@ -450,7 +452,7 @@ class PatternIndex:
         pattern.wide = True
         self._discard(pattern)
         self._leave_walk(pattern)
-        for names in pattern.needed_by:  # they need no scan any longer, and none would end for them
+        for names in pattern.needed_by:  # they no longer need a scan, and none would end for them
             if self._is_ready(names):
                 self._resumable[names] = None
 
@@ -476,7 +478,7 @@ class PatternIndex:
         patterns = [self._known(part, lane, by) for part in parts]
         found: list[Job] = []
         unknown = False
-        for pattern in patterns:  # all of them, so that their scans go on together
+        for pattern in patterns:  # all of them, so that their scans continue together
             try:
                 row = self._first_of(pattern, now, priorities)
             except StillSearching:
@@ -822,7 +824,7 @@ class PatternIndex:
         return (*invited, ready)
 
     def _is_ready(self, names: Names) -> bool:
-        """Return whether a postponed take needs no scan any longer."""
+        """Return whether a postponed take no longer needs a scan."""
         return all(pattern.walk is None for pattern in self._pending[names])
 
     def _give_up(self, wanted: Collection[Names]) -> None:

@@ -1,7 +1,7 @@
 """Cluster membership and notifications between the servers of one database.
 
-``PeerLink`` connects a server to the others. Notifications are only hints, and everything else is in tables
-that all servers read, so nothing is lost with a server or a connection.
+``PeerLink`` connects a server to the others. A notification only says that something may have changed; the
+state is in tables that all servers read, so nothing is lost if a server or a connection fails.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class NameTaken(RuntimeError):
 class PeerLink(Protocol):
     """Connection of one server to the others."""
 
-    on_hint: Callable[[str], object]
+    on_notification: Callable[[str], object]
     """Called on the event loop with each notification from another server."""
     address: str
     """The address of this server, once it listens."""
@@ -101,7 +101,7 @@ class PeerLink(Protocol):
     async def connect(self, version: str) -> None:
         """Join the cluster; raises NameTaken if a live server has this name, StoreError."""
 
-    async def exchange(self, told: WorkerChanges) -> PeerState:
+    async def exchange(self, changes: WorkerChanges) -> PeerState:
         """Store a heartbeat and the changes of the workers; return the members. Raises StoreError."""
 
     async def move_clock(self, moment: str) -> str:

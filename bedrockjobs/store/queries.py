@@ -142,7 +142,7 @@ class Queries:
 
     def __init__(self, database: Path, settings: Settings, on_damage: Callable[[Exception], object]) -> None:
         """Read ``database``; call ``start_processes`` first. If the file is damaged, call ``on_damage``."""
-        # Max copies of an answer in memory: as rows, as texts, as one text, as bytes
+        # Maximum number of copies of an answer in memory: as rows, as texts, as one text, as bytes
         self._limits = Limits(
             database=f"{database.absolute().as_uri()}?mode=ro",
             seconds=settings.query_s,
@@ -216,8 +216,8 @@ class Queries:
         return body
 
     def _late(self) -> TimedOut:
-        words = f"query: it took longer than {self._limits.seconds:g} s, and its process was ended"
-        return TimedOut("Timeout", words)
+        text = f"query: it took longer than {self._limits.seconds:g} s, and its process was ended"
+        return TimedOut("Timeout", text)
 
     # --- whose turn it is --------------------------------------------------------------------------------
 

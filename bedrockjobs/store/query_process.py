@@ -44,7 +44,7 @@ class Limits(NamedTuple):
     rows: int
     bytes: int
     levels: int
-    """Max depth of embedded objects."""
+    """Maximum depth of embedded objects."""
 
 
 def serve(asked: BinaryIO, answers: BinaryIO) -> None:

@@ -21,7 +21,8 @@ from bedrockjobs.store.sqlite_unit import is_undecodable, replacing
 from bedrockjobs.store.statements import METRICS, QUEUES, VIEWS
 
 SEEKS_WAITING_MAX = 1_000
-"""Max running and waiting index seeks; at well under a millisecond each, less than a second of work."""
+"""Maximum number of running and waiting index seeks; at well under a millisecond each, less than a second of
+work."""
 
 _VIEWS = {**VIEWS, **METRICS, **QUEUES}
 
@@ -144,8 +145,15 @@ class SQLiteReader(Reader):
         self.queries.start_processes()
 
     async def _page(
-        self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        limit: int,
+        bytes_max: int,
+        *,
+        scans: bool,
+        again: bool,
     ) -> Page:
         connection = self._scans if scans else self._seeks
-        _, page = await connection.fetch(_VIEWS[name], given, limit, bytes_max, again=again)
+        _, page = await connection.fetch(_VIEWS[name], parameters, limit, bytes_max, again=again)
         return page

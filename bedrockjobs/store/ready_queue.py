@@ -18,9 +18,9 @@ from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.config import (
     HEADS_KEPT_MAX,
     HEADS_READ_MAX,
-    LINES_MAX,
-    LOCKS_REMEMBERED_MAX,
+    LOCKS_CACHED_MAX,
     NAME_CHARS_MAX,
+    NAMES_CACHED_MAX,
     PRIORITIES,
     ROWS_AHEAD,
     SEARCHED_AT_ONCE,
@@ -157,7 +157,7 @@ class LockHistory:
             known = LockPeriod(since)
         self._last[lock] = known._replace(until="")
         self._last.move_to_end(lock)
-        if len(self._last) > LOCKS_REMEMBERED_MAX:
+        if len(self._last) > LOCKS_CACHED_MAX:
             self._last.popitem(last=False)
 
     def release(self, lock: str, until: str) -> None:
@@ -285,14 +285,14 @@ class NextJobs:
         line = self._lines.get(name)
         if line is None:
             line = self._lines[name] = _Line()
-            if len(self._lines) > LINES_MAX:
+            if len(self._lines) > NAMES_CACHED_MAX:
                 self._lines.popitem(last=False)
         if line.heads:
             return line.heads[0]
         if not line.whole:
             statement = "heads_of_any" if name is None else "heads_of_name"
-            given = () if name is None else (name,)
-            line.heads = self._execute(SQL[statement], (*given, line.wanted)).fetchall()
+            parameters = () if name is None else (name,)
+            line.heads = self._execute(SQL[statement], (*parameters, line.wanted)).fetchall()
             line.whole = len(line.heads) < line.wanted
             line.wanted = min(2 * line.wanted, HEADS_READ_MAX)
         return line.heads[0] if line.heads else None
@@ -330,7 +330,8 @@ class NextJobs:
 
 
 GROUPS_FREED_MAX = 100
-"""Max groups examined when a lock is released; if there are more, all waiters are checked again."""
+"""Maximum number of groups examined when a lock is released; if there are more, all waiters are checked
+again."""
 
 GLANCE_ROWS = 20
 """Due jobs examined in order before a pattern is indexed: often one matches, even among a million names."""

@@ -66,13 +66,13 @@ COUNTED_MAX = 10_000
 """Names and schedules whose history is counted in memory; beyond it, the counts are dropped."""
 
 CLEANED_MAX = 10_000
-"""Max rows of one kind deleted in one transaction, which must be short."""
+"""Maximum number of rows of one kind deleted in one transaction, which must be short."""
 
 LOOKED_AT_MAX = 1_000
-"""Max runs, runs with output, events and tick histories examined in one transaction."""
+"""Maximum number of runs, runs with output, events and tick histories examined in one transaction."""
 
 MEASURED_MAX = 10
-"""Max tick histories measured in one transaction: each has up to a thousand rows."""
+"""Maximum number of tick histories measured in one transaction: each has up to a thousand rows."""
 
 
 class StatementExecutor(Protocol):
@@ -164,22 +164,22 @@ class Records:
 
     # --- runs --------------------------------------------------------------------------------------------
 
-    def open_run(self, run: RunRow, given: RunGiven) -> None:
+    def open_run(self, run: RunRow, run_input: RunGiven) -> None:
         """Insert a run in progress."""
-        self._execute(self._sql["insert_run"], (*run.begin_columns, *given))
+        self._execute(self._sql["insert_run"], (*run.begin_columns, *run_input))
 
-    def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
+    def add_ended_run(self, run: RunRow, run_input: RunGiven) -> None:
         """Insert a finished run that is kept for a while."""
-        self._execute(self._sql["insert_ended_run"], (*run.begin_columns, *given, *run.end_columns))
+        self._execute(self._sql["insert_ended_run"], (*run.begin_columns, *run_input, *run.end_columns))
 
     def kept_of_job(self, job_id: int) -> RunRow | None:
         """Return the last run of a job if it is kept for a while, or None."""
         found = self._execute(self._sql["kept_of_job"], (job_id,)).fetchone()
         return self.read_run(found[0]) if found and found[1] else None
 
-    def given_to(self, run_id: int) -> RunGiven:
+    def input_of(self, run_id: int) -> RunGiven:
         """Return the input of a run; raises LookupError if the run does not exist."""
-        found = self._execute(self._sql["given_to_run"], (run_id,)).fetchone()
+        found = self._execute(self._sql["input_of_run"], (run_id,)).fetchone()
         if found is None:
             raise LookupError(run_id)
         return RunGiven._make(found)
@@ -314,7 +314,7 @@ class Records:
     def loose(self, run_id: int) -> list[Chunk]:
         """Return the first uncompacted chunks of a run, if possible enough for a compacted one."""
         last = size = 0
-        # Max chunks compacted together: a run that prints one line at a time has that many.
+        # Maximum number of chunks compacted together: a run that prints one line at a time has that many.
         for first_seq, more in self._execute(self._sql["loose_sizes"], (run_id, 2_000)).fetchall():
             last, size = first_seq, size + more
             if size >= 2 * OUTPUT_CHUNK_BYTES:
@@ -458,8 +458,8 @@ class Records:
     def count_queued(self, pattern: str, most: int) -> int:
         """Return the number of queued jobs whose names match, at most ``most``."""
         first = literal_prefix(pattern)
-        given = (first, first + LAST_CHARACTER, pattern, most)
-        return int(self._execute(self._sql["count_queued"], given).fetchone()[0])
+        parameters = (first, first + LAST_CHARACTER, pattern, most)
+        return int(self._execute(self._sql["count_queued"], parameters).fetchone()[0])
 
     def drains(self) -> frozenset[str]:
         """Return the drained workers."""
@@ -663,8 +663,8 @@ class Records:
         self._execute(self._sql["trim_kept"], (now, CLEANED_MAX))
         next_kept = self._execute(self._sql["next_kept"]).fetchone()[0]
         more: bool = next_kept is not None and next_kept <= now
-        given = (self._trimmed, RUNS_KEPT_MAX, CLEANED_MAX)
-        last = self._execute(self._sql["old_runs"], given).fetchone()[0]
+        parameters = (self._trimmed, RUNS_KEPT_MAX, CLEANED_MAX)
+        last = self._execute(self._sql["old_runs"], parameters).fetchone()[0]
         if last is None:
             return more
         self._execute(self._sql["trim_runs"], (self._trimmed, last))
@@ -704,7 +704,7 @@ class Records:
         times, sizes = rules_of(self.retention(), "ticks"), rules_of(self.retention(), "ticks_bytes")
         measured = 0
         for _ in range(LOOKED_AT_MAX):
-            found = self._execute(self._sql["next_ledger"], (after,)).fetchone()
+            found = self._execute(self._sql["next_tick_history"], (after,)).fetchone()
             if found is None:
                 return 0
             after, name = found[0], found[1] or ""

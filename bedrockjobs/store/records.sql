@@ -79,7 +79,7 @@ DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE name = ?1 AND stat
         ORDER BY newest.runID DESC LIMIT 1 OFFSET ?3), 0)
     ORDER BY runID DESC LIMIT 1000000000 OFFSET ?2);
 
--- name: given_to_run
+-- name: input_of_run
 -- The input of a run.
 SELECT data, options, priority FROM runs WHERE runID = ?;
 
@@ -218,7 +218,7 @@ SELECT value FROM meta WHERE key = 'declared ' || ?;
 -- Replace the workers that declare the schedules of a source.
 INSERT INTO meta (key, value) VALUES ('declared ' || ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
--- name: next_ledger
+-- name: next_tick_history
 -- The next job with a tick history, and its name if it exists.
 SELECT jobID, (SELECT name FROM jobs WHERE jobs.jobID = ticks.jobID) FROM ticks WHERE jobID > ?
     ORDER BY jobID LIMIT 1;

@@ -18,7 +18,7 @@ monotonic = SystemClock().monotonic
 """The clock of deadlines."""
 
 _WORDS_MAX = 500
-"""Max length of an error message of SQLite, which may quote a name as long as the whole query."""
+"""Maximum length of an error message of SQLite, which may quote a name as long as the whole query."""
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
@@ -58,7 +58,7 @@ class SandboxedConnection(sqlite3.Connection):
         """Whether rows were omitted because of their size."""
         self.execute("PRAGMA query_only = ON")
         self.execute("PRAGMA temp_store = MEMORY")
-        # Max size of a value in SQL: above that of the largest data, or of a few of them joined.
+        # Maximum size of a value in SQL: above that of the largest data, or of a few of them joined.
         self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 32 * 1024 * 1024)
         self.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self.execute("SELECT 1 FROM json_each('[]')").close()  # its first use writes to the schema

@@ -19,7 +19,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.fingerprints import fingerprint_of
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
-from bedrockjobs.job.quarantine import HOLD_PATTERN, without_haste
+from bedrockjobs.job.quarantine import HOLD_PATTERN, without_trigger
 from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksum_of, decode_memory, job_from
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS
@@ -73,7 +73,7 @@ def apply(connection: sqlite3.Connection) -> Applied:
         )
     if found == VERSION:
         return Applied(found, VERSION)
-    told: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     connection.execute("BEGIN EXCLUSIVE")
     try:
         if found == 0:
@@ -81,13 +81,13 @@ def apply(connection: sqlite3.Connection) -> Applied:
             for statement in _statements():
                 connection.execute(statement)
         else:
-            told = _migrate(connection, found)
+            messages = _migrate(connection, found)
         connection.execute(f"PRAGMA user_version = {VERSION}")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-    return Applied(found, VERSION, told)
+    return Applied(found, VERSION, messages)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -126,20 +126,20 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         copied += count if table == "jobs" else 0
         connection.execute(f"DROP TABLE old_{table}")
     what = f": {copied} jobs were copied" if "jobs" in tables else ""
-    told = [f"The database was migrated from schema version {found} to {VERSION}{what}."]
+    messages = [f"The database was migrated from schema version {found} to {VERSION}{what}."]
     if lines:
         connection.executemany(_ADD_CHUNK, _chunks(connection))
         connection.execute("DROP TABLE old_output")
     if found < 3:
         moved = _move_notes(connection)
-        told.append(
+        messages.append(
             f"The server's notes about {moved} of them moved from the column options to the column memory."
         )
     if found < 4:
         _add_checksums(connection)
-        told.append("The data of each got a checksum.")
+        messages.append("The data of each got a checksum.")
     _add_fingerprints(connection)
-    return tuple(told)
+    return tuple(messages)
 
 
 _ADD_CHUNK = (
@@ -192,10 +192,10 @@ def _move_notes(connection: sqlite3.Connection) -> int:
     rows = connection.execute("SELECT jobID, options FROM jobs WHERE options <> '{}'").fetchall()
     moved = 0
     for job_id, text in rows:
-        given: dict[str, str] = {}
+        options: dict[str, str] = {}
         noted: dict[str, str] = {}
         for key, value in jsontext.members(text).items():
-            (noted if key in MEMORY_KEYS else given)[key] = value
+            (noted if key in MEMORY_KEYS else options)[key] = value
         if "trigger" in noted:  # it was an object with the job's own nextRun, or null
             own = jsontext.members(noted["trigger"]).get("nextRun", "null")
             noted["trigger"] = own if own.startswith('"') else '""'
@@ -203,7 +203,7 @@ def _move_notes(connection: sqlite3.Connection) -> int:
             moved += 1
             connection.execute(
                 "UPDATE jobs SET options = ?, memory = ? WHERE jobID = ?",
-                (jsontext.join(given), jsontext.join(noted), job_id),
+                (jsontext.join(options), jsontext.join(noted), job_id),
             )
     return moved
 
@@ -321,7 +321,7 @@ class Sum:
 # Puts a queue in a file on hold, as ``bedrockjobs restore`` leaves it for the next server.
 
 
-HASTY = (
+TRIGGERED = (
     f"SELECT {COLUMNS} FROM jobs WHERE state = 'QUEUED' AND lane LIKE 'now%'"  # noqa: S608 - names of ours
     " OR state IN ('RUNNING', 'RUNQUEUED') AND memory LIKE '%\"pending\"%'"
 )
@@ -333,10 +333,10 @@ def hold_row(by: str, reason: str, now: str) -> PauseRow:
     return PauseRow(HOLD_PATTERN, by, reason, now, "")
 
 
-def calmed(rows: list[tuple[object, ...]]) -> list[Job]:
-    """Return the jobs of ``HASTY`` without their trigger, and without damaged ones, which are never taken."""
+def without_triggers(rows: list[tuple[object, ...]]) -> list[Job]:
+    """Return the jobs of ``TRIGGERED`` without their trigger, and without those that are damaged."""
     jobs = [job for row in rows if type(job := job_from(row)) is not DamagedJob]
-    return [without_haste(job) if job.state == "QUEUED" else job.noting(pending=False) for job in jobs]
+    return [without_trigger(job) if job.state == "QUEUED" else job.noting(pending=False) for job in jobs]
 
 
 def hold(connection: sqlite3.Connection, by: str, reason: str, now: str) -> None:
@@ -349,7 +349,7 @@ def hold(connection: sqlite3.Connection, by: str, reason: str, now: str) -> None
     connection.execute(
         "INSERT INTO events (at, kind, name, by, detail) VALUES (?, 'held', '*', ?, ?)", (now, by, reason)
     )
-    for job in calmed(connection.execute(HASTY).fetchall()):
+    for job in without_triggers(connection.execute(TRIGGERED).fetchall()):
         connection.execute(
             "UPDATE jobs SET nextRun = ?, expires = ?, lane = ?, memory = ? WHERE jobID = ?",
             (job.next_run, job.expires, job.lane, job.memory_json, job.job_id),

@@ -72,7 +72,7 @@ class SQLiteEngine:
         self.unit = SQLiteUnit(self._db, settings, self._clock.monotonic)
         """The open unit, or the last one."""
         self._version = self._data_version()
-        self.look_for_room()
+        self.reserve_space()
 
     def _prepare(self, settings: Settings) -> None:
         self._execute("PRAGMA journal_mode = WAL")
@@ -116,7 +116,7 @@ class SQLiteEngine:
         Plans are not needed on SQLite.
         """
         if self._watch is not None and self._clock.monotonic() >= self._look_at:
-            self._look_at_files()
+            self._check_files()
         try:
             self._execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -128,7 +128,7 @@ class SQLiteEngine:
             log.warning("another process changed %s: its cached content is read again", self.path)
             self.unit.forget()
             self.unit.pauses_changed()
-        self.unit.open(self._clock.now(), read_anew=changed)
+        self.unit.open(self._clock.now(), caches_dropped=changed)
         return self.unit
 
     def _data_version(self) -> int:
@@ -137,7 +137,7 @@ class SQLiteEngine:
 
     def changed_outside(self) -> bool:
         """Return whether another process changed the file since the last unit; raises FileGone."""
-        self._look_at_files()
+        self._check_files()
         try:
             return self._data_version() != self._version
         except sqlite3.Error:  # the next unit will say what is wrong
@@ -176,11 +176,11 @@ class SQLiteEngine:
         if self._watch is None:
             return
         try:
-            self._watch.look_after_sync()
+            self._watch.check_after_sync()
         except FileGone as gone:
             self._save_log(gone)
 
-    def _look_at_files(self) -> None:
+    def _check_files(self) -> None:
         """Verify every second that all files are still in place."""
         now = self._clock.monotonic()
         if self._watch is None or now < self._look_at:
@@ -222,7 +222,7 @@ class SQLiteEngine:
 
     # --- disk space --------------------------------------------------------------------------------------
 
-    def look_for_room(self) -> None:
+    def reserve_space(self) -> None:
         """Reserve disk space, so that runs can end on a full disk."""
         self.tight = False
         try:
@@ -233,7 +233,7 @@ class SQLiteEngine:
             self.tight = True
             log.warning("no space on the disk for the reserve of %s bytes: %s", self._reserve.bytes, error)
 
-    def make_room(self) -> None:
+    def free_reserve(self) -> None:
         """Free the reserve and restart the log; jobs are no longer created."""
         if not self.tight:
             log.error(

@@ -182,16 +182,16 @@ def fault_of(error: Exception) -> StoreError | None:
     if not isinstance(error, sqlite3.Error):
         return None
     name = getattr(error, "sqlite_errorname", "")
-    words = f"{error} ({name})"
+    text = f"{error} ({name})"
     if is_damage(error):
-        return StoreDamaged(words)
+        return StoreDamaged(text)
     if "FSYNC" in name:
-        return StoreBroken(words)
+        return StoreBroken(text)
     if name == "SQLITE_FULL":
-        return StoreFull(words)
+        return StoreFull(text)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StoreBusy(words)
-    return StoreError(words)
+        return StoreBusy(text)
+    return StoreError(text)
 
 
 REPLACED = "\ufffd"
@@ -218,7 +218,7 @@ class SQLiteUnit:
         self._deferred = DeferredWrites(connection)
         self._execute = self._deferred.execute
         self.moment = datetime.min.replace(tzinfo=UTC)
-        self.read_anew = False
+        self.caches_dropped = False
         """Whether another process changed the database before this unit."""
         self.chars_read = 0
         self._rows = RowCache()
@@ -258,10 +258,10 @@ class SQLiteUnit:
 
     fault = staticmethod(fault_of)
 
-    def open(self, moment: datetime, *, read_anew: bool) -> None:
+    def open(self, moment: datetime, *, caches_dropped: bool) -> None:
         """Begin a unit in a transaction that the engine has begun."""
         self.moment = self.ready.moment = moment
-        self.read_anew = read_anew
+        self.caches_dropped = caches_dropped
         self._stored = None
         self._changes_before = self._connection.total_changes
         self.ready.refresh()

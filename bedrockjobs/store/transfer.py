@@ -28,7 +28,7 @@ from bedrockjobs.store.statements import RECORDS
 log = logging.getLogger(__name__)
 
 PAGES_PER_STEP = 32
-"""Pages copied between two syncs: 128 KiB, since commits on the same disk wait for what is still unsynced."""
+"""Pages copied between two syncs: 128 KiB, since commits on the same disk wait for unsynced pages."""
 
 ROWS_PER_REPORT = 1_000
 """Rows copied between two progress reports: a few milliseconds of work."""
@@ -357,10 +357,10 @@ class _RowValidator:
                     value.replace(ZERO, REPLACED) if isinstance(value, str) else value for value in row
                 )
 
-    def _complain(self, table: TableDefinition, row: Row, words: str) -> None:
+    def _complain(self, table: TableDefinition, row: Row, complaint: str) -> None:
         self._count += 1
         if len(self._complaints) < COMPLAINTS_MAX:
-            self._complaints.append(f"{table.key_of(row)}: {words}")
+            self._complaints.append(f"{table.key_of(row)}: {complaint}")
 
     def finish(self) -> None:
         """Raise BadRows if any row was invalid."""
@@ -399,7 +399,7 @@ class SQLiteRows:
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
-            where = f"the row behind {table.key_of(last)}" if last else f"the first row of {table.name}"
+            where = f"the row after {table.key_of(last)}" if last else f"the first row of {table.name}"
             raise TransferError(
                 f"{where}: a text is not UTF-8, and nothing was moved. Correct it by hand"
             ) from None
@@ -649,8 +649,8 @@ def _copy_backup(backup: Path, copy: Path, draft: Path, progress: Progress | Non
                     f"INSERT INTO main.{table} ({listed}) SELECT {listed} FROM backup.{table}"  # noqa: S608
                 )
     except (TransferError, schema.SchemaError) as error:
-        words = str(error).rstrip(".")
-        named = words if words.startswith(str(backup)) else f"{backup}: {words}"
+        reason = str(error).rstrip(".")
+        named = reason if reason.startswith(str(backup)) else f"{backup}: {reason}"
         raise TransferError(f"{named}; nothing was changed") from None
     except sqlite3.Error as error:
         raise TransferError(f"{backup} cannot be restored: {error}; nothing was changed") from None

@@ -120,7 +120,7 @@ SELECT name FROM jobs WHERE jobID = :jobID LIMIT :limit;
 -- The unique key of a job, which has at most one.
 SELECT key, holds FROM keys WHERE jobID = :jobID AND holds <> '' LIMIT :limit;
 
--- name: beside_run
+-- name: adjacent_runs
 -- The runs of the same name before and after a run, and its options.
 SELECT (SELECT max(before.runID) FROM runs AS before WHERE before.name = runs.name AND before.runID < runs.runID),
     (SELECT min(after.runID) FROM runs AS after WHERE after.name = runs.name AND after.runID > runs.runID), runs.options

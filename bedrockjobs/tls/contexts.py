@@ -109,8 +109,8 @@ def _load_own(context: ssl.SSLContext, cert: str, key: str, options: str = "") -
         context.load_cert_chain(cert, key or None, password=_no_passphrase)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            words = f"expected the key of the certificate {cert}; it is that of another one"
-            raise BadCertificate(f"{options}key: {key or cert}: {words}") from None
+            expected = f"expected the key of the certificate {cert}; it is that of another one"
+            raise BadCertificate(f"{options}key: {key or cert}: {expected}") from None
         where = f"{cert} and {key}" if key else cert
         raise BadCertificate(
             f"{options}cert: {where}: expected a certificate and its key in PEM; {_unread(error)}"

@@ -15,7 +15,7 @@ from typing import Any, cast
 from bedrockjobs.tls.contexts import certificate_name
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
-"""Most bytes of a handshake; a certificate chain has less than 20 KiB."""
+"""Maximum bytes of a handshake; a certificate chain has less than 20 KiB."""
 
 PIECE_BYTES = 256 * 1024
 """Bytes encrypted or decrypted at once, which bounds the memory for copies."""
@@ -61,7 +61,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._protocol: asyncio.BaseProtocol | None = None
         self._reading = True
-        self._ended = self._end_told = False
+        self._ended = self._end_reported = False
         """Whether the peer has sent close_notify, and whether ``eof_received`` was called for it."""
         self._closing = False
         self._error: Exception | None = None
@@ -185,14 +185,14 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
     def write_eof(self) -> None:
         """Send close_notify; data from the peer is still read."""
         if not self.is_closing():
-            self._say_the_end()
+            self._send_close_notify()
 
     def close(self) -> None:
         """Send close_notify, and close after all data is sent."""
         if self._closing or self._transport is None:
             return
         self._closing = True
-        self._say_the_end()
+        self._send_close_notify()
         self._transport.close()
 
     def abort(self) -> None:
@@ -254,8 +254,8 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
                 cast(asyncio.Protocol, protocol).data_received(data)
             elif not self._ended:
                 return
-        if self._ended and self._protocol is not None and not (self._end_told or self._closing):
-            self._end_told = True
+        if self._ended and self._protocol is not None and not (self._end_reported or self._closing):
+            self._end_reported = True
             if not cast(asyncio.Protocol, self._protocol).eof_received():
                 self.close()
 
@@ -284,7 +284,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         if self._outgoing.pending and self._transport is not None:
             self._transport.write(self._outgoing.read())
 
-    def _say_the_end(self) -> None:
+    def _send_close_notify(self) -> None:
         with suppress(ssl.SSLError):  # the peer's close_notify is still missing, and is not waited for
             self._ssl.unwrap()
         self._flush()

@@ -57,7 +57,7 @@ from bedrockjobs.views.name_tree import NameTree
 from bedrockjobs.views.overview import OverviewBuilder
 from bedrockjobs.views.queues import Queues
 from bedrockjobs.views.render import filter_of, in_scope, name_range, prefix_of_all, visible_pattern
-from bedrockjobs.views.schedules import RUNS_LOOKED_AT, TickOutcomes, standing_of, words_of
+from bedrockjobs.views.schedules import RUNS_EXAMINED, TickOutcomes, standing_of, words_of
 from bedrockjobs.views.states import Families, States
 
 _P = TypeVar("_P")
@@ -159,24 +159,24 @@ class Views:
         answer: Answer = await HANDLERS[type(command)](self, command)
         return answer
 
-    # --- output and events, which can be waited for ------------------------------------------------------
+    # --- output and events, for which reads can wait -----------------------------------------------------
 
     async def output(
         self, command: ReadOutput, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
     ) -> OutputPage:
         """Return output lines of a run, waiting for them if the command says so. Raises NotFound, Forbidden.
 
-        A stream reads ``again`` after its first page: it is not refused when many reads are waiting. The page
-        ends with the line that exceeds ``bytes_max``.
+        A stream sets ``again`` after its first page, so that it is not refused when many reads are waiting.
+        The page ends with the line that exceeds ``bytes_max``.
         """
         self._check_output()
         if not again:
             await self._check_run(command.run_id)
 
         async def look(repeated: bool) -> OutputPage:
-            given = {"runID": command.run_id, "after": command.after}
+            parameters = {"runID": command.run_id, "after": command.after}
             page = await self._reader.view(
-                "output_of_run", given, command.limit, again=repeated, bytes_max=bytes_max
+                "output_of_run", parameters, command.limit, again=repeated, bytes_max=bytes_max
             )
             if not page.rows:
                 raise _no_run(command.run_id)
@@ -212,16 +212,16 @@ class Views:
             if not rows or not self._scope.covers(rows[0][0]):
                 raise _no_run(run_id)
 
-    async def beside_run(self, run_id: int) -> tuple[int | None, int | None, str]:
+    async def adjacent_runs(self, run_id: int) -> tuple[int | None, int | None, str]:
         """Return the previous and the next run of the same name, and the options of this run."""
         await self._check_run(run_id)
-        rows = (await self.rows("beside_run", {"runID": run_id})).rows
+        rows = (await self.rows("adjacent_runs", {"runID": run_id})).rows
         if not rows:
             return None, None, "{}"
         before, following, options = rows[0]
         return before, following, options if self._data else without_data(options)
 
-    async def job_is_there(self, job_id: int) -> bool:
+    async def job_exists(self, job_id: int) -> bool:
         """Return whether a job exists within the scope."""
         rows = (await self.rows("name_of_job", {"jobID": job_id})).rows
         return bool(rows) and in_scope(self._scope, rows[0][0])
@@ -254,8 +254,15 @@ class Views:
             newest = (await self._reader.view("newest_event", {}, 1, again=repeated)).rows[0][0]
             if after < 0:
                 after = newest
-            given = {"after": after, "kind": command.kind, "pattern": command.name, "visible": self._visible}
-            page = await self._reader.view("events", given, command.limit, again=True, bytes_max=bytes_max)
+            parameters = {
+                "after": after,
+                "kind": command.kind,
+                "pattern": command.name,
+                "visible": self._visible,
+            }
+            page = await self._reader.view(
+                "events", parameters, command.limit, again=True, bytes_max=bytes_max
+            )
             after = page.rows[-1][0] if page.rows else max(after, newest)
             return EventsPage([self._shown_event(row) for row in page.rows if self._is_seen(row)], after)
 
@@ -274,13 +281,13 @@ class Views:
     def _shown_event(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         return row if self._data else event_as_unseen(row)
 
-    async def rows(self, name: str, given: dict[str, Any]) -> Page:
+    async def rows(self, name: str, parameters: dict[str, Any]) -> Page:
         """Return the first row of a named statement."""
-        return await self._reader.view(name, given, 1)
+        return await self._reader.view(name, parameters, 1)
 
-    async def page(self, name: str, given: dict[str, Any], limit: int, *, scans: bool = False) -> Page:
+    async def page(self, name: str, parameters: dict[str, Any], limit: int, *, scans: bool = False) -> Page:
         """Return at most ``limit`` rows of a named statement."""
-        return await self._reader.view(name, given, limit, scans=scans)
+        return await self._reader.view(name, parameters, limit, scans=scans)
 
     async def _until_found(
         self,
@@ -322,7 +329,7 @@ class Views:
         """
         if self._scope is not None:
             raise Forbidden(detail="statistics are not available for tokens limited to some names")
-        # Most minutes in a chart: a little over a week.
+        # Maximum number of minutes in a chart: a little over a week.
         rows = (await self._reader.view("minutes", {"since": since}, 12_000)).rows
         unwritten = self._stats.open
         rows = [*rows, (unwritten.minute, *unwritten.counts())] if unwritten.minute >= since else rows
@@ -362,10 +369,10 @@ class Views:
         return Answer(f'{{"runs":[{",".join(self._shown(render.render_run(row)) for row in page.rows)}]}}')
 
     async def _runs(self, command: ListRuns) -> Page:
-        """Read by the index that finds the fewest rows."""
+        """Return runs, read by the most selective index."""
         pattern = None if command.name == "*" else command.name
         prefix = prefix_of_all(pattern, self._scope)
-        given = {
+        parameters = {
             "before": JOB_ID_MAX if command.before is None else command.before,
             "jobID": command.job_id,
             "pattern": pattern,
@@ -375,20 +382,20 @@ class Views:
             "visible": self._visible,
         }
         if command.job_id is not None:
-            return await self._reader.view("runs_of_job", given, command.limit)
+            return await self._reader.view("runs_of_job", parameters, command.limit)
         if pattern is not None and literal_prefix(pattern) == pattern:
-            return await self._reader.view("runs_of_name", given, command.limit)
+            return await self._reader.view("runs_of_name", parameters, command.limit)
         if command.status == "running":
-            return await self._reader.view("runs_in_progress", given, command.limit)
+            return await self._reader.view("runs_in_progress", parameters, command.limit)
         if prefix:
-            return await self._reader.view("runs_of_names", given, command.limit, scans=True)
-        filtered = any(given[name] is not None for name in ("pattern", "statuses", "worker", "visible"))
-        return await self._reader.view("runs", given, command.limit, scans=filtered)
+            return await self._reader.view("runs_of_names", parameters, command.limit, scans=True)
+        filtered = any(parameters[name] is not None for name in ("pattern", "statuses", "worker", "visible"))
+        return await self._reader.view("runs", parameters, command.limit, scans=filtered)
 
     @handles(ListSchedules)
     async def _list_schedules(self, command: ListSchedules) -> Answer:
         prefix = prefix_of_all(command.name, self._scope)
-        given = {
+        parameters = {
             "after": command.after,
             "pattern": command.name,
             "source": command.source,
@@ -396,7 +403,7 @@ class Views:
             "now": timestamp_ms(self._clock.now()),
             "visible": self._visible,
         }
-        page = await self._reader.view("schedules", given, command.limit, scans=True)
+        page = await self._reader.view("schedules", parameters, command.limit, scans=True)
         schedules = [
             render.schedule(
                 row, words_of(row[render.REPEAT]), visible_pattern(row[render.PAUSED], self._scope)
@@ -407,11 +414,11 @@ class Views:
 
     @handles(ListTicks)
     async def _list_ticks(self, command: ListTicks) -> Answer:
-        given = {"jobID": command.job_id, "before": command.before or _ALWAYS}
-        page = await self._reader.view("ticks", given, command.limit)
-        if not page.rows or (self._scope is not None and not await self.job_is_there(command.job_id)):
+        parameters = {"jobID": command.job_id, "before": command.before or _ALWAYS}
+        page = await self._reader.view("ticks", parameters, command.limit)
+        if not page.rows or (self._scope is not None and not await self.job_exists(command.job_id)):
             raise NotFound(detail=f"there is no job {command.job_id}")
-        tries = await self._reader.view("tries_of_schedule", {"jobID": command.job_id}, RUNS_LOOKED_AT)
+        tries = await self._reader.view("tries_of_schedule", {"jobID": command.job_id}, RUNS_EXAMINED)
         ends = TickOutcomes(tries.rows)
         ticks = ",".join(
             render.tick(row, *(ends.summarize(row[0], row[1]) if row[_OUTCOME] != "skipped" else ("", 0)))
@@ -420,20 +427,20 @@ class Views:
         )
         standing = standing_of(tries.rows)
         more = f',"failingSince":{quoted(standing.failing_since)}' if standing.failing_since else ""
-        if not standing.has_succeeded and len(tries.rows) < RUNS_LOOKED_AT:
+        if not standing.has_succeeded and len(tries.rows) < RUNS_EXAMINED:
             job = await self._job(command.job_id)
             more += ',"neverSucceeded":true' if job and job.options.keep_success != 0 else ""
         return Answer(f'{{"ticks":[{ticks}]{more}}}')
 
     @handles(ListJobs)
     async def _list_jobs(self, command: ListJobs) -> Answer:
-        given = {
+        parameters = {
             "after": command.after,
             "state": command.state,
             "pattern": command.name,
             "visible": self._visible,
         }
-        page = await self._reader.view("jobs", given, command.limit, scans=True)
+        page = await self._reader.view("jobs", parameters, command.limit, scans=True)
         bodies: list[str] = []
         size, now = 0, timestamp_ms(self._clock.now())
         for row in page.rows:
@@ -445,7 +452,7 @@ class Views:
 
     @handles(ListChildren)
     async def _list_children(self, command: ListChildren) -> Answer:
-        if self._scope is not None and not await self.job_is_there(command.job_id):
+        if self._scope is not None and not await self.job_exists(command.job_id):
             return Answer('{"jobs":[]}')
         page = await self._children.children(command.job_id, command.after, command.limit, full=True)
         now = timestamp_ms(self._clock.now())

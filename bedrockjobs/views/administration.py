@@ -38,14 +38,14 @@ async def list_tokens(views: Views, command: ListTokens) -> Answer:
 @handles(ListAudit)
 async def list_audit(views: Views, command: ListAudit) -> Answer:
     """List audit entries, newest first."""
-    given = {
+    parameters = {
         "before": JOB_ID_MAX if command.before is None else command.before,
         "who": command.who,
         "command": command.command,
         "pattern": command.name,
         "since": command.since,
     }
-    page = await views.page("audit", given, command.limit, scans=True)
+    page = await views.page("audit", parameters, command.limit, scans=True)
     return Answer(f'{{"entries":[{",".join(map(_entry, page.rows))}]}}')
 
 
@@ -98,7 +98,7 @@ class _Limits(NamedTuple):
     most: int | None = None
 
     def replaced_by(self, seconds: int | None, size: int | None) -> _Limits:
-        """Return these limits with the given ones in their place, unless None."""
+        """Return these limits, each replaced by the given one unless that is None."""
         return _Limits(
             self.seconds if seconds is None else seconds, self.bytes if size is None else size, self.most
         )
@@ -147,10 +147,10 @@ def _of_pattern(row: Retention) -> dict[str, _Limits]:
 
 async def _kept(views: Views, row: Retention, kind: str, limits: _Limits) -> dict[str, Any]:
     pattern = None if row.pattern == ALL else row.pattern
-    given = {"pattern": pattern, **name_range(literal_prefix(pattern or "")), "most": COUNTED_KEPT_MAX}
+    parameters = {"pattern": pattern, **name_range(literal_prefix(pattern or "")), "most": COUNTED_KEPT_MAX}
     count, used, oldest, more = 0, 0, "", True
     with suppress(TimedOut):
-        count, used, oldest = (await views.page(f"use_of_{kind}", given, 1, scans=True)).rows[0]
+        count, used, oldest = (await views.page(f"use_of_{kind}", parameters, 1, scans=True)).rows[0]
         more = count >= COUNTED_KEPT_MAX
     return {
         "name": row.pattern,

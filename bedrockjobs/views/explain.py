@@ -11,13 +11,13 @@ from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import ExplainJob
 from bedrockjobs.job.eligibility import EligibleWorkers, LockHolders, Requirements, need_of
 from bedrockjobs.job.limits import AT_LIMIT
-from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_words
+from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_text
 from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, job_from, parse_lane, slots_of
 from bedrockjobs.job.take_request import how_to_ask
 from bedrockjobs.job.unique_key import held_key
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
-from bedrockjobs.views.problems import pause_words
+from bedrockjobs.views.problems import pause_text
 from bedrockjobs.views.queues import Held, Queues
 from bedrockjobs.views.render import in_scope
 
@@ -45,7 +45,7 @@ class Explainer:
         self._scope = scope
 
     async def explain(self, command: ExplainJob) -> str:
-        """Return what a job waits for, as JSON text; the list is empty if it can run. Raises NotFound."""
+        """Return the reasons why a job waits, as JSON text; none if it can run. Raises NotFound."""
         row = await self._job(command.job_id)
         hidden = {} if self._scope is None else _WITHOUT_NAMES
         waits = [
@@ -82,8 +82,8 @@ class Explainer:
             return [("state", _state(row))]
         reasons = _before_workers(row, held)
         if row.lane == PING_LANE:
-            words = f"a ping ends its tick, by {row.expires[:19]} at the latest; no worker runs it"
-            return [*reasons, ("ping", words)]
+            text = f"no worker runs it; a ping has to end its tick by {row.expires[:19]}"
+            return [*reasons, ("ping", text)]
         if row.lane == EVERY_LANE:
             return reasons + _workers(row.name, Requirements(row.options.own_command), held.takers)
         if not row.mocked:
@@ -95,12 +95,12 @@ class Explainer:
     async def _family(self, row: Job) -> str:
         if row.parent_job_id:
             return f"its parent, job {row.parent_job_id}, has to finish its own work first"
-        given = {"jobID": row.job_id, "most": AHEAD_MAX}
-        pending = (await self._reader.view("pending_children", given, 1)).rows[0][0]
+        parameters = {"jobID": row.job_id, "most": AHEAD_MAX}
+        pending = (await self._reader.view("pending_children", parameters, 1)).rows[0][0]
         return f"{pending}{' or more' if pending >= AHEAD_MAX else ''} children have not ended"
 
     async def _ahead(self, row: Job, now: str) -> Reasons:
-        given = {
+        parameters = {
             "lane": row.lane,
             "name": row.name,
             "priority": row.priority,
@@ -109,24 +109,24 @@ class Explainer:
             "now": now,
             "most": AHEAD_MAX,
         }
-        ahead = (await self._reader.view("jobs_ahead", given, 1)).rows[0][0]
+        ahead = (await self._reader.view("jobs_ahead", parameters, 1)).rows[0][0]
         more = " or more" if ahead >= AHEAD_MAX else ""
         return [("ahead", f"{ahead}{more} jobs of its name come first")] if ahead else []
 
 
 def _before_workers(row: Job, held: Held) -> Reasons:
-    """Return the reasons that hold whatever workers there are."""
+    """Return the reasons that do not depend on workers."""
     reasons: Reasons = []
     if row.mocked:
         reasons.append(("mocked", "it is a mocked job: only a GetJob with getMockedJobs takes it"))
     pause = held.pauses.pause_for(row.name, row.lane)
     because = f": {pause.reason}" if pause is not None and pause.reason else ""
     if pause is not None and pause.pattern == HOLD_PATTERN:
-        reasons.append(("held", f"{hold_words(pause)}; {RELEASE}"))
+        reasons.append(("held", f"{hold_text(pause)}; {RELEASE}"))
     elif pause is not None and pause.by == AT_LIMIT:
-        reasons.append(("limit", pause_words(pause) + because))
+        reasons.append(("limit", pause_text(pause) + because))
     elif pause is not None:
-        reasons.append(("paused", pause_words(pause) + because))
+        reasons.append(("paused", pause_text(pause) + because))
     if row.next_run == NEVER and is_cron(row.repeat):
         reasons.append(("no tick", _no_tick(row.repeat)))
     elif row.next_run > held.now:
@@ -166,14 +166,15 @@ def _workers(name: str, need: Requirements, takers: EligibleWorkers) -> Reasons:
         reasons.append(("name", f"a GetJob for {name} asks for {wrong}; ask for {right}"))
     if need.own and not asked_for:
         reasons.append(("own command", f"no worker that asks for it accepts jobs with {need.own}"))
-    return [*reasons, ("own command" if asked_for else "no worker", takers.why_nobody(name, need))]
+    return [*reasons, ("own command" if asked_for else "no worker", takers.why_none_eligible(name, need))]
 
 
 def _state(row: Job) -> str:
     if row.state == "RUNNING":
-        return f"it runs since {row.last_run}" + (f", run {row.run_id}" if row.run_id else "")
+        return f"it has been running since {row.last_run}" + (f", run {row.run_id}" if row.run_id else "")
     if row.state == "RUNQUEUED":
-        return f"it runs since {row.last_run}, and is handed out again at {row.next_run} unless it ends"
+        running = f"it has been running since {row.last_run}"
+        return f"{running}, and is handed out again at {row.next_run} unless it ends before"
     if row.state == "FAILED":
         return "it has failed; RetryJob with revive queues it again"
     return f"it is {row.state}; it does not run again"

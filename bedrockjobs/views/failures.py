@@ -73,7 +73,7 @@ async def _failures(
     rows = await views.find.newest_failed(kind, pattern, fingerprints, before, members + 1)
     groups: dict[str, list[_Listed]] = {}
     for fingerprint, state, name, number, at, error, worker, started, seen, by in rows:
-        # Maximum length of a listed error; the run has all of it.
+        # Maximum length of a listed error; the run has the whole error.
         listed = _Listed(
             id=number,
             name=name,

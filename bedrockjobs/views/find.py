@@ -48,7 +48,7 @@ EVENTS_SHOWN = 100
 NAMES_WALKED = 5_000
 """Names scanned for each pattern of a scope: 5 ms of the reader."""
 
-SCHEDULES_LOOKED_AT = 10_000
+SCHEDULES_EXAMINED = 10_000
 """Schedules examined for a failed last run: 10 to 15 ms of the reader."""
 
 _ERROR = 5
@@ -157,8 +157,8 @@ class Finder:
         may not search data.
         """
         self._check_text(text)
-        # Newest open runs that are examined for running jobs: more than machines have workers.
-        given: dict[str, Any] = {
+        # Newest open runs examined to find running jobs: more than any installation runs at once.
+        filters: dict[str, Any] = {
             "before": JOB_ID_MAX if before is None else before,
             "state": state,
             "text": text,
@@ -170,7 +170,7 @@ class Finder:
         }
 
         async def search(one: str | None, within_s: float) -> RowMatches:
-            parameters = {**given, "pattern": one, **name_range(literal_prefix(one or ""))}
+            parameters = {**filters, "pattern": one, **name_range(literal_prefix(one or ""))}
             return await self._search(
                 await self._statement(state, one, parameters), parameters, _JOB_ID, limit, within_s
             )
@@ -198,7 +198,7 @@ class Finder:
         may not search data.
         """
         self._check_text(text)
-        given = {
+        filters = {
             "before": JOB_ID_MAX if before is None else before,
             "statuses": " ".join(statuses) or None,
             "worker": worker,
@@ -210,7 +210,7 @@ class Finder:
 
         async def search(one: str | None, within_s: float) -> RowMatches:
             prefix = literal_prefix(one or "")
-            parameters = {**given, "pattern": one, **name_range(prefix)}
+            parameters = {**filters, "pattern": one, **name_range(prefix)}
             statement = "find_runs"
             if one is not None and prefix == one:
                 statement = "find_runs_of_name"
@@ -230,10 +230,10 @@ class Finder:
         self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int
     ) -> RowMatches:
         """Return events (as in EventReply) below ``before`` of a kind, whose name matches a GLOB."""
-        given = {"before": JOB_ID_MAX if before is None else before, "kind": kind}
+        filters = {"before": JOB_ID_MAX if before is None else before, "kind": kind}
 
         async def search(one: str | None, within_s: float) -> RowMatches:
-            return await self._search("find_events", {**given, "pattern": one}, 0, limit, within_s)
+            return await self._search("find_events", {**filters, "pattern": one}, 0, limit, within_s)
 
         page = await self._together(pattern, search, 0, limit, None)
         return page if self._data else page._replace(rows=list(map(event_as_unseen, page.rows)))
@@ -242,8 +242,8 @@ class Finder:
         self, pattern: str | None, now: str, limit: int
     ) -> tuple[list[ScheduleAhead], bool]:
         """Return the schedules that run next, and whether there are more."""
-        given = {"pattern": pattern, "now": now, **self._among(pattern)}
-        page = await self._reader.view("schedules_ahead", given, limit, scans=True)
+        parameters = {"pattern": pattern, "now": now, **self._among(pattern)}
+        page = await self._reader.view("schedules_ahead", parameters, limit, scans=True)
         schedules = [
             one._replace(paused=visible_pattern(one.paused, self._scope)) if one.paused else one
             for one in map(ScheduleAhead._make, page.rows)
@@ -252,8 +252,8 @@ class Finder:
 
     async def schedules_that_failed(self, limit: int) -> list[str]:
         """Return the names of schedules whose last run failed."""
-        given = {"most": SCHEDULES_LOOKED_AT, **self._among(None)}
-        rows = (await self._reader.view("schedules_that_failed", given, limit, scans=True)).rows
+        parameters = {"most": SCHEDULES_EXAMINED, **self._among(None)}
+        rows = (await self._reader.view("schedules_that_failed", parameters, limit, scans=True)).rows
         return [row[0] for row in rows]
 
     def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
@@ -264,7 +264,7 @@ class Finder:
     def _check_text(self, text: str | None) -> None:
         """Refuse to search hidden data: a match would reveal it."""
         if text and not self._data:
-            raise Forbidden(detail="text: this token may not see what would be searched")
+            raise Forbidden(detail="text: this token may not see the data that would be searched")
 
     def _among(self, pattern: str | None) -> dict[str, Any]:
         """Return the parameters that limit a statement to a pattern and the scope."""
@@ -297,7 +297,7 @@ class Finder:
         return RowMatches(rows, reached, ended=all(page.ended for page in pages))
 
     async def _search(
-        self, statement: str, given: dict[str, Any], number: int, limit: int, within_s: float
+        self, statement: str, parameters: dict[str, Any], number: int, limit: int, within_s: float
     ) -> RowMatches:
         """Scan one stretch after the other; ``number`` is the column by which rows are ordered."""
         loop = asyncio.get_running_loop()
@@ -305,37 +305,37 @@ class Finder:
         found: list[tuple[Any, ...]] = []
         while True:
             began = loop.time()
-            given["stretch"] = stretch
-            page = await self._reader.view(statement, given, limit - len(found), scans=True)
+            parameters["stretch"] = stretch
+            page = await self._reader.view(statement, parameters, limit - len(found), scans=True)
             lowest, looked = page.rows[0][:_FOUND_FROM]
             found += [row[_FOUND_FROM:] for row in page.rows if row[_FOUND_FROM] is not None]
             if page.more:
                 return RowMatches(found, found[-1][number], ended=False)
-            reached = given["before"] if lowest is None else lowest
+            reached = parameters["before"] if lowest is None else lowest
             now = loop.time()
             if looked < stretch or len(found) == limit or now >= deadline:
                 return RowMatches(found, reached, ended=looked < stretch)
-            given["before"] = reached
+            parameters["before"] = reached
             if now - began < within_s / 8:
                 stretch = min(stretch * 4, STRETCH_MAX)
 
-    async def _statement(self, state: str | None, pattern: str | None, given: dict[str, Any]) -> str:
+    async def _statement(self, state: str | None, pattern: str | None, parameters: dict[str, Any]) -> str:
         """Return the statement that scans the fewest jobs."""
-        if pattern is not None and given["low"] == pattern:
+        if pattern is not None and parameters["low"] == pattern:
             return "find_named"
         if state in _ASIDE:
             return "find_aside"
         if state == "RUNNING":
             return "find_running"
-        if given["low"] and await self._are_few("count_names", given):
+        if parameters["low"] and await self._are_few("count_names", parameters):
             return "find_few"
         if state in _WHERE_FEW and await self._are_few(_WHERE_FEW[state][0]):
             return _WHERE_FEW[state][1]
         return "find_any"
 
-    async def _are_few(self, statement: str, given: Mapping[str, Any] | None = None) -> bool:
+    async def _are_few(self, statement: str, parameters: Mapping[str, Any] | None = None) -> bool:
         """Return whether a statement counts at most ``FEW`` rows."""
-        counted = await self._reader.view(statement, {**(given or {}), "most": FEW + 1}, 1)
+        counted = await self._reader.view(statement, {**(parameters or {}), "most": FEW + 1}, 1)
         return bool(counted.rows[0][0] <= FEW)
 
     async def names(self, prefix: str, limit: int) -> list[str]:
@@ -349,8 +349,8 @@ class Finder:
         names: set[str] = set()
         for pattern in scope.patterns:
             low = max(prefix, literal_prefix(pattern), key=len)
-            given = {"pattern": pattern, "after": "", **name_range(low), "walked": NAMES_WALKED}
-            rows = (await self._reader.view("names_of_jobs", given, limit, scans=True)).rows
+            parameters = {"pattern": pattern, "after": "", **name_range(low), "walked": NAMES_WALKED}
+            rows = (await self._reader.view("names_of_jobs", parameters, limit, scans=True)).rows
             names.update(row[0] for row in rows if row[0].startswith(prefix) and scope.covers(row[0]))
         return sorted(names)[:limit]
 
@@ -362,14 +362,14 @@ class Finder:
         A row has the fingerprint, the numbers of failures, names and unseen failures, the newest and the
         oldest jobID or runID, and when the oldest one failed.
         """
-        given = {
+        parameters = {
             "pattern": pattern,
             "visible": self._visible,
             "before": before,
             "low": fingerprint or "",
             "high": fingerprint or _ANY_FINGERPRINT,
         }
-        page = await self._reader.view(f"failed_{kind}s_alike", given, limit, scans=True)
+        page = await self._reader.view(f"failed_{kind}s_alike", parameters, limit, scans=True)
         return page.rows, page.more
 
     async def newest_failed(
@@ -380,7 +380,7 @@ class Finder:
         A row has the fingerprint, state, name, jobID or runID, time of failure, error, worker and start, and
         when and by whom it was acknowledged.
         """
-        given = {
+        parameters = {
             "groups": jsontext.dump(fingerprints),
             "pattern": pattern,
             "visible": self._visible,
@@ -388,7 +388,7 @@ class Finder:
             "members": members,
         }
         limit = len(fingerprints) * members
-        rows = (await self._reader.view(f"newest_failed_{kind}s", given, limit, scans=True)).rows
+        rows = (await self._reader.view(f"newest_failed_{kind}s", parameters, limit, scans=True)).rows
         if kind == "job":
             rows = [(*row[:_ERROR], error_in(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
         if self._data:
@@ -403,6 +403,6 @@ class Finder:
 
     async def history_of(self, job_id: int, ticks: int, runs: int) -> tuple[list[Any], list[Any]]:
         """Return the newest rows of a schedule's tick history, and its newest runs."""
-        ledger = await self._reader.view("ticks", {"jobID": job_id, "before": "~"}, ticks)
+        history = await self._reader.view("ticks", {"jobID": job_id, "before": "~"}, ticks)
         tries = await self._reader.view("tries_of_schedule", {"jobID": job_id}, runs)
-        return ledger.rows, tries.rows
+        return history.rows, tries.rows

@@ -18,7 +18,7 @@ from bedrockjobs.base.wire import moment_of
 from bedrockjobs.job.eligibility import Requirements, need_of
 from bedrockjobs.job.rows import OPEN_LANE
 from bedrockjobs.store.base import Reader
-from bedrockjobs.views.problems import age_s, pause_words
+from bedrockjobs.views.problems import age_s, pause_text
 from bedrockjobs.views.queues import (
     GROUPS_A_TURN,
     NAMES_MAX,
@@ -61,7 +61,7 @@ class Fold:
     """Live workers that take any of its names."""
     paused_by: str = ""
     """The pattern of the pause that applies to all of its names."""
-    why_paused: str = ""
+    pause_descriptions: str = ""
     incoming: float | None = None
     """Jobs created per minute; None if unknown."""
     outgoing: float | None = None
@@ -118,7 +118,7 @@ class NameTree:
         Without ``under`` each name has its own row.
         """
         names, more = await self._queues.first_names(pattern, "", NAMES_MAX, NAMES_WALKED)
-        snapshot = await self._queues.look_at(names)
+        snapshot = await self._queues.snapshot_of(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         labels = {name: _label(name, under) if under else name for name in names}
         folds = await self._folds(snapshot, labels, under, running, failed, most)
@@ -152,7 +152,7 @@ class NameTree:
             fold.names += 1
             fold.running += running.get(name, 0)
             fold.failed += failed.get(name, 0)
-        piled = await _piled(snapshot, shown)
+        piled = await _backlogs(snapshot, shown)
         rows = sorted(folds.values(), key=lambda fold: (-piled.get(fold.label, 0), -fold.failed, fold.label))
         left_out, rows = len(rows[most:]), rows[:most]
         for fold in rows:
@@ -197,12 +197,12 @@ class NameTree:
         ]
         for label, measured in seen.items():
             fold = folds[label]
-            fold.incoming = _a_minute(now, measured.came, min(back))
-            fold.outgoing = _a_minute(now, measured.ended, back[1])
+            fold.incoming = _rate_per_minute(now, measured.came, min(back))
+            fold.outgoing = _rate_per_minute(now, measured.ended, back[1])
             fold.wait, fold.took = spread(measured.waits), spread(measured.took)
 
 
-async def _piled(snapshot: QueueSnapshot, labels: Mapping[str, str]) -> dict[str, int]:
+async def _backlogs(snapshot: QueueSnapshot, labels: Mapping[str, str]) -> dict[str, int]:
     """Return the number of ready, blocked and paused jobs of each fold, by which rows are sorted."""
     piled: dict[str, int] = {}
     for number, group in enumerate(snapshot.groups):
@@ -236,7 +236,7 @@ def _set_workers(
     pause = next(iter(pauses)) if len(pauses) == 1 else None
     if pause is not None:
         fold.paused_by = pause.pattern
-        fold.why_paused = pause_words(pause) + (f": {pause.reason}" if pause.reason else "")
+        fold.pause_descriptions = pause_text(pause) + (f": {pause.reason}" if pause.reason else "")
 
 
 def spread(spans: list[float]) -> Percentiles | None:
@@ -254,6 +254,6 @@ def _covered_period(now: datetime, timestamps: list[str]) -> float:
     return min(max((now - moment_of(min(timestamps))).total_seconds(), 1), MEASURED_S)
 
 
-def _a_minute(now: datetime, moments: list[datetime], back_s: float) -> float:
+def _rate_per_minute(now: datetime, moments: list[datetime], back_s: float) -> float:
     """Return the rate per minute of recent events."""
     return sum((now - moment).total_seconds() <= back_s for moment in moments) * 60 / back_s

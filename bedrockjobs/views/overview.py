@@ -75,8 +75,8 @@ class OverviewBuilder:
         """Return the overview and the snapshot of the queue that it was made from."""
         snapshot = await self._queues.snapshot()
         totals = await self._queues.totals(snapshot)
-        given = {"most": ALL}
-        aside = await self._reader.view("set_aside", given, 1, scans=True)
+        parameters = {"most": ALL}
+        aside = await self._reader.view("set_aside", parameters, 1, scans=True)
         running = sum((await self._queues.running()).values())
         *set_aside, newest_event = aside.rows[0]
         if self._scope is not None:
@@ -132,8 +132,8 @@ class OverviewBuilder:
 
     async def _set_aside(self, scope: Scope) -> list[int]:
         """Return the ``SET_ASIDE`` counts within a scope."""
-        given = {"most": ALL, **aside_of(scope)}
-        return list((await self._reader.view("set_aside_of_visible", given, 1, scans=True)).rows[0])
+        parameters = {"most": ALL, **aside_of(scope)}
+        return list((await self._reader.view("set_aside_of_visible", parameters, 1, scans=True)).rows[0])
 
     async def _next(self) -> list[NextSchedule]:
         # Next schedules that are examined: some of them are running.
@@ -151,7 +151,7 @@ class OverviewBuilder:
             names = await self._queues.ranked(command.name, command.after, command.limit)
         if names is None:
             names = await self._queues.names(command.name, command.after, command.limit)
-        snapshot = await self._queues.look_at(names)
+        snapshot = await self._queues.snapshot_of(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         on_all_hosts = await self._queues.on_all_hosts()
         groups: dict[str, list[QueuedGroup]] = {name: [] for name in names}

@@ -24,7 +24,7 @@ from bedrockjobs.job.eligibility import (
     need_of,
 )
 from bedrockjobs.job.limits import AT_LIMIT
-from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_words
+from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_text
 from bedrockjobs.job.rows import EVERY_LANE, PauseRow, RuleRow, parse_lane
 from bedrockjobs.views.queues import GROUPS_A_TURN, Held, QueuedGroup, Queues, QueueSnapshot, Totals
 
@@ -35,7 +35,7 @@ ROOM_LOW_BYTES = 1024**3
 """Free space below which a warning is shown: a day of a busy queue."""
 
 WHEN_FULL = "when it is full no jobs are created"
-"""The consequence, for messages."""
+"""What happens then, for messages."""
 
 
 def free_bytes(settings: Settings) -> int | None:
@@ -48,7 +48,7 @@ def free_bytes(settings: Settings) -> int | None:
         return None
 
 
-def little_room(free: int | None) -> str:
+def low_space_warning(free: int | None) -> str:
     """Return a warning if little space is left; empty if there is enough or it is unknown."""
     if free is None or free >= ROOM_LOW_BYTES:
         return ""
@@ -90,7 +90,7 @@ async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dic
                 standings[name].add(stands)
     reasons = {}
     for worker in workers:
-        first = next((words for one, words in _FIRST.items() if one in standings[worker.name]), NOTHING)
+        first = next((text for one, text in _FIRST.items() if one in standings[worker.name]), NOTHING)
         held_back = snapshot.held.takers.held_back(worker)
         reasons[worker.name] = f"it {held_back}" if held_back else first if worker.names else NO_NAMES
     return reasons
@@ -105,7 +105,7 @@ SAID_MAX = 20
 NAMED_MAX = 3
 """Schedules named in one sentence; the rest are only counted."""
 
-NAME_CHARS_SAID = 60
+NAME_CHARS_SHOWN = 60
 """Maximum length of a name in a sentence: a few of them still fit on two lines."""
 
 EVERYTHING = "*"
@@ -113,9 +113,9 @@ EVERYTHING = "*"
 
 def short(name: str) -> str:
     """Return a name for use in a sentence; a long one loses its middle."""
-    if len(name) <= NAME_CHARS_SAID:
+    if len(name) <= NAME_CHARS_SHOWN:
         return name
-    half = NAME_CHARS_SAID // 2
+    half = NAME_CHARS_SHOWN // 2
     return f"{name[:half]}…{name[-half + 1 :]}"
 
 
@@ -129,8 +129,8 @@ def problems(
     free: int | None = None,
 ) -> list[Trouble]:
     """Return all problems; ``last_failed`` are schedules whose last run failed, ``free`` is disk space."""
-    words = little_room(free)
-    problems_found = [_problem("disk low", 0, words)] if words else []
+    text = low_space_warning(free)
+    problems_found = [_problem("disk low", 0, text)] if text else []
     untaken = _untaken(snapshot, totals, on_all_hosts)
     problems_found += untaken if untaken else _late(snapshot.held, totals)
     problems_found += _blocked(snapshot)
@@ -138,8 +138,8 @@ def problems(
         problems_found.append(_problem("failed", failed, f"{jobs(failed, 'has', 'have')} failed"))
     if last_failed:
         runs = "run" if len(last_failed) == 1 else "runs"
-        said = f"the last {runs} of {_listed(last_failed)} failed"
-        problems_found.append(_problem("last run failed", len(last_failed), said, name=last_failed[0]))
+        text = f"the last {runs} of {_listed(last_failed)} failed"
+        problems_found.append(_problem("last run failed", len(last_failed), text, name=last_failed[0]))
     problems_found += _unsent(rules) + _paused(snapshot) + _drained(snapshot.held)
     return sorted(problems_found, key=lambda one: one.kind != "held")
 
@@ -153,11 +153,11 @@ def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
     for rule in rules:
         delivery = delivery_of(rule)
         if delivery.tries:
-            words = f"the rule {short(rule.name)} has failed to send its messages since {delivery.since[:19]}"
-            troubles.append(_problem("messages", 1, words, name=rule.name, since=delivery.since))
+            text = f"the rule {short(rule.name)} has failed to send its messages since {delivery.since[:19]}"
+            troubles.append(_problem("messages", 1, text, name=rule.name, since=delivery.since))
         elif delivery.missed:
-            words = f"the last message of the rule {short(rule.name)} did not reach all recipients"
-            troubles.append(_problem("messages", 1, words, name=rule.name, since=delivery.last_sent))
+            text = f"the last message of the rule {short(rule.name)} did not reach all recipients"
+            troubles.append(_problem("messages", 1, text, name=rule.name, since=delivery.last_sent))
     return troubles
 
 
@@ -175,14 +175,14 @@ def age_s(since: str, now: str) -> int:
     return int((moment_of(now) - moment_of(since)).total_seconds())
 
 
-def pause_words(pause: PauseRow) -> str:
+def pause_text(pause: PauseRow) -> str:
     """Return a pause as a sentence: pattern, author, start and end."""
     if pause.by == AT_LIMIT:
         return f"{short(pause.pattern)} waits for the end of a run"
-    words = f"{short(pause.pattern) if pause.pattern.strip(EVERYTHING) else 'everything'} is paused"
-    words += f" by {pause.by}" if pause.by else ""
-    words += f" since {pause.since[:19]}"
-    return words + (f" until {pause.until}" if pause.until else "")
+    text = f"{short(pause.pattern) if pause.pattern.strip(EVERYTHING) else 'everything'} has been paused"
+    text += f" by {pause.by}" if pause.by else ""
+    text += f" since {pause.since[:19]}"
+    return text + (f", until {pause.until}" if pause.until else "")
 
 
 def _problem(kind: str, count: int, detail: str, *, name: str = "", since: str = "") -> Trouble:
@@ -205,27 +205,27 @@ def _untaken(
     takers, now = snapshot.held.takers, snapshot.held.now
     troubles: list[Trouble] = []
     if totals.ready and not len(takers):
-        words = f"{jobs(totals.ready, 'is', 'are', more='ready' in totals.more)} ready and no worker is alive"
-        troubles.append(_problem("no worker", totals.ready, words, since=totals.oldest))
+        text = f"{jobs(totals.ready, 'is', 'are', more='ready' in totals.more)} ready and no worker is alive"
+        troubles.append(_problem("no worker", totals.ready, text, since=totals.oldest))
     else:
         waiting = sorted(_untaken_names(snapshot), key=lambda one: one.since or now)
         for one in waiting[:SAID_MAX]:
             age = age_s(one.since, now)
             waited = f", due for {duration_text(age)}" if age else ""
-            words = (
+            text = (
                 f"no worker takes {short(one.name)}{waited}{_why_nobody(snapshot.held, one.name, one.need)}"
             )
             kind = "own command" if takers.asked_for(one.name, one.need) else "no worker"
-            troubles.append(_problem(kind, one.jobs, words, name=one.name, since=one.since))
+            troubles.append(_problem(kind, one.jobs, text, name=one.name, since=one.since))
         if rest := waiting[SAID_MAX:]:
-            words = f"no worker takes {len(rest):,} more names"
-            troubles.append(_problem("no worker", sum(one.jobs for one in rest), words, since=rest[0].since))
+            text = f"no worker takes {len(rest):,} more names"
+            troubles.append(_problem("no worker", sum(one.jobs for one in rest), text, since=rest[0].since))
     return troubles + _on_all_hosts(snapshot.held, on_all_hosts)
 
 
 def _why_nobody(held: Held, name: str, need: Requirements) -> str:
     """Return why no worker takes a name; empty within a scope, since it may name other workers."""
-    return f": {held.takers.why_nobody(name, need)}" if held.tells_all else ""
+    return f": {held.takers.why_none_eligible(name, need)}" if held.may_name_all else ""
 
 
 def _untaken_names(snapshot: QueueSnapshot) -> Iterable[_Untaken]:
@@ -249,8 +249,8 @@ def _on_all_hosts(held: Held, schedules: Mapping[str, Requirements]) -> list[Tro
         if held.takers.any_of(name, need) or held.pause_of(QueuedGroup(EVERY_LANE, name, "")) is not None:
             continue
         kind = "own command" if held.takers.asked_for(name, need) else "no worker"
-        words = f"no worker takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
-        troubles.append(_problem(kind, 1, words, name=name))
+        text = f"no worker takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
+        troubles.append(_problem(kind, 1, text, name=name))
     return troubles[:SAID_MAX]
 
 
@@ -258,8 +258,8 @@ def _late(held: Held, totals: Totals) -> list[Trouble]:
     waited = age_s(totals.oldest, held.now)
     if waited <= LATE_S:
         return []
-    words = f"the oldest ready job has waited for {duration_text(waited)}"
-    return [_problem("late", totals.ready, words, since=totals.oldest)]
+    text = f"the oldest ready job has waited for {duration_text(waited)}"
+    return [_problem("late", totals.ready, text, since=totals.oldest)]
 
 
 def _blocked(snapshot: QueueSnapshot) -> list[Trouble]:
@@ -274,14 +274,14 @@ def _blocked(snapshot: QueueSnapshot) -> list[Trouble]:
     for lock, (count, since) in sorted(waiting.items(), key=lambda item: item[1][1]):
         waited, holders = age_s(since, snapshot.held.now), snapshot.held.holders[lock]
         if waited > LATE_S:
-            words = f"{jobs(count, 'waits', 'wait')} for the "
+            text = f"{jobs(count, 'waits', 'wait')} for the "
             if holders.slots > 1:
-                words += f"key {short(lock)}, with {holders.running} of {holders.slots} running"
+                text += f"key {short(lock)}, with {holders.running} of {holders.slots} running"
             else:
-                words += f"lock {short(lock)}"
-                words += f", which job {holders.first} holds" if snapshot.held.tells_all else ""
-            words += f", the oldest for {duration_text(waited)}"
-            troubles.append(_problem("blocked", count, words, name=lock, since=since))
+                text += f"lock {short(lock)}"
+                text += f", which job {holders.first} holds" if snapshot.held.may_name_all else ""
+            text += f", the oldest for {duration_text(waited)}"
+            troubles.append(_problem("blocked", count, text, name=lock, since=since))
     return troubles[:SAID_MAX]
 
 
@@ -301,15 +301,15 @@ def _paused(snapshot: QueueSnapshot) -> list[Trouble]:
         if pause.by == AT_LIMIT:  # a limit that works as intended
             continue
         if pause.pattern == HOLD_PATTERN:
-            words = f"{hold_words(pause)}; {waits}; {RELEASE}"
-            troubles.append(_problem("held", due + later, words, since=pause.since))
+            text = f"{hold_text(pause)}; {waits}; {RELEASE}"
+            troubles.append(_problem("held", due + later, text, since=pause.since))
             continue
-        words = f"{pause_words(pause)}: {waits}"
-        words += f"; reason: {pause.reason}" if pause.reason else ""
-        troubles.append(_problem("paused", due + later, words, name=pause.pattern, since=pause.since))
+        text = f"{pause_text(pause)}: {waits}"
+        text += f"; reason: {pause.reason}" if pause.reason else ""
+        troubles.append(_problem("paused", due + later, text, name=pause.pattern, since=pause.since))
     if len(troubles) > SAID_MAX:
-        words = f"{len(troubles) - SAID_MAX:,} more patterns are paused"
-        troubles[SAID_MAX:] = [_problem("paused", sum(one.count for one in troubles[SAID_MAX:]), words)]
+        text = f"{len(troubles) - SAID_MAX:,} more patterns are paused"
+        troubles[SAID_MAX:] = [_problem("paused", sum(one.count for one in troubles[SAID_MAX:]), text)]
     return troubles
 
 
@@ -320,20 +320,20 @@ def _hold_first(pause: PauseRow) -> tuple[bool, str, str]:
 def _waiting(due: int, later: int, *, more: bool) -> str:
     if not due + later and not more:
         return "nothing waits"
-    words = jobs(due + later, "waits", "wait", more=more)
+    text = jobs(due + later, "waits", "wait", more=more)
     if not later:
-        return words
-    return f"{words}, not due yet" if not due else f"{words}, {later:,} of them not due yet"
+        return text
+    return f"{text}, not due yet" if not due else f"{text}, {later:,} of them not due yet"
 
 
 def _drained(held: Held) -> list[Trouble]:
     """Return the live workers that are drained."""
     troubles = []
     for drain in held.drains.values():
-        if drain.worker in held.takers and held.tells_all:
+        if drain.worker in held.takers and held.may_name_all:
             by = f", by {drain.by}" if drain.by else ""
-            words = f"worker {short(drain.worker)} takes no jobs: it is drained since {drain.since}{by}"
-            troubles.append(_problem("drained", 0, words, name=drain.worker, since=drain.since))
+            text = f"worker {short(drain.worker)} takes no jobs: it has been drained since {drain.since}{by}"
+            troubles.append(_problem("drained", 0, text, name=drain.worker, since=drain.since))
     if len(troubles) > SAID_MAX:
         troubles[SAID_MAX:] = [
             _problem("drained", 0, f"{len(troubles) - SAID_MAX:,} more workers are drained")

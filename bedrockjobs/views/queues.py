@@ -67,14 +67,14 @@ COUNTED_LEAST = 10
 LOOKS_MAX = 20_000
 """Pairs of name and lane that are looked up for a page of names."""
 
-ASIDE_LOOKED_AT = 50_000
+SET_ASIDE_SCANNED = 50_000
 """Failed or waiting jobs scanned within the common prefix of a scope: 50 ms of the reader."""
 
 OLDEST_MAX = 20_000
 """Oldest jobs scanned for runs of clients without a worker name, which no index covers."""
 
 HELD_MAX = 10_000
-"""Lanes of running jobs in a snapshot: more than machines have workers."""
+"""Lanes of running jobs in a snapshot: more than any installation runs at once."""
 
 ALL = 100_000_000
 """Effectively unlimited: jobs that failed, wait or repeat are all counted, a million in 0.1 s."""
@@ -132,8 +132,8 @@ class Held(NamedTuple):
     """Running jobs, by the lock that they hold."""
     takers: EligibleWorkers
     drains: dict[str, Drain]
-    tells_all: bool = True
-    """Whether workers and jobs of any name may be named; False within a scope."""
+    may_name_all: bool = True
+    """Whether messages may name every worker and job; False within a scope."""
 
     def standing(self, group: QueuedGroup, *, due: bool) -> Readiness:
         """Return whether jobs of a group are ready, later, paused or blocked."""
@@ -239,8 +239,8 @@ class Queues:
 
     async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
         """Return the active pauses, by pattern."""
-        given = {"now": now or timestamp_ms(self._clock.now())}
-        rows = (await self._reader.view("pauses_held", given, PAUSES_MAX)).rows
+        parameters = {"now": now or timestamp_ms(self._clock.now())}
+        rows = (await self._reader.view("pauses_held", parameters, PAUSES_MAX)).rows
         return visible_pauses(map(PauseRow._make, rows), self._scope)
 
     async def on_all_hosts(self) -> dict[str, Requirements]:
@@ -258,15 +258,19 @@ class Queues:
         """Take a snapshot of the whole queue, within the scope."""
         if self._scope is not None:
             names, more = await self.first_names(None, "", NAMES_MAX, NAMES_WALKED)
-            snapshot = await self.look_at(names)
+            snapshot = await self.snapshot_of(names)
             return snapshot._replace(more=snapshot.more or more)
         if (counted := await self._count_all()) is not None:
             age = asyncio.get_running_loop().time() - counted.at
             return QueueSnapshot(await self.held(), counted.groups, counted.more, [], age)
         held = await self.held()
         lanes, more = await self._lanes()
-        given = {"lanes": jsontext.dump(lanes), "alike": ALIKE_MAX, "walked": GROUPS_MAX + len(lanes) + 1}
-        page = await self._reader.view("queue_groups", given, GROUPS_MAX, scans=True)
+        parameters = {
+            "lanes": jsontext.dump(lanes),
+            "alike": ALIKE_MAX,
+            "walked": GROUPS_MAX + len(lanes) + 1,
+        }
+        page = await self._reader.view("queue_groups", parameters, GROUPS_MAX, scans=True)
         groups = [QueuedGroup(lane, name, oldest or "", bool(rest)) for lane, name, rest, oldest in page.rows]
         await self._count(groups, held)
         open_lanes = [
@@ -276,7 +280,7 @@ class Queues:
         ]
         return QueueSnapshot(held, groups, more or page.more, open_lanes)
 
-    async def look_at(self, names: Sequence[str]) -> QueueSnapshot:
+    async def snapshot_of(self, names: Sequence[str]) -> QueueSnapshot:
         """Take a snapshot of the given names."""
         if self._scope is None and (counted := await self._count_all()) is not None and not counted.more:
             wanted = set(names)
@@ -287,8 +291,8 @@ class Queues:
         lanes, more = await self._lanes()
         most = max(LOOKS_MAX // max(len(names), 1), 1)
         more, lanes = more or len(lanes) > most, lanes[:most]
-        given = {"lanes": jsontext.dump(lanes), "names": jsontext.dump(list(names))}
-        page = await self._reader.view("queue_groups_of_names", given, LOOKS_MAX, scans=True)
+        parameters = {"lanes": jsontext.dump(lanes), "names": jsontext.dump(list(names))}
+        page = await self._reader.view("queue_groups_of_names", parameters, LOOKS_MAX, scans=True)
         groups = [QueuedGroup(lane, name, oldest or "") for lane, name, _, oldest in page.rows]
         await self._count(groups, held)
         return QueueSnapshot(held, groups, more or page.more, [])
@@ -310,9 +314,9 @@ class Queues:
             while True:
                 if loop.time() - began >= COUNT_S:
                     return None
-                given = {"now": now, "lane": last[0], "name": last[1]}
+                parameters = {"now": now, "lane": last[0], "name": last[1]}
                 try:
-                    page = await self._reader.view("count_all_groups", given, COUNT_SLICE, scans=True)
+                    page = await self._reader.view("count_all_groups", parameters, COUNT_SLICE, scans=True)
                 except TimedOut:
                     return None
                 for lane, name, due, later, oldest in page.rows:
@@ -375,8 +379,8 @@ class Queues:
                 break
             most = further
             pairs = [[group.lane, group.name] for group in open_groups]
-            given = {"groups": jsontext.dump(pairs), "now": held.now, "most": most + 1}
-            rows = (await self._reader.view("count_groups", given, len(pairs), scans=True)).rows
+            parameters = {"groups": jsontext.dump(pairs), "now": held.now, "most": most + 1}
+            rows = (await self._reader.view("count_groups", parameters, len(pairs), scans=True)).rows
             for key, due, later in rows:
                 group = open_groups[key]
                 group.due, group.later = min(due, most), min(later, most)
@@ -395,8 +399,8 @@ class Queues:
             return
         most = max(min(budget // len(uniform), COUNTED_MAX), COUNTED_LEAST)
         ranges = [[group.lane, group.name, f"{prefix_of(group.name)}0"] for group in uniform]
-        given = {"rests": jsontext.dump(ranges), "now": held.now, "most": most}
-        for key, counts in (await self._reader.view("count_rests", given, len(ranges), scans=True)).rows:
+        parameters = {"rests": jsontext.dump(ranges), "now": held.now, "most": most}
+        for key, counts in (await self._reader.view("count_rests", parameters, len(ranges), scans=True)).rows:
             due, later, oldest, looked = jsontext.parse(counts)
             group = uniform[key]
             group.due, group.later, group.oldest = int(due), int(later), oldest or ""
@@ -446,8 +450,11 @@ class Queues:
         return totals
 
     async def _by_lanes(self, snapshot: QueueSnapshot, totals: Totals) -> None:
-        given: dict[str, Any] = {"lanes": jsontext.dump(snapshot.unlocked_lanes), "now": snapshot.held.now}
-        page = await self._reader.view("lanes_at_once", {**given, "most": COUNTED_MAX}, 1, scans=True)
+        parameters: dict[str, Any] = {
+            "lanes": jsontext.dump(snapshot.unlocked_lanes),
+            "now": snapshot.held.now,
+        }
+        page = await self._reader.view("lanes_at_once", {**parameters, "most": COUNTED_MAX}, 1, scans=True)
         due, oldest = page.rows[0]
         totals.ready = max(totals.ready, due)
         if oldest is not None and oldest <= snapshot.held.now:
@@ -455,21 +462,25 @@ class Queues:
 
     async def running(self) -> dict[str, int]:
         """Return the number of running jobs by name."""
-        given = {"now": timestamp_ms(self._clock.now()), "most": COUNTED_MAX + 1, "oldest": OLDEST_MAX}
+        parameters = {"now": timestamp_ms(self._clock.now()), "most": COUNTED_MAX + 1, "oldest": OLDEST_MAX}
         counts: dict[str, int] = {}
-        for name, count in (await self._reader.view("running_by_name", given, OLDEST_MAX, scans=True)).rows:
+        for name, count in (
+            await self._reader.view("running_by_name", parameters, OLDEST_MAX, scans=True)
+        ).rows:
             counts[name] = counts.get(name, 0) + count
         return self._visible_counts(counts)
 
     async def failed(self) -> dict[str, int]:
         """Return the number of failed jobs by name."""
         if self._scope is not None:
-            given = aside_of(self._scope)
+            parameters = aside_of(self._scope)
             return dict(
-                (await self._reader.view("failed_by_name_of_visible", given, OLDEST_MAX, scans=True)).rows
+                (
+                    await self._reader.view("failed_by_name_of_visible", parameters, OLDEST_MAX, scans=True)
+                ).rows
             )
-        given = {"most": ALL}
-        return dict((await self._reader.view("failed_by_name", given, OLDEST_MAX, scans=True)).rows)
+        parameters = {"most": ALL}
+        return dict((await self._reader.view("failed_by_name", parameters, OLDEST_MAX, scans=True)).rows)
 
     def _visible_counts(self, counts: dict[str, int]) -> dict[str, int]:
         return {name: count for name, count in counts.items() if in_scope(self._scope, name)}
@@ -497,8 +508,8 @@ class Queues:
     ) -> tuple[list[str], bool]:
         low = literal_prefix(pattern or "")
         names_asked = name_range(low, exact=bool(pattern) and low == pattern)
-        given = {"pattern": pattern, "after": after, **names_asked, "walked": walked}
-        page = await self._reader.view("names_of_jobs", given, limit, scans=True)
+        parameters = {"pattern": pattern, "after": after, **names_asked, "walked": walked}
+        page = await self._reader.view("names_of_jobs", parameters, limit, scans=True)
         names: list[str] = [row[0] for row in page.rows]
         cut = bool(page.rows) and page.rows[-1][1] >= walked
         if cut and pattern and not glob(names[-1], pattern):
@@ -509,7 +520,7 @@ class Queues:
 def aside_of(scope: Scope) -> dict[str, Any]:
     """Return the parameters of statements that count failed and waiting jobs within a scope."""
     among = name_range(prefix_of_all(None, scope))
-    return {**among, "looked": ASIDE_LOOKED_AT, "visible": filter_of(scope)}
+    return {**among, "looked": SET_ASIDE_SCANNED, "visible": filter_of(scope)}
 
 
 def prefix_of(name: str) -> str:

@@ -65,7 +65,7 @@ _WORDS = keys_of(ScheduleReply).index("words")
 
 
 def render_run(row: Sequence[Any]) -> str:
-    """Return a run, with its data if the row has it; of a stop, only the signal and not the requester."""
+    """Return a run, with its data if the row has it. A requested stop is shown as its signal only."""
     shape = _RUN if len(row) == len(_RUN) else _RUN[: len(row)]
     return _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
 
@@ -75,9 +75,11 @@ def line(row: Sequence[Any]) -> str:
     return _written(_LINE, row)
 
 
-def schedule(row: Sequence[Any], words: str, paused: str) -> str:
+def schedule(row: Sequence[Any], description: str, paused: str) -> str:
     """Return a schedule with its repeat in words, and the pattern that pauses it."""
-    return _written(_SCHEDULE, [*row[:_WORDS], words, *row[_WORDS + 1 : PAUSED], paused, *row[PAUSED + 1 :]])
+    return _written(
+        _SCHEDULE, [*row[:_WORDS], description, *row[_WORDS + 1 : PAUSED], paused, *row[PAUSED + 1 :]]
+    )
 
 
 def tick(row: Sequence[Any], status: str, failed: int) -> str:

@@ -25,7 +25,7 @@ from bedrockjobs.schedule.cron.expression import ALL, members_of
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.schedule.repeat import complaint, never_again, next_run, parse_repeat
 
-RUNS_LOOKED_AT = 1_000
+RUNS_EXAMINED = 1_000
 """Newest runs of a schedule that are examined: a few milliseconds."""
 
 Try = tuple[str, str, str]
@@ -114,13 +114,13 @@ def validate(serving: Serving, command: ValidateSchedule) -> Answer:
 def validated(text: str, now: datetime, compatibility: Compatibility) -> str:
     """Return the reply to ValidateSchedule as JSON text: valid, errors, warnings, words, next."""
     try:
-        warnings, words, ticks = (
+        warnings, description, ticks = (
             _repeat(text, now, compatibility) if _BEDROCK.match(text) else _schedule(text, now)
         )
     except ValueError as error:
         reply = {"valid": False, "errors": [str(error)], "warnings": [], "words": "", "next": []}
     else:
-        reply = {"valid": True, "errors": [], "warnings": warnings, "words": words, "next": ticks}
+        reply = {"valid": True, "errors": [], "warnings": warnings, "words": description, "next": ticks}
     return jsontext.dump(reply)
 
 
@@ -193,7 +193,7 @@ def _fields(expression: str) -> dict[str, str]:
 
 
 def _ends_with_year(expression: str) -> bool:
-    """Return whether six fields are read as minute to year: the same as with a second of 0 in front."""
+    """Return whether six fields mean minute to year: a second of 0 in front of them changes nothing."""
     try:
         return cron.parse(f"0 {expression.strip()}") == cron.parse(expression)
     except ValueError:
@@ -237,12 +237,12 @@ def _uneven(expression: str) -> Iterator[str]:
             around, count = (_COUNTED | _DAYS)[name]
             if step == 1 or count <= step:
                 continue
-            words = f"{name} {term}: the steps restart with each {around}"
+            text = f"{name} {term}: the steps restart with each {around}"
             if name in _DAYS:
-                yield words
+                yield text
             elif count % step:
                 last = (count - 1) // step * step
-                yield f"{words}: the one after {last + (name == 'month')} is {count - last} long, not {step}"
+                yield f"{text}: the one after {last + (name == 'month')} is {count - last} long, not {step}"
 
 
 def _single(expression: str) -> Iterator[str]:
@@ -293,11 +293,11 @@ def _clock_changes(schedule: cron.Schedule, zone: tzinfo, name: str, now: dateti
             continue
         when = f"{tick:%Y-%m-%d %H:%M} in {name}"
         if change.before < change.behind:
-            instead = "is left out" if schedule.wild else f"runs at {high:%H:%M} instead"
-            yield f"{when} does not exist, the clock is put forward: that tick {instead}"
+            instead = "is skipped" if schedule.wild else f"runs at {high:%H:%M} instead"
+            yield f"{when} does not exist because the clock is put forward: that tick {instead}"
         else:
-            often = "is run both times" if schedule.wild else "is run the first time only"
-            yield f"{when} comes twice, the clock is put back: that tick {often}"
+            often = "runs both times" if schedule.wild else "runs the first time only"
+            yield f"{when} comes twice because the clock is put back: that tick {often}"
 
 
 def _changes(zone: tzinfo, now: datetime) -> Iterator[_OffsetChange]:

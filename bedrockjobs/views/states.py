@@ -116,8 +116,8 @@ class Families:
 
     async def _stretch(self, statement: str, job_id: int, after: int, limit: int, length: int) -> _Stretch:
         """Examine the next children after a jobID."""
-        given = {"jobID": job_id, "after": after, "stretch": length, "visible": filter_of(self._scope)}
-        page = await self._reader.view(statement, given, limit, scans=self._scope is not None)
+        parameters = {"jobID": job_id, "after": after, "stretch": length, "visible": filter_of(self._scope)}
+        page = await self._reader.view(statement, parameters, limit, scans=self._scope is not None)
         highest, looked = page.rows[0][:_FOUND_FROM]
         rows = [row[_FOUND_FROM:] for row in page.rows if row[_FOUND_FROM] is not None]
         return _Stretch(rows, after if highest is None else highest, looked < length, page.more)
@@ -197,11 +197,15 @@ class States:
 
     async def _named(self, pattern: str) -> Counts:
         low = literal_prefix(pattern)
-        given = {"pattern": pattern, **name_range(low, exact=low == pattern), "most": JOBS_COUNTED_MAX + 1}
-        rows = (await self._reader.view("count_states_of_names", given, len(STATES), scans=True)).rows
+        parameters = {
+            "pattern": pattern,
+            **name_range(low, exact=low == pattern),
+            "most": JOBS_COUNTED_MAX + 1,
+        }
+        rows = (await self._reader.view("count_states_of_names", parameters, len(STATES), scans=True)).rows
         runs = kept = 0
         if (await self._reader.view("count_kept", {"most": 1}, 1)).rows[0][0]:
-            ((runs, kept),) = (await self._reader.view("count_kept_of_names", given, 1, scans=True)).rows
+            ((runs, kept),) = (await self._reader.view("count_kept_of_names", parameters, 1, scans=True)).rows
         states = {state: matching for state, _, matching in rows}
         states["RUNNING"] = states.get("RUNNING", 0) + states.pop("RUNQUEUED", 0)
         more = sum(looked for _, looked, _ in rows) > JOBS_COUNTED_MAX
@@ -227,11 +231,11 @@ class States:
             result[job_id] = FamilyCounts(states, looked >= CHILDREN_OF_MANY)
         return result
 
-    async def _of_jobs(self, statement: str, jobs: Iterable[int], **given: Any) -> list[tuple[Any, ...]]:
+    async def _of_jobs(self, statement: str, jobs: Iterable[int], **parameters: Any) -> list[tuple[Any, ...]]:
         job_ids = list(jobs)
         if not job_ids:
             return []
         page = await self._reader.view(
-            statement, {"jobs": jsontext.dump(job_ids), **given}, len(job_ids), scans=True
+            statement, {"jobs": jsontext.dump(job_ids), **parameters}, len(job_ids), scans=True
         )
         return page.rows

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from bedrockjobs.base import config
 from bedrockjobs.base.clock import days_text
-from bedrockjobs.base.settings import CERTIFICATES, READ_AGAIN, Settings, is_duration
+from bedrockjobs.base.settings import CERTIFICATES, RELOADABLE, Settings, is_duration
 from bedrockjobs.cli.settings_sources import option_name, variable_name
 from docs.generator import NOTE
 from docs.generator.markdown import code, size, table
@@ -44,7 +44,7 @@ def page() -> str:
                 code(variable_name(name)),
                 _default(name, field.default),
                 _allowed(name, field),
-                f"{field.description}{' ↻' if name in READ_AGAIN | CERTIFICATES else ''}",
+                f"{field.description}{' ↻' if name in RELOADABLE | CERTIFICATES else ''}",
             )
             for name, field in Settings.model_fields.items()
         ),

@@ -1,4 +1,4 @@
-"""Every setting and every constant of config.py says what it is for, and has a test."""
+"""Every setting and every constant of config.py has a description and a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages for contributors are true: diffs show today's code, and paths exist."""
+"""The pages for contributors are accurate: diffs show today's code, and paths exist."""
 
 from __future__ import annotations
 

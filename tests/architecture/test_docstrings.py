@@ -1,4 +1,4 @@
-"""Docstrings name only exceptions that exist: after a rename, none keeps the former name."""
+"""Docstrings name only exceptions that exist, also after a rename."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each file that the check names is there: a name that leads nowhere changes nothing, and nobody sees it."""
+"""Every file named in the check exists: a wrong name would silently have no effect."""
 
 from __future__ import annotations
 

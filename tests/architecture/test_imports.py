@@ -1,4 +1,4 @@
-"""What ruff and import-linter cannot say: SQL stays in the store, modules are named for what they do.
+"""Rules that ruff and import-linter cannot check: SQL stays in the store, module names state a purpose.
 
 The rest of the rules of the house is in pyproject.toml: docstrings (D1), nothing left to do (FIX), the clock
 (TID251), who imports whom and who imports SQLite (import-linter).

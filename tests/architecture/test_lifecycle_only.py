@@ -1,4 +1,4 @@
-"""The life cycle is the only place that sets a job's state: nobody else writes one down in a call."""
+"""Only the life cycle sets a job's state; no call elsewhere writes one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No ten lines stand twice: what two modules need alike has one place."""
+"""No ten lines occur twice: code that two modules need is in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command is declared once: its class says everything, and whoever needs something of it asks the class."""
+"""A command is declared once: everything about it is derived from its class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command of the writer says what it is going to touch: an engine that locks reads it in one go."""
+"""Every command of the writer declares the rows it touches, so that an engine can lock them at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every take and every seek is answered by the index that was made for it, and never by a scan or a sort."""
+"""Every take and every seek uses its intended index, without a scan or a sort."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ RECORDS_INTENDED = {
     "count_queued": ("jobs", "jobsAnyState"),
     "trim_successes": ("runs", "runsByName"),
     "trim_failures": ("runs", "runsByName"),
-    "given_to_run": ("runs", BY_ID),
+    "input_of_run": ("runs", BY_ID),
     "end_of_output": ("output", OF_OUTPUT),
     "last_chunk": ("output", OF_OUTPUT),
     "forget_middle": ("output", OF_OUTPUT),
@@ -124,7 +124,7 @@ RECORDS_INTENDED = {
     "next_unique_keys": ("keys", "PRIMARY KEY"),
     "trim_unique_keys": ("keys", "PRIMARY KEY"),
     "trim_runs": ("runs", BY_ID),
-    "next_ledger": ("ticks", "PRIMARY KEY"),
+    "next_tick_history": ("ticks", "PRIMARY KEY"),
     "delete_pause": ("pauses", "PRIMARY KEY"),
     "delete_drain": ("drains", "PRIMARY KEY"),
     "trim_events": ("events", BY_ID),

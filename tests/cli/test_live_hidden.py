@@ -1,4 +1,4 @@
-"""What a token may not see, on the command line: each form of output says so, and none shows it as empty."""
+"""Data that a token may not see, on the command line: each format marks it instead of showing it empty."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_doctor_reports_pauses(bedrockjobs: Program) -> None:
     assert bedrockjobs("schedule", "pause", "live/until", "--by", "ann", "--until", "2h").returncode == 0
     found = [each for each in asked(bedrockjobs, "doctor") if each["check"] == "paused"]
     assert [each["level"] for each in found] == ["warn", "warn"]
-    assert found[0]["finding"].startswith("live/held is paused by ann since 20")
+    assert found[0]["finding"].startswith("live/held has been paused by ann since 20")
     assert found[0]["finding"].endswith(" UTC: nothing waits; reason: disks")
     assert bedrockjobs("schedule", "resume", "--all", "--yes").returncode == 0
     (well,) = [each for each in asked(bedrockjobs, "doctor") if each["check"] == "paused"]

@@ -1,4 +1,4 @@
-"""UpdateJob, DeleteJob, RequeueJobs: changes that are no end of a run."""
+"""UpdateJob, DeleteJob, RequeueJobs: changes other than the end of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parents and children: who waits for whom, and what nobody may wait for in vain."""
+"""Parents and children: which job waits for which, and that none waits in vain."""
 
 from __future__ import annotations
 

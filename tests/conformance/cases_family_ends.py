@@ -1,4 +1,4 @@
-"""Families in trouble: who is cancelled, fails, is deleted or crashes, and what becomes of the others."""
+"""Failing families: which jobs are cancelled, fail, are deleted or crash, and the effect on the others."""
 
 from __future__ import annotations
 

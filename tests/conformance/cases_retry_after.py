@@ -1,4 +1,4 @@
-"""retryAfter: a taken job that nobody ends is given out again, at most ten times."""
+"""retryAfter: a taken job that is not ended is handed out again, at most ten times."""
 
 from __future__ import annotations
 

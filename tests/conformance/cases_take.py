@@ -1,4 +1,4 @@
-"""GetJob, GetJobs, QueryJob and ListJobs: which job is taken, and what is answered."""
+"""GetJob, GetJobs, QueryJob and ListJobs: which job is taken, and the reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a conformance test needs of an engine, and the engines there are.
+"""The interface to an engine that conformance tests need, and all engines.
 
 An engine is the whole queue behind one call: commands in, outcomes out, on a clock that the test moves. The
 scenarios know nothing else of it.

@@ -1,4 +1,4 @@
-"""An engine that lets nothing through but the seam: it shows that the handlers need no more than that.
+"""An engine that permits only the interface of the store: it shows that handlers need nothing else.
 
 Behind it is SQLite; a second engine has to offer what this one lets through, and no more.
 """

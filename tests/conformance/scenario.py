@@ -1,4 +1,4 @@
-"""The words in which scenarios are written: a list of steps, each a command and what it must answer.
+"""The vocabulary of scenarios: a list of steps, each a command and its expected reply.
 
 Parameters are given under their wire names, as a client gives them, so that a refusal of the command class
 counts as much as one of the engine. jobIDs count from 1 in the order of the creates.

@@ -1,4 +1,4 @@
-"""Every change of a job's state as the database sees it, by temporary triggers: one commit may hold two."""
+"""Record every change of a job's state by temporary triggers, since one commit may contain two."""
 
 from __future__ import annotations
 

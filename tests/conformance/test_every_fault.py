@@ -1,4 +1,4 @@
-"""Every act made to fail at every statement: nothing of it stays, neither in the tables nor in memory.
+"""Every act fails at every statement, without a trace in the tables or in memory.
 
 What lives in memory is compared with what is read anew: it answers the same, or more cautiously. A fault of
 the act itself is undone alone; a fault of the database undoes the whole transaction.

@@ -1,4 +1,4 @@
-"""The life cycle in the database itself: every arrow is seen, and no change of state that is none."""
+"""The life cycle in the database: every arrow is observed, and no other change of state."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def schedules(queue: Queue) -> None:
 
 
 def broken_schedules(queue: Queue) -> None:
-    """A schedule whose zone is gone fails while it waits, while it runs, and is mended."""
+    """A schedule whose zone is gone fails while it waits, while it runs, and is repaired."""
     queue.do(c.CreateJob, name="z", repeat="CRON 0 0 1 1 *")
 
     def zone_gone() -> None:
@@ -251,7 +251,7 @@ def broken_schedules(queue: Queue) -> None:
     assert queue.job(1).state == "FAILED"
     queue.do(c.CreateJob, name="late", retryAfter="+1 MINUTE")
     queue.do(c.GetJob, name="late")
-    queue.act(lambda context: failing.break_off(context, queue.job(2), failing.CannotEvaluate("x")))
+    queue.act(lambda context: failing.stop_schedule(context, queue.job(2), failing.CannotEvaluate("x")))
     queue.do(c.CreateJob, name="waits")
     queue.do(c.GetJob, name="waits")
     queue.do(c.CreateJob, name="child", parentJobID=3)

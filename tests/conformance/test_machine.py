@@ -1,4 +1,4 @@
-"""Random histories: whatever is done, the server's handlers answer as the reference model does."""
+"""Random histories: the server's handlers always reply as the reference model does."""
 
 from __future__ import annotations
 

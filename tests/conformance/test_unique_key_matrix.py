@@ -1,4 +1,4 @@
-"""``uniqueKey``: who holds a key in which state, and what a second create does then, on every engine."""
+"""``uniqueKey`` on every engine: which job holds a key in which state, and the effect of a second create."""
 
 from __future__ import annotations
 

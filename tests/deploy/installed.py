@@ -1,4 +1,4 @@
-"""What installs the package: the README's lines for pipx and uvx, and the steps of the container's image.
+"""Installation of the package: the README's lines for pipx and uvx, and the steps of the container's image.
 
 ``python -m tests.reliability --install`` does all of it from a copy of the checkout, in a folder of its own,
 with the index that pip uses. A container engine is not needed: the steps of the Containerfile are run as they

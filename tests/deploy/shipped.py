@@ -1,4 +1,4 @@
-"""The folder `deploy/`: how its YAML is read, and whether a program takes what is written there."""
+"""The folder `deploy/`: parse its YAML, and check whether a program accepts its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each file of `deploy/` can be read by who it is for, and speaks of things that there are."""
+"""Each file of `deploy/` is accepted by the program it is meant for, and names only things that exist."""
 
 from __future__ import annotations
 

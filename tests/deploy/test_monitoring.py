@@ -1,4 +1,4 @@
-"""The board, the rules and the page on monitoring speak of metrics, commands and checks that there are."""
+"""The dashboard, the alert rules and the monitoring page name only existing metrics, commands and checks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def known() -> dict[str, set[str]]:
     views: Any = _Queue()
     measurements = Measurements()
     ended = RunEnded(1, 1, "a", 1, "schedule", "w", "", "", "success", None, "", "", 0.0)
-    Listeners([measurements]).tell(
+    Listeners([measurements]).publish(
         [
             TicksEntered("fired", 1, 0),
             TicksEntered("skipped", 1, 0, "paused"),

@@ -1,4 +1,4 @@
-"""The files of `deploy/` for servers on PostgreSQL: names lead to what is made, and settings exist."""
+"""The files of `deploy/` for servers on PostgreSQL: names refer to defined objects, and settings exist."""
 
 from __future__ import annotations
 

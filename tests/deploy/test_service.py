@@ -1,4 +1,4 @@
-"""A server as systemd runs it: what it tells, its sockets, its log; and what its metrics tell of it."""
+"""A server run by systemd: its notifications, its sockets, its log, and its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is told to end before it has started ends, whatever it has begun by then."""
+"""A server that receives a signal before it has started ends, at any stage of its start."""
 
 from __future__ import annotations
 

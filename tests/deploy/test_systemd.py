@@ -1,4 +1,4 @@
-"""What is told to systemd and what is taken from it: datagrams, signs of life, listening sockets."""
+"""Communication with systemd: datagrams, watchdog pings, listening sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans of runs, as a collector gets them; and servers whose collector is missing, silent or not wanted."""
+"""Spans of runs as a collector receives them; servers whose collector is missing, silent or not set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on a nightly backup is played, and the mails that come are those that it shows."""
+"""The page on a nightly backup is executed, and the mails equal those on the page."""
 
 from __future__ import annotations
 

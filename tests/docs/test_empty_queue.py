@@ -1,4 +1,4 @@
-"""What the pages say that an empty queue takes on disk is what it takes."""
+"""The disk space of an empty queue equals the documented one."""
 
 from __future__ import annotations
 

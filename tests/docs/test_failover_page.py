@@ -1,4 +1,4 @@
-"""The page on losing a PostgreSQL is run: servers, a worker, a primary killed, a standby promoted."""
+"""The page on losing a PostgreSQL is executed: servers, a worker, a primary killed, a standby promoted."""
 
 from __future__ import annotations
 

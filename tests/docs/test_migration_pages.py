@@ -1,4 +1,4 @@
-"""The pages about definitions and other systems are run: every file is read, every answer compared.
+"""The pages about definitions and other systems are executed: every file is read, every reply compared.
 
 A comment ``file: NAME`` gives the block below it a name: one that does not exist yet is written, one that a
 command has written is compared. ``answers`` says what each command answers on this page.

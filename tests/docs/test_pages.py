@@ -1,4 +1,4 @@
-"""The pages: everything is documented, links and promises lead somewhere."""
+"""The pages: everything is documented, and all links and references to tests resolve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages on Python are run: their modules by a worker, their web applications by requests."""
+"""The pages on Python are executed: their modules by a worker, their web applications by requests."""
 
 from __future__ import annotations
 

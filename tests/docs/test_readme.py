@@ -1,4 +1,4 @@
-"""The README, the tutorial and pages with sessions are run against a server process, answer by answer."""
+"""The README, the tutorial and pages with sessions are executed against a server process, reply by reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nightly run: ``python -m tests.fuzz --seconds 3600``, for each target, or for those that are named.
+"""The nightly run: ``python -m tests.fuzz --seconds 3600``, for all targets or for the named ones.
 
 Adds to the corpus what reaches new lines and what was found, prints a line for each target, and exits 1 if
 anything was found. ``--input FILE`` reads one input with one target and says what it costs.

@@ -1,4 +1,4 @@
-"""Reads made-up inputs with one target for a while, keeps what reaches new lines or costs more, tells faults.
+"""Fuzz one target for a while: keep inputs that reach new lines or cost more, and report faults.
 
 The corpus is a folder of small files for each target. What it is grown by is small enough to be looked at.
 """

@@ -1,4 +1,4 @@
-"""The two checks that every target must pass: inputs made up for a while, and inputs made to hurt.
+"""The two checks that every target must pass: random inputs for a while, and hostile inputs.
 
 What an input may cost is in ``gates.py``, how inputs are made in ``mutate.py``.
 """

@@ -1,4 +1,4 @@
-"""What a server that was fuzzed leaves behind, taken away."""
+"""Clean up after a server that was fuzzed."""
 
 from __future__ import annotations
 

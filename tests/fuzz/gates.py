@@ -1,4 +1,4 @@
-"""What one input may cost: CPU time by its size, memory by its size, and nothing but the refusals expected.
+"""Limits for one input: CPU time and memory by its size, and no error but the expected refusals.
 
 Time is CPU time of the thread, so that other work on the machine does not count; what exceeds the gate is
 measured again, beside what this machine does now, before it is called a finding. It knows no targets and

@@ -1,4 +1,4 @@
-"""Inputs that were made to hurt, too large or too plain to be kept as files; each target must withstand them.
+"""Hostile inputs that are too large or too regular to be kept as files; each target must withstand them.
 
 Each is a name and a function that makes it, so that nothing is made that is not asked for.
 """

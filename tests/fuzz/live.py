@@ -1,4 +1,4 @@
-"""The two protocols, spoken over a socket to a server in the same thread, so that its work is measured.
+"""The two protocols over a socket to a server in the same thread, so that its work is measured.
 
 What a client sends is not known to be whole: a server that waits for more is right, one that keeps silent
 after the end of the input, or says that it is at fault, is not.

@@ -1,4 +1,4 @@
-"""New inputs from old ones: bytes changed, words put in, parts repeated until they are large.
+"""New inputs from old ones: changed bytes, inserted words, and parts repeated until they are large.
 
 Growing is what finds work that is more than linear, so it comes as often as all else. It knows no target.
 """

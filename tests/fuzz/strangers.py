@@ -1,4 +1,4 @@
-"""What somebody shows who wants to be let in: tokens, certificates, and what a proxy says of them.
+"""Credentials that clients present: tokens, certificates, and headers of proxies.
 
 Whatever is made up, nobody is let in but by the very text of a token that was made.
 """
@@ -24,7 +24,7 @@ from bedrockjobs.base.principal import (
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.access import Access, is_local
 from bedrockjobs.job.rows import LoginRow, TokenRow
-from bedrockjobs.protocol.visitors import NOT_SAID, USER_CHARS_MAX, Proxies
+from bedrockjobs.protocol.visitors import UNKNOWN_CLIENT, USER_CHARS_MAX, Proxies
 from bedrockjobs.tls.contexts import certificate_name
 
 KEY = "0" * 64
@@ -121,7 +121,7 @@ def read_proxy(data: bytes) -> None:
     assert not user or (headers.getall("X-Remote-User") and len(headers.getall("X-Remote-User")) == 1)
     found = _proxies.address(headers, PROXY)
     assert not is_local(found)
-    assert found == NOT_SAID.format(PROXY) or ip_address(found)
+    assert found == UNKNOWN_CLIENT.format(PROXY) or ip_address(found)
 
 
 def read_certificate(data: bytes) -> None:

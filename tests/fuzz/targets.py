@@ -1,4 +1,4 @@
-"""What is fuzzed: each reader of text from outside, what it may refuse, and the words of its language.
+"""The fuzzing targets: each parser of external text, its permitted errors, and the words of its language.
 
 A target raises only for what must not happen. Inputs are bytes; what a reader takes as text is decoded, with
 what is no UTF-8 replaced.

@@ -1,4 +1,4 @@
-"""A gate that finds nothing is none: faults that are planted must be found."""
+"""Planted faults are found: the negative control of the gates."""
 
 from __future__ import annotations
 

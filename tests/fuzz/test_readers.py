@@ -1,4 +1,4 @@
-"""Each reader of text from outside, with inputs made up for a while and with inputs made to hurt."""
+"""Each parser of external text, with random inputs for a while and with hostile inputs."""
 
 from __future__ import annotations
 

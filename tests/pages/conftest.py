@@ -1,4 +1,4 @@
-"""A live server, a real browser, and pages that fail a test for whatever a person would not want to see."""
+"""A live server, a real browser, and pages that fail a test if they show anything undesirable."""
 
 from __future__ import annotations
 

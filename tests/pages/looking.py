@@ -1,4 +1,4 @@
-"""What tests of pages do with a server and with a page: fill it, open it, check it for everybody."""
+"""Helpers for tests of pages: fill a server, open a page, check its layout and accessibility."""
 
 from __future__ import annotations
 

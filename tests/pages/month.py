@@ -1,4 +1,4 @@
-"""A month of a small shop's queue, on a clock that is moved: what pictures show.
+"""A month of a small shop's queue, on a test clock, for screenshots.
 
 Schedules that ran, some that failed; mail, thumbnails and invoices of the last hours; a pause with a reason,
 a backlog behind it, names that nobody takes, and runs in progress.

@@ -1,4 +1,4 @@
-"""Makes pictures of pages small: few colours, in a PNG with a palette. It knows no page."""
+"""Make screenshots small: few colours, in a PNG with a palette. It is independent of pages."""
 
 from __future__ import annotations
 

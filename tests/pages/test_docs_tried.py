@@ -1,4 +1,4 @@
-"""The page of the commands, from the pages and back: one is tried with the rights of who looks."""
+"""The page of the commands: links to and from the pages, and trying a command with the reader's rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of events: newest first, by kind and name, page by page, alive."""
+"""The page of events: newest first, filtered by kind and name, page by page, refreshed."""
 
 from __future__ import annotations
 

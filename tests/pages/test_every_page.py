@@ -1,4 +1,4 @@
-"""Each page at both widths, in both themes: nothing beyond its edge or on another part, nothing for axe."""
+"""Each page at both widths, in both themes: no overflow or overlap, and no complaint of axe."""
 
 from __future__ import annotations
 

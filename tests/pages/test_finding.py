@@ -1,4 +1,4 @@
-"""The search behind the list of jobs: what it finds, by which statement, and where it stops."""
+"""The search behind the list of jobs: its results, its statements, and its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms: a job and a schedule are made, copied and changed; what is wrong stands beside its field."""
+"""The forms: create, copy and change jobs and schedules; errors appear next to their fields."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def test_a_schedule_shows_its_next_ticks_while_it_is_typed(site: Site, pag
     assert {each.partition(", ")[2].split(", ")[-1][:5] for each in yours} == {"06:00", "07:00"}
     await page.get_by_label("When").fill("30 2 * * *")
     await expect(page.locator("#preview-warnings")).to_contain_text(
-        "does not exist, the clock is put forward"
+        "does not exist because the clock is put forward"
     )
     await check(page)
     await page.get_by_label("When").fill("61 2 * * *")

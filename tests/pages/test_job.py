@@ -1,4 +1,4 @@
-"""One job: what it is, why it waits, what happened, its family, and what can be done about it."""
+"""The page of a job: its state, why it waits, its history, its family, and its actions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_waiting_job_says_why(site: Site, page: Page) -> None:
     await site.ask("PauseJobs", name="mail/*", reason="move", by="ann")
     await site.open(page, f"ui/jobs/{job}")
     text = await page.locator("#job").inner_text()
-    assert "paused: mail/* is paused by ann since " in text
+    assert "paused: mail/* has been paused by ann since " in text
     assert "nextRun: it is due at 1 Jan 2040, 05:30:00" in text
     since = page.locator("#job p").first.locator("time").first
     assert re.search(r"\n[-\d]{10} [:\d]{8} UTC$", await since.get_attribute("title") or "")
@@ -207,9 +207,9 @@ async def test_how_far_a_family_is_stands_above_it_with_those_that_failed(site: 
 async def test_a_family_is_counted_up_to_a_bound() -> None:
     assert CHILDREN_COUNTED == 10_000
     found = progress_bar(FamilyCounts({"FINISHED": 9_000, "CANCELLED": 1_000}, more=True), [])
-    assert (found.more, found.words) == (True, "10,000+ children: 9,000 done, 1,000 cancelled")
+    assert (found.more, found.text) == (True, "10,000+ children: 9,000 done, 1,000 cancelled")
     assert [(part.begins, part.width) for part in found.parts] == [(0, 90), (90, 10)]
-    assert progress_bar(FamilyCounts({"QUEUED": 1}, more=False), []).words == "1 child: 1 waiting"
+    assert progress_bar(FamilyCounts({"QUEUED": 1}, more=False), []).text == "1 child: 1 waiting"
     assert FAILED_SHOWN < CHILDREN_SHOWN
 
 
@@ -330,7 +330,7 @@ async def test_things_of_one_moment_stand_in_the_order_in_which_they_happened() 
         (6, at, "deferred", "a", 1, 2, "", ""),
         (5, at, "triggered", "a", 1, 0, "ann", ""),
     ]
-    said = [moment.words.partition(" ")[0] for moment in timeline({"created": at}, runs, events)]
+    said = [moment.text.partition(" ")[0] for moment in timeline({"created": at}, runs, events)]
     assert said[::-1] == ["created", "triggered", "taken", "fail:", "taken", "fail:", "deferred", "recovered"]
 
 

@@ -1,4 +1,4 @@
-"""The tabs of the list of jobs: how many there are in each state, and what is shown of them there."""
+"""The tabs of the list of jobs: the number of jobs in each state, and their details."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_a_queued_job_says_why_it_waits(site: Site, page: Page) -> None:
     assert (await row(page, later))[0] == "later"
     assert (await row(page, later))[4] == "\N{EN DASH}"
     assert "2040" in (await row(page, later))[3]
-    assert re.match(r"paused mail/\* is paused by ann since \d", (await row(page, paused))[0])
+    assert re.match(r"paused mail/\* has been paused by ann since \d", (await row(page, paused))[0])
     assert (await row(page, locked))[0] == f"blocked job {holder} holds its lock"
     assert (await row(page, by_hand))[3] == "only by hand"
     await check(page)

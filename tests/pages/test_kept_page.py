@@ -1,4 +1,4 @@
-"""The page of what is kept: the server's limits, those of names, and how much there is."""
+"""The page of retention: the limits of the server and of names, and the current usage."""
 
 from __future__ import annotations
 

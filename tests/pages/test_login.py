@@ -1,4 +1,4 @@
-"""The login: a token becomes a session, which the pages and their buttons go by, and which ends."""
+"""The login: a token becomes a session that the pages and their buttons use, and that ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What anybody may send to the login, and what a session leaves behind: no error, no write, no stream."""
+"""Hostile requests to the login, and traces of a session: no error, no write, no stream."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def test_problems_come_first(site: Site, page: Page) -> None:
     problems = [text.strip() for text in await page.locator("#problems li").all_inner_texts()]
     assert problems[0].startswith("1 job is ready and no worker is alive.")
     assert problems[1].startswith("1 job has failed")
-    assert problems[2].startswith("nightly is paused since")
+    assert problems[2].startswith("nightly has been paused since")
     assert "1 job waits, not due yet; reason: move." in problems[2]
     heights = [
         await page.locator(place).first.evaluate("place => place.getBoundingClientRect().top")
@@ -91,7 +91,7 @@ async def test_long_names_are_cut_in_a_sentence(site: Site, page: Page) -> None:
         await site.ask("PauseJobs", name=letter * 255)
     await site.open(page, "ui/")
     for letter in "xyz":
-        cut = f"{letter * 30}…{letter * 29} is paused"
+        cut = f"{letter * 30}…{letter * 29} has been paused"
         await expect(page.locator("#problems")).to_contain_text(cut)
     await check(page)
 
@@ -103,7 +103,7 @@ async def test_a_paused_queue_is_no_peace(site: Site, page: Page) -> None:
     await site.ask("PauseJobs", name="mail/*", by="ann")
     await site.open(page, "ui/")
     notice = page.locator("#problems li")
-    await expect(notice).to_contain_text("mail/* is paused by ann since")
+    await expect(notice).to_contain_text("mail/* has been paused by ann since")
     await expect(notice).to_contain_text("500 jobs wait.")
     assert (await figures(page))["paused"] == "500"
     await notice.get_by_role("link").click()

@@ -1,4 +1,4 @@
-"""What pages show to whom: buttons and forms by role, without names and data that one does not see."""
+"""Pages by role and scope: buttons and forms by role, and no names or data outside the scope."""
 
 from __future__ import annotations
 

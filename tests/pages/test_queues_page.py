@@ -1,4 +1,4 @@
-"""The page of queues: which names pile up, folded by their slashes, paused and resumed with a reason."""
+"""The page of queues: backlogs by name, folded at slashes, and pausing and resuming with a reason."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_fold_is_paused_with_a_reason_and_resumed(site: Site, page: Page
     assert [(one["pattern"], one["reason"]) for one in pauses] == [("mail/*", "the mail server is down")]
     await row.get_by_role("button", name="Resume").click()
     await page.locator("#confirm-yes").click()
-    await expect(row).not_to_contain_text("is paused")
+    await expect(row).not_to_contain_text("has been paused")
 
 
 async def test_a_pattern_is_not_folded_and_rows_have_a_limit(

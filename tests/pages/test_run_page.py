@@ -1,4 +1,4 @@
-"""The page of a run: how it went, its output followed, searched, coloured and downloaded, and its end."""
+"""The page of a run: its outcome, its output (followed, searched, coloured, downloaded), and stopping it."""
 
 from __future__ import annotations
 

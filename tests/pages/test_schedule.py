@@ -140,7 +140,7 @@ async def test_it_can_be_paused_and_shows_what_happens_meanwhile(site: Site, pag
     await page.get_by_role("button", name="Pause").click()
     await page.locator("#confirm-yes").click()
     await expect(page.locator("#head")).to_contain_text("works on the roof")
-    since = page.locator("#head dd", has_text="is paused since").locator("time")
+    since = page.locator("#head dd", has_text="has been paused since").locator("time")
     await expect(since).to_have_attribute("title", re.compile(" UTC$"))
     await expect(since.locator(".local")).not_to_be_empty()
     await tick_fired(site, page)

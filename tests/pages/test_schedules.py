@@ -102,13 +102,13 @@ async def test_pausing_asks_says_why_and_until_when_and_can_be_taken_back(site: 
     until = "until 2 Jan 2099, 05:30:00: disk <full>"
     await expect(why).to_contain_text(until, use_inner_text=True)
     assert await why.locator("time").count() == 2
-    await expect(page.locator(f"#schedule-{other}")).not_to_contain_text("is paused")
+    await expect(page.locator(f"#schedule-{other}")).not_to_contain_text("has been paused")
     await site.open(page, "ui/schedules")
     await row.get_by_role("button", name="Resume").wait_for()
     await check(page)
     await row.get_by_role("button", name="Resume").click()
     await page.locator("#confirm-yes").click()
-    await expect(row).not_to_contain_text("is paused")
+    await expect(row).not_to_contain_text("has been paused")
 
 
 async def test_trigger_runs_it_now_and_cancel_does_not(site: Site, page: Page) -> None:

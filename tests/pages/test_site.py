@@ -1,4 +1,4 @@
-"""What all pages share: the way in, headers, static files, refusals, keys, themes, times and the stream."""
+"""Parts shared by all pages: access, headers, static files, errors, keys, themes, times and the stream."""
 
 from __future__ import annotations
 

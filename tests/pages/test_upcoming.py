@@ -1,4 +1,4 @@
-"""The page of what comes in the next 24 hours: in order, bounded, each tick once."""
+"""The page of the next 24 hours: in order, bounded, each tick once."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_of_very_many_schedules_those_that_run_next_are_shown(
     for hour in (5, 1, 4, 2, 3):
         await site.create(f"at/{hour}", repeat="CRON 0 0 1 1 *", firstRun=f"2031-01-02 0{hour}:00:00")
     await site.ask("AdvanceClock", to="2031-01-02 00:00:00")
-    monkeypatch.setattr("bedrockjobs.pages.upcoming.SCHEDULES_LOOKED_AT", 3)
+    monkeypatch.setattr("bedrockjobs.pages.upcoming.SCHEDULES_EXAMINED", 3)
     await site.open(page, "ui/upcoming")
     await expect(page.locator("[data-row] th")).to_have_text(["at/1", "at/2", "at/3"])
     await expect(page.locator(".notice")).to_contain_text("2031-01-02 03:00:00 UTC")

@@ -1,4 +1,4 @@
-"""The walk from a failed night to its mending, pressed and seen in the order in which the page tells it."""
+"""The how-to from a failed night to its repair, executed in a browser step by step."""
 
 from __future__ import annotations
 

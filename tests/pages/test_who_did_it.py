@@ -1,4 +1,4 @@
-"""What is done on a page is noted with the name of the token that somebody logged in with."""
+"""Actions on a page are recorded with the name of the token of the login."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_what_is_done_on_a_page_is_done_by_who_logged_in(site: Site, page:
     await row.get_by_label("Reason").fill("the address book is being cleaned")
     await row.get_by_role("button", name="Pause").click()
     await page.locator("#confirm-yes").click()
-    await expect(row).to_contain_text("mail/welcome is paused by ann since ")
+    await expect(row).to_contain_text("mail/welcome has been paused by ann since ")
     await expect(page.get_by_role("button", name="Log out ann")).to_be_visible()
     for width in (1400, 390):
         await page.set_viewport_size({"width": width, "height": 900})

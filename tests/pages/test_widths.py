@@ -1,4 +1,4 @@
-"""No page is wider than its window, however long a name is that nowhere can be broken."""
+"""No page is wider than its window, even with a long name that cannot be broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values are put on a page: what is a moment in a sentence, and what is not."""
+"""Formatting of values on pages: which parts of a sentence are timestamps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from bedrockjobs.pages import formatting
     [
         ("it is due at 2026-11-21 19:09:58.332", ["2026-11-21 19:09:58.332"]),
         (
-            "a is paused since 2026-11-21 19:09:58 until 2026-11-22 00:00:00: x",
+            "a has been paused since 2026-11-21 19:09:58, until 2026-11-22 00:00:00: x",
             ["2026-11-21 19:09:58", "2026-11-22 00:00:00"],
         ),
-        ("a is paused since 2026-11-21 19:09:58: moved on 2026-11-20 10:00:00", ["2026-11-21 19:09:58"]),
+        (
+            "a has been paused since 2026-11-21 19:09:58: moved on 2026-11-20 10:00:00",
+            ["2026-11-21 19:09:58"],
+        ),
         ("until 2026-11-22 00:00:00 UTC", []),
         ("until 2026-11-22", []),
         ("", []),

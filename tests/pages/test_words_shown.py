@@ -1,4 +1,4 @@
-"""What people read on the pages: their own words for what the wire calls otherwise."""
+"""Display names on the pages for values that have other names on the wire."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ async def test_an_idle_worker_says_why(site: Site, page: Page) -> None:
         "locked": "its jobs need a lock that another job holds",
         "later": "nothing is due for it",
         "quiet": "it is quiet",
-        "drained": "it is drained since ",
+        "drained": "it has been drained since ",
     }.items():
         await expect(page.locator(f"#worker-w-{name} .why-idle")).to_contain_text(words)
     told = page.locator("#worker-w-drained .why-idle")

@@ -1,4 +1,4 @@
-"""Servers on one PostgreSQL: engines that see each other's commits, and wait for each other's rows."""
+"""Servers on one PostgreSQL: engines that see each other's commits and wait for each other's row locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units of several servers done step by step, in every order that the steps of each can be mixed.
+"""Execute units of several servers step by step, in every possible interleaving.
 
 A step that waits for a lock is left waiting while the others go on; what is planned for its unit meanwhile
 follows once it is done.

@@ -1,4 +1,4 @@
-"""A way to a PostgreSQL that a test can cut, hold up, or let swallow what goes in one direction."""
+"""A proxy to PostgreSQL that a test can cut, delay, or let drop what goes in one direction."""
 
 from __future__ import annotations
 

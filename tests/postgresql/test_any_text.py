@@ -1,4 +1,4 @@
-"""Any text in any attribute of any command, over both protocols: it is taken or refused, and hurts nobody.
+"""Any text in any attribute of any command, over both protocols, is stored or refused, without side effects.
 
 On PostgreSQL two servers share the database: what one is told must never stop what both tell each other.
 """

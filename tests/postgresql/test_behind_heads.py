@@ -1,4 +1,4 @@
-"""Takes by patterns of which it is remembered which names have jobs: in the round trip that opens a unit."""
+"""Takes by patterns with cached heads: prefetched in the round trip that opens a unit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW, MANY = 4, 64
 @pytest.fixture(autouse=True)
 def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let walks end after three jobs of a class."""
-    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
 
 
 def queued(one: Server, dice: random.Random, names: int, jobs: int) -> list[str]:

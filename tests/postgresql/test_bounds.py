@@ -1,4 +1,4 @@
-"""What a server remembers of where queued jobs begin: takes walk less, and miss nothing."""
+"""Cached lower bounds of queued jobs: takes scan less, and miss nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import NAMES_AT_ONCE, PRIORITIES, WALKED_MAX
+from bedrockjobs.base.config import NAMES_AT_ONCE, PRIORITIES, SCANNED_MAX
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.handlers import take
@@ -34,7 +34,7 @@ from bedrockjobs.store.postgresql.heads import (
     WantedHeads,
 )
 from bedrockjobs.store.postgresql.statements import QUERIES
-from bedrockjobs.store.postgresql.takes import planned_looks
+from bedrockjobs.store.postgresql.takes import planned_queries
 from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import Server
@@ -51,7 +51,7 @@ EARLY = "2026-01-01 00:00:00"
 @pytest.fixture
 def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let walks end after three jobs of a class."""
-    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
 
 
 def sent(one: Server, act: Callable[[], Any]) -> list[str]:
@@ -87,7 +87,7 @@ def hits(one: Server, name: str, floors: LowWaterMarks) -> int:
     """Return how many pages a take of one job reads."""
     names = names_from(name, None)
     assert names is not None
-    sql, parameters = planned_looks([TakeRequest(names)])[0].statement(NOW, floors)
+    sql, parameters = planned_queries([TakeRequest(names)])[0].statement(NOW, floors)
     return pages_of(one, sql, parameters)
 
 
@@ -365,7 +365,7 @@ def test_the_next_unit_asks_such_a_name_for_as_many_at_once(servers: Servers, sh
 @pytest.fixture
 def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each unit look at very few names, and walks in order end after three jobs of a class."""
-    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
     few = {"SEARCHED_AT_ONCE": 8, "ROWS_UNIT_MAX": 8, "ROWS_OF_READ": 1, "ASIDE_AT_ONCE": 3}
     for name, value in few.items():
         monkeypatch.setattr(heads_module, name, value)
@@ -607,11 +607,11 @@ def test_a_take_that_stops_reads_no_more_jobs_of_the_same_time(servers: Servers)
     (one,) = servers(1)
     one.store.session.script(
         f"INSERT INTO jobs (created, jobID, state, name, nextRun) SELECT '{EARLY}', n, 'QUEUED', 'n' || n,"
-        f" '{EARLY}' FROM generate_series(1, {300 * WALKED_MAX}) AS n"
+        f" '{EARLY}' FROM generate_series(1, {300 * SCANNED_MAX}) AS n"
     )
     assert hits(one, "absent*", LowWaterMarks({}, {})) < 100
-    assert taken(one, f"n{WALKED_MAX}", 1) == [f"{WALKED_MAX}n{WALKED_MAX}"]
-    assert searched(one, f"n[2]{WALKED_MAX}*")[0] == f"n2{WALKED_MAX}"
+    assert taken(one, f"n{SCANNED_MAX}", 1) == [f"{SCANNED_MAX}n{SCANNED_MAX}"]
+    assert searched(one, f"n[2]{SCANNED_MAX}*")[0] == f"n2{SCANNED_MAX}"
 
 
 def test_sorted_heads_are_a_sorted_list(monkeypatch: pytest.MonkeyPatch) -> None:

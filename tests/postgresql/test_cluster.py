@@ -1,4 +1,4 @@
-"""The PostgreSQL that tests start: what it logs holds nobody up, however much that is."""
+"""The PostgreSQL of the tests: its log never blocks anything, however long it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that break, most of them at a commit whose answer is then swallowed: nothing is done twice."""
+"""Connections that break, most of them at a commit whose reply is dropped: nothing is done twice."""
 
 from __future__ import annotations
 

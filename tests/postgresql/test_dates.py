@@ -92,8 +92,8 @@ async def test_a_job_that_becomes_due_reaches_who_waits_at_another_server(pair: 
 
 async def test_a_moved_date_counts_at_once_where_no_hint_arrives(pair: tuple[Live, Live]) -> None:
     a, b = pair
-    neighbourhood = b.server._database._neighbourhood  # type: ignore[attr-defined]
-    neighbourhood._peers.on_hint = lambda text: None
+    neighbourhood = b.server._database._cluster  # type: ignore[attr-defined]
+    neighbourhood._peers.on_notification = lambda text: None
     await advance(a, to="2035-01-01 00:00:30")
     await a.http("CreateJob", {"name": "tick", "repeat": "CRON * * * * *"})
     await advance(a)
@@ -125,7 +125,7 @@ async def test_leases_and_servers_live_in_real_time(pair: tuple[Live, Live]) -> 
     await a.http("CreateJob", {"name": "x"})
     await a.http("GetJob", {"name": "x", "worker": "w", "heartbeat": True})
     await advance(b, seconds=100_000)
-    await b.server._database._neighbourhood._await_exchange()  # type: ignore[attr-defined]
+    await b.server._database._cluster._await_exchange()  # type: ignore[attr-defined]
     assert do("SELECT status FROM runs") == [("running",)]
     assert [row.name for row in b.server.service.presence.servers_alive()] == ["a", "b"]
     assert do("SELECT kind FROM events WHERE kind IN ('server left', 'clock set')") == []

@@ -1,4 +1,4 @@
-"""The dispatcher over PostgreSQL: the loop goes on while a unit waits, and what cannot be done is told."""
+"""The dispatcher on PostgreSQL: the loop continues while a unit waits, and failures are reported."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import LOOKS_AGAIN_MAX
+from bedrockjobs.base.config import TAKE_RETRIES_MAX
 from bedrockjobs.base.errors import NotFound, Unavailable
 from bedrockjobs.engine import submission
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.submission import LOOK_AGAIN_S, LOOKS_AT_ONCE, Outcome
+from bedrockjobs.engine.submission import RETRIES_AT_ONCE, RETRY_S, Outcome
 from bedrockjobs.store.postgresql import heads, takes
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
@@ -117,7 +117,7 @@ async def test_a_take_that_does_not_look_again_is_sent_away(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control of the test above."""
-    monkeypatch.setattr(submission, "LOOKS_AGAIN_MAX", 0)
+    monkeypatch.setattr(submission, "TAKE_RETRIES_MAX", 0)
     await live.ask(c.CreateJob(name="a"))
     other = Server(CLUSTER.another(), "document")
     other.opened(c.GetJob(name="a"))
@@ -126,7 +126,7 @@ async def test_a_take_that_does_not_look_again_is_sent_away(
 
 
 async def test_it_does_so_ten_times_at_most(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "LOOK_AGAIN_S", 0.0)  # or time asks for units meanwhile
+    monkeypatch.setattr(submission, "RETRY_S", 0.0)  # or time asks for units meanwhile
     await live.ask(c.CreateJob(name="a"))
     other = Server(CLUSTER.another(), "document")
     other.opened(c.GetJob(name="a"))
@@ -135,7 +135,7 @@ async def test_it_does_so_ten_times_at_most(live: Live, monkeypatch: pytest.Monk
     assert isinstance(outcomes[0], NotFound)
     assert str(outcomes[0]) == str(NotFound("No job found"))
     assert isinstance(outcomes[1], Answer)
-    assert len(opened) == 1 + LOOKS_AGAIN_MAX == 11
+    assert len(opened) == 1 + TAKE_RETRIES_MAX == 11
     other.store.close()
 
 
@@ -145,7 +145,7 @@ async def test_it_pauses_so_that_who_has_the_job_gets_a_turn(live: Live) -> None
     other.opened(c.GetJob(name="a"))
     began = monotonic()
     assert isinstance(await live.ask(c.GetJob(name="a")), NotFound)
-    pauses = [LOOK_AGAIN_S * 2**look for look in range(LOOKS_AT_ONCE + 1, LOOKS_AGAIN_MAX + 1)]
+    pauses = [RETRY_S * 2**look for look in range(RETRIES_AT_ONCE + 1, TAKE_RETRIES_MAX + 1)]
     assert monotonic() - began >= sum(pauses) > 0.4
     other.store.close()
 
@@ -208,7 +208,7 @@ async def test_a_worker_that_is_drained_does_not_look_again(
 async def test_others_are_served_while_a_new_pattern_is_searched_for(
     live: Live, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
     for name in ("SEARCHED_AT_ONCE", "ROWS_UNIT_MAX"):
         monkeypatch.setattr(heads, name, 5)
     await live.ask(c.CreateJobs(jobs=[c.JobSpec(name=f"n{number:03}/x") for number in range(200)]))

@@ -1,4 +1,4 @@
-"""`bedrockjobs doctor` on a PostgreSQL database: what it finds, and what it says to do."""
+"""`bedrockjobs doctor` on a PostgreSQL database: its findings and its advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A primary that is lost, and its standby promoted: what was acknowledged is there, once."""
+"""A lost primary and a promoted standby: everything acknowledged is there, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a unit reads ahead for workers and for those who wait: two round trips, however many are served."""
+"""Reads ahead of a unit, for workers and waiters: two round trips, however many are served."""
 
 from __future__ import annotations
 

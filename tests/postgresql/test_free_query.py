@@ -1,4 +1,4 @@
-"""The SQL of users on PostgreSQL: what it may read, and what it may not do, whatever it says."""
+"""The SQL of users on PostgreSQL: what it may read, and that it can do nothing else."""
 
 from __future__ import annotations
 

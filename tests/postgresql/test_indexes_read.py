@@ -10,11 +10,11 @@ import psycopg
 import psycopg.sql
 import pytest
 
-from bedrockjobs.base.config import PRIORITIES, WALKED_MAX
+from bedrockjobs.base.config import PRIORITIES, SCANNED_MAX
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store.postgresql.heads import LowWaterMarks
 from bedrockjobs.store.postgresql.statements import QUERIES
-from bedrockjobs.store.postgresql.takes import planned_looks
+from bedrockjobs.store.postgresql.takes import planned_queries
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import Server
 from tests.postgresql.plans import plan_of
@@ -153,14 +153,14 @@ def test_a_take_reads_what_it_takes_and_no_more(many: Server) -> None:
     for name, index in TAKES.items():
         names = names_from(name, None)
         assert names is not None
-        (look,) = planned_looks([TakeRequest(names, limit=2)])
+        (look,) = planned_queries([TakeRequest(names, limit=2)])
         plan = plan_of(
             many, *look.statement("2027", LowWaterMarks({}, {})), options="ANALYZE, BUFFERS, TIMING OFF"
         )
         assert f"using {index}" in plan
         assert "Seq Scan on jobs" not in plan
         if name == "n*":  # which may have to pass over others
-            assert f"actual rows={WALKED_MAX + 1} " in plan
+            assert f"actual rows={SCANNED_MAX + 1} " in plan
             continue
         hits = re.search(r"hit=(\d+)", plan)
         assert hits is not None

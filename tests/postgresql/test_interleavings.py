@@ -1,4 +1,4 @@
-"""Units of several servers, mixed step by step in every order: all is as if done one after the other."""
+"""Units of several servers in every interleaving: the result equals some serial order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that share a database: who is there, who hears of what, and who looks after time."""
+"""Servers that share a database: membership, notifications, and who does maintenance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from bedrockjobs.base.config import AWAY_S, LEASE_S_DEFAULT, SERVER_GONE_S, WATC
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine import batch, cluster, maintenance
-from bedrockjobs.engine.cluster import EXCHANGE_EVERY_S, HINT_CHARS_MAX, HINTS_GATHERED_S, ClusterMember
+from bedrockjobs.engine.cluster import (
+    EXCHANGE_EVERY_S,
+    NOTIFICATION_CHARS_MAX,
+    NOTIFICATIONS_MERGED_S,
+    ClusterMember,
+)
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import EVENTS, Listeners, Notifier, output_topic
 from bedrockjobs.engine.handlers.context import Answer
@@ -68,7 +73,7 @@ class Peer:
         )
         self.line = PostgreSQLPeers(CLUSTER.url, SCHEMA, name, self.engine.id, clock)
         self.neighbourhood = ClusterMember(
-            self.line, self.workers, self.notifier, self.dispatcher.heard, self.dispatcher.poke
+            self.line, self.workers, self.notifier, self.dispatcher.note_ready, self.dispatcher.poke
         )
         listeners.add(self.neighbourhood)
 
@@ -174,7 +179,7 @@ async def test_what_went_unheard_is_found_by_looking(start: Start) -> None:
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="mail*", connection="wait"))
     await a.until(lambda: a.dispatcher.waiting == 1)
-    a.line.on_hint = lambda text: None
+    a.line.on_notification = lambda text: None
     began = monotonic()
     await b.ask(c.CreateJob(name="mail/1"))
     assert '"jobID":1,' in (await asyncio.wait_for(waiting, DEADLINE_S)).body
@@ -318,8 +323,8 @@ BAD_HINTS = (
     '{"due": {"x": 5}}',
     '{"output": 5}',
     '{"output": ["x"]}',
-    "[" * HINT_CHARS_MAX,
-    "9" * HINT_CHARS_MAX,
+    "[" * NOTIFICATION_CHARS_MAX,
+    "9" * NOTIFICATION_CHARS_MAX,
 )
 
 
@@ -329,8 +334,8 @@ async def test_a_hint_that_makes_no_sense_counts_as_an_empty_one(
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="x", connection="wait", timeout=60_000))
     heard: list[str] = []
-    hear = a.line.on_hint
-    a.line.on_hint = lambda text: (heard.append(text), hear(text))
+    hear = a.line.on_notification
+    a.line.on_notification = lambda text: (heard.append(text), hear(text))
     for text in BAD_HINTS:
         await b.line.publish(text)
     await a.until(lambda: len(heard) >= len(BAD_HINTS))
@@ -419,7 +424,7 @@ async def test_a_hint_that_is_too_long_says_that_anything_may_be_new(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "poll", lambda *_: None)
-    monkeypatch.setattr(cluster, "HINT_CHARS_MAX", 10)
+    monkeypatch.setattr(cluster, "NOTIFICATION_CHARS_MAX", 10)
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="mail*", connection="wait"))
     await a.until(lambda: a.dispatcher.waiting == 1)
@@ -439,5 +444,7 @@ async def test_a_line_that_breaks_is_opened_again(start: Start) -> None:
 
 
 def test_times_fit_together() -> None:
-    assert HINTS_GATHERED_S < WATCH_EVERY_S < EXCHANGE_EVERY_S <= WATCHED_EVERY_S < AWAY_S < SERVER_GONE_S
+    assert (
+        NOTIFICATIONS_MERGED_S < WATCH_EVERY_S < EXCHANGE_EVERY_S <= WATCHED_EVERY_S < AWAY_S < SERVER_GONE_S
+    )
     assert SERVER_GONE_S < LEASE_S_DEFAULT

@@ -1,4 +1,4 @@
-"""A server that hears nothing of the others: it finds soon what they made ready, and asks little for that."""
+"""A server that gets no notifications: it finds new jobs soon, with few queries."""
 
 from __future__ import annotations
 

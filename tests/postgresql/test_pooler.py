@@ -1,4 +1,4 @@
-"""A pooler between, which gives each transaction another connection: all is as without one."""
+"""A pooler that gives each transaction another connection: everything works as without one."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_commits_behind_a_pooler_wait_for_the_disk(pooler: Pooler) -> None:
 def test_doctor_tells_that_servers_do_not_hear_each_other(
     pooler: Pooler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "HEARD_S", 0.2)
+    monkeypatch.setattr(inspection, "NOTIFICATION_S", 0.2)
     (found,) = doctor.check_listening(Settings(database=pooler.url))
     assert (found.level, found.check) == ("warn", "listen")
     assert "LISTEN over database receives nothing" in found.words

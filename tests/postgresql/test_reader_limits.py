@@ -1,4 +1,4 @@
-"""Reads on PostgreSQL end in time and within their size, and go on where a connection broke."""
+"""Reads on PostgreSQL obey their limits on time and size, and continue after a broken connection."""
 
 from __future__ import annotations
 

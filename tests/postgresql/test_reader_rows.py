@@ -115,7 +115,7 @@ GIVEN: dict[str, list[Axis]] = {
     "end_of_output": [each("runID", *range(1, 120))],
     "name_of_job": [JOBS],
     "unique_key_of": [JOBS],
-    "beside_run": [each("runID", *range(1, 120))],
+    "adjacent_runs": [each("runID", *range(1, 120))],
     "name_of_run": [each("runID", *range(1, 120))],
     "minutes": [each("since", "", "2026-01-05 10:04:00", "2027")],
     "find_any": [*SEARCH, PATTERN],

@@ -1,4 +1,4 @@
-"""Statements in one round trip: parameters of every type, and what is left after one that failed."""
+"""Statements in one round trip: parameters of every type, and the state after a failed one."""
 
 from __future__ import annotations
 

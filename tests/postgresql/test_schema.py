@@ -1,4 +1,4 @@
-"""What the database works out by itself is what the server would have: lanes, patterns, order, checksums."""
+"""Values computed by the database equal the server's own: lanes, patterns, order, checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--isolation serial``: servers that work in parallel answer as the model, in the order of commits."""
+"""``--isolation serial``: servers that work in parallel reply as the model does, in the order of commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: what its errors mean, its limits, and a commit that nobody answers."""
+"""A connection to PostgreSQL: the meaning of its errors, its limits, and a commit without a reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that do not break but fall silent: they are given up in time, and made anew."""
+"""Connections that fall silent without breaking: they are closed in time, and replaced."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ async def line() -> AsyncIterator[Line]:
     lines = []
 
     async def line(
-        name: str, url: str, on_hint: Callable[[str], object] = lambda text: None
+        name: str, url: str, on_notification: Callable[[str], object] = lambda text: None
     ) -> PostgreSQLPeers:
         lines.append(line := PostgreSQLPeers(url, SCHEMA, name, f"session-{name}", SystemClock()))
-        line.on_hint = on_hint
+        line.on_notification = on_notification
         await line.connect("1")
         return line
 

@@ -1,4 +1,4 @@
-"""Reads on a standby: as long as it is there and keeps up, and on the primary where it does not."""
+"""Reads on a standby while it is connected and keeps up, otherwise on the primary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a server from starting is told in a sentence, with a status, and leaves nothing half done."""
+"""Faults at the start of a server: a sentence, an exit status, and no trace."""
 
 from __future__ import annotations
 

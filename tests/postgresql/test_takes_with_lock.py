@@ -1,4 +1,4 @@
-"""Takes where jobs have locks: they walk past few whose lock is held, and find what SQLite finds."""
+"""Takes of jobs with locks: they skip few jobs with held locks, and find what SQLite finds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bedrockjobs.store.postgresql.takes import (
     LOCKS_FURTHER,
     LOCKS_MAX,
     PASSED_MAX,
-    planned_looks,
+    planned_queries,
 )
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import START, SQLiteQueue
@@ -57,7 +57,7 @@ def pages(one: Server, *, seen: bool = False, tried: int = 0) -> int:
     """Return how many pages a take of the name a reads, which goes further after so many tries."""
     names = names_from("a", None)
     assert names is not None
-    (look,) = planned_looks([TakeRequest(names)])
+    (look,) = planned_queries([TakeRequest(names)])
     plain = look.statement("2027", LowWaterMarks({}, {}), seen=seen)
     with_lock = look.with_lock("2027", seen=seen, tried=tried)
     return pages_of(one, *plain) + pages_of(one, *with_lock)

@@ -1,4 +1,4 @@
-"""Servers that share a database know the same tokens: what is done at one of them holds at the others."""
+"""Servers that share a database know the same tokens: a change at one applies at all."""
 
 from __future__ import annotations
 

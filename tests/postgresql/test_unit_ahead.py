@@ -1,4 +1,4 @@
-"""What the first round trip does ahead of the handlers: plain takes and ends; the rest of it is put back."""
+"""Plain takes and ends in the first round trip, ahead of the handlers: unused ones are reverted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every act on PostgreSQL made to fail at everything it reads and writes: nothing of it stays.
+"""Every act on PostgreSQL fails at each of its statements, without a trace.
 
 A fault of the act itself is undone alone, and what the unit did before is kept; a fault of the database
 undoes the whole unit. Either way the tables are as before, and the next numbers are those that nobody has.

@@ -1,4 +1,4 @@
-"""Random histories on PostgreSQL, one to thirteen commands a unit, are answered as the model answers them."""
+"""Random histories on PostgreSQL, one to thirteen commands a unit, get the replies of the model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(20, night=1_
 COMMANDS_MAX = 13
 
 
-WALKED = takes.walked_max
+WALKED = takes.scanned_max
 
 
 class Histories(test_machine.Histories):
@@ -103,13 +103,13 @@ class CurrentUnits(Units):
 
     def opened(self) -> Queue:
         """Return an empty queue."""
-        takes.walked_max = self.walked
+        takes.scanned_max = self.walked
         return super().opened()
 
     def teardown(self) -> None:
         """Close it."""
         super().teardown()
-        takes.walked_max = WALKED
+        takes.scanned_max = WALKED
 
 
 class DocumentUnits(Units):

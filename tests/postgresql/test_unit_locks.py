@@ -1,4 +1,4 @@
-"""Units of several servers: who waits for whom, who is passed over, and that nobody waits in a circle."""
+"""Units of several servers: which waits for which, which skips locked rows, and that none deadlock."""
 
 from __future__ import annotations
 
@@ -163,11 +163,11 @@ def test_an_undone_unit_does_not_hide_that_pauses_were_changed(servers: Servers)
     one, other = servers(2)
     other.do(c.GetJob, name="a")
     one.do(c.PauseJobs, name="a")
-    assert other.open().unit.read_anew  # type: ignore[attr-defined]
+    assert other.open().unit.caches_dropped  # type: ignore[attr-defined]
     other.store.rollback()
-    assert other.open().unit.read_anew  # type: ignore[attr-defined]
+    assert other.open().unit.caches_dropped  # type: ignore[attr-defined]
     other.commit()
-    assert not other.open().unit.read_anew  # type: ignore[attr-defined]
+    assert not other.open().unit.caches_dropped  # type: ignore[attr-defined]
 
 
 def test_what_no_plan_foresaw_is_not_waited_for_among_others(servers: Servers) -> None:

@@ -1,4 +1,4 @@
-"""Takes by patterns that have to walk past other jobs: the walk ends, and names are asked for the rest."""
+"""Takes by patterns that scan past other jobs: the scan ends, and the rest is queried by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import WALKED_EACH, WALKED_MAX
+from bedrockjobs.base.config import SCANNED_EACH, SCANNED_MAX
 from bedrockjobs.store.postgresql import takes
 from tests.postgresql.conftest import Server
 
@@ -18,8 +18,8 @@ Servers = Callable[[int], list[Server]]
 @pytest.fixture
 def one(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Server:
     """Return a server that walks past three jobs of a class."""
-    assert [takes.walked_max(limit) for limit in (1, 100)] == [WALKED_MAX, 100 * WALKED_EACH]
-    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
+    assert [takes.scanned_max(limit) for limit in (1, 100)] == [SCANNED_MAX, 100 * SCANNED_EACH]
+    monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
     return servers(1)[0]
 
 
@@ -92,7 +92,7 @@ def test_jobs_whose_lock_is_held_are_walked_past(one: Server) -> None:
 def test_a_job_that_another_unit_has_is_passed_over(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takes, "walked_max", lambda _: 3)
+    monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
     one, other = servers(2)
     fill(one, *"xxxx", "b", "a")
     other.opened(c.GetJob(name="b"))

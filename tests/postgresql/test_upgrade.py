@@ -1,4 +1,4 @@
-"""A newer server on tables that older ones work with: an upgrade that stops nobody, and one that has to."""
+"""A newer server on tables that older ones use: an upgrade without downtime, and one that requires it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of version 4, which kept output line by line, are brought to this version."""
+"""Tables of version 4, which stored output line by line, are migrated to this version."""
 
 from __future__ import annotations
 

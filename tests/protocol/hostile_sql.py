@@ -1,4 +1,4 @@
-"""SQL meant to hurt whoever runs it, by kind: to last, to fill memory, to write, to break a parser.
+"""Hostile SQL by kind: to run long, to fill memory, to write, to break a parser.
 
 Sizes are just under what SQLite lets through (values of 32 MiB, texts of 100,000 characters), where they cost
 most. A text may be answered or refused; it must end.

@@ -1,4 +1,4 @@
-"""A server of its own process, and how much processor time its event loop spends on a request.
+"""A server in its own process, and the processor time its event loop spends on a request.
 
 What other work on the machine takes does not count, nor how much slower its cores are for that: a bar on it
 is no race.

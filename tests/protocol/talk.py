@@ -1,4 +1,4 @@
-"""How a test talks to a live server: exact bytes on a socket, and what came back, cut into answers.
+"""Helpers to talk to a live server: exact bytes on a socket, and the received replies.
 
 It knows the framing of both protocols and nothing of the server's code, so that a fault there cannot hide
 here.

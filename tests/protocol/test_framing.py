@@ -1,4 +1,4 @@
-"""Where one request ends and the next begins, who is answered when, and which protocol is spoken."""
+"""Where one request ends and the next begins, in which order they are answered, and protocol detection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import SLIPS_LOOKED_AT_MAX
+from bedrockjobs.base.config import TYPOS_COMPARED_MAX
 from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.engine.submission import Submission
 from tests.conftest import Live, Serve
@@ -407,8 +407,8 @@ def test_a_misspelled_parameter_is_named_in_a_warning(kind: type[Command[Any]]) 
     for lower, name in kind.wire_names.items():
         for given in slips_of(name).values():
             if given.lower() not in kind.wire_names:
-                assert "did you mean" in kind.slips([given.lower()]), (name, given)
-        assert kind.slips([lower]) == ""
+                assert "did you mean" in kind.spelling_warning([given.lower()]), (name, given)
+        assert kind.spelling_warning([lower]) == ""
 
 
 async def test_a_warning_comes_each_time_and_with_refusals(live: Live) -> None:
@@ -425,9 +425,9 @@ async def test_a_warning_comes_each_time_and_with_refusals(live: Live) -> None:
 
 def test_a_warning_costs_little_however_many_headers_there_are() -> None:
     """Only so many unknown headers are compared."""
-    headers = [f"retires{number}" for number in range(SLIPS_LOOKED_AT_MAX)] + ["retires"]
-    assert COMMANDS["CreateJob"].slips(headers) == ""
-    assert COMMANDS["CreateJob"].slips(headers[1:]) != ""
+    headers = [f"retires{number}" for number in range(TYPOS_COMPARED_MAX)] + ["retires"]
+    assert COMMANDS["CreateJob"].spelling_warning(headers) == ""
+    assert COMMANDS["CreateJob"].spelling_warning(headers[1:]) != ""
 
 
 @pytest.mark.parametrize(

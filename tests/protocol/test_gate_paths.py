@@ -1,4 +1,4 @@
-"""No spelling of a path, no method and no earlier request opens what a token is needed for."""
+"""No spelling of a path, no method and no earlier request gives access without the required token."""
 
 from __future__ import annotations
 

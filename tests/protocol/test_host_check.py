@@ -1,4 +1,4 @@
-"""Who may ask over HTTP: load balancers under any name, and pages of other sites for no command."""
+"""Checks of ``Host`` and ``Origin``: any name for load balancers, no command from pages of other sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input meant to hurt: it ends in an error or a closed connection, never in a traceback or in memory."""
+"""Hostile input ends in an error or a closed connection, never in a traceback or in growing memory."""
 
 from __future__ import annotations
 

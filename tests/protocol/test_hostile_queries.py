@@ -1,4 +1,4 @@
-"""SQL meant to hurt: it ends in time, its process is replaced, and the server answers meanwhile."""
+"""Hostile SQL ends in time, its process is replaced, and the server answers in the meantime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What HTTP adds to the commands: keys of creation, pages that lead on, entity tags, gzip, GET, sub-paths."""
+"""Features of HTTP: idempotency keys, pagination links, entity tags, gzip, GET, sub-paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the commands: whole, true, and nothing asked of the outside."""
+"""The page of the commands: complete, accurate, and without requests to other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``If-Match``: a job is changed only while it is as its entity tag says."""
+"""``If-Match``: a job is changed only while it matches its entity tag."""
 
 from __future__ import annotations
 

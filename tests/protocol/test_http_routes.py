@@ -1,4 +1,4 @@
-"""Paths and methods over HTTP: what is not there, and what is there but not for this method."""
+"""Paths and methods over HTTP: unknown paths, and unsupported methods of known ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every limit of config.py: what is just within it works, what is just beyond it is refused by name."""
+"""Every limit of config.py: input just within it is accepted, input just beyond it is refused by name."""
 
 from __future__ import annotations
 

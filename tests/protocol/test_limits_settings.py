@@ -1,4 +1,4 @@
-"""Every limit that an operator sets: what is just within it works, what is just beyond it is refused."""
+"""Every limit that an operator sets: input just within it is accepted, input just beyond it is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import ManualClock, SystemClock
-from bedrockjobs.base.config import ARRIVALS_REMEMBERED_MAX, TOKEN_SHARE
+from bedrockjobs.base.config import ADDRESSES_TRACKED_MAX, TOKEN_SHARE
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol import sse
 from bedrockjobs.protocol.connections import Connections
@@ -69,9 +69,9 @@ async def test_new_connections_per_address_and_second(live: Live) -> None:
         assert [connections.arrives(address) for _ in range(2)] == [True, False]
     assert not connections.arrives("2001:db8::2"), "it is of the same net"
     assert all(connections.arrives("127.0.0.1") for _ in range(100)), "this machine has no limit"
-    for number in range(2 * ARRIVALS_REMEMBERED_MAX):
+    for number in range(2 * ADDRESSES_TRACKED_MAX):
         connections.arrives(f"a{number}")
-    assert len(connections._arrivals) <= ARRIVALS_REMEMBERED_MAX
+    assert len(connections._arrivals) <= ADDRESSES_TRACKED_MAX
 
 
 async def _tried(port: int, source: str) -> bytes:

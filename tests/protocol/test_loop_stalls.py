@@ -1,4 +1,4 @@
-"""A stop of the event loop is told, in the log and in the metrics, with what it was in."""
+"""A stall of the event loop is reported in the log and in the metrics, with its cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the largest and the worst requests within the limits cost: the event loop is soon back for others."""
+"""The largest and the worst requests within the limits block the event loop only briefly."""
 
 from __future__ import annotations
 

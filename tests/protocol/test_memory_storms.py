@@ -1,4 +1,4 @@
-"""What clients send and do not read shares one budget of memory, and is given back when they are gone."""
+"""Requests and unread replies of all clients share one memory budget, which they release at their end."""
 
 from __future__ import annotations
 

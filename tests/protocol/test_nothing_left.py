@@ -1,4 +1,4 @@
-"""What an answered request leaves behind: nothing that waits for the garbage collector.
+"""An answered request leaves nothing behind that waits for the garbage collector.
 
 The collector comes after many requests only, so what it has to find adds up to gigabytes before.
 """

@@ -1,4 +1,4 @@
-"""The description itself: complete, consistent, and true of what the commands take."""
+"""The OpenAPI description: complete, consistent, and in accordance with what the commands accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""What the original's official PHP client and its worker manager send, byte for byte, and what they rely on.
+r"""Requests of Bedrock's official PHP client and worker manager, byte for byte, and their expectations.
 
 The client writes the method line, then every header on its own line in CRLF, always with ``Connection:
 wait``, ``timeout: 110000`` and its own bookkeeping headers; values that are arrays are JSON with every

@@ -1,4 +1,4 @@
-"""Plain HTTP requests take a path of their own: it must answer as the usual way does, and lose nothing."""
+"""Plain HTTP requests take a path of their own: it must reply as the usual one does, and lose nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import CONNECTION_BYTES_FREE, HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, REQUEST_CACHED_BYTES_MAX, REQUESTS_CACHED_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS
@@ -286,13 +286,13 @@ async def test_a_foreign_host_is_refused(live: Live, answered: list[bool]) -> No
 def test_heads_are_cached_up_to_a_limit() -> None:
     """The worst case: a client that sends another head each time, and heads that are too long to keep."""
     plain = reader()
-    for number in range(HEADS_REMEMBERED_MAX + 50):
+    for number in range(REQUESTS_CACHED_MAX + 50):
         head = plain.head(f"POST /Ping HTTP/1.1\r\nHost: host{number}".encode())
         assert head is not None
-        assert head.kind is COMMANDS["Ping"]
-    assert len(plain._cache) == HEADS_REMEMBERED_MAX
-    plain.head(b"POST /Ping HTTP/1.1\r\nHost: a\r\nUser-Agent: " + b"x" * HEAD_REMEMBERED_BYTES_MAX)
-    assert len(plain._cache) == HEADS_REMEMBERED_MAX
+        assert head.command_class is COMMANDS["Ping"]
+    assert len(plain._cache) == REQUESTS_CACHED_MAX
+    plain.head(b"POST /Ping HTTP/1.1\r\nHost: a\r\nUser-Agent: " + b"x" * REQUEST_CACHED_BYTES_MAX)
+    assert len(plain._cache) == REQUESTS_CACHED_MAX
 
 
 MEMBERS = [
@@ -337,9 +337,9 @@ def test_a_cached_command_is_read_as_a_new_one(kind: str) -> None:
 
 def test_commands_are_cached_up_to_a_limit() -> None:
     plain = reader()
-    for number in range(HEADS_REMEMBERED_MAX + 50):
+    for number in range(REQUESTS_CACHED_MAX + 50):
         read(plain, "CreateJob", b'{"name":"n%d","data":{}}' % number)
-    assert len(plain._prepared) == HEADS_REMEMBERED_MAX
+    assert len(plain._prepared) == REQUESTS_CACHED_MAX
     last = [*plain._prepared]
     names = [f"n{number:0100}" for number in range(100)]
     assert not isinstance(read(plain, "GetJob", json.dumps({"names": names}).encode()), tuple)

@@ -1,4 +1,4 @@
-"""Who has logged in at a proxy is somebody here: where the proxy is trusted, and nowhere else."""
+"""The user that a proxy names is accepted from a trusted proxy only."""
 
 from __future__ import annotations
 

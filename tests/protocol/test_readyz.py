@@ -1,4 +1,4 @@
-"""`/readyz` says why the server is not ready: it stops, its disk is full or fails, its file is damaged."""
+"""`/readyz` gives the reason if the server is not ready: stopping, full or failing disk, damaged file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of server-sent events: what they carry, how they go on, and how they end."""
+"""Streams of server-sent events: their content, how they resume, and how they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS on the port of both protocols: what is told by the first byte, and what goes over it."""
+"""TLS on the port of both protocols: detection by the first byte, and both protocols over it."""
 
 from __future__ import annotations
 

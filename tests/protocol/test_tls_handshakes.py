@@ -1,4 +1,4 @@
-"""Handshakes that are slow, broken or too many cost bounded time and memory; certificates are read again."""
+"""Slow, broken or too many handshakes cost bounded time and memory; certificates are reloaded."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_of_too_many_at_once_the_oldest_give_way(
         slow.append(await live.connect())
         slow[-1].send(HELLO)
         await live.connections(min(len(slow), 3))
-        await live.until(lambda: len(live.server._listener._doorway._under_way) == min(len(slow), 3))
+        await live.until(lambda: len(live.server._listener._sniffer._under_way) == min(len(slow), 3))
     assert [await each.ended() for each in slow[:2]] == [b"", b""]
     talk, _ = await greeted(live, authority)
     assert await slow[2].ended() == b""
@@ -205,7 +205,7 @@ async def test_of_too_many_handshakes_one_of_the_address_with_most_gives_way(
     live = await serve(**authority.serving())
     slow = await live.connect(source="127.0.0.3")
     slow.send(HELLO)
-    await live.until(lambda: len(live.server._listener._doorway._under_way) == 1)
+    await live.until(lambda: len(live.server._listener._sniffer._under_way) == 1)
     many = []
     for number in range(5):
         many.append(await live.connect(source="127.0.0.2"))
@@ -275,7 +275,7 @@ async def test_an_end_while_a_handshake_waits_for_its_turn_ends_it(
 async def test_failures_are_told_some_times_a_minute(
     serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection, "FAILURES_TOLD_MAX", 2)
+    monkeypatch.setattr(connection, "FAILURES_LOGGED_MAX", 2)
     live = await serve(**authority.serving())
 
     async def fail(times: int) -> None:
@@ -291,7 +291,7 @@ async def test_failures_are_told_some_times_a_minute(
     with caplog.at_level(logging.INFO):
         await fail(5)
         assert [words.split(":")[0] for words in told()] == ["a TLS handshake with 127.0.0.1 failed"] * 2
-        monkeypatch.setattr(live.server._listener._doorway, "_tell_again", 0.0)
+        monkeypatch.setattr(live.server._listener._sniffer, "_log_again_at", 0.0)
         await fail(1)
         assert told()[2] == "3 more TLS handshakes failed"
 

@@ -1,4 +1,4 @@
-"""What the original answered, and what we answer: sessions against a live server, whole and byte by byte."""
+"""Recorded sessions with Bedrock and their replies here, against a live server, whole and byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in without a token before there is one: each way a visitor may come, times the settings.
+"""Access without a token before there is one: each way of connecting, times the settings.
 
 Nobody can tell from an address whether a request over HTTP was passed on by a proxy on the same machine, nor
 whether a browser sends it for the page of another site.

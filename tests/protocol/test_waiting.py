@@ -1,4 +1,4 @@
-"""GetJobs that wait: who is woken by a job, in which order, and when the wait runs out."""
+"""Waiting GetJobs: which is woken by a job, in which order, and when the wait ends."""
 
 from __future__ import annotations
 

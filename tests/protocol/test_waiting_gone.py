@@ -1,4 +1,4 @@
-"""GetJobs that wait and are gone: what becomes of a job that nobody takes."""
+"""Waiting GetJobs whose client is gone: their jobs return to the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges what schedules of every second did: the server's ledger against what their commands left behind.
+"""Verify schedules that run every second: compare the server's tick history with their commands' own records.
 
 It reads a database whose server has ended and the file in which each command wrote when it began and ended.
 It knows nothing of kills, processes or sockets.

@@ -1,4 +1,4 @@
-"""One server and the workers of its schedules, as processes that a test kills; and what they leave behind.
+"""One server and the workers of its schedules, as processes that a test kills, and their traces.
 
 The server keeps its port over its lives, as the workers know it by that. Each schedule has a worker whose
 command writes a line when it begins and one when it ends, and waits in between while a file holds it.

@@ -1,4 +1,4 @@
-"""Faults that a server is given on purpose, to show that the checker sees them: the negative controls.
+"""Planted faults of a server, which the checker must find: the negative controls.
 
 Each function changes the classes of the process it is called in; the launcher calls it in a forked child.
 """
@@ -155,7 +155,7 @@ def never_looks_again(seed: int) -> None:
     """Answer 404 to a take whose jobs others had locked."""
     from bedrockjobs.engine import submission
 
-    submission.LOOKS_AGAIN_MAX = 0
+    submission.TAKE_RETRIES_MAX = 0
 
 
 def slow_takes(seed: int) -> None:
@@ -178,7 +178,7 @@ def deaf(seed: int) -> None:
     from bedrockjobs.engine.dispatcher import Dispatcher
 
     batch.poll = lambda *_: None
-    Dispatcher.heard = lambda self, due: None  # type: ignore[method-assign]
+    Dispatcher.note_ready = lambda self, due: None  # type: ignore[method-assign]
 
 
 def undone_deliveries(seed: int) -> None:

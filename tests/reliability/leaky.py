@@ -1,4 +1,4 @@
-"""A server that keeps a little of each request: ``python -m tests.reliability.leaky serve …``.
+"""A server with a planted leak: ``python -m tests.reliability.leaky serve …``.
 
 The negative control of ``soak``: nothing of this is in the product.
 """

@@ -1,4 +1,4 @@
-"""Producers and workers that lean on a server which may die at any moment, and write down what they see.
+"""Producers and workers that use a server which may die at any moment, and record what they see.
 
 They use every part of the queue: families, repeats, unique jobs, retryAfter, thenGet, batches, retries and
 failures. Nothing here decides whether the server did well: that is ``tests.history``.

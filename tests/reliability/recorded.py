@@ -1,4 +1,4 @@
-"""A connection that writes everything it asks and hears into a ledger."""
+"""A connection that records its requests and replies in a ledger."""
 
 from __future__ import annotations
 

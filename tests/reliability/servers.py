@@ -1,4 +1,4 @@
-"""Servers as processes of their own, started by the launcher or by hand, and stopped by pid."""
+"""Servers as separate processes, started by the launcher or directly, and stopped by pid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that stands still in the middle of a unit: what others feel, and when its rows are free."""
+"""A server that hangs in the middle of a unit: the effect on others, and when its rows are free."""
 
 from __future__ import annotations
 

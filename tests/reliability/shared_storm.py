@@ -1,4 +1,4 @@
-"""Several servers on one PostgreSQL under load, each of which is killed again and again, then judged."""
+"""Several servers on one PostgreSQL under load, each killed again and again, then verified."""
 
 from __future__ import annotations
 

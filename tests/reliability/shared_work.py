@@ -1,4 +1,4 @@
-"""What clients of several servers on one PostgreSQL may rely on, seen from outside: takes, waits, events."""
+"""Guarantees for clients of several servers on one PostgreSQL: takes, waits, events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the shims between a server and the kernel, where there is a compiler."""
+"""Build the shims between a server and the kernel, if there is a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that stands still: the shim reports every write of the database to a pipe that nobody reads.
+"""A disk that hangs: the shim reports every write of the database to a pipe that nobody reads.
 
 The server is then within a commit, has written part of it, and goes no further until it is killed.
 """

@@ -1,4 +1,4 @@
-"""A server under load that is killed again and again, then emptied and judged."""
+"""A server under load that is killed again and again, then emptied and verified."""
 
 from __future__ import annotations
 

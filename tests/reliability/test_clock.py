@@ -1,4 +1,4 @@
-"""The clock of a machine is a year ahead for a while: a server on it leaves no schedule silent."""
+"""A machine's clock is a year ahead for a while, and no schedule stays silent."""
 
 from __future__ import annotations
 

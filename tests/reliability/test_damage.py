@@ -1,4 +1,4 @@
-"""A damaged file: the server ends and says what to do, and no server after it serves what fails a check."""
+"""A damaged file: the server ends with advice, and no later server serves rows that fail a check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk: creates are refused by name, the server lives, and all is well once there is space again."""
+"""A full disk: creates are refused by name, the server stays up, and recovers once there is space again."""
 
 from __future__ import annotations
 

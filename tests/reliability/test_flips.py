@@ -1,4 +1,4 @@
-"""Single bits of the file change: in data none is served wrong, elsewhere what stays unseen is counted."""
+"""Single flipped bits in the file: damaged data is never served; undetected flips elsewhere are counted."""
 
 from __future__ import annotations
 

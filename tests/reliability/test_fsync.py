@@ -1,4 +1,4 @@
-"""A failed sync: nobody knows what is on disk any more, so the server ends, and a new one finds out."""
+"""After a failed sync the state on disk is unknown, so the server ends, and the next start determines it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each write, truncation and sync fails once: no wrong 200, and a new start finds all that was promised."""
+"""Each write, truncation and sync fails once: no wrong 200, and the next start finds all acknowledged."""
 
 from __future__ import annotations
 

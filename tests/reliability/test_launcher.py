@@ -1,4 +1,4 @@
-"""What is known of servers that were started by the launcher, however many there have been."""
+"""The launcher keeps track of its servers, however many there have been."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is killed while it sends a message: the next one sends it again, and says so."""
+"""A server that is killed while it sends a message: the next one sends it again, and marks it."""
 
 from __future__ import annotations
 

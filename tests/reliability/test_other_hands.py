@@ -1,6 +1,6 @@
-"""Other hands on the file: removed, moved, replaced, cut, linked, opened by a second server.
+"""Changes to the file by others: removed, moved, replaced, truncated, linked, opened by a second server.
 
-A server must notice, end, and acknowledge nothing that went into a file which nobody will find; and a start
+A server must notice, end, and acknowledge nothing that was written to a removed or replaced file; and a start
 must not begin anew in silence where something was lost.
 """
 

@@ -1,4 +1,4 @@
-"""What others do to a server: they lock its file, or take all its file descriptors."""
+"""Interference with a server: its file is locked, or its file descriptors are used up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several servers on one PostgreSQL: who asks is told of what is there, nothing is missed."""
+"""Several servers on one PostgreSQL under load: takes find existing jobs, and none is missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers whose PostgreSQL does not answer any more end when they are told to."""
+"""Servers whose PostgreSQL no longer answers end when they are stopped."""
 
 from __future__ import annotations
 

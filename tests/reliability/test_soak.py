@@ -1,4 +1,4 @@
-"""The soak in short: it does what it says, finds nothing in the server, and finds a leak that is planted."""
+"""The soak in short: it works, finds nothing in the server, and finds a planted leak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a server: in time whatever it does at the moment, and without anything left behind."""
+"""The end of a server: in time, whatever it is doing, and without a trace."""
 
 from __future__ import annotations
 

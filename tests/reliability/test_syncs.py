@@ -1,4 +1,4 @@
-"""Acknowledged means on disk, command by command: between each request and its answer the log was synced."""
+"""Acknowledged means on disk, command by command: the log was synced between each request and its reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has a token, as tests send it: over HTTP, and on raw connections."""
+"""Clients with a token: over HTTP, and on raw connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of which a test moves both times, the wall clock and that of the leases, and which it restarts.
+"""A server whose wall clock and lease clock a test moves, and which it can restart.
 
 It talks over the wire alone, and knows of the server's inside only how to start, stop and wake it.
 """

@@ -1,4 +1,4 @@
-"""The audit: what operators changed, who, from where, in the same commit; schedules before and after."""
+"""The audit: what operators changed, who and from where, in the same commit; schedules before and after."""
 
 from __future__ import annotations
 

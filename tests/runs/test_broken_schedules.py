@@ -1,4 +1,4 @@
-"""A stored schedule that can be evaluated no more: it is FAILED with the reason, and hurts nobody else."""
+"""A stored schedule that can no longer be evaluated is FAILED with the reason, and affects no other."""
 
 from __future__ import annotations
 

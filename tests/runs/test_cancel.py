@@ -1,4 +1,4 @@
-"""CancelJob on a job that runs: its worker hears of it, and the job is over when its run has ended."""
+"""CancelJob on a running job: its worker is notified, and the job ends with its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody sets the machine's clock: it is told, and no schedule is silent until the wrong time comes."""
+"""The machine's clock is set: that is reported, and no schedule stays silent until the wrong time comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that is not what was stored is never handed out: its job is set aside, told, and hurts nobody else."""
+"""Damaged data is never handed out: its job is set aside with an event, and affects no other."""
 
 from __future__ import annotations
 

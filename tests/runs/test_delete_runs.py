@@ -1,4 +1,4 @@
-"""DeleteRuns: ended runs with a leaked secret go, with all that holds it, and nothing else does."""
+"""DeleteRuns removes ended runs with a leaked secret and everything that contains it, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""expireAfter: what is not taken in time goes with an event, and what was taken in time stays."""
+"""expireAfter: jobs that are not taken in time are dropped with an event, others stay."""
 
 from __future__ import annotations
 

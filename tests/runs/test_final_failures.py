@@ -1,4 +1,4 @@
-"""What is told of failures: the last one is an event, retries and recoveries are of other kinds."""
+"""Events about failures: a permanent one is `failed`; retries and recoveries have other kinds."""
 
 from __future__ import annotations
 

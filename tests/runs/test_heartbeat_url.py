@@ -1,4 +1,4 @@
-"""The URL that the server calls while all is well, and what becomes of calls that fail."""
+"""The URL that the server calls while it is healthy, and calls that fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from bedrockjobs.observe.heartbeat import CALL_S_MAX, EVERY_S, LOOK_AGAIN_S, HeartbeatURL
+from bedrockjobs.observe.heartbeat import CALL_S_MAX, EVERY_S, RECHECK_S, HeartbeatURL
 from tests.conftest import Serve
 from tests.protocol.talk import DEADLINE_S
 
@@ -50,7 +50,7 @@ class Watch:
 
 
 async def test_a_server_calls_it_from_its_start(serve: Serve) -> None:
-    assert LOOK_AGAIN_S < CALL_S_MAX < EVERY_S == 60
+    assert RECHECK_S < CALL_S_MAX < EVERY_S == 60
     async with Watch().open() as watch:
         await serve(heartbeat_url=watch.url)
         assert await watch.called() == "GET /secret"
@@ -60,7 +60,7 @@ async def test_it_is_called_while_all_is_well(caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.INFO)
     well, looks = True, asyncio.Semaphore(0)
 
-    def is_well() -> bool:
+    def is_healthy() -> bool:
         looks.release()
         return well
 
@@ -70,7 +70,7 @@ async def test_it_is_called_while_all_is_well(caplog: pytest.LogCaptureFixture) 
                 await looks.acquire()
 
     async with Watch().open() as watch:
-        heartbeat = HeartbeatURL(watch.url, is_well, every_s=0.001)
+        heartbeat = HeartbeatURL(watch.url, is_healthy, every_s=0.001)
         heartbeat.start()
         await watch.called()
         watch.status = 503
@@ -100,11 +100,11 @@ async def test_a_watch_that_is_gone_is_told_once_without_the_url(caplog: pytest.
         url = watch.url
     tries = asyncio.Semaphore(0)
 
-    def is_well() -> bool:
+    def is_healthy() -> bool:
         tries.release()
         return True
 
-    heartbeat = HeartbeatURL(url, is_well, every_s=0.001)
+    heartbeat = HeartbeatURL(url, is_healthy, every_s=0.001)
     heartbeat.start()
     async with asyncio.timeout(DEADLINE_S):
         for _ in range(4):

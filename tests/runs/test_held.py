@@ -1,4 +1,4 @@
-"""A queue that was restored is held: what that keeps back, how it is told, and what its release brings."""
+"""A restored queue is held: what the hold prevents, how it is reported, and the effect of its release."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ async def test_it_is_told_wherever_somebody_looks(site: Site, restarted: bool) -
     await restored(site)
     if restarted:
         await site.restart()
-    words = f"everything is held by ann since {site.now[:10]}"
+    words = f"everything has been held by ann since {site.now[:10]}"
     problem = (await site.ok("Overview"))["problems"][0]
     assert (problem["kind"], problem["count"]) == ("held", 1)
     assert problem["detail"].startswith(words)
     assert problem["detail"].endswith(RELEASE)
     reason = (await site.ok("ExplainJob", jobID=1))["waitsFor"][0]
     assert (reason["reason"], reason["detail"].startswith(words)) == ("held", True)
-    assert await ready(site) == f"ok, but everything is held since {problem['since'][:19]}; {RELEASE}\n"
+    assert await ready(site) == f"ok, but everything has been held since {problem['since'][:19]}; {RELEASE}\n"
     await site.ok("ReleaseHold")
     await site.rest()
     assert await ready(site) == "ok\n"

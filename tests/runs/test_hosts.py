@@ -1,4 +1,4 @@
-"""Schedules with hosts: all, whose ticks make a job for each worker that is there."""
+"""Schedules with hosts: all, whose ticks create a job for each live worker."""
 
 from __future__ import annotations
 

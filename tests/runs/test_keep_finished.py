@@ -1,4 +1,4 @@
-"""Jobs that ended well and are kept for a time: by the server's setting, or as they ask for themselves."""
+"""Successful jobs that are kept for a time, by the server's setting or their own option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the history is kept: per name, successes and the rest apart."""
+"""Limits of the history: per name, successes and other runs separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases and Heartbeat: what keeps a run alive, what becomes of one whose worker is silent."""
+"""Leases and Heartbeat: what renews a run's lease, and runs whose worker is silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: what became of each tick of a schedule."""
+"""The tick history: the outcome of each tick of a schedule."""
 
 from __future__ import annotations
 

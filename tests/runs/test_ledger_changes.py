@@ -1,4 +1,4 @@
-"""The ledger of a schedule that is changed, set back, handed back, or that waits for its children."""
+"""The tick history of a schedule that is changed, set back, requeued, or that waits for its children."""
 
 from __future__ import annotations
 

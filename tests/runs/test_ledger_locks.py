@@ -1,4 +1,4 @@
-"""The ledger of a schedule whose lock another job holds: which ticks did not run for it."""
+"""The tick history of a schedule whose lock another job holds: the ticks that were skipped for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits by name pattern: how many jobs may be queued, and created a second, and how that is told."""
+"""Limits by name pattern: how many jobs may be queued, and created per second, and their events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from bedrockjobs.base.config import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX
 from bedrockjobs.engine.handlers import rules as handlers
-from bedrockjobs.engine.rate_limits import ROOM_S, TOLD_EVERY_S
+from bedrockjobs.engine.rate_limits import EVENT_EVERY_S, ROOM_S
 from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 
@@ -106,7 +106,7 @@ async def test_that_it_is_reached_is_an_event_a_minute(site: Site) -> None:
         await site.refused("CreateJob", name="a")
     (event,) = await site.events("limited")
     assert (event["name"], event["detail"]) == ("a", "1 job was refused: 1 may be queued")
-    await site.both(TOLD_EVERY_S)
+    await site.both(EVENT_EVERY_S)
     await site.refused("CreateJob", name="a")
     _, event = await site.events("limited")
     assert event["detail"] == "2 jobs were refused: 1 may be queued"

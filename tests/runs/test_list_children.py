@@ -1,4 +1,4 @@
-"""ListChildren: what became of the jobs that a job made."""
+"""ListChildren: the state of the jobs that a job created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules and the messages they send: what is told to whom, once it is on disk, and what becomes of it."""
+"""Rules and their messages: which events are sent to whom, after the commit, and retries."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_a_message_is_given_up_after_a_day(site: Site, receiver: Receiver)
     rule = await rule_of(site, lost=1)
     assert (rule["tries"], rule["sent"]) == (0, 0)
     (event,) = await site.events("message lost")
-    assert (event["name"], event["detail"]) == ("r", "1 events; ListRules tells why")
+    assert (event["name"], event["detail"]) == ("r", "1 events; ListRules has the reason")
     assert GIVE_UP_S > LONGEST_PAUSE_S
 
 

@@ -1,4 +1,4 @@
-"""What is wrong for as long as it lasts: it is told when it begins and when it is over, once for a rule."""
+"""Conditions that last: a message at the start and one at the end, once for each rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database of version 4, which kept output line by line, on both engines."""
+"""A database of version 4, which stored output line by line, on both engines."""
 
 from __future__ import annotations
 

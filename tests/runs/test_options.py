@@ -1,4 +1,4 @@
-"""The options of a job: where they are kept, who shows them, how they are changed, and which are refused."""
+"""The options of a job: where they are stored, shown and changed, and which are refused."""
 
 from __future__ import annotations
 

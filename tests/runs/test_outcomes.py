@@ -1,4 +1,4 @@
-"""What people are told of how runs end, and how attempts are counted."""
+"""How the ends of runs are reported, and how attempts are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of runs: appended, read while it comes, and its last lines kept with the run."""
+"""The output of runs: appended, read while it grows, and its last lines kept with the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file is the truth: what another process changes in it while the server runs is seen, and said."""
+"""The file is the truth: changes by another process while the server runs are noticed and logged."""
 
 from __future__ import annotations
 

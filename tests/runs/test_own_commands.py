@@ -1,4 +1,4 @@
-"""Jobs that bring their own command go only to who accepts its kind."""
+"""Jobs with their own command are given only to workers that accept its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that run nowhere here: pings from outside end their ticks; without one a tick is missed."""
+"""Schedules whose work is done elsewhere: pings end their ticks; without one a tick is missed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_what_begins_and_fails_and_recovers(site: Site) -> None:
     assert await kinds(site) == ["failed", "recovered"]
     await site.until_time(THIRD)
     failed = (await ping(site, f"{path}/fail")).json
-    assert (await site.run(failed["runID"]))["error"] == "A ping said that it failed"
+    assert (await site.run(failed["runID"]))["error"] == "A ping reported a failure"
 
 
 async def test_a_tick_without_a_ping_is_missed(site: Site) -> None:

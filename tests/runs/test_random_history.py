@@ -1,4 +1,4 @@
-"""Random histories of runs and schedules: after each step, what must hold always is looked up in the tables.
+"""Random histories of runs and schedules: the invariants are checked in the tables after each step.
 
 The rules know nothing of how a job comes to its next state; only what no state may ever show.
 """

@@ -1,4 +1,4 @@
-"""After a change by another process all is read anew in slices: the loop serves others between them."""
+"""After a change by another process everything is reloaded in slices; the loop serves others meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of names, by pattern: set, told, and obeyed by the cleaning and by output."""
+"""Retention by name pattern: set, listed, and obeyed by the cleanup and by output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""retries and backoff, the dead letters, and runs that are put off."""
+"""retries and backoff, permanently failed jobs, and snoozed runs."""
 
 from __future__ import annotations
 

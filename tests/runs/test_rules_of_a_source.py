@@ -1,4 +1,4 @@
-"""SyncRules: the rules of a file are made what it says, and no others."""
+"""SyncRules: the rules of a source become those of a file, and no others change."""
 
 from __future__ import annotations
 
@@ -77,4 +77,4 @@ async def test_a_dry_run_tells_all_problems_at_once(site: Site) -> None:
         (3, "r2", "Name is taken"),
     ]
     detail = await site.detail("SyncRules", source="s", rules=[rule("new"), rule("r1")])
-    assert detail == "rules.1.name: it was added by hand; takeOver makes it one of this source"
+    assert detail == "rules.1.name: it was added by hand; takeOver moves it to this source"

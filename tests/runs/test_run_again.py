@@ -1,4 +1,4 @@
-"""RunAgain: what a run was given is done once more."""
+"""RunAgain: repeat a run with its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token of a run, used: for its own progress, output and children, as long as the run is open."""
+"""A run token permits progress, output and children of its own run, while the run is open."""
 
 from __future__ import annotations
 

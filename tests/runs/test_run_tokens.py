@@ -1,4 +1,4 @@
-"""A token of its run comes with a job for whoever asks for it, and the server knows whose it is."""
+"""Workers that ask for it get a run token with a job, and the server identifies the run by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of runs at once: who has to wait, and that they go on when a run ends, however it does."""
+"""Concurrency limits: which jobs wait, and that they continue when a run ends, in whatever way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from bedrockjobs.base.config import RUNNING_LIMIT_MAX
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.families import LOOKED_AGAIN_S
+from bedrockjobs.engine.handlers.families import RECHECKED_S
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from tests.engines import sqlite_only
@@ -110,7 +110,7 @@ async def test_a_schedule_that_had_to_wait_runs_then(site: Site) -> None:
     schedule = await site.create("mail/nightly", repeat="CRON * * * * *")
     await site.later(60)
     assert await site.nothing("mail/*", worker="w")
-    await site.later(2 * LOOKED_AGAIN_S)
+    await site.later(2 * RECHECKED_S)
     assert await site.nothing("mail/*", worker="w")
     await site.finish(taken)
     assert (await site.take("mail/*"))["jobID"] == schedule != first

@@ -1,4 +1,4 @@
-"""Runs: opened by a take that names its worker, told of while they last, and looked at."""
+"""Runs: opened by a take that names its worker, reported while they last, and shown."""
 
 from __future__ import annotations
 

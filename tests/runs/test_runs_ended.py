@@ -1,4 +1,4 @@
-"""How a run ends, well, badly or unheard of; and who speaks for a run that is over changes nothing."""
+"""The ends of runs: success, failure, silence; and late reports change nothing."""
 
 from __future__ import annotations
 

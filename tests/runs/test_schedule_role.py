@@ -1,4 +1,4 @@
-"""Schedules are the operator's: who only creates or works makes, changes and ends none, by whatever way."""
+"""Schedules need the role operate: no other role can create, change or end one, in any way."""
 
 from __future__ import annotations
 

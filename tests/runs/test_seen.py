@@ -1,4 +1,4 @@
-"""Failures that were marked as seen: marked, counted no more, and new again when they fail anew."""
+"""Failures marked as seen: no longer counted, and new again when they fail again."""
 
 from __future__ import annotations
 

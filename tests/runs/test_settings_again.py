@@ -1,4 +1,4 @@
-"""Settings that are read again while a server runs: what they change, and what waits for a restart."""
+"""Settings that are reloaded while a server runs: which apply at once, and which need a restart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.base.settings import READ_AGAIN, Settings, take_again
+from bedrockjobs.base.settings import RELOADABLE, Settings, apply_reloaded
 from tests.conftest import Serve
 from tests.protocol.talk import Talk
 from tests.runs.bearer import Bearer
@@ -21,11 +21,11 @@ KEPT_BYTES = 64 * 1024
 
 def test_what_cannot_change_waits_and_values_are_not_told() -> None:
     settings = Settings(smtp="smtp://a:secret@b:25", port=1)
-    difference = take_again(settings, Settings(smtp="smtp://a:other@b:25", port=2, query_s=9, host="::1"))
+    difference = apply_reloaded(settings, Settings(smtp="smtp://a:other@b:25", port=2, query_s=9, host="::1"))
     assert (settings.smtp, settings.port, settings.host) == ("smtp://a:other@b:25", 1, "127.0.0.1")
     assert str(difference) == "changed: smtp; different, but only after a restart: host, port, query_s"
-    assert str(take_again(settings, settings)) == "changed: nothing"
-    assert set(Settings.model_fields) > READ_AGAIN
+    assert str(apply_reloaded(settings, settings)) == "changed: nothing"
+    assert set(Settings.model_fields) > RELOADABLE
 
 
 async def test_what_is_kept_changes_at_once(open_site: Open) -> None:

@@ -1,4 +1,4 @@
-"""One definition of ready, later, paused, blocked, mocked and taken by nobody: whoever is asked.
+"""One definition of ready, later, paused, blocked, mocked and untaken, in every view.
 
 Each situation is built over the wire on a live server. Then Overview, ListQueues, ExplainJob, the metrics,
 `top`, `doctor` and the overview page are asked.
@@ -304,12 +304,15 @@ async def test_the_words_say_who_and_since_when(site: Site) -> None:
     details = {one["kind"]: one["detail"] for one in (await site.ok("Overview"))["problems"]}
     since = "2026-11-21 03:29:56"
     assert details == {
-        "no worker": f"no worker takes a: w asks for it but is drained since {since}, by ann",
-        "paused": f"mail/* is paused by ann since {since}: 500 jobs wait; reason: a flood",
-        "drained": f"worker w takes no jobs: it is drained since {since}, by ann",
+        "no worker": f"no worker takes a: w asks for it but has been drained since {since}, by ann",
+        "paused": f"mail/* has been paused by ann since {since}: 500 jobs wait; reason: a flood",
+        "drained": f"worker w takes no jobs: it has been drained since {since}, by ann",
     }
     (wait,) = (await site.ok("ExplainJob", jobID=1))["waitsFor"]
-    assert wait == {"reason": "no worker", "detail": f"w asks for it but is drained since {since}, by ann"}
+    assert wait == {
+        "reason": "no worker",
+        "detail": f"w asks for it but has been drained since {since}, by ann",
+    }
 
 
 async def test_what_waits_for_long_is_told(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""TerminateRun and KillRun, and what becomes of a run that a person stopped."""
+"""TerminateRun and KillRun, and the status of a run that a person stopped."""
 
 from __future__ import annotations
 

@@ -308,12 +308,11 @@ async def test_a_dry_run_tells_all_problems_at_once(site: Site) -> None:
         (7, "pinged", "Malformed expect"),
         (8, "once", "Malformed schedules"),
     ]
-    assert found["problems"][0]["detail"] == "name: a job taken exists that is no schedule (job 1, QUEUED)"
+    assert found["problems"][0]["detail"] == "name: job 1 has this name and is no schedule (QUEUED)"
     assert found["problems"][1]["detail"] == "hosts: expected nothing together with lock"
     detail = await site.detail("SyncSchedules", source="src", schedules=bad)
     assert (
-        detail
-        == "schedules.1.name: a job taken exists that is no schedule (job 1, QUEUED); dryRun tells 7 more"
+        detail == "schedules.1.name: job 1 has this name and is no schedule (QUEUED); dryRun reports 7 more"
     )
     assert await names(site) == ["other's", "taken"]
 
@@ -515,9 +514,9 @@ async def test_a_schedule_of_another_source_is_taken_over_on_request(site: Site)
     other = [spec("a"), spec("hand", DAILY), spec("new")]
     found = await site.ok("SyncSchedules", source="new.toml", schedules=[*other, spec("job")], dryRun=True)
     assert [problem["detail"] for problem in found["problems"]] == [
-        "name: the source 'src' has it (job 1); takeOver makes it one of this source",
-        "name: it was added by hand (job 2); takeOver makes it one of this source",
-        "name: a job job exists that is no schedule (job 3, QUEUED)",
+        "name: it belongs to the source 'src' (job 1); takeOver moves it to this source",
+        "name: it was added by hand (job 2); takeOver moves it to this source",
+        "name: job 3 has this name and is no schedule (QUEUED)",
     ]
     found = await site.ok("SyncSchedules", source="new.toml", schedules=other, takeOver=True)
     assert found == answer(added=["new"], changed=["a", "hand"])

@@ -1,4 +1,4 @@
-"""Takes behind the end of a run, by tokens that see some names only: none of these is lost."""
+"""Takes after the end of a run, by scoped tokens: no job is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""runTimeout: the worker is told to stop, then to kill, and then the server takes the job back."""
+"""runTimeout: the worker is asked to terminate the run, then to kill it; then the server ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens: made, asked for on both protocols, told by role, renewed, revoked; and what wrong ones cost."""
+"""Tokens: created, required on both protocols, limited by role, rotated, revoked; and wrong ones."""
 
 from __future__ import annotations
 

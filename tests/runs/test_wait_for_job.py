@@ -1,4 +1,4 @@
-"""A client that waits for the end of a job: told at once while it runs, and of each way it can end."""
+"""A client that waits for the end of a job is notified at once, in each way it can end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers: who is alive, who is drained; and the events that tell of it."""
+"""Workers: which are alive, which are drained, and the events about them."""
 
 from __future__ import annotations
 

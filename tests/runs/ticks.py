@@ -1,4 +1,4 @@
-"""What tests of schedules say often: a schedule of each minute, its ticks, rows of its ledger."""
+"""Helpers for tests of schedules: a schedule of each minute, its ticks, rows of its tick history."""
 
 from __future__ import annotations
 

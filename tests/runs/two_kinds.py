@@ -1,4 +1,4 @@
-"""A server with jobs of two kinds of names, of which a token is to see one.
+"""A server with jobs of two names, of which a token may see one.
 
 Whatever belongs to the other kind has SECRET in it: names, data, errors, output, reasons, workers, sources,
 who paused what.

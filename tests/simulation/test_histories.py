@@ -1,4 +1,4 @@
-"""Simulated histories: no answer that a server which keeps its promises could not have given.
+"""Simulated histories: every reply is one that a correct server could have given.
 
 The nightly command, and how one history is lived through again, are in ``__main__.py``.
 """

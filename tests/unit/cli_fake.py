@@ -1,4 +1,4 @@
-"""Runs the command line against a client that answers from a list: no server, no socket."""
+"""Run the command line against a client that answers from a list: no server, no socket."""
 
 from __future__ import annotations
 

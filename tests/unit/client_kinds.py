@@ -1,4 +1,4 @@
-"""The blocking client behind the face of the other, so that one test tries both."""
+"""The blocking client behind the interface of the asynchronous one, so that one test covers both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the command line begin with: a server that is not there, a folder, a database."""
+"""Fixtures for tests of the command line: a missing server, a folder, a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bedrockjobs doctor` is let look at: a server that is well and its database; and what it finds."""
+"""A healthy server and its database for `bedrockjobs doctor`, and its findings."""
 
 from __future__ import annotations
 

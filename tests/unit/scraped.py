@@ -1,4 +1,4 @@
-"""A database without a server, with the metrics that a server would tell of it."""
+"""A database without a server, and the metrics about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens as text, what patterns have in common, and who somebody is: for any input, in the same time."""
+"""Tokens as text, intersections of patterns, and identities: for any input, in constant time."""
 
 from __future__ import annotations
 

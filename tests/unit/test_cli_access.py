@@ -1,4 +1,4 @@
-"""The command line shows who it is, and says what to do where it is not let in."""
+"""The command line presents credentials, and gives advice if it is refused."""
 
 from __future__ import annotations
 

@@ -231,13 +231,13 @@ def test_what_a_server_warns_of_is_told_with_its_line(server: FakeServer, folder
 
 
 def test_what_another_source_has_is_taken_over_on_request(server: FakeServer, folder: Path) -> None:
-    detail = "name: the source 'old.toml' has it (job 1); takeOver makes it one of this source"
+    detail = "name: it belongs to the source 'old.toml' (job 1); takeOver moves it to this source"
     problem = {"place": 0, "name": "a", "reason": "Name is taken", "detail": detail}
     changed = {**NOTHING, "changed": ["b"], "unchanged": []}
     server.will("SyncSchedules", {**NOTHING, "problems": [problem]}, changed, changed)
     result = run("apply", "jobs.toml", "--yes")
     assert result.exit_code == 4
-    assert "has it (job 1); --take-over makes it one of this source" in result.stderr
+    assert "(job 1); --take-over moves it to this source" in result.stderr
     server.will("ListJobs", {"jobs": [{**JOBS["jobs"][0], "source": "old.toml"}]})
     result = run("apply", "jobs.toml", "--take-over", "--dry-run")
     assert "    source: old.toml -> jobs.toml\n" in result.stdout, result.stderr

@@ -1,4 +1,4 @@
-"""Completion of names: quick, and silent where there is nothing to tell."""
+"""Completion of names: quick, and silent if there is nothing to suggest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings file, `serve --config` and `bedrockjobs config`: who wins, and what is said of what is bad."""
+"""The settings file, `serve --config` and `bedrockjobs config`: precedence, and messages about errors."""
 
 from __future__ import annotations
 

@@ -157,18 +157,23 @@ def told(server: FakeServer, path: Path) -> Ask:
 
 def test_what_is_paused_is_told_in_the_servers_words(told: Ask) -> None:
     held = [
-        problem("paused", "everything is paused by ann since 2026-11-21 08:00:00: 3 jobs wait", "*"),
-        problem("paused", "it's is paused since 2026-11-21 09:00:00 until 2026-11-21 10:00:00", "it's"),
+        problem("paused", "everything has been paused by ann since 2026-11-21 08:00:00: 3 jobs wait", "*"),
+        problem(
+            "paused", "it's has been paused since 2026-11-21 09:00:00, until 2026-11-21 10:00:00", "it's"
+        ),
         problem("paused", "3 more patterns are paused"),
     ]
     everything, other, rest = told("paused", *held)
     assert everything == {
         "check": "paused",
         "level": "warn",
-        "finding": "everything is paused by ann since 2026-11-21 08:00:00 UTC: 3 jobs wait",
+        "finding": "everything has been paused by ann since 2026-11-21 08:00:00 UTC: 3 jobs wait",
         "advice": "`bedrockjobs schedule resume '*'` ends it",
     }
-    assert other["finding"] == "it's is paused since 2026-11-21 09:00:00 UTC until 2026-11-21 10:00:00 UTC"
+    assert (
+        other["finding"]
+        == "it's has been paused since 2026-11-21 09:00:00 UTC, until 2026-11-21 10:00:00 UTC"
+    )
     assert other["advice"] == """`bedrockjobs schedule resume 'it'"'"'s'` ends it"""
     assert rest["advice"] == "`bedrockjobs call ListPauses` shows them"
 

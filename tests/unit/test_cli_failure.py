@@ -1,4 +1,4 @@
-"""`bedrockjobs failure`: what failed, and what somebody has seen."""
+"""`bedrockjobs failure`: failures, and marking them as seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each help says in one way what an option takes, and its examples are commands that there are."""
+"""Help texts are consistent about what options take, and their examples are existing commands."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ report (job 1, line 1)
   there (UTC)          here (UTC)
   2026-11-23 09:00:00  2026-11-22 09:00:00  differs
   2026-11-30 09:00:00  2026-11-29 09:00:00  differs
-  warning: Cronken takes 0 for Monday and wants both day fields to hold; read as crontab(5) does. \
+  warning: Cronken takes 0 for Monday and requires both day fields to match; read as crontab(5) does. \
 --weekday-0 monday keeps the days on which it ran
 
 held (job 2, line 1)
@@ -62,7 +62,7 @@ held (job 2, line 1)
   there (UTC)          here (UTC)
   2026-11-21 12:05:00  2026-11-21 12:05:00
   2026-11-21 12:10:00  2026-11-21 12:10:00
-  warning: it is paused there, and is added paused
+  warning: it is paused in Cronken, and is added paused
 """
     )
     assert server.asked == []

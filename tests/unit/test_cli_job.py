@@ -451,14 +451,15 @@ def test_every_option_of_a_job_is_a_flag() -> None:
             [
                 {
                     "reason": "paused",
-                    "detail": "* is paused since 2026-11-21 19:09:58.332 until 2026-11-22 00:00:00: move",
+                    "detail": "* has been paused since 2026-11-21 19:09:58.332,"
+                    " until 2026-11-22 00:00:00: move",
                 },
                 {"reason": "nextRun", "detail": "it is due at 2026-11-23 01:02:03"},
             ],
             [
                 "What it waits for, the most decisive first:",
-                "  1. It is paused: * is paused since 2026-11-21 19:09:58 UTC"
-                " until 2026-11-22 00:00:00 UTC: move",
+                "  1. It is paused: * has been paused since 2026-11-21 19:09:58 UTC"
+                ", until 2026-11-22 00:00:00 UTC: move",
                 "  2. It is not due yet: it is due at 2026-11-23 01:02:03 UTC",
             ],
         ),

@@ -1,4 +1,4 @@
-"""`bedrockjobs kept`: what is sent, and how what is kept is shown."""
+"""`bedrockjobs kept`: the commands it sends, and how retention is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bedrockjobs limit`: what is sent, and how limits are shown."""
+"""`bedrockjobs limit`: the commands it sends, and how limits are shown."""
 
 from __future__ import annotations
 

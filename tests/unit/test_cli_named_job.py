@@ -1,4 +1,4 @@
-"""Jobs by their names, and times from now: which job and which moment the server is told."""
+"""Jobs by name and times relative to now: which jobID and which timestamp are sent."""
 
 from __future__ import annotations
 

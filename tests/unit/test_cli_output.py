@@ -1,4 +1,4 @@
-"""The forms of the output: tables for people, JSON for programs, nothing that steers a terminal."""
+"""Output formats: tables for people, JSON for programs, and no terminal control sequences."""
 
 from __future__ import annotations
 
@@ -536,12 +536,12 @@ def test_a_sentence_is_broken_between_words_below_its_beginning(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    sentence = "it is paused since yesterday: the disk of the database is nearly full " * 3
+    sentence = "it has been paused since yesterday: the disk of the database is nearly full " * 3
     starts = ("warn ", "yellow"), ("paused   ", "")
     with redirect_stdout(terminal):
         write_wrapped(sentence.strip(), *starts)
     first, *more = re.sub("\x1b[^m]*m", "", terminal.getvalue()).splitlines()
-    assert first.startswith("warn paused   it is")
+    assert first.startswith("warn paused   it has")
     assert all(line.startswith(" " * 14) and line[14] != " " for line in more)
     assert all(len(line) <= width for line in (first, *more))
     assert " ".join([first[14:], *more]).split() == sentence.split()
@@ -553,7 +553,7 @@ def test_what_explains_a_job_breaks_no_words(
     fake: FakeServer, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    words = "it is paused since 2026-11-23 11:43:00 UTC: the disk of the database is nearly full"
+    words = "it has been paused since 2026-11-23 11:43:00 UTC: the disk of the database is nearly full"
     reasons = [{"reason": "paused", "detail": words}, {"reason": "due", "detail": words}]
     fake.will("ExplainJob", {"jobID": 7, "name": "a", "state": "QUEUED", "waitsFor": reasons})
     lines = on_terminal("job", "explain", "7")

@@ -1,4 +1,4 @@
-"""`bedrockjobs queue`: which names pile up, and pauses."""
+"""`bedrockjobs queue`: backlogs by name, and pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bedrockjobs restore`: a checked backup in the place of a database, held, or everything as it was."""
+"""`bedrockjobs restore`: a checked backup replaces a database, on hold, or nothing changes."""
 
 from __future__ import annotations
 

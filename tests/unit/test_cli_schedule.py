@@ -1,4 +1,4 @@
-"""`bedrockjobs schedule ...`: schedules by name, what people decide about them, and what is shown."""
+"""`bedrockjobs schedule ...`: schedules by name, actions on them, and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bedrockjobs serve`: options, environment and defaults become Settings, and bad ones a sentence."""
+"""`bedrockjobs serve`: options, environment and defaults become Settings, and invalid ones an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--since` of lists, and moments in tables by this machine's clock."""
+"""`--since` of lists, and timestamps in tables in local time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments and spans as people read them."""
+"""Timestamps and durations as people read them."""
 
 from __future__ import annotations
 

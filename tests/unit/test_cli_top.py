@@ -1,4 +1,4 @@
-"""`bedrockjobs top`: what a frame shows, how often it counts, and what becomes of it without a server."""
+"""`bedrockjobs top`: the content of a frame, how often it queries, and its behaviour without a server."""
 
 from __future__ import annotations
 

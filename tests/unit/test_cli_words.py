@@ -1,4 +1,4 @@
-"""A slip is told with the word that was meant, and no help is cut."""
+"""A typo gets a suggestion, and no help is truncated."""
 
 from __future__ import annotations
 

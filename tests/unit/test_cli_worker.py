@@ -1,4 +1,4 @@
-"""`bedrockjobs worker ...`: who is there, and bringing one to rest."""
+"""`bedrockjobs worker ...`: listing workers, and draining one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients: when they send again, and what they tell their caller."""
+"""The clients: when they retry, and what they raise."""
 
 from __future__ import annotations
 
@@ -188,7 +188,8 @@ async def test_answer_over_the_limit(server, kind):
 
 
 async def test_answer_that_does_not_come(server, kind, monkeypatch):
-    monkeypatch.setattr("bedrockjobs.client.base.answer_s", lambda _: 0.05)
+    for module in ("blocking", "asynchronous"):
+        monkeypatch.setattr(f"bedrockjobs.client.{module}.answer_s", lambda _: 0.05)
     async with kind(server.address) as client:
         with pytest.raises(
             ConnectionLost, match=r"nothing was received within 0\.05 s; the outcome is unknown"

@@ -1,4 +1,4 @@
-"""What the clients show to a server, and how they verify it."""
+"""The credentials that the clients present to a server, and how they verify it."""
 
 from __future__ import annotations
 

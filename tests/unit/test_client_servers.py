@@ -1,4 +1,4 @@
-"""The clients with several servers: when they change over, what is sent where, and when they come back."""
+"""The clients with several servers: failover, where commands are sent, and failback."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ async def test_swallowed_answer_to_what_may_not(servers: Any, kind: Any) -> None
 
 async def test_silent_server_is_left(servers: Any, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine may be gone: nothing tells so but that no answer comes."""
-    monkeypatch.setattr("bedrockjobs.client.base.answer_s", lambda _: 0.05)
+    for module in ("blocking", "asynchronous"):
+        monkeypatch.setattr(f"bedrockjobs.client.{module}.answer_s", lambda _: 0.05)
     first, second = servers
     first.silent = {"Ping", "CreateJob"}
     async with kind(both(servers)) as client:

@@ -1,4 +1,4 @@
-"""Where a commit is done: in the loop as long as the disk is quick."""
+"""Where commits run: in the event loop as long as the disk is quick."""
 
 from __future__ import annotations
 

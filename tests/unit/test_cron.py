@@ -1,4 +1,4 @@
-"""The dialect of schedules: what each form means, what is refused and in what words, what always holds."""
+"""The cron dialect: the meaning of each form, refusals and their messages, and invariants."""
 
 from __future__ import annotations
 
@@ -192,10 +192,10 @@ def test_a_moment_without_a_zone_is_refused() -> None:
         ("*-5 * * * *", "minute", "*-5", "expected a number in 0-59"),
         ("1.5 * * * *", "minute", "1.5", "expected a number in 0-59"),
         ("٣ * * * *", "minute", "٣", "expected a number in 0-59"),
-        ("? * * * *", "minute", "?", "expected * where a field is left open"),
-        ("0 0 * ? *", "month", "?", "? leaves open a day field"),
-        ("0 0 ?,1 * *", "day-of-month", "?", "expected * where a field is left open"),
-        ("0 0 * * ?/2", "day-of-week", "?/2", "expected * where a field is left open"),
+        ("? * * * *", "minute", "?", "expected * for any value"),
+        ("0 0 * ? *", "month", "?", "? is accepted only in a day field"),
+        ("0 0 ?,1 * *", "day-of-month", "?", "expected * for any value"),
+        ("0 0 * * ?/2", "day-of-week", "?/2", "expected * for any value"),
         ("0 0 * * 6-0", "day-of-week", "6-0", "expected a range that goes up"),
         ("0\u00a00 * * *", "expression", "0\u00a00 * * *", "blanks or tabs between fields, not U+00A0"),
         ("0 0 *\u3000* *", "expression", "0 0 *\u3000* *", "blanks or tabs between fields, not U+3000"),
@@ -212,7 +212,7 @@ def test_a_moment_without_a_zone_is_refused() -> None:
         ("0 0 * * #2", "day-of-week", "#2", "a name such as MON"),
         ("L * * * *", "minute", "L", "expected a number in 0-59"),
         ("*/1234567890 * * * *", "minute", "*/1234567890", "expected a step in 1-999999999"),
-        ("0 0 30 2 *", "day-of-month", "30", "month 2 of year 1970-2199 has; '0 0 30 2 *' would never fire"),
+        ("0 0 30 2 *", "day-of-month", "30", "month 2 of year 1970-2199; '0 0 30 2 *' would never fire"),
         ("0 0 31 4,6,9,11 *", "day-of-month", "31", "would never fire"),
         ("0 0 29 2 * 2023", "day-of-month", "29", "month 2 of year 2023 has"),
         ("0 0 * 2 1#5 2023", "day-of-week", "1#5", "would never fire"),

@@ -1,4 +1,4 @@
-"""Cronken's ``cron_args``: what APScheduler 3 makes of them, with APScheduler as the oracle."""
+"""Cronken's ``cron_args``, with APScheduler 3 as the oracle."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_the_second_time_of_an_hour_that_comes_twice(arguments: Mapping[str, str
         ({"hour": ["1"]}, "hour", "expected a string or a whole number"),
         ({"hour": True}, "hour", "expected a string or a whole number"),
         ({"hour": "1," * 2000}, "hour", "expected at most 2000 characters"),
-        ({"cronstring": "0 0 * * *", "hour": "1"}, "cronstring", "expected no hour beside it"),
+        ({"cronstring": "0 0 * * *", "hour": "1"}, "cronstring", "expected no hour in addition"),
         ({"cronstring": "61 0 * * *"}, "minute", "expected a number in 0-59"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Changes of a zone's clock: Debian's rule, by cases, by brute force and against cronsim.
+"""Clock changes: Debian's rule, by cases, by brute force and against cronsim.
 
 A schedule with fixed minutes and hours fires once, right after a gap that holds its time, and once in a
 repeated stretch; one with ``*`` in minute or hour follows real time.

@@ -9,15 +9,17 @@ import pytest
 
 from bedrockjobs.base.wire import timestamp
 from bedrockjobs.pages import ticks as days
-from bedrockjobs.pages.ticks import DAYS_SHOWN, Day, Ledger, bars_of, days_of, next_ticks
+from bedrockjobs.pages.ticks import DAYS_SHOWN, Day, TickHistoryRow, bars_of, days_of, next_ticks
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 DAILY = "CRON 30 2 * * *"
 
 
-def row(tick: str, until: str = "", count: int = 1, outcome: str = "fired", reason: str = "") -> Ledger:
-    """Return a row of the ledger."""
-    return Ledger(tick, until or tick, count, outcome, reason, 0, 0)
+def row(
+    tick: str, until: str = "", count: int = 1, outcome: str = "fired", reason: str = ""
+) -> TickHistoryRow:
+    """Return a row of the tick history."""
+    return TickHistoryRow(tick, until or tick, count, outcome, reason, 0, 0)
 
 
 def told(found: list[Day]) -> dict[str, tuple[int, int, int, int]]:
@@ -41,8 +43,8 @@ def test_each_day_has_its_ticks_by_what_became_of_them() -> None:
     assert len(found) == DAYS_SHOWN
     assert (found[-1].day, found[0].day) == (NOW.date(), NOW.date() - timedelta(days=DAYS_SHOWN - 1))
     assert told(found) == {"11-18": (1, 0, 0, 0), "11-19": (0, 0, 0, 1), "11-20": (0, 0, 1, 0)}
-    assert found[-2].words == "Fri 2026-11-20: 1 missed"
-    assert found[-1].words == "Sat 2026-11-21: no tick"
+    assert found[-2].summary == "Fri 2026-11-20: 1 missed"
+    assert found[-1].summary == "Sat 2026-11-21: no tick"
 
 
 def test_neighbours_that_share_a_row_are_told_apart() -> None:
@@ -85,12 +87,12 @@ def test_very_many_are_spread_and_none_is_lost(zone: str, monkeypatch: pytest.Mo
     ]
     exact = days_of([row(tick) for tick in ticks], [], "CRON */5 * * * *", ZoneInfo(zone), NOW)
     given = [row(ticks[0], ticks[-1], len(ticks))]
-    assert len(ticks) > days.TICKS_TOLD
+    assert len(ticks) > days.TICKS_PLACED_MAX
     spread = days_of(given, [], "CRON */5 * * * *", ZoneInfo(zone), NOW)
     assert sum(day.ran for day in spread) == len(ticks)
     assert told(spread) == told(exact)
-    assert [day.words.partition(": ")[2][:5] for day in spread if day.total] == ["about"] * len(told(exact))
-    monkeypatch.setattr(days, "TICKS_TOLD", 10_000)
+    assert [day.summary.partition(": ")[2][:5] for day in spread if day.total] == ["about"] * len(told(exact))
+    monkeypatch.setattr(days, "TICKS_PLACED_MAX", 10_000)
     assert not any(day.about for day in days_of(given, [], "CRON */5 * * * *", ZoneInfo(zone), NOW))
 
 

@@ -1,4 +1,4 @@
-"""Files of definitions: three formats that mean the same, and what is wrong with one that cannot be read."""
+"""Definitions files: three equivalent formats, and messages about invalid files."""
 
 from __future__ import annotations
 
@@ -220,11 +220,11 @@ def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any]
         ("a: [", "yaml", "line 1"),
         ("- {name: a, schedule: 5m, data: {1: x}}", "yaml", r"data: the key 1: expected a string"),
         ("- {name: a, schedule: 5m, data: {x: 2026-01-01}}", "yaml", r"data\.x: .*date in quotes"),
-        ("&a [*a]", "yaml", "line 1: an alias stands inside the value that it stands for"),
-        ("\n&a {<<: *a}", "yaml", "line 2: an alias stands inside the value that it stands for"),
+        ("&a [*a]", "yaml", "line 1: an alias is inside the value that it refers to"),
+        ("\n&a {<<: *a}", "yaml", "line 2: an alias is inside the value that it refers to"),
         ("a: " + "[" * 66 + "]" * 66 + "\nb: [", "yaml", "line 1: nested deeper than 64 levels"),
-        ("- a\n- !!omap [a: 1, a: 1]", "yaml", "line 2: expected what JSON has too, not omap"),
-        ("!!set {a, b}", "yaml", "line 1: expected what JSON has too, not set"),
+        ("- a\n- !!omap [a: 1, a: 1]", "yaml", "line 2: expected a type that JSON has, not omap"),
+        ("!!set {a, b}", "yaml", "line 1: expected a type that JSON has, not set"),
         ("!!python/object/apply:os.getcwd []", "yaml", "could not determine a constructor"),
     ],
     ids=lambda value: value[:30],
@@ -242,7 +242,7 @@ def test_aliases_of_aliases_end(entry: str) -> None:
     lines += [f"a{n}: &a{n} {entry.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 9)]
     text = "\n".join(lines)
     assert refused(text, "yaml").startswith(
-        f"line 4: expected aliases that stand for at most {YAML_VALUES_PER_CHAR_MAX} values"
+        f"line 4: expected aliases that expand to at most {YAML_VALUES_PER_CHAR_MAX} values"
     )
 
 

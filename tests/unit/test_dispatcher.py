@@ -1,4 +1,4 @@
-"""The dispatcher when something fails: nothing acknowledged that is not committed, and nobody else hurt."""
+"""The dispatcher when something fails: nothing uncommitted is acknowledged, no other command affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is raised for users can be copied and pickled, as between processes: its words and attributes stay."""
+"""Public exceptions can be copied and pickled, with their messages and attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of the kinds of events is whole, and a rule about any other is refused."""
+"""The list of the kinds of events is complete, and a rule about any other is refused."""
 
 from __future__ import annotations
 

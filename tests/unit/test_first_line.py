@@ -1,4 +1,4 @@
-"""The protocol of a connection is told by its first line, however that is cut."""
+"""The protocol of a connection is detected by its first line, however that is split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a commit waits for company."""
+"""The group commit window: when a commit waits for more commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bedrockjobs.base.config import (
     NAMES_QUEUED_MAX,
     PATTERNS_MAX,
 )
-from bedrockjobs.engine.committer import LOOK_S, LOOKS_MAX, TRY_EVERY, GroupCommitWindow, ManyNames
+from bedrockjobs.engine.committer import PROBE_S, PROBES_MAX, TRY_EVERY, GroupCommitWindow, ManyNames
 from bedrockjobs.engine.submission import Submission
 
 MOST = 100
@@ -33,7 +33,7 @@ def looks(group: GroupCommitWindow, arrivals: Sequence[int]) -> int:
         number = arrivals[taken - 1] if taken <= len(arrivals) else 0
         return [Submission() for _ in range(min(number, room))]
 
-    group.looks, together = 0, 1
+    group.probes, together = 0, 1
     while found := group.more(arrived, together):
         together += len(found)
     group.committed(together)
@@ -68,12 +68,12 @@ def test_who_left_is_looked_for_once() -> None:
 
 
 def test_drops_do_not_keep_the_first_one_waiting() -> None:
-    assert looks(group_of(), [1] * 1000) == LOOKS_MAX
+    assert looks(group_of(), [1] * 1000) == PROBES_MAX
 
 
 def test_a_look_that_takes_long_is_the_last() -> None:
-    assert looks(group_of(look_s=LOOK_S * 0.9), [1] * 1000) == LOOKS_MAX
-    assert looks(group_of(look_s=LOOK_S * 1.1), [1] * 1000) == 1, "somebody else used the turn"
+    assert looks(group_of(look_s=PROBE_S * 0.9), [1] * 1000) == PROBES_MAX
+    assert looks(group_of(look_s=PROBE_S * 1.1), [1] * 1000) == 1, "somebody else used the turn"
 
 
 def test_it_tells_that_it_looks() -> None:
@@ -81,10 +81,10 @@ def test_it_tells_that_it_looks() -> None:
     taken = slices.start(lambda: looks(group, [1]))
     seen = []
     while taken is None:
-        seen.append(group.looks_now)
+        seen.append(group.probing)
         taken = slices.resume()
     assert seen == [True] * taken
-    assert not group.looks_now
+    assert not group.probing
 
 
 def test_no_more_share_a_commit_than_may() -> None:

@@ -1,4 +1,4 @@
-"""What `/healthz` tells of schedules, and both pages over HTTP."""
+"""`/healthz` for schedules, and both pages over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history checker: honest histories pass, and each kind of fault is found and called by its name."""
+"""The history checker: correct histories pass, and each kind of fault is found and named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of jobs and runs: in order, never twice, left out only where a server was killed."""
+"""jobIDs and runIDs: in order, never twice, with gaps only where a server was killed."""
 
 from __future__ import annotations
 

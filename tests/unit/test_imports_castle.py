@@ -1,4 +1,4 @@
-"""castle-cron's jobs: its structs, and the commands that made them."""
+"""castle-cron's jobs: its structs, and its add commands."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_update_says_what_it_changes() -> None:
     """It takes the place of the line above it."""
     (found,) = castle.parse_castle("castle-cron add a '@daily' x\ncastle-cron upd a '@hourly' x\n")
     assert (found.repeat, found.place) == ("CRON @hourly", "line 2")
-    assert found.warnings == ("it changes what line 1 says",)
+    assert found.warnings == ("it changes the job of line 1",)
 
 
 @pytest.mark.parametrize(

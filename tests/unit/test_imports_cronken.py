@@ -1,4 +1,4 @@
-"""Cronken's jobs: what APScheduler makes of them is the oracle for the old times."""
+"""Cronken's jobs, with APScheduler as the oracle for the old times."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_cronstring_that_cronken_cannot_read() -> None:
         ({"cron_args": {"minute": "61"}}, "minute '61'"),
         ({"cron_args": {"cronstring": "0 9 * *"}}, "five fields"),
         ({"cron_args": {"cronstring": "@reboot"}}, "@never"),
-        ({"cron_args": {"cronstring": "0 9 * * *", "hour": "3"}}, "no hour beside it"),
+        ({"cron_args": {"cronstring": "0 9 * * *", "hour": "3"}}, "no hour in addition"),
         ({"cron_args": {"minute": "*", "timezone": "Nowhere"}}, "Nowhere"),
         ({"cron_args": {"minute": "*"}, "job_args": {"cmd": "", "lock": True, "ttl": 1}}, "job_args.cmd"),
         ({"cron_args": {"minute": "*"}, "job_args": {"cmd": "x", "lock": 1, "ttl": 1}}, "job_args.lock"),

@@ -235,7 +235,7 @@ def test_each_cron_by_its_own_rule(lines: str, by: crontab.Cron | None, repeat: 
 
 def test_what_debian_refuses() -> None:
     """A dash before a time, and a variable without a value."""
-    assert "Debian's cron takes no -" in only("-0 1 * * * x\n", by="debian").refused
+    assert "Debian's cron accepts no -" in only("-0 1 * * * x\n", by="debian").refused
     assert 'MAILTO=""' in only("MAILTO=\n", by="debian").refused
 
 

@@ -1,4 +1,4 @@
-"""Texts made of the pieces of each format, in any order: every reader reads them or says why not.
+"""Random texts from the pieces of each format: every parser accepts them or gives a reason.
 
 What is read can be written, and what was written is read again as it was.
 """

@@ -1,4 +1,4 @@
-"""Texts that were made to take long: every reader ends soon, for it goes through a text once."""
+"""Texts meant to take long: every parser ends soon, because it passes over a text once."""
 
 from __future__ import annotations
 

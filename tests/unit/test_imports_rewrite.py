@@ -1,4 +1,4 @@
-"""What another dialect meant, written in ours: the same moments, or a refusal."""
+"""Expressions of other dialects, rewritten in ours: the same ticks, or a refusal."""
 
 from __future__ import annotations
 

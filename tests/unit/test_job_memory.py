@@ -1,4 +1,4 @@
-"""What the server notes of a job and what a user gave with it: read as written, whatever a hand wrote."""
+"""The memory and the options of a job: read as written, whatever was edited by hand."""
 
 from __future__ import annotations
 

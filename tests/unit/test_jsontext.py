@@ -1,4 +1,4 @@
-"""JSON handled as text: what is JSON, and that what was not changed keeps its spelling."""
+"""JSON handled as text: validation, and unchanged parts keep their spelling."""
 
 from __future__ import annotations
 

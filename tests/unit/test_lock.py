@@ -1,4 +1,4 @@
-"""The lock on a database: held by whoever has the file open, whatever else happens to names."""
+"""The lock on a database: held by the process that has the file open, even if files are renamed."""
 
 from __future__ import annotations
 

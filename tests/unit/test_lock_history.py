@@ -1,8 +1,8 @@
-"""When locks were held last: holders one after another are one stretch, and only so many locks are known."""
+"""When locks were held last: consecutive holders are one period, and the number of locks is limited."""
 
 from __future__ import annotations
 
-from bedrockjobs.base.config import LOCKS_REMEMBERED_MAX
+from bedrockjobs.base.config import LOCKS_CACHED_MAX
 from bedrockjobs.store.base import LockPeriod
 from bedrockjobs.store.ready_queue import LockHistory
 
@@ -30,7 +30,7 @@ def test_who_takes_it_at_once_goes_on_with_the_stretch() -> None:
 
 def test_locks_that_were_held_long_ago_are_forgotten() -> None:
     history = LockHistory()
-    for number in range(LOCKS_REMEMBERED_MAX):
+    for number in range(LOCKS_CACHED_MAX):
         history.hold(str(number), "2026-01-05 10:00:00")
     history.hold("0", "2026-01-05 10:00:01")
     history.hold("one more", "2026-01-05 10:00:02")

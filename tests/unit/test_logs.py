@@ -1,4 +1,4 @@
-"""The log: lines for people as ever, and JSON lines with the same keys in each and no job's data."""
+"""The log: lines for people, and JSON lines with the same keys in each and no job's data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mail: whom it reaches once, and mail servers that refuse, misbehave or say nothing."""
+"""Mail: each recipient gets it once, and mail servers that refuse, misbehave or are silent."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ async def test_whoever_has_a_mail_does_not_get_it_again_with_those_refused_for_n
     inbox, mailing = box
     to = "mailto:a@example.com,somebody@example.com,nobody@example.com"
     for _ in range(2):
-        with pytest.raises(NotSent, match=r"refused for now .*somebody@example\.com \(450 come back later\)"):
+        with pytest.raises(
+            NotSent, match=r"temporarily refused .*somebody@example\.com \(450 come back later\)"
+        ):
             await mailing.send(NAMED, to, "", 0)
     inbox.refuses_somebody = False
     assert "nobody@example.com (550" in await mailing.send(NAMED, to, "", 0)
@@ -96,7 +98,7 @@ async def test_a_mail_has_arrived_once_whoever_was_refused_for_now_is_no_longer_
     box: tuple[Box, Channels],
 ) -> None:
     inbox, mailing = box
-    with pytest.raises(NotSent, match="refused for now"):
+    with pytest.raises(NotSent, match="temporarily refused"):
         await mailing.send(NAMED, "mailto:a@example.com,somebody@example.com", "", 0)
     assert await mailing.send(NAMED, "mailto:a@example.com", "", 0) == ""
     assert inbox.people() == [["a@example.com"]]

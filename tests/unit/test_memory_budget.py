@@ -1,4 +1,4 @@
-"""Who is closed and who is refused where the budget of memory is used up."""
+"""Which connections are closed and which requests refused when the memory budget is used up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How messages are made, when they wait, and how they get to mail servers and addresses."""
+"""Messages: their content, their delays, and their delivery to mail servers and URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The copy of a file before its schema is changed: whole and named after its version, or nothing is done."""
+"""The copy of a file before its schema is migrated: complete, named after its version, or nothing done."""
 
 from __future__ import annotations
 

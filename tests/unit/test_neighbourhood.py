@@ -1,4 +1,4 @@
-"""A server among others, with a line to them that a test holds."""
+"""A cluster member, with a connection to the others that a test controls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Line:
         """Begin with some servers."""
         self.there = list(servers)
         self.hints: asyncio.Queue[str] = asyncio.Queue()
-        self.on_hint: Callable[[str], object] = lambda text: None
+        self.on_notification: Callable[[str], object] = lambda text: None
         self.address = ""
 
     async def connect(self, version: str) -> None:

@@ -1,4 +1,4 @@
-"""No notification between a read and a wait is lost, and nobody is remembered who no longer waits."""
+"""No notification between a read and a wait is lost, and no subscription outlives its subscriber."""
 
 from __future__ import annotations
 

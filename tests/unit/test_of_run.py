@@ -1,4 +1,4 @@
-"""What a run's token is for, command by command; a new command is not unless somebody says so."""
+"""What a run token permits, command by command; nothing for a new command by default."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_it_is_for(verb: str, given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("verb", "given"), MAY_NOT)
 def test_what_it_is_not_for(verb: str, given: dict[str, Any]) -> None:
-    with pytest.raises(Forbidden, match="a run's token is for UpdateJob"):
+    with pytest.raises(Forbidden, match="a run token permits only UpdateJob"):
         check(RUN, COMMANDS[verb].read(given), ROLES)
 
 

@@ -1,4 +1,4 @@
-"""The benchmark among other queues: its client against fakes, its servers, and what it makes of figures.
+"""The benchmark against other queues: its client against fakes, its servers, and its evaluation of figures.
 
 Nothing here is timed: the runs are too short for that.
 """

@@ -1,4 +1,4 @@
-"""The order of a raw connection, without a socket: what begins when, what is answered, what is lost."""
+"""The order of a raw connection, without a socket: which commands start when, and which replies are lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import LOOKS_PIPELINED_MAX, NAMES_AT_ONCE
+from bedrockjobs.base.config import NAMES_AT_ONCE, READS_PIPELINED_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.job.take_request import Names, TakeRequest
@@ -217,7 +217,7 @@ def test_few_looks_of_one_connection_are_under_way() -> None:
         begun = []
         while (exchange := pipeline.begin()) is not None:
             begun.append(exchange)
-        assert 1 <= len(begun) <= LOOKS_PIPELINED_MAX
+        assert 1 <= len(begun) <= READS_PIPELINED_MAX
         for exchange in begun:
             pipeline.answer(exchange, Answer("{}"))
             answered += 1

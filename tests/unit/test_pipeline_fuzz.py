@@ -1,4 +1,4 @@
-"""A raw connection without a socket, to which everything happens that can: no job is lost or comes twice.
+"""Random events on a raw connection without a socket: no job is lost or handed out twice.
 
 Whole requests come in pieces; outcomes come in any order; the client stops reading, ends its input or goes
 away; the server drains or closes.

@@ -1,4 +1,4 @@
-"""The files beside a database: what somebody planted in their place is not written to."""
+"""The files next to a database: links planted in their place are not written to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that may wait gives way to commands."""
+"""Background work has a lower priority than commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statistics import median
 import pytest
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import LOOKS_NICE, QUICK_COMMIT_S, TURN_S
+from bedrockjobs.base.config import QUICK_COMMIT_S, READS_NICE, TURN_S
 from bedrockjobs.base.priority import REST_S, STEPS_BETWEEN_RESTS, give_way, rest
 from bedrockjobs.store.sandbox import SandboxedConnection
 from tests.cli.live_server import start, stop
@@ -35,7 +35,7 @@ def test_a_thread_gives_way_alone_and_never_takes_more() -> None:
         return first, nice()
 
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(looks).result() == (max(before, LOOKS_NICE), 19)
+        assert pool.submit(looks).result() == (max(before, READS_NICE), 19)
     assert nice() == before
 
 
@@ -50,7 +50,7 @@ def test_what_reads_the_database_of_a_server_gives_way_to_its_event_loop(tmp_pat
     finally:
         stop(running.process)
     assert nices.pop(pid) == nice()
-    assert max(nice(), LOOKS_NICE) in nices.values()
+    assert max(nice(), READS_NICE) in nices.values()
 
 
 def test_a_turn_of_a_thread_is_no_longer_than_a_quick_commit() -> None:

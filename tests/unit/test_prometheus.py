@@ -1,4 +1,4 @@
-"""What `/metrics` tells of a database and of a server's memory, and what it costs."""
+"""`/metrics`: the values about a database and a server's memory, and their cost."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_jobs_that_nobody_takes_are_counted(site: Site) -> None:
     site.job("post")
     site.presence.record_contact("w", names=["mail/a", "post"])
     assert not_0((await site.samples())["bedrockjobs_jobs_untaken"]) == {("mail",): 1}
-    Listeners([site.presence]).tell([DrainsChanged(frozenset({"w"}))])
+    Listeners([site.presence]).publish([DrainsChanged(frozenset({"w"}))])
     site.add("drains", worker="w", since=OLD)
     assert not_0((await site.samples())["bedrockjobs_jobs_untaken"]) == {("mail",): 2, ("post",): 1}
 
@@ -224,8 +224,8 @@ async def test_a_scrape_tells_what_the_server_knows(site: Site) -> None:
     site.metrics.connections = lambda: 12
     site.presence.record_contact("one")
     site.presence.record_contact("two")
-    Listeners([site.presence]).tell([DrainsChanged(frozenset({"two"}))])
-    Listeners([site.presence]).tell([RunOpened(1, 1, "one", 45, "schedule", 0.0)])
+    Listeners([site.presence]).publish([DrainsChanged(frozenset({"two"}))])
+    Listeners([site.presence]).publish([RunOpened(1, 1, "one", 45, "schedule", 0.0)])
     found = await site.samples()
     assert found["bedrockjobs_connections"] == {(): 12}
     assert found["bedrockjobs_long_polls"] == {(): 7}
@@ -243,7 +243,7 @@ async def test_a_scrape_tells_what_the_server_knows(site: Site) -> None:
 
 async def test_a_scrape_tells_what_was_measured(site: Site) -> None:
     site.measurements.committed(0.003, 20)
-    Listeners([site.measurements]).tell(
+    Listeners([site.measurements]).publish(
         [
             RunOpened(1, 1, "w", 45, "retry", 0.2),
             run_ended("frozen", 30),

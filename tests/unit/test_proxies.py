@@ -1,4 +1,4 @@
-"""What a proxy says of who asks is believed where the proxy is trusted, and nowhere else."""
+"""Headers about the client are believed from trusted proxies only."""
 
 from __future__ import annotations
 

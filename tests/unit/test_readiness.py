@@ -1,4 +1,4 @@
-"""Which workers take the jobs of a name, and why nobody does, in words."""
+"""Which workers are eligible for the jobs of a name, and the explanation if there are none."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def test_a_job_for_one_worker_is_taken_by_that_one() -> None:
 @pytest.mark.parametrize(
     ("name", "worker", "words"),
     [
-        ("post", "c", "worker c, for which it is reserved, is not there"),
+        ("post", "c", "worker c, for which it is reserved, is not alive"),
         ("other", "b", "worker b, for which it is reserved, does not ask for it"),
-        ("xy", "b", "b asks for it but is drained since noon, by ann"),
+        ("xy", "b", "b asks for it but has been drained since noon, by ann"),
     ],
 )
 def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: str, words: str) -> None:
     takers = EligibleWorkers(BOTH, {"b": Drain("b", "ann", "noon")})
     assert takers.names_for(name, Requirements(worker=worker)) == frozenset()
-    assert takers.why_nobody(name, Requirements(worker=worker)) == words
+    assert takers.why_none_eligible(name, Requirements(worker=worker)) == words
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_a_job_that_nobody_takes_says_why(workers: list[Worker], words: str) -> 
     takers = EligibleWorkers(workers, {})
     assert takers.names_for("post", Requirements("url")) == frozenset()
     assert not takers.any_of("post", Requirements("url"))
-    assert takers.why_nobody("post", Requirements("url")) == words
+    assert takers.why_none_eligible("post", Requirements("url")) == words
 
 
 def test_some_workers_are_named_and_the_others_counted() -> None:
     workers = [Worker(f"w{number}", ["*"], quiet=True) for number in range(WORKERS_NAMED_MAX + 2)]
-    words = EligibleWorkers(workers, {}).why_nobody("post", Requirements())
+    words = EligibleWorkers(workers, {}).why_none_eligible("post", Requirements())
     assert words.endswith("w2 asks for it but is quiet; and so on for 2 more")

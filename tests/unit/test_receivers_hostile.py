@@ -1,4 +1,4 @@
-"""Receivers of messages that mean no good: they cost a bounded time and room, and lead nowhere else."""
+"""Hostile receivers of messages: they cost bounded time and memory, and cannot redirect elsewhere."""
 
 from __future__ import annotations
 

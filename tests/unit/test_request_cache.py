@@ -1,4 +1,4 @@
-"""A request that is remembered, whole or but for its last value, means what it would mean read anew."""
+"""A cached request, whole or except for one value, means the same as when it is parsed again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import HEAD_REMEMBERED_BYTES_MAX, HEADS_REMEMBERED_MAX
+from bedrockjobs.base.config import REQUEST_CACHED_BYTES_MAX, REQUESTS_CACHED_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.protocol.pipeline import Pipeline
@@ -188,7 +188,7 @@ def test_a_body_is_no_part_of_what_is_remembered() -> None:
 def test_few_and_short_requests_are_remembered() -> None:
     requests = RequestCache()
     for verb in (b"GetJob", b"CreateJob"):
-        asked = [b"%b\nname: x%d\ndata: {}" % (verb, number) for number in range(HEADS_REMEMBERED_MAX + 1)]
+        asked = [b"%b\nname: x%d\ndata: {}" % (verb, number) for number in range(REQUESTS_CACHED_MAX + 1)]
         command_of(asked[0], requests)
         assert requests.find(asked[0]) is not None
         for head in asked[1:]:
@@ -197,9 +197,9 @@ def test_few_and_short_requests_are_remembered() -> None:
         assert requests.find(asked[1]) is not None
     beginning = b"GetJob\nname: "
     long = beginning + b",".join([b"x" * 200] * 6)
-    long = long[: HEAD_REMEMBERED_BYTES_MAX + 1]
+    long = long[: REQUEST_CACHED_BYTES_MAX + 1]
     assert requests.find(long) is None
-    assert len(long) == HEAD_REMEMBERED_BYTES_MAX + 1
+    assert len(long) == REQUEST_CACHED_BYTES_MAX + 1
     command_of(long, requests)
     assert requests.find(long) is None
     command_of(long[:-1], requests)

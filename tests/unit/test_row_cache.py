@@ -1,4 +1,4 @@
-"""The rows kept in memory: never more than their limits, and never another state than the table's."""
+"""The row cache: within its limits, and always equal to the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from bedrockjobs.base.config import (
     HEADS_KEPT_MAX,
     HEADS_READ_MAX,
-    LINES_MAX,
+    NAMES_CACHED_MAX,
     RECENT_DATA_CHARS_MAX,
     RECENT_ROWS_MAX,
     ROWS_AHEAD,
@@ -106,8 +106,8 @@ def taken(store: SQLiteEngine, name: str) -> int:
 def test_the_lines_of_next_jobs_stay_within_their_limits(
     store: SQLiteEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert LINES_MAX * HEADS_KEPT_MAX * 180 < 24_000_000, "what all of them hold"
-    monkeypatch.setattr(ready_queue, "LINES_MAX", 3)
+    assert NAMES_CACHED_MAX * HEADS_KEPT_MAX * 180 < 24_000_000, "what all of them hold"
+    monkeypatch.setattr(ready_queue, "NAMES_CACHED_MAX", 3)
     monkeypatch.setattr(ready_queue, "HEADS_KEPT_MAX", 4)
     names = [f"n{number}" for number in range(10)]
     lines = store.unit.ready._next._lines

@@ -1,4 +1,4 @@
-"""The token of a run: right for one run of one database, and for nothing else."""
+"""Run tokens: valid for one run of one database only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that mean something to one engine alone are refused with the other, in a sentence."""
+"""Settings of one engine are refused with the other, with an explanation."""
 
 from __future__ import annotations
 

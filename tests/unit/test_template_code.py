@@ -1,4 +1,4 @@
-"""Templates are compiled by another process; where there is none, here, when they are asked for."""
+"""Templates are compiled by another process, or at first use if that fails."""
 
 from __future__ import annotations
 

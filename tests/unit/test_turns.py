@@ -1,4 +1,4 @@
-"""Long work in slices: what is done in between, what comes of it, and what it sees."""
+"""Long work in slices: what runs in between, its result, and its context."""
 
 from __future__ import annotations
 

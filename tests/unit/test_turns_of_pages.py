@@ -1,4 +1,4 @@
-"""A page is made in turns: others are served between its parts, and two pages do not mix."""
+"""A page is rendered in slices: other tasks run in between, and two pages do not mix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 import jinja2
 import pytest
 
-from bedrockjobs.base.background import LEFT_S, LONG_TURN_S, done_in_turns, give_turn_after
+from bedrockjobs.base.background import LEFT_S, LONG_TURN_S, done_in_turns, pause_after_s
 from bedrockjobs.base.config import PAGE_TURN_S, QUICK_COMMIT_S
 from bedrockjobs.pages.templates import TemplateCode, Templates
 
@@ -26,7 +26,7 @@ async def test_others_go_on_between_the_turns() -> None:
     def page(name: str) -> str:
         for number in range(3):
             seen.append(f"{name}{number}")
-            give_turn_after(0, clock)
+            pause_after_s(0, clock)
         return name
 
     made = await asyncio.gather(*(done_in_turns(lambda name=name: page(name), clock) for name in "ab"))
@@ -41,7 +41,7 @@ async def test_a_turn_is_given_when_the_present_one_has_lasted_so_long() -> None
 
     def page() -> None:
         for _ in range(9):
-            give_turn_after(2.5 * step, clock)
+            pause_after_s(2.5 * step, clock)
 
     async def others() -> None:
         nonlocal turns
@@ -73,7 +73,7 @@ async def test_where_others_are_always_busy_it_goes_on_after_some_time() -> None
             await asyncio.sleep(0)
 
     clock = count(step=LEFT_S / 10).__next__
-    made = asyncio.ensure_future(done_in_turns(lambda: give_turn_after(0, clock), clock, lambda: True))
+    made = asyncio.ensure_future(done_in_turns(lambda: pause_after_s(0, clock), clock, lambda: True))
     await asyncio.wait_for(others(), timeout=10)
     assert 2 * 8 <= turns <= 2 * 12, "it is left out ten times, before each of its two turns"
 
@@ -89,7 +89,7 @@ async def turns_of_a_page(turn_s: float) -> int:
         nonlocal now
         for _ in range(1_000):
             now += PAGE_TURN_S / 5
-            give_turn_after(PAGE_TURN_S, clock)
+            pause_after_s(PAGE_TURN_S, clock)
 
     async def others() -> None:
         nonlocal now, turns
@@ -109,14 +109,14 @@ async def test_where_others_take_long_turns_so_does_it() -> None:
 
 
 def test_elsewhere_no_turn_is_given() -> None:
-    give_turn_after(0, seconds())
+    pause_after_s(0, seconds())
 
 
 async def test_what_fails_between_two_turns_fails_who_asked() -> None:
     clock = seconds()
 
     def page() -> None:
-        give_turn_after(0, clock)
+        pause_after_s(0, clock)
         raise KeyError
 
     made = asyncio.ensure_future(done_in_turns(page, clock))
@@ -135,7 +135,7 @@ async def test_a_template_gives_turns_where_it_calls_something_and_between_rows(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     given: list[float] = []
-    monkeypatch.setattr("bedrockjobs.pages.templates.give_turn_after", lambda s, _: given.append(s))
+    monkeypatch.setattr("bedrockjobs.pages.templates.pause_after_s", lambda s, _: given.append(s))
     templates = Templates(TemplateCode())
     templates.loader = jinja2.DictLoader({"page.html": text})
     assert await templates.page("page.html", {"rows": range(5)}) == "01234"

@@ -52,7 +52,7 @@ def test_cron_args_as_json() -> None:
 
 def test_keyword_fields_say_what_becomes_of_a_time_that_comes_twice() -> None:
     (once, *_) = warnings('CRON TZ=Europe/London {"hour": 1, "minute": 30}')[1:]
-    told = "2027-10-31 01:30 in Europe/London comes twice, the clock is put back: that tick is run "
+    told = "2027-10-31 01:30 in Europe/London comes twice because the clock is put back: that tick runs "
     assert once == told + "the first time only"
     (both, *_) = warnings('CRON TZ=Europe/London {"hour": 1, "minute": "*/30"}')[1:]
     assert both == told.replace("01:30", "01:00") + "both times"
@@ -230,10 +230,10 @@ AUTUMN = datetime(2027, 10, 30, 22, tzinfo=UTC)
 def test_a_fixed_time_that_is_skipped_or_repeated() -> None:
     repeat = "CRON TZ=Europe/Berlin 30 2 * * *"
     assert warnings(repeat) == [
-        "2027-03-28 02:30 in Europe/Berlin does not exist, the clock is put forward:"
+        "2027-03-28 02:30 in Europe/Berlin does not exist because the clock is put forward:"
         " that tick runs at 03:00 instead",
-        "2027-10-31 02:30 in Europe/Berlin comes twice, the clock is put back:"
-        " that tick is run the first time only",
+        "2027-10-31 02:30 in Europe/Berlin comes twice because the clock is put back:"
+        " that tick runs the first time only",
     ]
     assert ticks_of_day(repeat, SPRING) == [datetime(2027, 3, 28, 1, tzinfo=UTC)]
     assert ticks_of_day(repeat, AUTUMN) == [datetime(2027, 10, 31, 0, 30, tzinfo=UTC)]
@@ -242,8 +242,8 @@ def test_a_fixed_time_that_is_skipped_or_repeated() -> None:
 def test_a_time_that_follows_real_time_is_skipped_or_repeated() -> None:
     repeat = "TZ=Europe/Berlin */30 2 * * *"
     left_out, both = warnings(repeat)
-    assert left_out.endswith("put forward: that tick is left out")
-    assert both.endswith("put back: that tick is run both times")
+    assert left_out.endswith("put forward: that tick is skipped")
+    assert both.endswith("put back: that tick runs both times")
     assert ticks_of_day(repeat, SPRING) == []
     assert len(ticks_of_day(repeat, AUTUMN)) == 4
 

@@ -1,4 +1,4 @@
-"""The ways of a message that are no mail and no address: programs, Apprise, and secrets from files."""
+"""Notification channels other than mail and HTTP: programs, Apprise, and secrets from files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from aiohttp.test_utils import TestServer
 
 from bedrockjobs.notify import channels
 from bedrockjobs.notify.channels import (
-    HANDED_ON,
+    PASSED_VARIABLES,
     SECRET_BYTES_MAX,
-    WORDS_BYTES_MAX,
+    STDERR_BYTES_MAX,
     Channels,
     NotSent,
     resolved,
@@ -42,7 +42,7 @@ async def send(to: str, folder: Path | str = "", **environment: str) -> None:
 
 
 async def test_a_program_gets_the_message_and_no_secrets(tmp_path: Path) -> None:
-    assert {"PATH", "HOME"} <= set(HANDED_ON)
+    assert {"PATH", "HOME"} <= set(PASSED_VARIABLES)
     program(tmp_path, "page", f"cat > {tmp_path}/got; env > {tmp_path}/env; echo said >&2")
     secrets = {"BEDROCKJOBS_TOKEN": "bj_secret", "PGPASSWORD": "hidden", "BEDROCKJOBS_NOTIFY_KEY": "k"}
     await send("command:page", tmp_path, **secrets)
@@ -59,7 +59,7 @@ async def test_a_program_gets_the_message_and_no_secrets(tmp_path: Path) -> None
     ("name", "words"),
     [
         ("fails", "fails ended with 3: no line is free"),
-        ("loud", "loud ended with 1: " + "x" * (WORDS_BYTES_MAX - 1)),
+        ("loud", "loud ended with 1: " + "x" * (STDERR_BYTES_MAX - 1)),
         ("absent", "absent could not be run: FileNotFoundError"),
         ("data", "data could not be run: PermissionError"),
         ("../fails", "expected the name of a program"),

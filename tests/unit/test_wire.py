@@ -1,4 +1,4 @@
-"""Names and value types of the wire, and the words for a value that is wrong."""
+"""Names and value types of the wire format, and the messages about invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server remembers of workers: a limited number, of which each token has its share."""
+"""The worker registry: a limited number of workers, of which each token has a share."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_no_attribute_takes_more_memory_than_the_budget(
         for number in range(times):
             found.record_contact(**ATTRIBUTES[attribute](number))
         if isinstance(found, SharedWorkers):
-            found.to_tell()
+            found.changes_to_send()
         del found.pending_events[:]
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0]
@@ -153,7 +153,7 @@ def test_a_wait_that_was_left_counts_for_one_lease() -> None:
     tell(WaitLeft("leaves"))
     clock: Any = found._leases
     clock.advance(46)
-    assert found.look_at <= clock.monotonic()
+    assert found.next_check_at <= clock.monotonic()
     found.overdue(None)  # type: ignore[arg-type]
     assert list(found.workers) == ["stays"]
 
@@ -164,15 +164,15 @@ def test_other_servers_hear_of_a_limited_number_and_again_while_a_worker_waits()
     assert isinstance(found, SharedWorkers)
     for number in range(3 * FEW):
         tell(asked(f"w{number}"))
-    told = found.to_tell()
+    told = found.changes_to_send()
     assert len(told.workers) == told.served == FEW
     assert {row.until for row in told.workers} == {"2026-11-21 00:00:45"}
     assert len(told.left) == FEW, "and forget at most as many at a time"
     clock: Any = found._leases
     clock.advance(10)
-    assert found.to_tell().workers == []
+    assert found.changes_to_send().workers == []
     clock.advance(20)
-    assert {row.until for row in found.to_tell().workers} == {"2026-11-21 00:01:15"}
+    assert {row.until for row in found.changes_to_send().workers} == {"2026-11-21 00:01:15"}
 
 
 @pytest.mark.usefixtures("few")
@@ -181,7 +181,7 @@ def test_workers_of_other_servers_displace_none_of_its_own() -> None:
     assert isinstance(found, SharedWorkers)
     for number in range(FEW // 2):
         tell(asked(f"own{number}"))
-    found.to_tell()
+    found.changes_to_send()
     rows = [WorkerRow(f"a{number}", "", "", "", "", 0, "", ["a"], [], 0, False) for number in range(FEW)]
     found.apply_exchange(PeerState([], [], [], [], rows, []))
     assert {f"own{number}" for number in range(FEW // 2)} < found.workers.keys()

@@ -1,4 +1,4 @@
-"""A new database, and the views of it."""
+"""A new database and its views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that a test fills, with the views of it and no server."""
+"""A database that a test fills, with its views and no server."""
 
 from __future__ import annotations
 

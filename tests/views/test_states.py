@@ -1,4 +1,4 @@
-"""How many jobs are in each state, and what a list shows beside each, compared with all rows."""
+"""Counts of jobs in each state, and the details in a list, compared with all rows."""
 
 from __future__ import annotations
 

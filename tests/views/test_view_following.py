@@ -1,4 +1,4 @@
-"""Output and events as the views tell them, and who waits for more of them."""
+"""Output and events from the views, and waiting for more of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one page, one query and all clients together may ask of the views."""
+"""Limits of the views on one page, one query and all clients together."""
 
 from __future__ import annotations
 

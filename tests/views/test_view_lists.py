@@ -1,4 +1,4 @@
-"""Runs, schedules and ticks as the views list them; any other read is answered too."""
+"""Lists of runs, schedules and ticks; other reads are answered at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody sees of some names is what would be there if there were nothing else: rows, pages, counts.
+"""A scoped view equals the view of a database without the other names: rows, pages, counts.
 
 Two tables are compared: one with everything, seen by a scope, and one that has nothing but what it sees.
 """
@@ -215,7 +215,7 @@ async def test_failures_of_others_do_not_bound_those_that_are_seen(
     filled: Open, patterns: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many failed of other names: as many are looked at as have the beginning of the seen ones."""
-    assert queues.ASIDE_LOOKED_AT == 50_000
+    assert queues.SET_ASIDE_SCANNED == 50_000
     whole = await filled("whole", None)
     before = await whole.views.scoped(Scope(patterns)).standings.overview()
     monkeypatch.setattr(overview, "COUNTED_MAX", 1)

@@ -1,4 +1,4 @@
-"""What the overview says at first sight."""
+"""The overview."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ async def test_what_is_paused_for_somebody_is_said_in_full(table: Table) -> None
     job(table, name="b", nextRun="2026-11-22 00:00:00")
     (found,) = (await table.ask(Overview()))["problems"]
     assert found["detail"] == (
-        f"everything is paused by ann since {AT}: 2 jobs wait, 1 of them not due yet;"
+        f"everything has been paused by ann since {AT}: 2 jobs wait, 1 of them not due yet;"
         " reason: moving the disks"
     )
 

@@ -1,4 +1,4 @@
-"""By which index each read of the views finds its rows, and which columns it answers with."""
+"""The index that each read of the views uses, and the columns it returns."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ SEEKS = {
     "audit": {"audit USING INTEGER PRIMARY KEY (rowid<?)"},
     "name_of_job": {"jobs USING INTEGER PRIMARY KEY (rowid=?)"},
     "unique_key_of": {"keys USING INDEX keysByJob (jobID=?)"},
-    "beside_run": {
+    "adjacent_runs": {
         "runs USING INTEGER PRIMARY KEY (rowid=?)",
         "before USING INDEX runsByName (name=? AND runID<?)",
         "after USING INDEX runsByName (name=? AND runID>?)",

@@ -1,4 +1,4 @@
-"""What the tests of the worker share: a server, and agents that work for it inside the test."""
+"""Fixtures for tests of the worker: a server, and agents that run inside the test."""
 
 from __future__ import annotations
 

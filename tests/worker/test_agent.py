@@ -1,4 +1,4 @@
-"""The agent: what it asks for, when it ends, and how it gets along with a server that comes and goes."""
+"""The agent: what it requests, when it ends, and its behaviour when a server disappears and returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments as a job's data and results as JSON: what fits, what is told, what a direct call does."""
+"""Arguments and results as JSON: what fits, messages about what does not, and direct calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of runs that go to the server together, and what becomes of each."""
+"""The completion batcher: ends of runs that are sent together, and the result of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that are an HTTP request: what is sent, what counts as success, and what is bounded."""
+"""Jobs that are an HTTP request: what is sent, which statuses are success, and the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions as jobs: what a module may declare, and how a function's end becomes an exit status."""
+"""Functions as jobs: what a module may declare, and how a function's outcome becomes an exit status."""
 
 from __future__ import annotations
 

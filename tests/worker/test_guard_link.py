@@ -1,4 +1,4 @@
-"""Guards are kept for the next command, and replaced where they are not there any more."""
+"""Guards are reused for the next command, and replaced if they are gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: what the command gets, what its end means, and what is left of it afterwards."""
+"""One run: the input of the command, the meaning of its exit, and what remains of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says while it goes on: its lines, each once and in order, and its progress."""
+"""Live output of a run: its lines, each once and in order, and its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's log: what a line begins with, and how it is JSON."""
+"""The worker's log: the beginning of a line, and its JSON format."""
 
 from __future__ import annotations
 

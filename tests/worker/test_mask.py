@@ -1,4 +1,4 @@
-"""Secrets are found however they are written."""
+"""Secrets are redacted in every spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs for a job: its own command, a rule, a function or the worker's command; and within which time."""
+"""Which program runs for a job: its own command, a rule, a function or the worker's; its time limit."""
 
 from __future__ import annotations
 

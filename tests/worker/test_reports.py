@@ -1,4 +1,4 @@
-"""Reports that the server fails at: tried again within limits, told, kept, and never in the way of others."""
+"""Failed reports: retried within limits, logged, kept in the outbox, and never blocking others."""
 
 from __future__ import annotations
 

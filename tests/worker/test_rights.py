@@ -1,4 +1,4 @@
-"""What a command can learn of its worker, and which rights it has."""
+"""What a command can learn about its worker, and its permissions."""
 
 from __future__ import annotations
 

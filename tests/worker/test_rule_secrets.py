@@ -1,4 +1,4 @@
-"""Secrets of rules: read anew from their files, and refused where they cannot be used."""
+"""Secrets of rules: reloaded from their files, and refused if they cannot be used."""
 
 from __future__ import annotations
 

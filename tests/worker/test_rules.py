@@ -1,4 +1,4 @@
-"""Rules: what a file may say, and that a job's data is one argument, byte for byte, or refused."""
+"""Rules: the contents of a file, and that a job's data is one argument, byte for byte, or refused."""
 
 from __future__ import annotations
 

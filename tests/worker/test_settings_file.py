@@ -1,4 +1,4 @@
-"""`bedrock-worker --config`: the table [worker] sets options; an option and a variable win over it."""
+"""`bedrock-worker --config`: the table [worker] sets options; an option and a variable take precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker with several servers of one database: changing over loses no result, and runs nothing twice."""
+"""A worker with several servers of one database: failover loses no result, and runs nothing twice."""
 
 from __future__ import annotations
 

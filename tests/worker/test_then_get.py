@@ -1,4 +1,4 @@
-"""The next job that comes with the answer to a report, and when none is asked for."""
+"""The next job that comes with the reply to a report, and when none is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are started by ``vfork`` or by a fork: both begin alike, and die with who began them."""
+"""Programs started by ``vfork`` or by a fork: both begin alike, and die with their parent."""
 
 from __future__ import annotations
 

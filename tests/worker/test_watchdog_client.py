@@ -1,4 +1,4 @@
-"""The processes between a worker and its commands: nothing outlives its run, whoever of them is killed."""
+"""The processes between a worker and its commands: nothing outlives its run, whichever of them is killed."""
 
 from __future__ import annotations
 

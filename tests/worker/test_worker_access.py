@@ -1,4 +1,4 @@
-"""The worker over TLS with a token, which none of its commands gets."""
+"""The worker over TLS with a token, which no command can see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits reach the command and never rise above the worker's own."""
+"""Limits apply to the command and never exceed the worker's own."""
 
 from __future__ import annotations
 

@@ -18,19 +18,20 @@ from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.store.base import AccessPlan
 
 TOKENS_MAX = 1_000
-"""Max tokens in use; all of them are read whenever one changes, which takes milliseconds."""
+"""Maximum number of tokens in use; all of them are read whenever one changes, which takes milliseconds."""
 
 TOKEN_ROWS_MAX = 2_000
-"""Max stored tokens including revoked ones, of which the oldest are deleted."""
+"""Maximum number of stored tokens including revoked ones, of which the oldest are deleted."""
 
 TOKEN_ADDRESSES_MAX = 32
-"""Max stored addresses per token, as few tokens are used by more machines; the oldest are deleted."""
+"""Maximum number of stored addresses per token, as few tokens are used by more machines; the oldest are
+deleted."""
 
 LOGIN_S = 12 * 3_600
 """Seconds until a login to the pages expires: a working day."""
 
 LOGINS_PER_TOKEN_MAX = 20
-"""Max browsers logged in with one token; the oldest is logged out."""
+"""Maximum number of browsers logged in with one token; the oldest is logged out."""
 
 _CONTROL = AccessPlan(control=True)
 

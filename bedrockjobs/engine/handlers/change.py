@@ -26,7 +26,7 @@ from bedrockjobs.engine.handlers.create import (
     check_options,
 )
 from bedrockjobs.engine.handlers.end import check_run, existing
-from bedrockjobs.engine.handlers.failing import mended, resume_parent
+from bedrockjobs.engine.handlers.failing import repaired, resume_parent
 from bedrockjobs.engine.handlers.take import with_due_before
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
 from bedrockjobs.engine.handlers.trigger import has_due_run, with_repeat
@@ -49,7 +49,7 @@ def query_job(context: Context, command: QueryJob) -> Answer:
     run = context.unit.records.kept_of_job(command.job_id)
     if run is not None and _is_seen(context, run.name):
         more = {} if held is None else held.members
-        return Answer(render_kept(run, context.unit.records.given_to(run.run_id), more))
+        return Answer(render_kept(run, context.unit.records.input_of(run.run_id), more))
     if held is not None and _is_seen(context, held.name):
         raise NotFound("No job with this jobID", held.after_end(command.job_id))
     return Answer(_shown(context, existing(context, command.job_id)))
@@ -106,7 +106,7 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
         changed = changed._replace(options_json=changed_options(changed.options_json, command))
     if changed != row:
         check_options(changed)
-        changed = placed_if_waiting(row, mended(context, changed) if command.repeat else changed)
+        changed = placed_if_waiting(row, repaired(context, changed) if command.repeat else changed)
     if command.progress is not None:
         _set_progress(context, row, command.progress)
     if changed != row:

@@ -13,7 +13,7 @@ from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.rows import Job
 
 
-def plan_anew(context: Context, job_id: int, before: str) -> None:
+def replan(context: Context, job_id: int, before: str) -> None:
     """Plan a queued repeating job again if its next run was planned by a clock that was ahead.
 
     ``before`` is what the clock showed before it was set back: a later next run cannot come from it and is

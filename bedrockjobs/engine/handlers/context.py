@@ -166,18 +166,22 @@ PLANS: dict[type[Command[Any]], Callable[[Any], AccessPlan]] = {}
 """Functions that return the access sets of writer commands, as far as the parameters show them."""
 
 
-def handles(kind: type[Command[Any]], plan: Callable[[Any], AccessPlan] | None = None) -> Callable[[H], H]:
+def handles(
+    command_class: type[Command[Any]], plan: Callable[[Any], AccessPlan] | None = None
+) -> Callable[[H], H]:
     """Register a function as the handler of a command; ``plan`` returns the command's access set.
 
     Only commands of the writer have a plan. Raises ValueError if the command already has a handler.
     """
 
     def register(handler: H) -> H:
-        if kind in HANDLERS:
-            raise ValueError(f"{kind.__name__} is handled by {HANDLERS[kind].__qualname__} already")
-        HANDLERS[kind] = handler
+        if command_class in HANDLERS:
+            raise ValueError(
+                f"{command_class.__name__} is handled by {HANDLERS[command_class].__qualname__} already"
+            )
+        HANDLERS[command_class] = handler
         if plan is not None:
-            PLANS[kind] = plan
+            PLANS[command_class] = plan
         return handler
 
     return register

@@ -69,11 +69,11 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
         wider = context.unit.records.pause_of(name)
         scope = None if context.caller is None else context.caller.scope
         seen = wider is not None and (scope is None or scope.includes_pattern(wider.pattern))
-        told = f", but {wider.pattern} is, which holds it" if wider is not None and seen else ""
+        hint = f", but {wider.pattern} is, which holds it" if wider is not None and seen else ""
         if name == "*" and may_end and scope is None:
             others = "1 other is" if len(may_end) == 1 else f"{len(may_end):,} others are"
-            told = f", but {others}: all ends every pause"
-        raise NotFound("Not paused", f"name: the pattern {name} is not paused{told}")
+            hint = f", but {others}: all ends every pause"
+        raise NotFound("Not paused", f"name: the pattern {name} is not paused{hint}")
     resume(context, gone, by=command.by)
     return Answer(jsontext.dump({"resumed": [pause.pattern for pause in gone]}))
 
@@ -145,7 +145,7 @@ def one_job(context: Context, command: TriggerJob | PingSchedule | GetPingSecret
     if not found:
         raise NotFound("No job with this name", f"name: there is no job {command.name}")
     if len(found) > 1:
-        raise WrongState("Several jobs have this name", "name: expected a jobID where a name is not unique")
+        raise WrongState("Several jobs have this name", "name: expected a jobID if the name is not unique")
     return found[0]
 
 

@@ -11,7 +11,7 @@ from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
-from bedrockjobs.engine.handlers.failing import mended
+from bedrockjobs.engine.handlers.failing import repaired
 from bedrockjobs.engine.handlers.plans import merged, plan_create
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
 from bedrockjobs.engine.handlers.trigger import with_repeat
@@ -107,7 +107,7 @@ def _create_unique(context: Context, spec: JobSpec, merging: jsontext.Merging) -
     if spec.on_conflict == "replace":
         _replace(context, spec, known, job)
     elif spec.on_conflict == "reject":
-        until = HeldKey(spec.name, spec.unique_key, known.holds).words_utc
+        until = HeldKey(spec.name, spec.unique_key, known.holds).until_utc
         raise WrongState("Unique key is held", f"uniqueKey: job {known.job_id} holds it {until}")
     return known.job_id, False
 
@@ -248,9 +248,9 @@ def _with_options(row: Job, spec: JobOptions, source: str = "") -> Job:
     return placed(changed)
 
 
-def changed_options(before: str, given: JobOptions) -> str:
+def changed_options(before: str, changes: JobOptions) -> str:
     """Return the column ``options`` with the given changes; an emptied option is removed."""
-    chosen = given.chosen()
+    chosen = changes.chosen()
     if not chosen:
         return before
     return jsontext.with_members(
@@ -295,8 +295,8 @@ def _check_expect(row: Job) -> None:
             raise BadArguments("Malformed expect", "expect: expected a schedule, repeat: CRON ...")
         for name in NOT_WITH_PINGS:
             if getattr(options, name):
-                told = wire_name(name)
-                raise BadArguments("Malformed expect", f"expect: expected nothing together with {told}")
+                unsuitable = wire_name(name)
+                raise BadArguments("Malformed expect", f"expect: expected nothing together with {unsuitable}")
 
 
 def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
@@ -325,7 +325,7 @@ def _update_unique(
     spec: JobSpec,
     existing: Job,
     priority: int,
-    given: str,
+    data: str,
     repeat: str,
     merging: jsontext.Merging,
 ) -> None:
@@ -338,13 +338,13 @@ def _update_unique(
     if not spec.overwrite:
         return
     ours = repeats.is_cron(spec.repeat) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
-    if context.compatibility == "current" and given == existing.data and not ours:
+    if context.compatibility == "current" and data == existing.data and not ours:
         return
     context.check_repeats(existing, "unique")
     if spec.repeat:
         check_combination(context, spec.repeat, existing)
     try:
-        data = merging.patched(existing.data, given)
+        data = merging.patched(existing.data, data)
     except ValueError as error:
         raise BadArguments("Data is not a valid JSON Object", f"data: {error}") from None
     if len(data.encode()) > DATA_BYTES_MAX:
@@ -355,7 +355,7 @@ def _update_unique(
     changed = _with_options(changed, spec)
     if repeat != existing.repeat:
         try:
-            changed = mended(context, with_repeat(context, existing, changed))
+            changed = repaired(context, with_repeat(context, existing, changed))
         except CannotEvaluate as error:
             raise BadArguments("Malformed repeat", f"repeat: {error}") from None
     context.unit.save(placed_if_waiting(existing, changed))

@@ -16,7 +16,7 @@ from bedrockjobs.engine.events import JOB_FAILED, JOB_RETRIED
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import check_amount
-from bedrockjobs.engine.handlers.failing import after_failure, break_off, resume_parent, stopped
+from bedrockjobs.engine.handlers.failing import after_failure, resume_parent, stop_schedule, stopped
 from bedrockjobs.engine.handlers.plans import plan_ending, plan_finish, plan_finishes
 from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_get_jobs, then_names
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
@@ -89,7 +89,7 @@ def _finish(
     try:
         following = _following(context, job, ended, data)
     except CannotEvaluate as error:
-        break_off(context, ended, error)
+        stop_schedule(context, ended, error)
         return
     if following is not None:
         again = following._replace(data=_without(following.data, "originalNextRun"))
@@ -153,7 +153,7 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
     if job.memory.cancelled:
         runs.close(context, job, "fail", error="retried", result=command.data or "")
         stopped(context, changed)
-    elif command.hands_back:
+    elif command.is_requeued:
         _hand_back(context, job, changed, command)
     elif event != "retry":
         _queue_again(context, job, changed, command, event)
@@ -178,7 +178,7 @@ def _retry_event(job: Job, command: RetryJob) -> RetryEvent:
     """Return the transition that a RetryJob means in the job's state; raise WrongState."""
     if lifecycle.allows("retry", job.state):
         return "retry"
-    if not command.hands_back:  # only a taken job can be requeued
+    if not command.is_requeued:  # only a taken job can be requeued
         if lifecycle.allows("revive", job.state) and (command.revive or job.mocked):
             return "revive"
         if job.mocked:
@@ -204,9 +204,9 @@ def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> N
     unfit = None if command.unfit is None else shortened(command.unfit)
     times = job.memory.unfit + 1
     if unfit is not None and times > UNFIT_MAX:
-        words = shortened(f"No worker could run it in {times} tries: {unfit}")
-        runs.close(context, job, "fail", error=words, exit_code=command.exit_code)
-        notes = job.memory.after_run(error=words, exit_code=command.exit_code)
+        error = shortened(f"No worker could run it in {times} tries: {unfit}")
+        runs.close(context, job, "fail", error=error, exit_code=command.exit_code)
+        notes = job.memory.after_run(error=error, exit_code=command.exit_code)
         after_failure(context, changed.remembering(notes)._replace(expires=""), final=True)
         return
     if job.run_id:
@@ -241,7 +241,7 @@ def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, ev
     except CannotEvaluate as error:
         if revived:  # it stays FAILED
             raise WrongState("Repeat can not be evaluated", f"repeat: {error}") from None
-        break_off(context, again, error)
+        stop_schedule(context, again, error)
         return
     if command.data is not None:
         again = again._replace(data=_without(command.data, "retryAfterCount"))

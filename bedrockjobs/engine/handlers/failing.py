@@ -67,7 +67,7 @@ def backoff_s(job: Job, count: int) -> float:
     first = given(job.options.backoff, BACKOFF_S_DEFAULT)
     longest = given(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
     seconds = min(first * 2.0 ** min(count - 1, 40), longest)
-    # Max share added to a backoff, so that jobs that failed together are not retried together.
+    # Maximum share added to a backoff, so that jobs that failed together are not retried together.
     return float(seconds * (1 + 0.25 * (crc32(f"{job.job_id} {count}".encode()) % 1_000) / 1_000))
 
 
@@ -77,10 +77,10 @@ def fail_permanently(context: Context, job: Job, event: Transition) -> None:
     try:
         following = _following(context, failed)
     except CannotEvaluate as error:
-        break_off(context, failed, error)
+        stop_schedule(context, failed, error)
         return
     if following is None:
-        fail_for_good(context, job, event)
+        make_failed(context, job, event)
         return
     families.cancel_unstarted_children(context, job)
     families.delete_reported_children(context, job)
@@ -88,8 +88,8 @@ def fail_permanently(context: Context, job: Job, event: Transition) -> None:
     _record(context, "failed", job, job.memory.error or "")
 
 
-def fail_for_good(context: Context, job: Job, event: Transition, words: str = "") -> None:
-    """Make a job FAILED by ``event``, and update its family; ``words`` is the reason if it has no error.
+def make_failed(context: Context, job: Job, event: Transition, error: str = "") -> None:
+    """Make a job FAILED by ``event``, and update its family; ``error`` is the reason if it has no error.
 
     A broadcast job, or one whose schedule was removed, is deleted and leaves only its run.
 
@@ -100,7 +100,7 @@ def fail_for_good(context: Context, job: Job, event: Transition, words: str = ""
         context.save(lifecycle.move(failed, event, "leaves only its run"))
     else:
         context.save(lifecycle.move(failed, event))
-    _record(context, "failed", job, words or job.memory.error or "")
+    _record(context, "failed", job, error or job.memory.error or "")
     families.cancel_unstarted_children(context, job)
     resume_parent(context, job.parent_job_id)
 
@@ -113,12 +113,12 @@ def resume_parent(context: Context, job_id: int) -> None:
     failed = families.failed_children(context, parent) if parent.options.on_child_failure == "fail" else []
     if failed:
         first = failed[0]
-        words = (
+        error = (
             f"Child job {first.job_id} ({first.name}) failed:"
             f" {line_of(first.memory.error or '') or 'no error was given'}"
         )
-        words += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        fail_permanently(context, parent.noting(error=shortened(words))._replace(expires=""), "child failed")
+        error += f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        fail_permanently(context, parent.noting(error=shortened(error))._replace(expires=""), "child failed")
     else:
         context.save(placed(lifecycle.move(parent, "children end"))._replace(expires=""))
 
@@ -144,7 +144,7 @@ def stopped(context: Context, job: Job) -> None:
     try:
         following = _following(context, ended) or next_run_of(context, ended)
     except CannotEvaluate as error:
-        break_off(context, ended, error)
+        stop_schedule(context, ended, error)
         return
     families.cancel_unstarted_children(context, job)
     if following is not None:
@@ -160,18 +160,18 @@ def stopped(context: Context, job: Job) -> None:
         context.save(lifecycle.move(ended, "stop"))
 
 
-def break_off(context: Context, job: Job, error: CannotEvaluate) -> None:
+def stop_schedule(context: Context, job: Job, error: CannotEvaluate) -> None:
     """Make a schedule FAILED because it cannot be evaluated; UpdateJob or RetryJob repairs it."""
-    words = shortened(f"Its repeat can not be evaluated: {error}")
+    message = shortened(f"Its repeat can not be evaluated: {error}")
     notes = job.memory.after_end()._replace(
-        error=words, broken=True, failed=True, trigger=None, pending=False, before=None
+        error=message, broken=True, failed=True, trigger=None, pending=False, before=None
     )
     context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
     families.cancel_unstarted_children(context, job)
-    _record(context, "failed", job, words)
+    _record(context, "failed", job, message)
 
 
-def mended(context: Context, job: Job) -> Job:
+def repaired(context: Context, job: Job) -> Job:
     """Return a repaired schedule queued again; return any other job unchanged."""
     if not job.memory.broken or job.state != "FAILED":
         return job
@@ -185,20 +185,20 @@ def set_aside(context: Context, damaged: Job) -> DamagedData:
     Its remaining data is kept and marked as damaged. UpdateJob with new data and RetryJob with ``revive``
     repair it. A job that had already ended or failed keeps its state.
     """
-    words = f"The data of job {damaged.job_id} was damaged in the file: it is not what was stored."
-    log.error("%s", words)
+    text = f"The data of job {damaged.job_id} was damaged in the file: it is not what was stored."
+    log.error("%s", text)
     job = Job._make(damaged)
     if lifecycle.allows("break", job.state):
-        runs.close(context, job, "fail", error=words)
-        notes = job.memory.after_end()._replace(error=words, trigger=None, pending=False, before=None)
+        runs.close(context, job, "fail", error=text)
+        notes = job.memory.after_end()._replace(error=text, trigger=None, pending=False, before=None)
         context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
         with suppress(RowDamaged):  # a damaged relative is set aside when it is needed itself
             families.cancel_unstarted_children(context, job)
             resume_parent(context, job.parent_job_id)
     else:
         context.save(job)
-    _record(context, "damaged", job, words)
-    return DamagedData(detail=f"{words} It is kept as FAILED: give it other data, and revive it.")
+    _record(context, "damaged", job, text)
+    return DamagedData(detail=f"{text} It is kept as FAILED: give it other data, and revive it.")
 
 
 def unless_broken(context: Context, job: Job, act: Callable[[], None]) -> None:
@@ -206,16 +206,16 @@ def unless_broken(context: Context, job: Job, act: Callable[[], None]) -> None:
     try:
         act()
     except CannotEvaluate as error:
-        break_off(context, job, error)
+        stop_schedule(context, job, error)
 
 
-def lose_run(context: Context, job: Job, status: str, words: str) -> None:
+def lose_run(context: Context, job: Job, status: str, error: str) -> None:
     """Store a job whose run was lost and is already closed: retry it, continue its schedule or fail it."""
     if job.memory.cancelled:
         stopped(context, job)
         return
     context.emit(JOB_LOST)
-    memory = job.memory._replace(error=words, overtime=0)
+    memory = job.memory._replace(error=error, overtime=0)
     losses = memory.losses + 1
     if (
         status in ("terminated", "killed")
@@ -237,10 +237,10 @@ def lease_over(context: Context, run_id: int) -> None:
     if run is None or job is None or job.run_id != run_id:  # the run is missing: stop counting its lease
         context.emit(RunForgotten(run_id))
         return
-    words = f"Run lost: worker {run.worker} was silent for {run.lease} s"
-    status = runs.close(context, job, "frozen", error=words)
-    context.note("lost", name=job.name, job_id=job.job_id, run_id=run_id, by=run.worker, detail=words)
-    lose_run(context, job, status, words)
+    error = f"Run lost: worker {run.worker} was silent for {run.lease} s"
+    status = runs.close(context, job, "frozen", error=error)
+    context.note("lost", name=job.name, job_id=job.job_id, run_id=run_id, by=run.worker, detail=error)
+    lose_run(context, job, status, error)
 
 
 def time_over(context: Context, job: Job) -> None:
@@ -279,9 +279,9 @@ def _no_ping(context: Context, job: Job) -> None:
     elif context.since and context.seen <= by < context.since:
         ticks.skip_one(context, waiting, "server down")
     else:
-        words = f"No ping came by {by[:19]}, for {ticks.tick_of(job)}"
-        ticks.skip_one(context, waiting.noting(failed=True, error=words), ticks.NO_PING)
-        _record(context, "missed", job, words)
+        error = f"No ping came by {by[:19]}, for {ticks.tick_of(job)}"
+        ticks.skip_one(context, waiting.noting(failed=True, error=error), ticks.NO_PING)
+        _record(context, "missed", job, error)
 
 
 def _takes_too_long(context: Context, job: Job) -> None:
@@ -299,13 +299,13 @@ def _takes_too_long(context: Context, job: Job) -> None:
         context.save(later._replace(expires=after_seconds(context.now_ms, wait)))
         return
     if job.memory.cancelled:
-        status, words = "fail", "Run did not end after its job was cancelled"
+        status, error = "fail", "Run did not end after its job was cancelled"
     else:
         limit = job.options.run_timeout or (ping_grace_s(job) if job.options.expect else 0)
-        status, words = "timeout", f"Run over its time: {limit} s"
-        _record(context, "timeout", job, words)
-    status = runs.close(context, job, status, error=words)
-    lose_run(context, job._replace(expires=""), status, words)
+        status, error = "timeout", f"Run over its time: {limit} s"
+        _record(context, "timeout", job, error)
+    status = runs.close(context, job, status, error=error)
+    lose_run(context, job._replace(expires=""), status, error)
 
 
 # MarkSeen acknowledges failures. Leaving the state FAILED removes the acknowledgement.

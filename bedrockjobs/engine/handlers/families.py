@@ -1,4 +1,4 @@
-"""Parents and children, so that no job waits for something that cannot happen; and concurrency limits."""
+"""Parents and children, so that no job waits for an event that cannot occur; and concurrency limits."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def failed_children(context: Context, parent: Job) -> list[Job]:
 
 
 # Concurrency limits: when the limit of runs is reached, its pattern is paused until a run ends. The runs are
-# counted in the table before each take that a limit applies to. The pause only saves takes from searching in
-# vain; it expires by itself and is renewed while the limit is reached.
+# counted in the table before each take to which a limit applies. The pause only saves takes a search in vain;
+# it expires by itself and is renewed while the limit is reached.
 
 
-LOOKED_AGAIN_S = 2.0
+RECHECKED_S = 2.0
 """Seconds until a reached limit is checked again, because a run may end at the same time at another server,
 which then does not see the pause."""
 
 
-def hold_back(context: Context, job: Job) -> bool:
+def pause_at_limit(context: Context, job: Job) -> bool:
     """Pause the pattern of a limit that prevents a job from starting; return True if there is one.
 
     Jobs triggered by hand do not wait.
@@ -86,18 +86,18 @@ def hold_back(context: Context, job: Job) -> bool:
         if not limit.running or not glob(job.name, limit.pattern) or parse_lane(job.lane).now:
             continue
         if records.running(limit.pattern) >= limit.running:
-            _hold_back(context, limit)
+            _pause_at_limit(context, limit)
             return True
     return False
 
 
-def _hold_back(context: Context, limit: Limit) -> None:
+def _pause_at_limit(context: Context, limit: Limit) -> None:
     reason = f"{limit.running} {'run' if limit.running == 1 else 'runs'} in progress, the limit"
-    until = after_seconds(context.now_ms, LOOKED_AGAIN_S)
+    until = after_seconds(context.now_ms, RECHECKED_S)
     context.unit.records.put_pause(PauseRow(limit.pattern, AT_LIMIT, reason, context.now, until))
 
 
-def went_on(context: Context, name: str) -> None:
+def recheck_limits(context: Context, name: str) -> None:
     """Check the limits of a name again, because one of its runs has ended."""
     for pause in context.unit.records.pauses():
         if pause.by == AT_LIMIT and glob(name, pause.pattern):
@@ -106,18 +106,18 @@ def went_on(context: Context, name: str) -> None:
 
 def recheck_limit(context: Context, pause: PauseRow) -> None:
     """End the pause of a limit that is no longer reached, or renew it."""
-    if not hold_if_full(context, pause.pattern):
+    if not pause_if_full(context, pause.pattern):
         context.unit.records.delete_pause(pause.pattern)
         context.unit.pauses_changed(wake=False)
         context.emit(RoomForRuns(pause.pattern))
 
 
-def hold_if_full(context: Context, pattern: str) -> bool:
+def pause_if_full(context: Context, pattern: str) -> bool:
     """Pause a pattern whose limit is reached; return True if it is."""
     records = context.unit.records
     for limit in records.limits():
         if limit.pattern == pattern and limit.running and records.running(pattern) >= limit.running:
-            _hold_back(context, limit)
+            _pause_at_limit(context, limit)
             return True
     return False
 

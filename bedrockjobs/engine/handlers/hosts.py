@@ -48,7 +48,7 @@ def workers_for(context: Context, job: Job) -> list[str]:
             for worker in some[HOSTS_PER_CALLER_MAX:]:
                 del found[worker.name]
             whose = f" of token {token}" if token else ""
-            detail = f"{HOSTS_PER_CALLER_MAX:,} of {len(some):,} workers{whose} were given a job of this tick"
+            detail = f"{HOSTS_PER_CALLER_MAX:,} of {len(some):,} workers{whose} got a job of this tick"
             context.note("limited", name=job.name, job_id=job.job_id, detail=detail)
     return sorted(found)
 

@@ -1,8 +1,8 @@
 """PingSchedule and GetPingSecret: runs on remote machines, reported by pings.
 
-A tick waits in a partition from which nothing is taken. A ping opens its run and ends it, in one command or
-two; a ping that comes long before its tick is a triggered run. If no ping arrives, ``failing.time_over``
-records the tick as missed.
+A tick waits in a lane from which nothing is taken. Pings open its run and end it, in one command or two; a
+ping long before the tick is a triggered run. If no ping arrives, ``failing.time_over`` records the tick as
+missed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bedrockjobs.engine.handlers import runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.control import append_output, one_job
 from bedrockjobs.engine.handlers.end import fail_job, finish_job
-from bedrockjobs.engine.handlers.failing import break_off
+from bedrockjobs.engine.handlers.failing import stop_schedule
 from bedrockjobs.engine.handlers.plans import plan_by_name
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate
 from bedrockjobs.engine.handlers.trigger import triggered
@@ -83,7 +83,7 @@ def _begun(context: Context, job: Job, host: str) -> Job:
     try:
         due = ticks.fire(context, job)
     except CannotEvaluate as error:
-        break_off(context, job, error)
+        stop_schedule(context, job, error)
         raise WrongState("Its repeat can not be evaluated", f"repeat: {error}") from None
     assert due is not None, "no maxLate goes together with expect"
     job, caught_up = due
@@ -132,5 +132,5 @@ def _end(context: Context, job: Job, command: PingSchedule) -> None:
         finish_job(context, FinishJob.model_validate(run))
         return
     code = command.exit_code
-    error = "A ping said that it failed" if code is None else f"Exit status {code}"
+    error = "A ping reported a failure" if code is None else f"Exit status {code}"
     fail_job(context, FailJob.model_validate({**run, "error": error, "final": True}))

@@ -55,13 +55,13 @@ class Prepared:
 
 
 @cache
-def field_and_validator(kind: type[Command[Any]], name: str) -> tuple[str, Any]:
+def field_and_validator(command_class: type[Command[Any]], name: str) -> tuple[str, Any]:
     """Return the field that a parameter (wire name in any case) sets, and its validator.
 
     The validator is None if there is no such field, or if the command is validated as a whole.
     """
-    if not kind.__pydantic_decorators__.model_validators:
-        for field, info in kind.model_fields.items():
+    if not command_class.__pydantic_decorators__.model_validators:
+        for field, info in command_class.model_fields.items():
             if wire_name(field).lower() == name.lower():
                 return field, TypeAdapter(info.rebuild_annotation()).validator
     return "", None
@@ -69,14 +69,14 @@ def field_and_validator(kind: type[Command[Any]], name: str) -> tuple[str, Any]:
 
 def plain_act(command: Command[Any], field: str = "") -> Act | None:
     """Return how to execute a command whose ``field`` is open, or None if it is not plain."""
-    given = command.model_fields_set
-    if isinstance(command, CreateJob) and field == "data" and given <= _CREATE:
+    fields_set = command.model_fields_set
+    if isinstance(command, CreateJob) and field == "data" and fields_set <= _CREATE:
         return _create(command)
     if isinstance(command, CreateJob) and command.unique_key is not None:
-        return _create_unique(command, field) if given <= _CREATE_UNIQUE else None
-    if isinstance(command, FinishJob) and field == "job_id" and given <= _FINISH:
+        return _create_unique(command, field) if fields_set <= _CREATE_UNIQUE else None
+    if isinstance(command, FinishJob) and field == "job_id" and fields_set <= _FINISH:
         return _finish(command)
-    if isinstance(command, GetJob) and not field and given <= _GET:
+    if isinstance(command, GetJob) and not field and fields_set <= _GET:
         return _get(command)
     return None
 

@@ -36,13 +36,14 @@ from bedrockjobs.engine.handlers import families
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.sync import Problems, synced
 from bedrockjobs.engine.rate_limits import RateLimit
-from bedrockjobs.job.delivery import ERROR_CHARS_KEPT, delivery_of, noted_for, source_of, with_delivery
+from bedrockjobs.job.delivery import ERROR_CHARS_KEPT, author_for, delivery_of, source_of, with_delivery
 from bedrockjobs.job.limits import AT_LIMIT, Limit, Retention
 from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import AccessPlan
 
 RULES_MAX = 100
-"""Max rules: each is read when any of them sends, and all may wait for their receivers at the same time."""
+"""Maximum number of rules: each is read when any of them sends, and all may wait for their receivers at the
+same time."""
 
 _CONTROL = AccessPlan(control=True)
 
@@ -74,8 +75,8 @@ def sync_rules(context: Context, command: SyncRules) -> Answer:
                     ours.add(spec.name)
                 else:
                     owner = source_of(rules[spec.name])
-                    told = f"the source {owner!r} has it" if owner else "it was added by hand"
-                    raise WrongState("Name is taken", f"name: {told}; takeOver makes it one of this source")
+                    owned = f"it belongs to the source {owner!r}" if owner else "it was added by hand"
+                    raise WrongState("Name is taken", f"name: {owned}; takeOver moves it to this source")
         specs.setdefault(spec.name, spec)
     if not command.dry_run:
         problems.check()
@@ -166,7 +167,7 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
     delivery = delivery_of(row)
     if command.muted:
         if command.events and not delivery.muted_until:  # unmuted after the server read the rule
-            raise WrongState("Rule is not muted", f"name: {command.name} sends what happens")
+            raise WrongState("Rule is not muted", f"name: {command.name} sends its events")
         delivery = delivery._replace(up_to=command.up_to, sender=command.sender)
     if (delivery.sender, delivery.up_to) != (command.sender, command.up_to) or command.up_to <= row.cursor:
         raise WrongState("Message is claimed", f"sender: it is {delivery.sender or 'nobody'}")
@@ -177,7 +178,9 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
         delivery = delivery.arrived(context.now, command.error or "")
     elif delivery.is_too_old(context.now):
         delivery = delivery.failed(command.error, context.now).given_up(command.events)
-        context.note("message lost", name=row.name, detail=f"{command.events} events; ListRules tells why")
+        context.note(
+            "message lost", name=row.name, detail=f"{command.events} events; ListRules has the reason"
+        )
     else:
         delivery, cursor = delivery.failed(command.error, context.now), row.cursor
     context.unit.records.put_rule(with_delivery(row, delivery, cursor))
@@ -188,14 +191,14 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
 def report_conditions(context: Context, command: ReportConditions) -> Answer:
     """Record events for conditions of a rule that began or ended since the last report."""
     row = _existing(context, command.name)
-    delivery, by = delivery_of(row), noted_for(row.name)
+    delivery, by = delivery_of(row), author_for(row.name)
     now: dict[str, dict[str, str]] = {}
     for kind, names in command.conditions.items():
         known = delivery.conditions.get(kind, {})
         now[kind] = {name: known.get(name, context.now) for name in names}
-        for name, words in names.items():
+        for name, text in names.items():
             if name not in known:
-                context.note(kind, name=name, by=by, detail=words[:ERROR_CHARS_KEPT])
+                context.note(kind, name=name, by=by, detail=text[:ERROR_CHARS_KEPT])
     for kind, begun in delivery.conditions.items():
         for name, since in begun.items():
             if name not in now.get(kind, {}):
@@ -284,8 +287,8 @@ def _words(row: Retention) -> str:
         "events": row.events_bytes,
         "ticks of a schedule": row.ticks_bytes,
     }
-    words = [f"{kind} for {days_text(time)}" for kind, time in times.items() if time is not None]
-    return ", ".join(words + [f"{kind} {size:,} bytes" for kind, size in sizes.items() if size is not None])
+    parts = [f"{kind} for {days_text(time)}" for kind, time in times.items() if time is not None]
+    return ", ".join(parts + [f"{kind} {size:,} bytes" for kind, size in sizes.items() if size is not None])
 
 
 # SetLimit, RemoveLimit and ListLimits.
@@ -301,8 +304,8 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
     records.set_limits(_with(records.limits(), limit))
     _recheck(context, command.name)
     numbers = {"queued": command.queued, "a second": command.per_second, "at once": command.running}
-    words = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
-    context.note("limit set", name=command.name, by=command.by, detail=words)
+    text = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
+    context.note("limit set", name=command.name, by=command.by, detail=text)
     return Answer()
 
 

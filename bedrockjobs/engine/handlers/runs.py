@@ -130,7 +130,7 @@ def close(
     )
     if status in FAILED_STATUSES:
         records.put_fingerprint("run", run.run_id, fingerprint_of(run.error))
-    families.went_on(context, run.name)
+    families.recheck_limits(context, run.name)
     took_s = (context.moment - moment_of(run.started)).total_seconds()
     context.emit(
         RunEnded(
@@ -189,7 +189,7 @@ def undo(context: Context, job: Job) -> None:
     ticks.take_back_fired(context, job)
     if job.run_id:
         context.unit.records.delete_run(job.run_id)
-        families.went_on(context, job.name)
+        families.recheck_limits(context, job.name)
         context.emit(RunForgotten(job.run_id))
 
 

@@ -1,6 +1,6 @@
 """Handlers without a transaction: Ping, Help, Status, and commands on the worker registry and the clock.
 
-They are given the server instead of a Context.
+They receive the server instead of a Context.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def test_rule(serving: Serving, command: TestRule) -> Answer:
 
 
 @handles(Help)
-def tell(_: Serving, __: Help) -> Answer:
+def show_help(_: Serving, __: Help) -> Answer:
     """Return one sentence about each command."""
     return Answer(jsontext.dump({"commands": {kind.__name__: kind.sentence() for kind in ALL}}))
 

@@ -16,7 +16,7 @@ from bedrockjobs.commands.schedules import SYNC_PROBLEMS_MAX
 from bedrockjobs.engine.handlers import families, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import check_options, check_repeat, create
-from bedrockjobs.engine.handlers.failing import mended
+from bedrockjobs.engine.handlers.failing import repaired
 from bedrockjobs.engine.handlers.trigger import with_repeat
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.declarations import Declarations
@@ -66,7 +66,7 @@ class Problems:
             place, _, first = self._found[0]
             at = f"{self._what}.{place}"
             where = f"{at}: " if first.detail.startswith("expected ") else f"{at}."
-            more = f"; dryRun tells {len(self._found) - 1} more" if len(self._found) > 1 else ""
+            more = f"; dryRun reports {len(self._found) - 1} more" if len(self._found) > 1 else ""
             raise type(first)(first.reason, f"{where}{first.detail}{more}")
 
     def reported(self) -> list[dict[str, object]]:
@@ -87,12 +87,12 @@ def synced(
 ) -> Answer:
     """Return the reply of a sync; empty members of ``more`` are left out."""
     found = {"added": added, "changed": changed, "removed": removed, "unchanged": unchanged}
-    said = {
+    text = {
         name: value
         for name, value in {**more, "problems": problems.reported(), "warnings": problems.warnings}.items()
         if value
     }
-    return Answer(jsontext.dump({**found, **said}))
+    return Answer(jsontext.dump({**found, **text}))
 
 
 @handles(SyncSchedules, plan=lambda _: AccessPlan(everything=True))
@@ -173,12 +173,12 @@ def _declare(
     context: Context, command: SyncSchedules, specs: dict[str, JobSpec], declared: Declarations
 ) -> frozenset[str]:
     """Record the schedules that a worker declares; return those that workers of newer versions declare."""
-    said = [
+    text = [
         [name, spec.repeat, spec.wanted_priority, sorted(_wanted(spec, "").items()), _defined(spec)]
         for name, spec in sorted(specs.items())
     ]
     # Length of the digest of a source's version: 128 bits of SHA-256.
-    digest = sha256(jsontext.dump(said).encode()).hexdigest()[:32]
+    digest = sha256(jsontext.dump(text).encode()).hexdigest()[:32]
     declared.declare(command.worker, digest, specs)
     _update_live_workers(context, declared, command.worker)
     return declared.declared(newer_than=digest)
@@ -206,7 +206,7 @@ def _left_over(
     free = [name for name in names if name not in alive] if command.prune else []
     if not command.worker:
         return free, []
-    news = declared.add_undeclared(free, context.now_ms) | declared.just_gone()
+    newly_undeclared = declared.add_undeclared(free, context.now_ms) | declared.just_gone()
     over = after_seconds(context.now_ms, -SCHEDULE_GRACE_S)
     removed = [name for name in free if declared.undeclared_since(name) <= over]
     gone = set(removed)
@@ -214,7 +214,7 @@ def _left_over(
     if not command.dry_run:
         until = after_seconds(context.now_ms, SCHEDULE_GRACE_S)[:SECONDS]
         detail = f"no live worker of {command.source} declares it; it is removed at {until}"
-        for name in in_slices(name for name in later if name in news):
+        for name in in_slices(name for name in later if name in newly_undeclared):
             context.note("undeclared", name=name, by=command.by, detail=detail)
     return removed, later
 
@@ -267,9 +267,11 @@ def _check_repeat(context: Context, repeat: str, row: Job | None, warn: Callable
 def _whose(row: Job) -> str:
     """Return text that says who owns the name, and how to take it over."""
     if not ticks.is_schedule(row):
-        return f"a job {row.name} exists that is no schedule (job {row.job_id}, {row.state})"
-    owner = f"the source {row.options.source!r} has it" if row.options.source else "it was added by hand"
-    return f"{owner} (job {row.job_id}); takeOver makes it one of this source"
+        return f"job {row.job_id} has this name and is no schedule ({row.state})"
+    owner = (
+        f"it belongs to the source {row.options.source!r}" if row.options.source else "it was added by hand"
+    )
+    return f"{owner} (job {row.job_id}); takeOver moves it to this source"
 
 
 def _wanted(spec: JobSpec, source: str) -> dict[str, str]:
@@ -305,7 +307,7 @@ def _change(context: Context, row: Job, spec: JobSpec, source: str) -> None:
     changed = _defined_row(row, spec, source)
     if spec.repeat != row.repeat:
         changed = with_repeat(context, row, changed)
-    context.save(placed_if_waiting(row, mended(context, changed)))
+    context.save(placed_if_waiting(row, repaired(context, changed)))
 
 
 def _remove(context: Context, row: Job) -> None:

@@ -22,7 +22,7 @@ from bedrockjobs.commands.jobs import RunEnd
 from bedrockjobs.engine.events import WorkerAsked
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken, handles
-from bedrockjobs.engine.handlers.failing import break_off, fail_for_good, set_aside, stopped
+from bedrockjobs.engine.handlers.failing import make_failed, set_aside, stop_schedule, stopped
 from bedrockjobs.engine.handlers.plans import plan_take, request_of
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, DueTick, original_next_run
 from bedrockjobs.engine.render import render, shown_options
@@ -250,7 +250,7 @@ def _next(context: Context, request: TakeRequest, only: Job | None) -> DueTick |
         job, only = only or context.unit.first_due(request, context.now_ms), None
         if job is None:
             return None
-        if request.worker and limits and families.hold_back(context, job):
+        if request.worker and limits and families.pause_at_limit(context, job):
             continue
         if type(job) is DamagedJob:
             set_aside(context, job)
@@ -261,16 +261,16 @@ def _next(context: Context, request: TakeRequest, only: Job | None) -> DueTick |
             continue
         crashes = crashed and any(glob(job.name, pattern) for pattern in crashed)
         if crashes or lost_runs(job) >= LOST_RUNS_MAX:
-            words = "Its name is on the crash list" if crashes else "Lost too often"
+            reason = "Its name is on the crash list" if crashes else "Lost too often"
             runs.close(context, job, "timeout", error="Failed instead of handed out again")
-            fail_for_good(context, job, "crash", words)
+            make_failed(context, job, "crash", reason)
         elif not job.repeat or not ticks.is_schedule(job):
             return job, False
         else:
             try:
                 due = ticks.fire(context, job)
             except CannotEvaluate as error:
-                break_off(context, job, error)
+                stop_schedule(context, job, error)
             else:
                 if due is not None:
                     return due

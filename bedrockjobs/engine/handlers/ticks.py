@@ -60,7 +60,7 @@ def tick_of(job: Job) -> str:
 
 
 def with_tick(job: Job, tick: str) -> Job:
-    """Return a schedule planned for a new tick, in its partition; its attempts restart from zero."""
+    """Return a schedule planned for a new tick, in its lane; its attempts restart from zero."""
     job = job._replace(attempt=0)
     memory = job.memory.after_end()
     if memory.formers:

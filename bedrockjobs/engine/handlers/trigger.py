@@ -26,10 +26,10 @@ NO_TICKS = "CRON @never"
 def triggered(context: Context, job: Job) -> Job:
     """Return a queued job due now for a triggered run; attempts of a schedule restart from zero."""
     attempt = 0 if ticks.is_schedule(job) else job.attempt
-    return placed(_asked_for(job)._replace(next_run=context.now_ms, attempt=attempt))
+    return placed(_with_trigger(job)._replace(next_run=context.now_ms, attempt=attempt))
 
 
-def _asked_for(job: Job) -> Job:
+def _with_trigger(job: Job) -> Job:
     memory = job.memory
     if memory.trigger is not None:  # a retry has already stored its own next run
         return job.noting(cause="")
@@ -163,7 +163,7 @@ def run_again(context: Context, command: RunAgain) -> Answer:
         elif job.memory.trigger is None or job.memory.cause:
             context.save(triggered(context, job))
     else:
-        job = _made_anew(context, run, context.unit.records.given_to(run.run_id))
+        job = _new_job_from(context, run, context.unit.records.input_of(run.run_id))
         context.unit.insert(job)
         context.created += 1
     detail = f"run {run.run_id} again"
@@ -176,11 +176,11 @@ def _can_be_triggered(job: Job) -> bool:
     return ticks.is_schedule(job) and not job.memory.removed and job.state in ("QUEUED", *lifecycle.WORKING)
 
 
-def _made_anew(context: Context, run: RunRow, given: RunGiven) -> Job:
+def _new_job_from(context: Context, run: RunRow, run_input: RunGiven) -> Job:
     """Return a job that runs once, with the data and options that a run was given."""
-    if not given.data:
+    if not run_input.data:
         raise WrongState("Run has no data", f"runID: the input of run {run.run_id} was not stored")
-    options = jsontext.with_members(given.options_json, dict.fromkeys(OF_A_SCHEDULE))
+    options = jsontext.with_members(run_input.options_json, dict.fromkeys(OF_A_SCHEDULE))
     return placed(
         Job(
             context.now,
@@ -188,9 +188,9 @@ def _made_anew(context: Context, run: RunRow, given: RunGiven) -> Job:
             lifecycle.QUICK_CREATE[2],
             run.name,
             context.now_ms,
-            data=given.data,
-            priority=given.priority,
+            data=run_input.data,
+            priority=run_input.priority,
             options_json=options,
-            lane=MOCK_LANE if is_mock_data(given.data) else OPEN_LANE,
+            lane=MOCK_LANE if is_mock_data(run_input.data) else OPEN_LANE,
         )
     )

@@ -2,9 +2,9 @@
 
 The package is independent of the rest of the server, of jobs, clock and store.
 
-It is our own instead of a wrapper of cronsim: the dialect is larger (years, ``15W``, ``@never``, mappings
-whose day fields are ANDed), three rules differ (``*/2`` restricts a day field, ``1/2`` ends with Saturday,
-seconds do not change what happens when a clock is put back), and cronsim gives up after 50 years.
+It does not wrap cronsim because its dialect is larger (years, ``15W``, ``@never``, mappings whose day fields
+are ANDed), three rules differ (``*/2`` restricts a day field, ``1/2`` ends with Saturday, seconds do not
+change what happens when a clock is put back), and cronsim gives up after 50 years.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ __all__ = [
 ]
 
 PARSED_MAX = 16_384
-"""Parsed schedules in the cache (about 1 kB each): more than one server is built for, so that each is parsed
-once."""
+"""Parsed schedules in the cache, about 1 kB each: more than a server has, so that each is parsed once."""
 
 _PREFIX = re.compile(r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:(?:CRON_)?TZ=([^ \t]*)[ \t]*)?", re.IGNORECASE)
 
@@ -100,7 +99,7 @@ def _parse_text(text: str) -> Schedule:
 
 
 def _parse_json(text: str) -> Schedule:
-    """Parse ``cron_args`` given as a JSON object, for schedules that no expression can state."""
+    """Parse ``cron_args`` as a JSON object, for schedules that no expression can express."""
     try:
         arguments = json.loads(text)
     except RecursionError:
@@ -110,7 +109,7 @@ def _parse_json(text: str) -> Schedule:
     if not isinstance(arguments, dict):
         raise BadSchedule("cron_args", text, "a JSON object")
     if "jitter" in arguments:
-        raise BadSchedule("jitter", str(arguments["jitter"]), "no jitter in here; it is an option of the job")
+        raise BadSchedule("jitter", str(arguments["jitter"]), "no jitter here; it is an option of the job")
     return parse(arguments)
 
 

@@ -1,8 +1,8 @@
 """Parsing of Cronken's ``cron_args``: the keyword arguments of APScheduler 3's cron trigger.
 
-They differ from an expression in three ways: 0 is Monday, all day fields must match together, and a field
-that is not given is ``*`` if it is larger than the smallest given one, else its first value. Clock changes
-follow this package's rule. ``jitter`` is validated only; the caller applies it.
+They differ from an expression in three ways: 0 is Monday, all day fields must match together, and an absent
+field is ``*`` if its unit is larger than the smallest unit present, else its first value. Clock changes
+follow this package's rule. ``jitter`` is only validated; the caller applies it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def texts_of(arguments: Mapping[str, object]) -> dict[str, str]:
 
 def parse_cron_args(arguments: Mapping[str, str]) -> Schedule:
     """Parse the result of ``texts_of``; raises BadSchedule with the argument, its value and its range."""
-    given = [name for name in _FIELDS if name in arguments]
+    named = [name for name in _FIELDS if name in arguments]
     zone = arguments.get("timezone", "")
     if zone:
         find_zone(zone)
@@ -75,11 +75,11 @@ def parse_cron_args(arguments: Mapping[str, str]) -> Schedule:
     if not (jitter.isascii() and jitter.isdigit()):
         raise BadSchedule("jitter", jitter, "a whole number of seconds, 0 or more")
     if "cronstring" in arguments:
-        if given:
-            raise BadSchedule("cronstring", arguments["cronstring"], f"no {given[0]} beside it")
+        if named:
+            raise BadSchedule("cronstring", arguments["cronstring"], f"no {named[0]} in addition")
         schedule = parse_expression(arguments["cronstring"])
-    elif given:
-        schedule = _schedule(arguments, given)
+    elif named:
+        schedule = _schedule(arguments, named)
     else:
         raise BadSchedule("cron_args", "", f"cronstring or at least one of {', '.join(_FIELDS)}")
     return replace(
@@ -90,9 +90,9 @@ def parse_cron_args(arguments: Mapping[str, str]) -> Schedule:
     )
 
 
-def _schedule(arguments: Mapping[str, str], given: list[str]) -> Schedule:
+def _schedule(arguments: Mapping[str, str], named: list[str]) -> Schedule:
     order = list(_FIELDS)
-    below = order[order.index(given[-1]) + 1 :]
+    below = order[order.index(named[-1]) + 1 :]
     text = {
         name: arguments.get(name, _BELOW.get(name, "*") if name in below else "*").strip(_BLANKS)
         for name in order
@@ -111,7 +111,7 @@ def _schedule(arguments: Mapping[str, str], given: list[str]) -> Schedule:
         wild="*" in text["minute"] or "*" in text["hour"],
     )
     if schedule.first_from(datetime(YEAR_MIN, 1, 1)) is None:
-        shown = ", ".join(f"{name}={arguments[name]}" for name in given)
+        shown = ", ".join(f"{name}={arguments[name]}" for name in named)
         raise BadSchedule("cron_args", shown, f"a date that exists in the years {YEAR_MIN}-{YEAR_MAX}")
     return schedule
 
@@ -161,7 +161,7 @@ def _spread(field: CronField, term: str) -> range:
 def _date(name: str, text: str | None) -> datetime | None:
     if text is None:
         return None
-    expected = "a date such as 2030-01-31 or 2030-01-31 09:00:00, perhaps with an offset such as +02:00"
+    expected = "a date such as 2030-01-31 or 2030-01-31 09:00:00, optionally with an offset such as +02:00"
     if (parts := _DATE.fullmatch(text.strip(_BLANKS))) is None:
         raise BadSchedule(name, text, expected)
     *numbers, micro, offset = parts.groups()

@@ -1,7 +1,6 @@
 """Describing a schedule in plain English, so that people can check what they wrote.
 
-The description is derived from the sets of values instead of the text, so that it says what will really
-happen.
+The description is derived from the sets of values, not from the text, so it says what will really happen.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class CronField(NamedTuple):
         if (named := self.names.get(text.lower())) is not None:
             return named
         if text == "?":
-            raise self.bad(term, "* where a field is left open; ? leaves open a day field of an expression")
+            raise self.bad(term, "* for any value; ? is accepted only in a day field of an expression")
         if not (text.isascii() and text.isdigit()):
             raise self.bad(term, f"a number in {self.range}{self.forms}")
         # A number of hundreds of digits is out of range without being converted.
@@ -369,6 +369,6 @@ def _schedule(text: str, seven: list[str]) -> Schedule:
     if schedule.first_from(datetime(YEAR_MIN, 1, 1)) is None:
         field, value = (WEEK_DAY, week_day) if month_days.every else (MONTH_DAY, month_day)
         years = f"{YEAR_MIN}-{YEAR_MAX}" if year == "*" else year
-        expected = f"a day that month {month} of year {years} has; {text!r} would never fire"
+        expected = f"a day that exists in month {month} of year {years}; {text!r} would never fire"
         raise BadSchedule(field.name, value, expected)
     return schedule

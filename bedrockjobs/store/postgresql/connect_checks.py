@@ -1,8 +1,8 @@
 """Check a PostgreSQL database on each new connection, and explain why a server cannot start on it.
 
 The checks compare the cluster and its timeline with those seen before, and verify the required durability. A
-promoted standby has a higher timeline and may lack the last commits of its primary. So a range of IDs is
-skipped then, so that no ID that a client has seen is used twice.
+promoted standby has a higher timeline and may lack the last commits of its primary. A range of IDs is then
+skipped, so that no ID that a client has seen is used twice.
 """
 
 from __future__ import annotations
@@ -187,22 +187,22 @@ _STATES = (
 
 def start_fault(error: StoreError | SchemaError) -> StartFault:
     """Return the message and exit status for an error at the start of a server."""
-    words = str(error).strip()
+    text = str(error).strip()
     if isinstance(error, SchemaError):
-        return StartFault(f"database: {words}", CONFIG)
+        return StartFault(f"database: {text}", CONFIG)
     if isinstance(error, BadURL):
         return StartFault(
-            f"database: the URL cannot be read: {words}. Expected postgresql://user@host:port/database.",
+            f"database: the URL cannot be read: {text}. Expected postgresql://user@host:port/database.",
             CONFIG,
         )
     if isinstance(error, UnfitDatabase):
-        return StartFault(f"database: {words}.", CONFIG)
+        return StartFault(f"database: {text}.", CONFIG)
     if isinstance(error, StoreFull):
-        return StartFault(f"database: its disk is full: {words}. Free space there.", UNAVAILABLE)
+        return StartFault(f"database: its disk is full: {text}. Free space there.", UNAVAILABLE)
     known = _LET_IN if isinstance(error, StoreAway) else _STATES
     for part, advice, status in known:
-        if part in words:
-            return StartFault(f"database: {words} {advice}", status)
+        if part in text:
+            return StartFault(f"database: {text} {advice}", status)
     if isinstance(error, StoreAway):
-        return StartFault(f"database: {words} Check host and port, and whether it runs.", UNAVAILABLE)
-    return StartFault(f"database: {words}", UNAVAILABLE)
+        return StartFault(f"database: {text} Check host and port, and whether it runs.", UNAVAILABLE)
+    return StartFault(f"database: {text}", UNAVAILABLE)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from bedrockjobs.base.clock import Clock, SystemClock
-from bedrockjobs.base.config import OUTCOME_S_MAX, PG_LOOK_S, SESSION_KEPT_S
+from bedrockjobs.base.config import OUTCOME_S_MAX, PG_RETRY_S, SESSION_KEPT_S
 from bedrockjobs.base.wire import after_seconds, timestamp_ms
 from bedrockjobs.store.base import AccessPlan, StoreAway, StoreBroken, StoreConflict, StoreError
 from bedrockjobs.store.postgresql import schema
@@ -179,7 +179,7 @@ class PostgreSQLEngine:
             except StoreError as second:
                 if self._seconds.monotonic() >= until:
                     raise OutcomeUnknown(f"{error}; then {second}") from error
-                pause(PG_LOOK_S * random.uniform(0.5, 1.5))  # noqa: S311
+                pause(PG_RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311
             else:
                 break
         log.warning("the connection broke at a commit, which was %sdone", "" if done else "not ")
@@ -220,10 +220,10 @@ class PostgreSQLEngine:
         """Translate an exception of psycopg; return None for any other exception."""
         return fault_of(error)
 
-    def make_room(self) -> None:
+    def free_reserve(self) -> None:
         """Do nothing: PostgreSQL manages its own disk."""
 
-    def look_for_room(self) -> None:
+    def reserve_space(self) -> None:
         """Do nothing: PostgreSQL manages its own disk."""
 
     def on_queued(self, due: Mapping[str, str] | None) -> None:

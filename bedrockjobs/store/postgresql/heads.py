@@ -38,10 +38,11 @@ from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
 
 
 FLOORS_KEPT_MAX = 10_000
-"""Max names with cached marks, about 8 MB; beyond it, all are dropped."""
+"""Maximum number of names with cached marks, about 8 MB; beyond it, all are dropped."""
 
 RAISED_EVERY_S = 1
-"""Min interval between two reads of the marks of a name; a take walks past the dead entries of that time."""
+"""Minimum interval between two reads of the marks of a name; a take walks past the dead entries of that
+time."""
 
 BEHIND_S = 2
 """How far the marks stay behind the clock, so that a new job is found even without a notification: its
@@ -103,19 +104,19 @@ class LowWaterMarks(NamedTuple):
 
 
 HEADS_KEPT_MAX = 50_000
-"""Max heads cached by one server, about 15 MB. Patterns with more are wide."""
+"""Maximum number of heads cached by one server, about 15 MB. Patterns with more are wide."""
 
 PATTERNS_KEPT_MAX = 10_000
-"""Max patterns with cached heads, counting each one of a list."""
+"""Maximum number of patterns with cached heads, counting each one of a list."""
 
 NAMES_MATCHED_MAX = 50_000
-"""Max names in the cache of matching patterns; it is cleared when it is full."""
+"""Maximum number of names in the cache of matching patterns; it is cleared when it is full."""
 
 KEPT_S = 60
 """Cache lifetime: manual changes of rows send no notification."""
 
 ROWS_UNIT_MAX = SEARCHED_AT_ONCE
-"""Max rows that scans read for the takes of one unit: about 5 ms."""
+"""Maximum number of rows that scans read for the takes of one unit: about 5 ms."""
 
 ROWS_OF_READ = 50
 """Cost of an empty query, in rows: it takes 0.3 ms. It is also the first slice of a wide pattern,
@@ -128,13 +129,15 @@ NEW_PATTERN_READS = 3
 """Queries that a take by a new pattern makes in addition to its scan."""
 
 READY_AT_ONCE = 8
-"""Max takes that go on in one unit as their scans are complete: each asks some names for their jobs."""
+"""Maximum number of takes that continue in one unit when their scans are complete: each queries some
+names."""
 
 TRIES_MAX = 10
-"""How often the limit of a scan may be doubled: to a million rows, if other servers lock all jobs before."""
+"""How often the limit of a scan may be doubled: up to a million rows if other servers have locked all jobs
+before those."""
 
 ASIDE_AT_ONCE = 1_000
-"""Max heads of paused names that one take sets aside or returns, which takes 2 ms."""
+"""Maximum number of heads of paused names that one take sets aside or returns, which takes 2 ms."""
 
 BLOCK_HEADS = 500
 """Heads in one list: an insert moves those that follow, so a long list is split at twice as many."""
@@ -606,7 +609,7 @@ class HeadIndex:
         for one in keys:
             known = self._usable(one)
             parts.append(self._begin_pattern(one, by) if known is None else known)
-        for part in parts:  # all of them, so that their scans go on together
+        for part in parts:  # all of them, so that their scans continue together
             unknown |= not self._make_ready(part, read)
         ends: list[Order] = []
         found: list[list[Head]] = []
@@ -662,7 +665,7 @@ class HeadIndex:
         for down in (-each for each in PRIORITIES if wanted.priority in (None, each)):
             if len(new) >= wanted.limit or down < wanted.after[0]:
                 continue
-            room, end = self._look_in_class(heads, down, wanted, seen, new, read, room)
+            room, end = self._scan_priority(heads, down, wanted, seen, new, read, room)
             if end is not None:
                 if not new:
                     heads.tries = min(heads.tries + 1, TRIES_MAX) if heads.places == before else 0
@@ -671,7 +674,7 @@ class HeadIndex:
         heads.tries = 0
         return sorted(found.union(new.values()))[: wanted.limit], None
 
-    def _look_in_class(
+    def _scan_priority(
         self,
         heads: MatchingHeads,
         down: int,
@@ -856,5 +859,5 @@ def _keys_of(key: HeadKey) -> list[HeadKey]:
 
 
 def _is_ready(parts: Sequence[MatchingHeads]) -> bool:
-    """Return whether a postponed take needs no scan of names any longer."""
+    """Return whether a postponed take no longer needs a scan of names."""
     return all(heads.walk is None for heads in parts)

@@ -21,7 +21,7 @@ SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuu
 """PostgreSQL settings that affect durability or speed."""
 
 
-HEARD_S = 2.0
+NOTIFICATION_S = 2.0
 """Time limit of a notification, which normally takes milliseconds."""
 
 
@@ -158,17 +158,17 @@ def notifications_arrive(url: str) -> bool:
     Raises StoreError if the database cannot be reached.
     """
     channel = f"doctor_{secrets.token_hex(8)}"
-    given: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "autocommit": True,
         "connect_timeout": PG_CONNECT_S_MAX,
         "prepare_threshold": None,
         "target_session_attrs": "read-write",
     }
     try:
-        with psycopg.connect(url, **given) as listening, psycopg.connect(url, **given) as telling:
+        with psycopg.connect(url, **parameters) as listening, psycopg.connect(url, **parameters) as telling:
             listening.execute(f"LISTEN {channel}")
             telling.execute("SELECT pg_notify(%s, '')", (channel,))
-            return any(True for _ in listening.notifies(timeout=HEARD_S, stop_after=1))
+            return any(True for _ in listening.notifies(timeout=NOTIFICATION_S, stop_after=1))
     except psycopg.Error as error:
         raise fault_of(error) or StoreAway(str(error)) from error
 

@@ -130,7 +130,7 @@ def _lock_of(job: Job | None) -> str:
 
 
 DRAWN_MAX = 1_000
-"""Max numbers drawn at once in addition to the planned ones, which takes milliseconds."""
+"""Maximum number of numbers drawn at once in addition to the planned ones, which takes milliseconds."""
 
 
 class IDAllocator:

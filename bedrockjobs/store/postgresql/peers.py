@@ -45,9 +45,9 @@ from bedrockjobs.store.postgresql.session import (
     Row,
     Statement,
     adapt,
+    answered_within,
     columns,
     fault_of,
-    heard_within,
 )
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import Transaction
@@ -55,7 +55,8 @@ from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.transfer import moved_refusal
 
 MOVES_MAX = 10
-"""Max restarts of a unit because the test clock moved; whoever moves it runs units in between."""
+"""Maximum number of restarts of a unit because the test clock moved; whoever moves it runs units in
+between."""
 
 
 class ClockMoved(StoreConflict):
@@ -221,7 +222,7 @@ class PostgreSQLPeers:
         self._turn = asyncio.Lock()
         self._closed = False
         self._refused: set[str] = set()
-        self.on_hint: Callable[[str], object] = lambda text: None
+        self.on_notification: Callable[[str], object] = lambda text: None
 
     # --- connections
     # -----------------------------------------------------------------------------------------
@@ -256,10 +257,10 @@ class PostgreSQLPeers:
             await self._telling.close()
 
     async def _connect(self) -> Connection:
-        given = conninfo_to_dict(self._url)
+        parameters = conninfo_to_dict(self._url)
         connection = await psycopg.AsyncConnection.connect(
             self._url,
-            **{name: value for name, value in SEEN_DEAD.items() if name not in given},
+            **{name: value for name, value in SEEN_DEAD.items() if name not in parameters},
             autocommit=True,
             cursor_factory=psycopg.AsyncRawCursor,
             client_encoding="UTF8",
@@ -283,7 +284,7 @@ class PostgreSQLPeers:
                         raise StoreAway("the server leaves the others")
                 if self._hearing is None or self._hearing.done():
                     self._hearing = asyncio.ensure_future(self._forward_notifications())
-                with heard_within(self._telling, LINE_S_MAX):
+                with answered_within(self._telling, LINE_S_MAX):
                     return await self._answers(self._telling, statements)
             except (psycopg.Error, TimeoutError) as error:
                 fault = fault_of(error) or StoreAway(str(error))
@@ -322,11 +323,11 @@ class PostgreSQLPeers:
                 raise
             try:
                 await connection.execute(f'LISTEN "{self._schema}"')
-                self.on_hint("")  # earlier notifications were missed
+                self.on_notification("")  # earlier notifications were missed
                 async for notice in connection.notifies():
                     told_by, _, text = notice.payload.partition(" ")
                     if told_by != self._me[1]:
-                        self.on_hint(text)
+                        self.on_notification(text)
             finally:
                 await connection.close()
 
@@ -393,7 +394,7 @@ class PostgreSQLPeers:
             raise
         except StoreError as error:
             if worker.name not in self._refused:
-                # Max workers remembered as refused by the database, so that each is logged once
+                # Maximum number of workers remembered as refused by the database, so that each is logged once
                 if len(self._refused) >= 1_000:
                     self._refused.clear()
                 self._refused.add(worker.name)

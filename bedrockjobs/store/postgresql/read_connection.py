@@ -18,19 +18,19 @@ from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, TooMany, Unavailable
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.store.postgresql.peers import PEER_SQL
-from bedrockjobs.store.postgresql.session import Row, adapt, heard_within
+from bedrockjobs.store.postgresql.session import Row, adapt, answered_within
 
 ANSWER_S = 2.0
 """Grace period for PostgreSQL to report the end of a read, in addition to the read's own timeout."""
 
 AWAY_S = 0.5
-"""Min interval between attempts to connect, so that waiting reads fail quickly."""
+"""Minimum interval between attempts to connect, so that waiting reads fail quickly."""
 
 CANCEL_S = 1.0
 """Timeout for sending a cancel request; PostgreSQL also ends the read by its own timeout."""
 
 WORDS_MAX = 500
-"""Max length of an error message from PostgreSQL, which may quote a name as long as the whole query."""
+"""Maximum length of an error message from PostgreSQL, which may quote a name as long as the whole query."""
 
 Connection = psycopg.AsyncConnection[Row]
 _T = TypeVar("_T")
@@ -59,10 +59,10 @@ class ReadConnection:
         ``seconds`` is the statement timeout, ``waiting_max`` the limit of running and waiting reads,
         ``options`` are PostgreSQL settings. ``attributes`` is the default for ``target_session_attrs``.
         """
-        given = {**_OPTIONS, "statement_timeout": f"{max(int(seconds * 1000), 1)}ms", **(options or {})}
+        settings = {**_OPTIONS, "statement_timeout": f"{max(int(seconds * 1000), 1)}ms", **(options or {})}
         self._url, self._schema = url, schema
         self._given = options
-        self._options = " ".join(f"-c {name}={value}" for name, value in given.items())
+        self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         self._options += f' -c search_path="{schema}"'
         self._attributes = attributes
         self._seconds = seconds
@@ -135,7 +135,7 @@ class ReadConnection:
         limit_s = self._seconds + ANSWER_S
         try:
             async with asyncio.timeout(limit_s + CANCEL_S):  # limits any other wait too
-                with heard_within(connection, limit_s):
+                with answered_within(connection, limit_s):
                     return await act(connection)
         except TimeoutError:
             await connection.close()
@@ -170,12 +170,14 @@ class ReadConnection:
 
         ``read-write`` in the URL means the primary too, but would refuse a read-only connection.
         """
-        given = conninfo_to_dict(self._url)
+        url_parameters = conninfo_to_dict(self._url)
         defaults = {"tcp_user_timeout": PG_CONNECT_S_MAX * 1000, "application_name": "bedrockjobs"}
-        named: dict[str, Any] = {name: value for name, value in defaults.items() if name not in given}
-        if given.get("target_session_attrs", "read-write") == "read-write":
+        named: dict[str, Any] = {
+            name: value for name, value in defaults.items() if name not in url_parameters
+        }
+        if url_parameters.get("target_session_attrs", "read-write") == "read-write":
             named["target_session_attrs"] = self._attributes
-        options = f"{given.get('options') or ''} {self._options}".strip()
+        options = f"{url_parameters.get('options') or ''} {self._options}".strip()
         return {**named, "client_encoding": "UTF8", "connect_timeout": PG_CONNECT_S_MAX, "options": options}
 
 
@@ -219,7 +221,7 @@ def refusal_of(error: psycopg.Error) -> CommandError:
 log = logging.getLogger(__name__)
 
 LAG_S_MAX = 5.0
-"""Max lag of a standby that is used for reads: acceptable for a person who reads pages."""
+"""Maximum lag of a standby that is used for reads: acceptable for a person who reads pages."""
 
 LOOK_S = 1.0
 """Interval between lag checks, the same as that of heartbeats."""

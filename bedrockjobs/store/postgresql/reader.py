@@ -101,13 +101,13 @@ WORK_MEM = "16MB"
 """Memory for one step of a Query; beyond it, PostgreSQL uses its disk."""
 
 DIGITS_MAX = 400
-"""Max length of a text that is parsed as a number; it exceeds that of any 64-bit integer or float."""
+"""Maximum length of a text that is parsed as a number; it exceeds that of any 64-bit integer or float."""
 
 _BEHIND = " ) AS some_rows"
 """The text after the user's SQL, which is cut off from error messages."""
 
 WORD_SHOWN_MAX = 50
-"""Max characters of an unknown first word quoted in an error message."""
+"""Maximum number of characters of an unknown first word quoted in an error message."""
 
 _BEGINNING = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)
 """The text before the first word, and that word; it may be empty, so the pattern never backtracks."""
@@ -396,17 +396,24 @@ class PostgreSQLReader(Reader):
         await super().close()
 
     async def _page(
-        self, name: str, given: Mapping[str, Any], limit: int, bytes_max: int, *, scans: bool, again: bool
+        self,
+        name: str,
+        parameters: Mapping[str, Any],
+        limit: int,
+        bytes_max: int,
+        *,
+        scans: bool,
+        again: bool,
     ) -> Page:
         line = self._scans if scans else self._seeks
-        return await _read(line, VIEWS[name], given, limit, bytes_max, again=again)
+        return await _read(line, VIEWS[name], parameters, limit, bytes_max, again=again)
 
 
 async def _read(
-    line: Reads, view: View, given: Mapping[str, Any], rows_max: int, bytes_max: int, *, again: bool = False
+    line: Reads, view: View, named: Mapping[str, Any], rows_max: int, bytes_max: int, *, again: bool = False
 ) -> Page:
     """Return at most ``rows_max`` rows, up to the one that exceeds ``bytes_max``; raises CommandError."""
-    parameters = view.parameters(given)
+    parameters = view.parameters(named)
 
     async def fetched(connection: Connection) -> Page:
         rows: list[Row] = []

@@ -112,12 +112,12 @@ class PostgreSQLRecords(Records):
         return self._runs[run_id] if run_id in self._runs else super().read_run(run_id)
 
     @override
-    def open_run(self, run: RunRow, given: RunGiven) -> None:
-        self._opened.append((run, given))
+    def open_run(self, run: RunRow, run_input: RunGiven) -> None:
+        self._opened.append((run, run_input))
 
     @override
-    def add_ended_run(self, run: RunRow, given: RunGiven) -> None:
-        self._opened.append((run, given))
+    def add_ended_run(self, run: RunRow, run_input: RunGiven) -> None:
+        self._opened.append((run, run_input))
         self._closed.append(run)
 
     @override
@@ -127,10 +127,10 @@ class PostgreSQLRecords(Records):
         return super().kept_of_job(job_id)
 
     @override
-    def given_to(self, run_id: int) -> RunGiven:
+    def input_of(self, run_id: int) -> RunGiven:
         if self._opened:
             self._transaction.collect()
-        return super().given_to(run_id)
+        return super().input_of(run_id)
 
     def _write_end(self, run: RunRow) -> None:
         self._forget_run(run.run_id)
@@ -307,8 +307,8 @@ class PostgreSQLRecords(Records):
     @override
     def count_queued(self, pattern: str, most: int) -> int:
         first = literal_prefix(pattern)
-        given = (first, first + LAST_CHARACTER, anchored_regex([pattern]), most)
-        return int(self._transaction.execute(SQL["count_queued"], given)[0][0])
+        parameters = (first, first + LAST_CHARACTER, anchored_regex([pattern]), most)
+        return int(self._transaction.execute(SQL["count_queued"], parameters)[0][0])
 
     @override
     def put_drain(self, worker: str, by: str, now: str) -> None:

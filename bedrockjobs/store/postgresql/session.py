@@ -27,7 +27,7 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 from psycopg.waiting import Ready, Wait
 
-from bedrockjobs.base.background import may_give_turn, yield_to_loop
+from bedrockjobs.base.background import can_pause, yield_to_loop
 from bedrockjobs.base.config import LOCK_WAIT_S_MAX, PG_ANSWER_S_MAX, PG_CONNECT_S_MAX
 from bedrockjobs.base.settings import Durability, Settings
 from bedrockjobs.base.wire import storable
@@ -110,12 +110,12 @@ class PatientConnection(psycopg.Connection[Any]):
     answer_s: float = PG_ANSWER_S_MAX
     """Timeout for an answer; 0: none."""
 
-    def wait(self, gen: PQGen[T], *given: Any, **named: Any) -> T:
+    def wait(self, gen: PQGen[T], *args: Any, **named: Any) -> T:
         """Run a psycopg generator to its end and return its result, yielding while it waits.
 
         If there is no answer within ``answer_s``, the connection is closed and OperationalError is raised.
         """
-        until_ready = _give_turn_until_ready if may_give_turn() else _wait_until_ready
+        until_ready = _yield_until_ready if can_pause() else _wait_until_ready
         fileno = self.pgconn.socket
         try:
             wanted = next(gen)
@@ -144,19 +144,19 @@ def _wait_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready
     return Ready(readable | (Ready.W if events & select.POLLOUT else Ready.NONE))
 
 
-def _give_turn_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready:
+def _yield_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Ready:
     """Yield to the event loop until a socket is readable or writable; return which, or NONE on timeout."""
     loop = asyncio.get_running_loop()
     events: list[Ready] = []
 
-    def until(go_on: Callable[[], object]) -> None:
+    def until(resume: Callable[[], object]) -> None:
         def ready(which: Ready) -> None:
             if late is not None:
                 late.cancel()
             loop.remove_reader(fileno)
             loop.remove_writer(fileno)
             events.append(which)
-            go_on()
+            resume()
 
         late = None if limit_s is None else loop.call_later(limit_s, ready, Ready.NONE)
         if wanted & Wait.R:
@@ -169,20 +169,20 @@ def _give_turn_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> 
 
 
 @contextmanager
-def heard_within(connection: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
+def answered_within(connection: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
     """Shut down an asyncio connection that has not answered in time; raises TimeoutError then.
 
     The task is not cancelled, as psycopg would then send a cancel request and wait for ten more seconds.
     """
     late = False
 
-    def break_off() -> None:
+    def shut_down() -> None:
         nonlocal late
         late = True
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
 
-    timer = asyncio.get_running_loop().call_later(seconds, break_off)
+    timer = asyncio.get_running_loop().call_later(seconds, shut_down)
     try:
         yield
     except psycopg.Error as error:
@@ -193,25 +193,25 @@ def heard_within(connection: psycopg.AsyncConnection[Any], seconds: float) -> It
         timer.cancel()
 
 
-def done_beside(work: Callable[[], T]) -> T:
+def run_in_thread(work: Callable[[], T]) -> T:
     """Run blocking work in a thread, yielding to the event loop until it is done; return its result.
 
     Without a loop to yield to, it runs in the calling thread. A server that stops may abandon the caller; the
     work still runs to its end.
     """
-    if not may_give_turn():
+    if not can_pause():
         return work()
     loop = asyncio.get_running_loop()
     done: Future[T] = Future()
 
-    def until(go_on: Callable[[], object]) -> None:
+    def until(resume: Callable[[], object]) -> None:
         def do() -> None:
             try:
                 done.set_result(work())
             except BaseException as error:
                 done.set_exception(error)
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(go_on)
+                loop.call_soon_threadsafe(resume)
 
         threading.Thread(target=do, name="connect", daemon=True).start()
 
@@ -221,7 +221,7 @@ def done_beside(work: Callable[[], T]) -> T:
 
 def pause(seconds: float) -> None:
     """Sleep, yielding to the event loop if possible."""
-    if may_give_turn():
+    if can_pause():
         loop = asyncio.get_running_loop()
         yield_to_loop(partial(loop.call_later, seconds))
     else:
@@ -245,16 +245,16 @@ PLANS = "SELECT current_setting('plan_cache_mode') = 'force_generic_plan'"
 
 def connect(url: str, schema: str, terms: SessionRequirements) -> tuple[PatientConnection, bool]:
     """Return a connection, and whether a pooler is in between; raises psycopg.Error."""
-    given = conninfo_to_dict(url)
+    parameters = conninfo_to_dict(url)
     defaults = {
         "target_session_attrs": "read-write",
         "tcp_user_timeout": PG_CONNECT_S_MAX * 1000,
         "application_name": "bedrockjobs",
     }
-    named: dict[str, Any] = {name: value for name, value in defaults.items() if name not in given}
+    named: dict[str, Any] = {name: value for name, value in defaults.items() if name not in parameters}
     named |= {"connect_timeout": PG_CONNECT_S_MAX, "client_encoding": "UTF8"}
     ours = " ".join(f"-c {name}={value}" for name, value in terms.parameters(schema).items())
-    options = f"{given.get('options') or ''} {ours}".strip()
+    options = f"{parameters.get('options') or ''} {ours}".strip()
     pooled = terms.pooled
     if not pooled:
         try:
@@ -298,8 +298,8 @@ _DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 class StatementError(Exception):
     """PostgreSQL refused a statement; the message and the SQLSTATE, such as 23505."""
 
-    def __init__(self, words: str, state: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, state: str) -> None:
+        super().__init__(message)
         self.state = state
 
 
@@ -331,10 +331,10 @@ class StatementPipeline:
 
         It is a psycopg generator: it yields what it waits for, and receives what is ready.
         """
-        given = [(sql, [*map(encoded, parameters)]) for sql, parameters in statements]
+        encoded_statements = [(sql, [*map(encoded, parameters)]) for sql, parameters in statements]
         pgconn = self._pgconn
         pgconn.enter_pipeline_mode()
-        asked = self._send(given)
+        asked = self._send(encoded_statements)
         while pgconn.flush():
             if (yield Wait.RW) & Ready.R:
                 pgconn.consume_input()
@@ -482,7 +482,7 @@ _MEANING: dict[str, type[StoreError]] = {
     "40001": StoreConflict,  # could not serialize
     "40P01": StoreConflict,  # deadlock
     "55P03": StoreConflict,  # lock not available
-    "25006": StoreAway,  # read only: not the primary any more
+    "25006": StoreAway,  # read only: no longer the primary
     "57014": StoreBusy,  # cancelled, or over its time
     "XX001": StoreDamaged,  # data corrupted
     "XX002": StoreDamaged,  # index corrupted
@@ -507,12 +507,12 @@ def fault_of(error: Exception) -> StoreError | None:
         state = error.sqlstate or ""
     else:
         return None
-    words = f"{str(error).strip()} ({state or 'no connection'})"
+    message = f"{str(error).strip()} ({state or 'no connection'})"
     if state == "53100":
-        return StoreFull(words)
+        return StoreFull(message)
     if not state and isinstance(error, psycopg.OperationalError):
-        return StoreAway(words)
-    return (_MEANING.get(state) or _MEANING_OF_CLASS.get(state[:2]) or StoreError)(words)
+        return StoreAway(message)
+    return (_MEANING.get(state) or _MEANING_OF_CLASS.get(state[:2]) or StoreError)(message)
 
 
 class DatabaseSession:
@@ -551,7 +551,7 @@ class DatabaseSession:
             return self._latest, pooled
 
         try:
-            self._connection, self.pooled = done_beside(made)
+            self._connection, self.pooled = run_in_thread(made)
         except psycopg.ProgrammingError as error:
             raise BadURL(str(error).strip()) from error
         except psycopg.Error as error:

@@ -45,11 +45,11 @@ def _arrays(first: int) -> str:
 
 def _next_head(place: str) -> str:
     """Return a query for the first job of the next priority of a name, or of the next name."""
-    ways = f"name = {place}.name AND priority < {place}.priority", f"name > {place}.name"
+    conditions = f"name = {place}.name AND priority < {place}.priority", f"name > {place}.name"
     selects = (
-        f"(SELECT name, priority, nextRun, jobID FROM jobs WHERE found = {place}.lane AND {way}"  # noqa: S608
+        f"(SELECT name, priority, nextRun, jobID FROM jobs WHERE found = {place}.lane AND {condition}"  # noqa: S608
         " AND {queued} ORDER BY name, priority DESC, nextRun, jobID LIMIT 1)"
-        for way in ways
+        for condition in conditions
     )
     return f"{' UNION ALL '.join(selects)} LIMIT 1"
 
@@ -252,12 +252,12 @@ class View(NamedTuple):
     large: bool
     """Whether a row may be large."""
 
-    def parameters(self, given: Mapping[str, Any]) -> list[Any]:
+    def parameters(self, values: Mapping[str, Any]) -> list[Any]:
         """Return the parameters as a list; patterns become regular expressions where needed."""
         names_used = []
         for name in self.names:
             pattern = name.removesuffix("_regex")
-            value = given[name] if pattern == name or name in given else given[pattern]
+            value = values[name] if pattern == name or name in values else values[pattern]
             if value is not None and pattern != name:
                 value = anchored_regex(jsontext.parse(value) if pattern == "visible" else [value])
             names_used.append(value)

@@ -14,7 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import NAMES_KEPT_MAX, TAKEN_AT_ONCE, WALKED_EACH, WALKED_MAX
+from bedrockjobs.base.config import NAMES_KEPT_MAX, SCANNED_EACH, SCANNED_MAX, TAKEN_AT_ONCE
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.base.wire import after_seconds, timestamp_ms
 from bedrockjobs.job.rows import (
@@ -62,11 +62,12 @@ from bedrockjobs.store.postgresql.transaction import (
 
 
 PASSED_MAX = 100
-"""Max jobs of a name and priority with held locks that a take walks past before it checks lock by lock."""
+"""Maximum number of jobs of a name and priority with held locks that a take walks past before it checks lock
+by lock."""
 
 LOCKS_MAX = 300
-"""Max locks checked then, within milliseconds; if there are more, the query is repeated with higher
-limits."""
+"""Maximum number of locks checked then, within milliseconds; if there are more, the query is repeated with
+higher limits."""
 
 JOBS_FURTHER, LOCKS_FURTHER = 100, 10
 """Factors for both limits at each repetition; checking a lock takes as long as walking past five jobs."""
@@ -120,7 +121,7 @@ class CandidateQuery(NamedTuple):
             left_out = (self.sort.priority, list(known), list(closed))
             lanes = list(lanes_open_to(self.sort))
             matching = (now, lanes, _regex(self.patterns), self.limit, *left_out)
-            walked = (*floors.marks_of(ANY), walked_max(self.limit))
+            walked = (*floors.marks_of(ANY), scanned_max(self.limit))
             return SQL["see_in_order" if seen else "take_in_order"], (*matching, *walked)
         parameters = (
             *self._arguments(now, known, locks=False),
@@ -162,9 +163,9 @@ class CandidateQuery(NamedTuple):
         return now, lanes, names, wanted, self.sort.priority, list(known)
 
 
-def walked_max(limit: int) -> int:
+def scanned_max(limit: int) -> int:
     """Return how many jobs of a priority to examine for a number of jobs."""
-    return max(WALKED_MAX, WALKED_EACH * limit)
+    return max(SCANNED_MAX, SCANNED_EACH * limit)
 
 
 def key_of(sort: QueryShape, names: Names) -> HeadKey:
@@ -193,7 +194,7 @@ def sort_of(request: TakeRequest, with_own_jobs: Collection[str] = ()) -> QueryS
     return QueryShape(request.mocked, request.priority, worker, request.accepts)
 
 
-def planned_looks(requests: Iterable[TakeRequest]) -> list[CandidateQuery]:
+def planned_queries(requests: Iterable[TakeRequest]) -> list[CandidateQuery]:
     """Return the candidate queries for some requests, with the total number of jobs they may take.
 
     Patterns may find jobs that another request of the unit takes first, so each asks for the total. Jobs
@@ -306,8 +307,8 @@ class CachedBounds:
             self._queued_elsewhere += due.items()
             self._lower(due.items())
 
-    def _lower(self, heard: Iterable[tuple[str, str]]) -> None:
-        for name, next_run in heard:
+    def _lower(self, queued: Iterable[tuple[str, str]]) -> None:
+        for name, next_run in queued:
             self.floors.lower(name, next_run)
             self._heads.on_queued(name, next_run)
 
@@ -777,7 +778,7 @@ def _key(query: CandidateQuery, now: str) -> TakeKey:
 
 
 CLOCKS_APART = timedelta(milliseconds=20)
-"""Max difference between the clocks of two servers, each aligned with the database."""
+"""Maximum difference between the clocks of two servers, each aligned with the database."""
 
 
 class SkippedLocked:

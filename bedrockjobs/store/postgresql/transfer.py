@@ -25,7 +25,15 @@ from bedrockjobs.store.postgresql.engine import SCHEMA
 from bedrockjobs.store.postgresql.locks import SALT
 from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements, fault_of
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
-from bedrockjobs.store.schema import ENGINES_OWN, HASTY, Row, TableDefinition, calmed, hold_row, tables
+from bedrockjobs.store.schema import (
+    ENGINES_OWN,
+    TRIGGERED,
+    Row,
+    TableDefinition,
+    hold_row,
+    tables,
+    without_triggers,
+)
 from bedrockjobs.store.transfer import (
     COUNTED_ID_MAX,
     MOVED_TO,
@@ -81,10 +89,10 @@ def place_of(url: str) -> str:
     libpq's error is not shown, as it may contain a part of the password.
     """
     try:
-        given = conninfo_to_dict(url)
+        parameters = conninfo_to_dict(url)
     except psycopg.Error:
         raise BadName(NO_URL) from None
-    user, hosts, ports, name = (str(given.get(key, "")) for key in ("user", "host", "port", "dbname"))
+    user, hosts, ports, name = (str(parameters.get(key, "")) for key in ("user", "host", "port", "dbname"))
     path = url.partition("://")[2].partition("/")[2].partition("?")[0]
     if "@" in path or not re.fullmatch("[0-9,]*", ports):  # it was split inside the password
         raise BadName(NO_URL)
@@ -471,7 +479,7 @@ def hold_queue(database: TransferDatabase, by: str, reason: str, now: str) -> No
         refuse_none(session, database)
         own_queue(session, database)
         schema.check_tables(session)
-        (rows,) = session.run_statements([(HASTY, ())])
+        (rows,) = session.run_statements([(TRIGGERED, ())])
         row = hold_row(by, reason, now)
         session.run_statements(
             [
@@ -479,7 +487,7 @@ def hold_queue(database: TransferDatabase, by: str, reason: str, now: str) -> No
                 (_EVENT, (now, by, reason)),
                 *(
                     (_CALM, (job.next_run, job.expires, job.lane, job.memory_json, job.job_id))
-                    for job in calmed(rows)
+                    for job in without_triggers(rows)
                 ),
                 (SQL["raise_epoch"], ()),
             ]

@@ -34,7 +34,7 @@ from bedrockjobs.store.postgresql.takes import (
     Takes,
     behind_heads,
     may_claim,
-    planned_looks,
+    planned_queries,
 )
 from bedrockjobs.store.postgresql.transaction import Transaction
 from bedrockjobs.store.ready_queue import AllHostsSchedules
@@ -79,7 +79,7 @@ class OpeningRound:
         """Jobs to delete at once."""
         self.run_ids = _all(plan.runs for plan in plans)
         """Runs to read."""
-        looks = planned_looks(chain.from_iterable(plan.takes for plan in plans))
+        looks = planned_queries(chain.from_iterable(plan.takes for plan in plans))
         self._bounds = remembered.bounds_to_read(looks, now)
         new = [query for query in looks if remembered.heads_for(query) is None]
         walks = [query for query in new if query.patterns is not None][:GLANCES_MAX]
@@ -138,7 +138,7 @@ class OpeningRound:
         if self.names:
             result.append((SQL["firsts"], (self.names,)))
         if self.job_ids or self.run_ids:
-            # Max output that is read together with its run: a run that ends needs its last lines.
+            # Maximum output that is read together with its run: a run that ends needs its last lines.
             result.append((SQL["runs_ahead"], (self.run_ids, self.job_ids, 4_096)))
         if self.keys or self.key_holders:
             result.append((SQL["keys_ahead"], (self.keys, self.key_holders)))
@@ -244,10 +244,11 @@ class AllHosts:
 
 
 GLANCES_MAX = 20
-"""Max patterns without cached heads that one unit reads the queue for, as it begins: 0.3 ms each."""
+"""Maximum number of patterns without cached heads that one unit reads the queue for, as it begins: 0.3 ms
+each."""
 
 PLAIN_KEPT_MAX = 100_000
-"""Max jobs cached as plain by one server, about 10 MB; more than it runs at a time."""
+"""Maximum number of jobs cached as plain by one server, about 10 MB; more than it runs at a time."""
 
 
 class UnitSavepoint(NamedTuple):
@@ -278,7 +279,7 @@ class PostgreSQLUnit:
         A ``serial`` unit caches no bounds.
         """
         self.moment = datetime.min.replace(tzinfo=UTC)
-        self.read_anew = False
+        self.caches_dropped = False
         """Whether another server changed pauses, drains or the crash list before this unit."""
         self._rows = transaction.UnitRows()
         self._transaction = transaction.Transaction(session, self._differences)
@@ -341,8 +342,8 @@ class PostgreSQLUnit:
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
         statements = [*opening.statements(), *(one for _, draws in drawn for one in draws)]
         results = iter(self._transaction.begin(statements))
-        self.read_anew = self.records.at_epoch(opening.epoch(results))
-        if self.read_anew:
+        self.caches_dropped = self.records.at_epoch(opening.epoch(results))
+        if self.caches_dropped:
             self._wake_all = True
         lanes = opening.bound_lanes(results)
         self._own_jobs = workers_of(lanes) if opening.own_jobs else None
@@ -356,7 +357,7 @@ class PostgreSQLUnit:
         self._takes.query_names(opening.asks, opening.now)
         for query in opening.walks:
             self._takes.looked(query, opening.now, *opening.looked(query, results), opening.claimed)
-        sure = opening.complete and not self.read_anew
+        sure = opening.complete and not self.caches_dropped
         self._takes.behind_heads(opening.behind_heads, opening.now, results, sure=sure)
         self._transaction.wrote = self._rows.changed
         for kind, draws in drawn:
@@ -431,7 +432,7 @@ class PostgreSQLUnit:
 
     def roll_back(self) -> None:
         """Drop the changes of the open unit; its IDs are reused."""
-        if self.read_anew:  # the next unit must report the change
+        if self.caches_dropped:  # the next unit must report the change
             self.records.at_epoch(0)
         for part in (self, self.records, self._job_ids, self._run_ids):
             part.forget()

@@ -1,4 +1,4 @@
-"""What tests of moves share: all that a queue holds, on either engine, and what makes a move fail."""
+"""Helpers for tests of moves: the complete content of a queue on either engine, and faults in a move."""
 
 from __future__ import annotations
 

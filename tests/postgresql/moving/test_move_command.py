@@ -1,4 +1,4 @@
-"""The commands that move and copy a queue: what they say, and what they refuse."""
+"""The commands that move and copy a queue: their messages and their refusals."""
 
 from __future__ import annotations
 

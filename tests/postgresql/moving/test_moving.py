@@ -1,4 +1,4 @@
-"""A queue that is moved to PostgreSQL and back is the same."""
+"""A queue that is moved to PostgreSQL and back is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a move fails or is refused, both queues are as they were."""
+"""If a move fails or is refused, both queues are unchanged."""
 
 from __future__ import annotations
 

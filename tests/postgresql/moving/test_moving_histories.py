@@ -1,4 +1,4 @@
-"""Random histories that move between the engines, there and back, are answered as the model answers them."""
+"""Random histories that move between the engines get the replies of the model."""
 
 from __future__ import annotations
 

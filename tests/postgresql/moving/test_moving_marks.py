@@ -1,4 +1,4 @@
-"""Who is in the way of a move, and the mark by which nobody serves what was moved."""
+"""Obstacles to a move, and the tombstone that keeps servers from serving a moved queue."""
 
 from __future__ import annotations
 

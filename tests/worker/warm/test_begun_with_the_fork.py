@@ -1,4 +1,4 @@
-"""A fork for each run: it begins with the fork, says how it ended, and hears what was signalled before."""
+"""A fork for each run: it begins with the fork, reports its end, and receives earlier signals."""
 
 from __future__ import annotations
 

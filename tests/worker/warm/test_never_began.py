@@ -1,4 +1,4 @@
-"""What becomes of a run whose process, used again, was dead before it began it."""
+"""Runs whose reused process was dead before it began them."""
 
 from __future__ import annotations
 

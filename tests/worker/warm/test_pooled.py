@@ -1,4 +1,4 @@
-"""A process that is used again is given its runs by the worker itself: what its guard does all the same."""
+"""A reused process gets its runs from the worker directly; its guard still does its work."""
 
 from __future__ import annotations
 

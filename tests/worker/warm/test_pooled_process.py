@@ -1,4 +1,4 @@
-"""What the worker hears of a process that is used again, and what it does with it, without a server."""
+"""What the worker receives from a reused process, and its reaction, without a server."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ from typing import Protocol
 
 from bedrock_worker.log import event
 from bedrock_worker.options import VERSION, WorkerOptions
-from bedrock_worker.pull.puller import ServerLink, pause
+from bedrock_worker.pull.puller import ServerStatus
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.base.errors import CommandError, UnknownCommand
+from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.commands.runs import HeartbeatReply
 
@@ -59,19 +60,20 @@ class Heartbeats:
 
     def __init__(
         self,
-        server: ServerLink,
+        client: AsyncClient,
+        server: ServerStatus,
         options: WorkerOptions,
         *,
         names: Callable[[], tuple[str, ...]],
         on_quiet: Callable[[bool], None],
         on_left: Callable[[], None] = lambda: None,
     ) -> None:
-        """Send heartbeats to a server.
+        """Send heartbeats through a client.
 
         ``names`` returns the worker's name patterns; ``on_quiet`` is called with whether the server drains
         the worker, ``on_left`` when the client moves on from a silent server.
         """
-        self._client, self._server, self._options = server.client, server, options
+        self._client, self._server, self._options = client, server, options
         self._names, self._on_quiet, self._on_left = names, on_quiet, on_left
         self._runs: set[LeasedRun] = set()
         self._last_sent: object = None
@@ -132,12 +134,18 @@ class Heartbeats:
             reply = await self._exchange(runs, wait)
             wait = reply is not None
             if reply is None:
-                await pause(AGAIN_S if self._known else HEARTBEAT_S, self._leaving)
+                await self._pause(AGAIN_S if self._known else HEARTBEAT_S)
                 continue
             for run in runs.values():
                 run.renew(self._sent_at)
             self._apply_reply(reply, runs)
-            await pause(self._sent_at + GAP_S - loop.time(), self._leaving)
+            await self._pause(self._sent_at + GAP_S - loop.time())
+
+    async def _pause(self, seconds: float) -> None:
+        """Pause, but not once the worker leaves."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
 
     async def _exchange(self, runs: dict[int, LeasedRun], wait: bool) -> HeartbeatReply | None:
         """Send one heartbeat; return the answer, or None if there is no usable one."""

@@ -98,14 +98,13 @@ FAULTS_MAX = 8
 """Max attempts of a command that the server fails at, within about 10 s."""
 
 
-class ServerLink:
-    """The server of a worker: whether it answers and which address is in use; logs changes."""
+class ServerStatus:
+    """Whether the server is reachable and which address is in use; logs changes."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        """Reach it through a client, and assume that it answers."""
-        self.client = client
+    def __init__(self, address: Callable[[], object] = lambda: None) -> None:
+        """Assume that the server is reachable; ``address`` returns the address in use."""
         self._there = True
-        self._last = client.server
+        self._address, self._last = address, address()
 
     def down(self, error: Exception) -> None:
         """Record that the server did not answer or refused this worker."""
@@ -119,38 +118,32 @@ class ServerLink:
         if not self._there:
             event(logging.WARNING, "server back")
         self._there = True
-        address = self.client.server
+        address = self._address()
         if address != self._last:
             event(logging.WARNING, "server changed", server=address, before=self._last)
             self._last = address
 
-    async def send_until_answered(self, command: Command[R]) -> R:
-        """Send an idempotent command until it is answered.
 
-        Raises errors that ``is_final``, and after ``FAULTS_MAX`` in a row those that ``is_fault``.
-        """
-        failures = faults = 0
-        while True:
-            try:
-                reply = await self.client.call(command)
-            except (ConnectionError, CommandError) as error:
-                faults = faults + 1 if is_fault(error) else 0
-                if is_final(error) or faults >= FAULTS_MAX:
-                    self.up()
-                    raise
-                failures += 1
-                self.down(error)
-                await asyncio.sleep(backoff_s(failures))
-            else:
-                self.up()
-                return reply
+async def send_until_answered(client: AsyncClient, server: ServerStatus, command: Command[R]) -> R:
+    """Send an idempotent command until it is answered.
 
-
-async def pause(seconds: float, event: asyncio.Event) -> None:
-    """Pause for some seconds, but only until an event."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+    Raises errors that ``is_final``, and after ``FAULTS_MAX`` in a row those that ``is_fault``.
+    """
+    failures = faults = 0
+    while True:
+        try:
+            reply = await client.call(command)
+        except (ConnectionError, CommandError) as error:
+            faults = faults + 1 if is_fault(error) else 0
+            if is_final(error) or faults >= FAULTS_MAX:
+                server.up()
+                raise
+            failures += 1
+            server.down(error)
+            await asyncio.sleep(backoff_s(failures))
+        else:
+            server.up()
+            return reply
 
 
 def is_fault(error: Exception) -> bool:
@@ -172,14 +165,15 @@ class Puller:
 
     def __init__(
         self,
-        server: ServerLink,
+        client: AsyncClient,
+        server: ServerStatus,
         options: WorkerOptions,
         *,
         names: Callable[[], tuple[str, ...]],
         changed: asyncio.Event,
     ) -> None:
         """Request jobs for the patterns that ``names`` returns; ``changed`` ends a wait or a pause."""
-        self._server, self._options = server, options
+        self._client, self._server, self._options = client, server, options
         self._names, self._changed = names, changed
         self.failures = 0
         """Requests in a row without a usable answer."""
@@ -190,22 +184,27 @@ class Puller:
         asked_at = loop.time()
         try:
             take = self._options.take(free, self._names())
-            answer = await self._server.client.exchange(take, hurry=self._changed)
+            answer = await self._client.exchange(take, hurry=self._changed)
             jobs = jobs_of(answer.body)
         except NotFound:
             self._server.up()
             self.failures = 0
             if not self._options.burst and loop.time() - asked_at < EARLY_S:
-                await pause(EARLY_S, self._changed)
+                await self._pause(EARLY_S)
             return []
         except (CommandError, ConnectionError, ValueError) as error:
             self._server.down(error)
             self.failures += 1
-            await pause(backoff_s(self.failures), self._changed)
+            await self._pause(backoff_s(self.failures))
             return []
         self._server.up()
         self.failures = 0
         return jobs
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
 
 # ``--version-watch``: polls for a file that was replaced since the worker started.
@@ -218,17 +217,25 @@ FileState = tuple[int, int, int]
 class FileWatch:
     """Detects changed content; touching a file or copying the same content is no change."""
 
-    def __init__(self, path: Path) -> None:
-        """Watch a file; symbolic links are followed on every check."""
-        self._path = path
-        self._mark, self._digest = mark_of(path), digest_of(path)
+    def __init__(self, mark: Callable[[], FileState | None], digest: Callable[[], bytes | None]) -> None:
+        """Create a watch from two functions that return None for a missing file.
+
+        ``digest`` is called only if ``mark`` changed.
+        """
+        self._read_mark, self._read_digest = mark, digest
+        self._mark, self._digest = mark(), digest()
         self._changed = False
+
+    @classmethod
+    def watching(cls, path: Path) -> FileWatch:
+        """Watch a file; symbolic links are followed on every check."""
+        return cls(lambda: mark_of(path), lambda: digest_of(path))
 
     def changed(self) -> bool:
         """Return whether the file has changed; stays True. A missing file does not count as changed."""
-        mark = None if self._changed else mark_of(self._path)
+        mark = None if self._changed else self._read_mark()
         if mark is not None and mark != self._mark:
-            digest = digest_of(self._path)
+            digest = self._read_digest()
             if digest is not None:
                 self._changed = digest != self._digest
                 self._mark = mark

@@ -12,15 +12,17 @@ import logging
 import re
 import tempfile
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 from bedrock_worker.log import event, printable
 from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.pull.puller import ServerLink, pause
+from bedrock_worker.pull.puller import ServerStatus, send_until_answered
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, UnknownCommand, WrongState
+from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import AppendOutput, UpdateJob
 
 # Splitting output into lines of bounded length. No I/O.
@@ -259,9 +261,9 @@ def _write_all(file: io.FileIO, data: bytes) -> None:
 class LiveOutput:
     """Sends the output and the progress of one run."""
 
-    def __init__(self, server: ServerLink, job: TakenJob) -> None:
-        """Prepare to send to a server; a job without a run has nowhere to send to."""
-        self._server, self._job = server, job
+    def __init__(self, client: AsyncClient, server: ServerStatus, job: TakenJob) -> None:
+        """Prepare to send through a client; a job without a run has nowhere to send to."""
+        self._client, self._server, self._job = client, server, job
         self._wants_lines = self._wants_progress = job.run_id is not None
         self._lines = LineQueue()
         self._next_seq = 1
@@ -321,12 +323,12 @@ class LiveOutput:
             latest, self._progress = self._progress, None
             try:
                 command = UpdateJob(job_id=job.job_id, run_id=job.run_id, progress=latest)
-                await self._server.send_until_answered(command)
+                await send_until_answered(self._client, self._server, command)
             except CommandError as error:
                 self._wants_progress = False
                 event(logging.INFO, "progress not sent", job=job.job_id, run=job.run_id, answer=error)
                 return
-            await pause(PROGRESS_PAUSE_S, self._ending)
+            await self._pause(PROGRESS_PAUSE_S)
 
     async def _send_lines(self) -> None:
         try:
@@ -340,13 +342,19 @@ class LiveOutput:
                 if not full:
                     # Time to collect lines for one batch; with the request itself, output lags by at most 1
                     # s.
-                    await pause(0.5, self._ending)
+                    await self._pause(0.5)
                 batch = self._lines.take(OUTPUT_LINES_PER_APPEND_MAX, BATCH_BYTES_MAX)
                 full = len(self._lines) > 0
                 if batch:
                     await self._send_batch(batch)
         finally:
             self._lines.discard_all()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not after the run has ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
 
     async def _send_batch(self, batch: list[Line]) -> None:
         lines = [
@@ -373,7 +381,7 @@ class LiveOutput:
     async def _append(self, lines: list[Any]) -> int:
         assert self._job.run_id is not None
         command = AppendOutput(run_id=self._job.run_id, seq=self._next_seq, lines=lines)
-        return (await self._server.send_until_answered(command)).seq
+        return (await send_until_answered(self._client, self._server, command)).seq
 
     def _stop_lines(self, answer: CommandError | str) -> None:
         """Send no more lines: the run is over, or the server does not support or accept more output."""

@@ -21,7 +21,14 @@ from typing import Any
 
 from bedrock_worker.log import event
 from bedrock_worker.pull.job import jobs_after
-from bedrock_worker.pull.puller import FAULTS_MAX, ServerLink, ThenGet, is_fault, is_final, pause
+from bedrock_worker.pull.puller import (
+    FAULTS_MAX,
+    ServerStatus,
+    ThenGet,
+    is_fault,
+    is_final,
+    send_until_answered,
+)
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
@@ -323,13 +330,17 @@ LATER_TRIES_MAX = 30
 """Max retries without a slot: about half an hour, in which the server can be repaired."""
 
 
+class StillFailing(Exception):
+    """The server keeps failing at a report."""
+
+
 class Reporter:
     """Delivers reports."""
 
-    def __init__(self, server: ServerLink, outbox: Outbox) -> None:
-        """Report to a server, and save what is not accepted at once."""
-        self._server, self._kept = server, outbox
-        self._ends = CompletionBatcher(server.client)
+    def __init__(self, client: AsyncClient, server: ServerStatus, outbox: Outbox) -> None:
+        """Report through a client, and save what is not accepted at once."""
+        self._client, self._server, self._kept = client, server, outbox
+        self._ends = CompletionBatcher(client)
 
     def stop_sending(self) -> None:
         """Stop sending."""
@@ -351,7 +362,7 @@ class Reporter:
         try:
             if after is not None:
                 await after()
-            return await self._send(report, FAULTS_MAX, then)
+            return await self._send_or_replace(report, FAULTS_MAX, then)
         except asyncio.CancelledError:
             self._not_delivered(report)
             raise
@@ -365,8 +376,10 @@ class Reporter:
             for number in range(LATER_TRIES_MAX):
                 if stopping.is_set() and number:
                     break
-                await pause(min(LATER_FIRST_S * 2.0**number, LATER_MAX_S), stopping)
-                left = await self._send(report, 1)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(LATER_FIRST_S * 2.0**number, LATER_MAX_S)):
+                        await stopping.wait()
+                left = await self._send_or_replace(report, 1)
                 if left is None:
                     return True
                 report = left
@@ -382,7 +395,7 @@ class Reporter:
             try:
                 if await self._is_open(saved):
                     event(logging.INFO, "kept report", file=saved.path)
-                    await self._send(saved.report, FAULTS_MAX)
+                    await self._send_or_replace(saved.report, FAULTS_MAX)
                 else:
                     _log(logging.WARNING, "run already over", saved.report)
                     self._kept.remove(saved.report)
@@ -394,7 +407,7 @@ class Reporter:
         report = saved.report
         assert report.run_id is not None
         try:
-            run = await self._server.send_until_answered(QueryRun(run_id=report.run_id))
+            run = await send_until_answered(self._client, self._server, QueryRun(run_id=report.run_id))
         except NotFound:
             return False
         return (run.job_id, run.worker, run.status) == (report.job_id, saved.worker, "running")
@@ -403,19 +416,32 @@ class Reporter:
         result = None if report.data is None else report.data[:RESULT_SHOWN_CHARS]
         _log(logging.ERROR, "report not delivered", report, result=result, kept=self._kept.save(report))
 
-    async def _send(self, report: Report, faults_max: int, then: ThenGet | None = None) -> Report | None:
-        """Send a report until it is answered, and after a refusal the failure that replaces it.
+    async def _send_or_replace(
+        self, report: Report, faults_max: int, then: ThenGet | None = None
+    ) -> Report | None:
+        """Send a report, or its replacement if it is refused; return the report if the server fails at it."""
+        while True:
+            try:
+                refusal = await self._sent(report, faults_max, then)
+            except StillFailing:
+                return report
+            if refusal is not None:
+                _log(logging.ERROR, "report refused", report, error=refusal)
+            if refusal is None or (isinstance(report, FailJob) and report.data is None):
+                self._kept.remove(report)
+                return None
+            report = failure_instead(report, refusal)
 
-        Returns the report after ``faults_max`` server errors in a row, else None.
+    async def _sent(self, report: Report, faults_max: int, then: ThenGet | None) -> CommandError | None:
+        """Send a report until it is answered; return the refusal, if there was one.
+
+        Raises StillFailing after ``faults_max`` server errors in a row.
         """
         failures = faults = 0
         perhaps_done = False
         while True:
             try:
-                await self._ends.send(report, then)
-            except ValueError as error:  # the job's lease expires, and another worker gets it
-                _log(logging.ERROR, "no job can be read", report, error=error)
-                _log(logging.INFO, "reported", report)
+                await self._exchange(report, then)
             except (NotFound, WrongState) as error:
                 # Either an earlier attempt arrived, or the run is no longer ours: nothing is left to report.
                 level = logging.INFO if perhaps_done else logging.WARNING
@@ -423,14 +449,7 @@ class Reporter:
             except (ConnectionError, CommandError) as error:
                 if is_final(error) and not isinstance(error, Forbidden):  # another token may be accepted
                     self._server.up()
-                    _log(logging.ERROR, "report refused", report, error=error)
-                    if isinstance(report, FailJob) and report.data is None:
-                        self._kept.remove(report)
-                        return None
-                    report = failure_instead(report, error)
-                    failures = faults = 0
-                    perhaps_done = False
-                    continue
+                    return error
                 perhaps_done = perhaps_done or isinstance(error, ConnectionLost)
                 failures += 1
                 if failures == 1:
@@ -440,7 +459,7 @@ class Reporter:
                     if faults in (1, faults_max):
                         _log(logging.WARNING, "server fails at report", report, tries=faults, answer=error)
                     if faults >= faults_max:
-                        return report
+                        raise StillFailing from error
                 else:
                     faults = 0
                     self._server.down(error)
@@ -449,8 +468,14 @@ class Reporter:
             else:
                 _log(logging.INFO, "reported", report)
             self._server.up()
-            self._kept.remove(report)
             return None
+
+    async def _exchange(self, report: Report, then: ThenGet | None) -> None:
+        """Send a report once, and receive the next job."""
+        try:
+            await self._ends.send(report, then)
+        except ValueError as error:  # the report is done; the job's lease expires, and another worker gets it
+            _log(logging.ERROR, "no job can be read", report, error=error)
 
 
 def failure_instead(report: Report, refusal: CommandError) -> FailJob:
