@@ -9,17 +9,8 @@ from typing import Any, Self, TypeVar, cast
 
 from bedrockjobs.client.address import Address, AnyAddress, UnixAddress
 from bedrockjobs.client.base import BaseClient, Connect, SendRequest, Steps
-from bedrockjobs.client.exchange import (
-    AnswerReader,
-    ConnectionLost,
-    MalformedAnswer,
-    Response,
-    ServerUnreachable,
-    UnreadableAnswer,
-    answer_s,
-    unreachable,
-)
-from bedrockjobs.commands import Command, Ping, Reply, RunReply
+from bedrockjobs.client.exchange import AnswerReader, MalformedAnswer, Response
+from bedrockjobs.commands import Command, Reply, RunReply
 from bedrockjobs.tls.stream import TLSStream
 
 HURRY_S = 5.0
@@ -39,7 +30,6 @@ class _AsyncConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader: AnswerReader | None = None
         self._answer: asyncio.Future[Response] | None = None
-        self._command: Command[Any] = Ping()
         self._limit: asyncio.Timeout | None = None
         self._limit_s = 0.0
 
@@ -48,17 +38,15 @@ class _AsyncConnection(asyncio.Protocol):
         """Return whether the connection can take another request."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def exchange(
-        self, command: Command[Any], request: bytes, limit_s: float | None, hurry: asyncio.Event | None
-    ) -> Response:
-        """Send a request and return its answer; raises ConnectionLost.
+    async def exchange(self, request: bytes, limit_s: float, hurry: asyncio.Event | None) -> Response:
+        """Send a request and return its answer; raises OSError and MalformedAnswer.
 
         Once ``hurry`` is set, half-close the connection, which makes the server answer a waiting command.
         """
         assert self._transport is not None
-        self._command, self._reader = command, AnswerReader(self._bytes_max)
+        self._reader = AnswerReader(self._bytes_max)
         self._answer = asyncio.get_running_loop().create_future()
-        self._limit_s = answer_s(command) if limit_s is None else limit_s
+        self._limit_s = limit_s
         self._transport.write(request)
         try:
             async with asyncio.timeout(self._limit_s) as self._limit:
@@ -70,8 +58,7 @@ class _AsyncConnection(asyncio.Protocol):
                 self.close()
                 return answer
         except TimeoutError:
-            why = f"nothing was received within {self._limit_s:g} s"
-            raise ConnectionLost(self._command, self.address, why) from None
+            raise TimeoutError(f"nothing was received within {self._limit_s:g} s") from None
         finally:
             self._limit = None
             self._answer.cancel()  # the call may have been cancelled
@@ -113,7 +100,7 @@ class _AsyncConnection(asyncio.Protocol):
         try:
             answer = self._reader.feed(data)
         except MalformedAnswer as error:
-            self._fail(UnreadableAnswer(self._command, self.address, str(error)))
+            self._answer.set_exception(error)
             self.close()
             return
         if answer is not None:
@@ -122,11 +109,8 @@ class _AsyncConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the pending call (called by the event loop)."""
-        self._fail(ConnectionLost(self._command, self.address, str(exc or "the connection was closed")))
-
-    def _fail(self, error: ConnectionLost) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+            self._answer.set_exception(ConnectionResetError(str(exc or "the connection was closed")))
 
 
 class AsyncClient(BaseClient[_AsyncConnection]):
@@ -204,9 +188,7 @@ class AsyncClient(BaseClient[_AsyncConnection]):
             connection: _AsyncConnection = step.connection
             self._busy.add(connection)
             try:
-                return await connection.exchange(
-                    step.command, step.request, step.limit_s, hurry if step.limit_s is None else None
-                )
+                return await connection.exchange(step.request, step.limit_s, None if step.is_probe else hurry)
             finally:
                 self._busy.discard(connection)
         if isinstance(step, Connect):
@@ -234,11 +216,7 @@ class AsyncClient(BaseClient[_AsyncConnection]):
                 else:
                     await loop.create_connection(lambda: made, address.host, address.port)
         except TimeoutError:
-            raise ServerUnreachable(
-                f"cannot connect to {address}: nothing was received within {limit_s:g} s"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise unreachable(address, error) from error
+            raise TimeoutError(f"nothing was received within {limit_s:g} s") from None
         return made
 
     async def _encrypted(self, made: _AsyncConnection, address: Address) -> None:

@@ -35,12 +35,15 @@ from bedrockjobs.client.address import Address, AnyAddress, Credentials, address
 from bedrockjobs.client.exchange import (
     ANSWER_BYTES_MAX,
     ConnectionLost,
+    MalformedAnswer,
     Response,
     ServerNotTrusted,
     ServerUnreachable,
     UnreadableAnswer,
+    answer_s,
     reply_of,
     request_bytes,
+    unreachable,
 )
 from bedrockjobs.commands import (
     Command,
@@ -465,20 +468,19 @@ _CLOCK = SystemClock()
 
 
 class Connect(NamedTuple):
-    """Step: connect to an address; its outcome is the connection."""
+    """Step: connect to an address; its outcome is the connection, or an OSError or ValueError."""
 
     address: AnyAddress
     limit_s: float
 
 
 class SendRequest(NamedTuple):
-    """Step: send a request on a connection; its outcome is the answer."""
+    """Step: send a request on a connection; its outcome is the answer, an OSError or MalformedAnswer."""
 
     connection: Any
-    command: Command[Any]
     request: bytes
-    limit_s: float | None = None
-    """None: the time that the command may take."""
+    limit_s: float
+    is_probe: bool
 
 
 Steps = Generator[Connect | SendRequest | float, Any, V]
@@ -593,14 +595,37 @@ class BaseClient(Generic[C]):
     def _exchange_once(self, command: Command[Any], address: AnyAddress) -> Steps[Response]:
         connection = self._pool.take(address)
         if connection is None:
-            connection = yield Connect(address, 5.0)  # time limit for making a connection
-        reusable = False
+            connection = yield from self._connect(address, 5.0)  # time limit for making a connection
+        answer = yield from self._exchange_on(connection, command)
+        answer.check()
+        return answer
+
+    def _connect(self, address: AnyAddress, limit_s: float) -> Steps[C]:
+        """Make a connection; raises ServerUnreachable."""
         try:
-            answer: Response = yield SendRequest(connection, command, self._request(command))
+            made: C = yield Connect(address, limit_s)
+        except (OSError, ValueError) as error:
+            raise unreachable(address, error) from error
+        return made
+
+    def _exchange_on(
+        self, connection: C, command: Command[Any], probe_s: float | None = None
+    ) -> Steps[Response]:
+        """Exchange one request on a connection, which returns to the pool; raises ConnectionLost.
+
+        ``probe_s`` is the time limit of a probe; None means the time that the command may take.
+        """
+        limit_s, reusable = answer_s(command) if probe_s is None else probe_s, False
+        try:
+            request = request_bytes(command, self._credentials.header)
+            answer: Response = yield SendRequest(connection, request, limit_s, probe_s is not None)
             reusable = not answer.closing
+        except MalformedAnswer as error:
+            raise UnreadableAnswer(command, connection.address, str(error)) from None
+        except OSError as error:
+            raise ConnectionLost(command, connection.address, str(error)) from error
         finally:
             self._pool.give_back(connection, reusable=reusable)
-        answer.check()
         return answer
 
     def _probe_first_server(self) -> Steps[None]:
@@ -609,18 +634,13 @@ class BaseClient(Generic[C]):
         if first is None:
             return
         until = _CLOCK.monotonic() + LOOK_S
-        good = False
         try:
-            connection = yield Connect(first, LOOK_S)
-            try:
-                left_s = max(until - _CLOCK.monotonic(), 0.0)
-                answer: Response = yield SendRequest(connection, Ping(), self._request(Ping()), left_s)
-                good = answer.code == 200 and not answer.closing
-            finally:
-                self._pool.give_back(connection, reusable=good)
+            connection = yield from self._connect(first, LOOK_S)
+            left_s = max(until - _CLOCK.monotonic(), 0.0)
+            answer = yield from self._exchange_on(connection, Ping(), left_s)
         except ConnectionError:
             return
-        if good:
+        if answer.code == 200 and not answer.closing:
             self._route.come_back()
 
     def _pause_after(self, tries: Tries, error: Exception, address: AnyAddress) -> float:
@@ -631,10 +651,6 @@ class BaseClient(Generic[C]):
         if isinstance(error, Forbidden) and tries.may_renew() and self._credentials.renewed():
             return 0.0
         return tries.pause_after(error, address, self._clock.monotonic())
-
-    def _request(self, command: Command[Any]) -> bytes:
-        """Return the bytes of a request with the current token."""
-        return request_bytes(command, self._credentials.header)
 
     def _reply(self, command: Command[R], answer: Response) -> R:
         """Return the typed reply of an answer; raises UnreadableAnswer."""

@@ -28,15 +28,7 @@ from bedrockjobs.client.address import (
     UnixAddress,
 )
 from bedrockjobs.client.base import BaseClient, Connect, SendRequest, Steps
-from bedrockjobs.client.exchange import (
-    AnswerReader,
-    ConnectionLost,
-    MalformedAnswer,
-    Response,
-    UnreadableAnswer,
-    answer_s,
-    unreachable,
-)
+from bedrockjobs.client.exchange import AnswerReader, Response
 from bedrockjobs.commands import Command, Reply, RunReply
 
 READ_BYTES = 262_144
@@ -52,14 +44,11 @@ class _BlockingConnection:
     """A connection, used by one call at a time."""
 
     def __init__(self, address: AnyAddress, limit_s: float, credentials: Credentials) -> None:
-        """Connect within ``limit_s``, twice that with TLS; raises ServerUnreachable."""
+        """Connect within ``limit_s``, twice that with TLS; raises OSError and ValueError."""
         self.address = address
-        try:
-            self._socket = _connected(address, limit_s)
-            if not isinstance(address, UnixAddress) and address.tls:
-                self._socket = _encrypted(self._socket, address.host, credentials.context)
-        except (OSError, ValueError) as error:
-            raise unreachable(address, error) from error
+        self._socket = _connected(address, limit_s)
+        if not isinstance(address, UnixAddress) and address.tls:
+            self._socket = _encrypted(self._socket, address.host, credentials.context)
 
     @property
     def is_reusable(self) -> bool:
@@ -68,11 +57,8 @@ class _BlockingConnection:
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
-    def exchange(
-        self, command: Command[Any], request: bytes, bytes_max: int, limit_s: float | None = None
-    ) -> Response:
-        """Send a request and return its answer; raises ConnectionLost."""
-        limit_s = answer_s(command) if limit_s is None else limit_s
+    def exchange(self, request: bytes, bytes_max: int, limit_s: float) -> Response:
+        """Send a request and return its answer; raises OSError and MalformedAnswer."""
         deadline = _CLOCK.monotonic() + limit_s
         reader = AnswerReader(bytes_max)
         answer: Response | None = None
@@ -81,14 +67,8 @@ class _BlockingConnection:
             self._socket.sendall(request)
             while answer is None:
                 answer = reader.feed(self._receive(deadline))
-        except MalformedAnswer as error:
-            raise UnreadableAnswer(command, self.address, str(error)) from None
         except TimeoutError:
-            raise ConnectionLost(
-                command, self.address, f"nothing was received within {limit_s:g} s"
-            ) from None
-        except OSError as error:
-            raise ConnectionLost(command, self.address, str(error)) from error
+            raise TimeoutError(f"nothing was received within {limit_s:g} s") from None
         return answer
 
     def _receive(self, deadline: float) -> bytes:
@@ -192,7 +172,7 @@ class Client(BaseClient[_BlockingConnection]):
     def _perform_step(self, step: Connect | SendRequest | float) -> Response | _BlockingConnection | None:
         if isinstance(step, SendRequest):
             connection: _BlockingConnection = step.connection
-            return connection.exchange(step.command, step.request, self._answer_bytes_max, step.limit_s)
+            return connection.exchange(step.request, self._answer_bytes_max, step.limit_s)
         if isinstance(step, Connect):
             return _BlockingConnection(step.address, step.limit_s, self._credentials)
         self._pool.closed.wait(step)

@@ -188,8 +188,7 @@ async def test_answer_over_the_limit(server, kind):
 
 
 async def test_answer_that_does_not_come(server, kind, monkeypatch):
-    for module in ("blocking", "asynchronous"):
-        monkeypatch.setattr(f"bedrockjobs.client.{module}.answer_s", lambda _: 0.05)
+    monkeypatch.setattr("bedrockjobs.client.base.answer_s", lambda _: 0.05)
     async with kind(server.address) as client:
         with pytest.raises(
             ConnectionLost, match=r"nothing was received within 0\.05 s; the outcome is unknown"

@@ -106,8 +106,7 @@ async def test_swallowed_answer_to_what_may_not(servers: Any, kind: Any) -> None
 
 async def test_silent_server_is_left(servers: Any, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine may be gone: nothing tells so but that no answer comes."""
-    for module in ("blocking", "asynchronous"):
-        monkeypatch.setattr(f"bedrockjobs.client.{module}.answer_s", lambda _: 0.05)
+    monkeypatch.setattr("bedrockjobs.client.base.answer_s", lambda _: 0.05)
     first, second = servers
     first.silent = {"Ping", "CreateJob"}
     async with kind(both(servers)) as client:
