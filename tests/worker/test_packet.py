@@ -26,19 +26,19 @@ def test_a_text_of_any_size_with_handles(ends, size):
     kernel.send(ends[0], b"run", text, [writes])
     kernel.send(ends[0], b"signal", b"15")
     os.close(writes)
-    word, found, (handle,) = kernel.receive(ends[1], 1)
+    word, found, (handle,) = kernel.receive(ends[1])
     assert (word, found) == (b"run", text)
     assert not os.get_inheritable(handle)
     os.write(handle, b"it")
     assert os.read(reads, 10) == b"it"
     os.close(reads)
     os.close(handle)
-    assert kernel.receive(ends[1], 1) == (b"signal", b"15", [])
+    assert kernel.receive(ends[1]) == (b"signal", b"15", [])
 
 
 def test_nobody_is_there_any_more(ends):
     ends[0].close()
-    assert kernel.receive(ends[1], 1) == (b"", b"", [])
+    assert kernel.receive(ends[1]) == (b"", b"", [])
     with pytest.raises(BrokenPipeError):
         kernel.send(ends[1], b"run")
 
@@ -48,7 +48,7 @@ def test_it_goes_through_a_socket_that_does_not_wait(ends):
     ends[0].setblocking(False)
     for _ in range(10):
         kernel.send(ends[0], b"run", bytes(kernel.INLINE_BYTES_MAX))
-        assert len(kernel.receive(ends[1], 0)[1]) == kernel.INLINE_BYTES_MAX
+        assert len(kernel.receive(ends[1])[1]) == kernel.INLINE_BYTES_MAX
 
 
 CHILDREN = """

@@ -99,7 +99,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_stays(file: Path) -> None:
-    file_watch = FileWatch.watching(file)
+    file_watch = FileWatch(file)
     assert not file_watch.changed()
     os.utime(file, ns=(0, 0))
     assert not file_watch.changed()
@@ -110,7 +110,7 @@ def test_a_file_that_stays(file: Path) -> None:
 
 
 def test_a_file_that_changes(file: Path) -> None:
-    file_watch = FileWatch.watching(file)
+    file_watch = FileWatch(file)
     file.write_text("22")
     assert file_watch.changed()
     file.write_text("1")
@@ -118,7 +118,7 @@ def test_a_file_that_changes(file: Path) -> None:
 
 
 def test_a_file_that_is_gone_for_a_moment(file: Path) -> None:
-    file_watch = FileWatch.watching(file)
+    file_watch = FileWatch(file)
     file.unlink()
     assert not file_watch.changed()
     file.write_text("1")
@@ -129,7 +129,7 @@ def test_a_file_that_is_gone_for_a_moment(file: Path) -> None:
 
 
 def test_a_file_that_comes(tmp_path: Path) -> None:
-    file_watch = FileWatch.watching(tmp_path / "none")
+    file_watch = FileWatch(tmp_path / "none")
     assert not file_watch.changed()
     (tmp_path / "none").write_text("1")
     assert file_watch.changed()
@@ -140,22 +140,25 @@ def test_a_link_that_is_turned(tmp_path: Path) -> None:
         (tmp_path / release).write_text(release)
     link = tmp_path / "current"
     link.symlink_to("1")
-    file_watch = FileWatch.watching(link)
+    file_watch = FileWatch(link)
     assert not file_watch.changed()
     link.unlink()
     link.symlink_to("2")
     assert file_watch.changed()
 
 
-def test_the_content_is_read_only_where_the_mark_is_new() -> None:
-    marks, reads = [(1, 1, 1)], []
-    file_watch = FileWatch(lambda: marks[-1], lambda: reads.append(marks[-1]) or b"same")
+def test_the_content_is_read_only_where_the_mark_is_new(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path] = []
+    monkeypatch.setattr(
+        "bedrock_worker.pull.puller.digest_of", lambda path: reads.append(path) or digest_of(path)
+    )
+    file_watch = FileWatch(file)
     assert not file_watch.changed()
     assert len(reads) == 1
-    marks.append((1, 1, 2))
+    os.utime(file, ns=(0, 0))
     assert not file_watch.changed()
     assert not file_watch.changed()
-    assert len(reads) == 2
+    assert reads == [file, file]
 
 
 def test_what_cannot_be_read_has_no_mark_and_no_digest(tmp_path: Path) -> None:

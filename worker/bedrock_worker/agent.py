@@ -88,7 +88,7 @@ class Agent:
         )
         self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
-        self._file = None if options.version_watch is None else FileWatch.watching(options.version_watch)
+        self._file = None if options.version_watch is None else FileWatch(options.version_watch)
         self._runs: set[JobRun] = set()
         self._outputs: set[LiveOutput] = set()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -217,25 +217,17 @@ FileState = tuple[int, int, int]
 class FileWatch:
     """Detects changed content; touching a file or copying the same content is no change."""
 
-    def __init__(self, mark: Callable[[], FileState | None], digest: Callable[[], bytes | None]) -> None:
-        """Create a watch from two functions that return None for a missing file.
-
-        ``digest`` is called only if ``mark`` changed.
-        """
-        self._read_mark, self._read_digest = mark, digest
-        self._mark, self._digest = mark(), digest()
-        self._changed = False
-
-    @classmethod
-    def watching(cls, path: Path) -> FileWatch:
+    def __init__(self, path: Path) -> None:
         """Watch a file; symbolic links are followed on every check."""
-        return cls(lambda: mark_of(path), lambda: digest_of(path))
+        self._path = path
+        self._mark, self._digest = mark_of(path), digest_of(path)
+        self._changed = False
 
     def changed(self) -> bool:
         """Return whether the file has changed; stays True. A missing file does not count as changed."""
-        mark = None if self._changed else self._read_mark()
+        mark = None if self._changed else mark_of(self._path)
         if mark is not None and mark != self._mark:
-            digest = self._read_digest()
+            digest = digest_of(self._path)
             if digest is not None:
                 self._changed = digest != self._digest
                 self._mark = mark

@@ -22,12 +22,6 @@ from bedrock_worker.run.begin import FAULT, VFork, become, catch_signals, paths_
 from bedrock_worker.run.kernel import NEVER, ControlGroup
 from bedrock_worker.run.warm import Functions
 
-READ_BYTES = 4_096
-"""Size of one read from the wakeup pipe of SIGCHLD."""
-
-HANDLES = 3
-"""Max handles passed with a run: its stdout, its stderr, and the progress pipe of a function."""
-
 TOLD_AFTER_S = 0.01
 """Delay of the report that a run has started; a shorter run is reported in one message."""
 
@@ -177,7 +171,7 @@ class Guard:
             if readable := ready.intersection(handles):
                 return readable
             if self._orphans in ready:
-                os.read(self._orphans, READ_BYTES)
+                os.read(self._orphans, kernel.READ_BYTES)
             if control in ready:
                 self._process_message()
                 if self._let_go:
@@ -252,7 +246,7 @@ class Guard:
         ready = {handle for handle, _ in poll.poll()}
         if ready.intersection(self._alarm):
             with suppress(BlockingIOError):  # the timer was armed again in the meantime
-                os.read(self._alarm[0], READ_BYTES)
+                os.read(self._alarm[0], kernel.READ_BYTES)
                 self._kill()
         if process.end in ready:
             self._end_process()
@@ -286,7 +280,7 @@ class Guard:
         _, status = os.waitpid(pid, 0)
         with suppress(BlockingIOError):
             # it contains the SIGCHLD of this run, which would wake the next one
-            os.read(self._orphans, READ_BYTES)
+            os.read(self._orphans, kernel.READ_BYTES)
         return {"ended": os.waitstatus_to_exitcode(status)}
 
     def _make_folder(self, folder: str, data: bytes) -> int:
@@ -330,7 +324,7 @@ class Guard:
 
     def _process_message(self) -> None:
         """Process one message of the worker; an empty one means that the worker is gone."""
-        word, value, handles = kernel.receive(self._control, HANDLES)
+        word, value, handles = kernel.receive(self._control)
         if not word:
             self._let_go = True
         elif word == b"run":

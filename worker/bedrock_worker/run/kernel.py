@@ -22,6 +22,12 @@ from contextlib import suppress
 INLINE_BYTES_MAX = 32_768
 """Max size sent through the socket itself; the kernel's buffers hold several times as much."""
 
+HANDLES_MAX = 4
+"""Max handles of a message: the socket of a process for functions, its output, and its progress pipe."""
+
+READ_BYTES = 4_096
+"""Size of one read of a short message, and of a wakeup pipe."""
+
 LARGE = b"large "
 """Prefix of a message whose text is in the first handle."""
 
@@ -41,10 +47,10 @@ def send(channel: socket.socket, word: bytes, text: bytes = b"", handles: Sequen
         os.close(large)
 
 
-def receive(channel: socket.socket, handles_max: int) -> tuple[bytes, bytes, list[int]]:
+def receive(channel: socket.socket) -> tuple[bytes, bytes, list[int]]:
     """Wait for a word, its text and its handles; the word is empty if the peer is gone."""
     try:
-        message, handles, _, _ = socket.recv_fds(channel, INLINE_BYTES_MAX + 64, handles_max + 1)
+        message, handles, _, _ = socket.recv_fds(channel, INLINE_BYTES_MAX + 64, HANDLES_MAX + 1)
     except ConnectionResetError:
         return b"", b"", []
     for handle in handles:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from bedrock_worker.run.pipes import Listener
     from bedrock_worker.run.watchdog_client import WatchdogClient
 
-WORD_BYTES = 65_536
-"""Size of one read of a message: the end of a run, with a short result."""
-
 Hear = Callable[[dict[str, Any]], None]
 """Called with the end of a run."""
 
@@ -107,7 +104,7 @@ class PooledProcess:
     def _read_message(self) -> bool:
         """Read one message; return whether there was one."""
         try:
-            word = self._way.recv(WORD_BYTES)
+            word = self._way.recv(kernel.READ_BYTES)
         except BlockingIOError:
             return False
         except ConnectionResetError:  # so that the kernel reports unread data again

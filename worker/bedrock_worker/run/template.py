@@ -113,8 +113,7 @@ def _temporary_folder() -> str | None:
 def _serve(channel: socket.socket, imported: _Imported) -> NoReturn:
     ours, prepared = os.getpid(), False
     while True:
-        # Handles passed with a request: the process's socket to the guard, its output, its progress.
-        word, value, handles = kernel.receive(channel, 4)
+        word, value, handles = kernel.receive(channel)
         if not word:
             os._exit(run_function.DONE)  # exit handlers belong to the runs
         if word == b"reap":
@@ -189,7 +188,7 @@ def _be_process(
         if not (reusable and flushed() and state is not None and state.same()):
             _exit(status, result, channel)
         channel.send(_end("done", status, result, _holds_more(folder, name)))
-        word, text, _ = kernel.receive(channel, 0)
+        word, text, _ = kernel.receive(channel)
         if word:
             head, _, data = text.partition(b"\n")
             given = json.loads(head.decode())  # str, since json would detect the encoding of bytes

@@ -14,38 +14,15 @@ import signal
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bedrock_worker.run import kernel
 
-WORD_BYTES = 4_096
-"""Size of one read of a message; each is much shorter."""
+if TYPE_CHECKING:
+    from bedrock_worker.run.guard import Guard
 
 END_KEYS = ("done", "exit", "files")
 """The JSON line with which a process reports the end of a run."""
-
-
-class FunctionGuard(Protocol):
-    """The guard's functions that this module needs."""
-
-    def start(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
-        """Start a program; return its ``pid``, or why it failed."""
-
-    def report_started(self, pid: int) -> None:
-        """Report to the worker in which process its run is."""
-
-    def watch(self, pid: int, end: int) -> None:
-        """Direct the worker's signals to a process group until the handle ``end`` becomes readable."""
-
-    def process_messages(self, *handles: int) -> set[int]:
-        """Process the worker's messages until one of the handles is readable; return the readable ones."""
-
-    def end_group(self, pid: int) -> None:
-        """Kill a process group whose leader has not been reaped."""
-
-    @property
-    def group_path(self) -> str:
-        """Return the path of the control group, empty if there is none."""
 
 
 class Peer:
@@ -94,7 +71,7 @@ def read_available(channel: socket.socket) -> dict[str, Any]:
 
 def _word(channel: socket.socket) -> bytes:
     try:
-        return channel.recv(WORD_BYTES, socket.MSG_DONTWAIT)
+        return channel.recv(kernel.READ_BYTES, socket.MSG_DONTWAIT)
     except OSError:
         return b""
 
@@ -116,7 +93,7 @@ def read_end(word: bytes) -> dict[str, Any]:
 class Functions:
     """The template of one slot and the process forked by it."""
 
-    def __init__(self, guard: FunctionGuard) -> None:
+    def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._kind = b""
         self._template: Peer | None = None

@@ -19,14 +19,8 @@ from typing import NoReturn
 from bedrock_worker.run import kernel
 from bedrock_worker.run.guard import FAULT, Guard
 
-HANDLES = 1
-"""Handles passed with a request for a guard: the guard's socket to the worker."""
-
 ROUND_S = 0.5
 """Time spent on killing what a killed guard left; other requests wait meanwhile."""
-
-READ_BYTES = 4_096
-"""Size of one read from the wakeup pipe of SIGCHLD."""
 
 FOLDER_BYTES = 4_096
 """Shared memory in which a guard stores the path of its run's folder (``PATH_MAX``)."""
@@ -60,7 +54,7 @@ class Watchdog:
             for handle, _ in self._poll.poll():
                 if handle == children:
                     with suppress(BlockingIOError):
-                        os.read(children, READ_BYTES)
+                        os.read(children, kernel.READ_BYTES)
                     self._end_stops()
                 elif handle in self._guards:
                     self._clean_up(handle, alone=not there)
@@ -112,15 +106,10 @@ class Watchdog:
 
     def _serve(self) -> bool:
         """Fork a guard; return whether the worker is still connected."""
-        try:
-            word, handles, _, _ = socket.recv_fds(self._worker, len(b"guard"), HANDLES)
-        except ConnectionResetError:
-            return False
+        word, _, handles = kernel.receive(self._worker)
         if not word:
             return False
-        for handle in handles:
-            os.set_inheritable(handle, False)
-        if len(handles) == HANDLES:
+        if handles:
             folder = mmap.mmap(-1, FOLDER_BYTES)
             try:
                 pid = os.fork()
