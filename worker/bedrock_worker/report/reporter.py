@@ -330,10 +330,6 @@ LATER_TRIES_MAX = 30
 """Max retries without a slot: about half an hour, in which the server can be repaired."""
 
 
-class StillFailing(Exception):
-    """The server keeps failing at a report."""
-
-
 class Reporter:
     """Delivers reports."""
 
@@ -362,7 +358,7 @@ class Reporter:
         try:
             if after is not None:
                 await after()
-            return await self._send_or_replace(report, FAULTS_MAX, then)
+            return await self._send(report, FAULTS_MAX, then)
         except asyncio.CancelledError:
             self._not_delivered(report)
             raise
@@ -379,7 +375,7 @@ class Reporter:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(LATER_FIRST_S * 2.0**number, LATER_MAX_S)):
                         await stopping.wait()
-                left = await self._send_or_replace(report, 1)
+                left = await self._send(report, 1)
                 if left is None:
                     return True
                 report = left
@@ -395,7 +391,7 @@ class Reporter:
             try:
                 if await self._is_open(saved):
                     event(logging.INFO, "kept report", file=saved.path)
-                    await self._send_or_replace(saved.report, FAULTS_MAX)
+                    await self._send(saved.report, FAULTS_MAX)
                 else:
                     _log(logging.WARNING, "run already over", saved.report)
                     self._kept.remove(saved.report)
@@ -416,32 +412,19 @@ class Reporter:
         result = None if report.data is None else report.data[:RESULT_SHOWN_CHARS]
         _log(logging.ERROR, "report not delivered", report, result=result, kept=self._kept.save(report))
 
-    async def _send_or_replace(
-        self, report: Report, faults_max: int, then: ThenGet | None = None
-    ) -> Report | None:
-        """Send a report, or its replacement if it is refused; return the report if the server fails at it."""
-        while True:
-            try:
-                refusal = await self._sent(report, faults_max, then)
-            except StillFailing:
-                return report
-            if refusal is not None:
-                _log(logging.ERROR, "report refused", report, error=refusal)
-            if refusal is None or (isinstance(report, FailJob) and report.data is None):
-                self._kept.remove(report)
-                return None
-            report = failure_instead(report, refusal)
+    async def _send(self, report: Report, faults_max: int, then: ThenGet | None = None) -> Report | None:
+        """Send a report until it is answered, and after a refusal the failure that replaces it.
 
-    async def _sent(self, report: Report, faults_max: int, then: ThenGet | None) -> CommandError | None:
-        """Send a report until it is answered; return the refusal, if there was one.
-
-        Raises StillFailing after ``faults_max`` server errors in a row.
+        Returns the report after ``faults_max`` server errors in a row, else None.
         """
         failures = faults = 0
         perhaps_done = False
         while True:
             try:
-                await self._exchange(report, then)
+                await self._ends.send(report, then)
+            except ValueError as error:  # the job's lease expires, and another worker gets it
+                _log(logging.ERROR, "no job can be read", report, error=error)
+                _log(logging.INFO, "reported", report)
             except (NotFound, WrongState) as error:
                 # Either an earlier attempt arrived, or the run is no longer ours: nothing is left to report.
                 level = logging.INFO if perhaps_done else logging.WARNING
@@ -449,7 +432,14 @@ class Reporter:
             except (ConnectionError, CommandError) as error:
                 if is_final(error) and not isinstance(error, Forbidden):  # another token may be accepted
                     self._server.up()
-                    return error
+                    _log(logging.ERROR, "report refused", report, error=error)
+                    if isinstance(report, FailJob) and report.data is None:
+                        self._kept.remove(report)
+                        return None
+                    report = failure_instead(report, error)
+                    failures = faults = 0
+                    perhaps_done = False
+                    continue
                 perhaps_done = perhaps_done or isinstance(error, ConnectionLost)
                 failures += 1
                 if failures == 1:
@@ -459,7 +449,7 @@ class Reporter:
                     if faults in (1, faults_max):
                         _log(logging.WARNING, "server fails at report", report, tries=faults, answer=error)
                     if faults >= faults_max:
-                        raise StillFailing from error
+                        return report
                 else:
                     faults = 0
                     self._server.down(error)
@@ -468,14 +458,8 @@ class Reporter:
             else:
                 _log(logging.INFO, "reported", report)
             self._server.up()
+            self._kept.remove(report)
             return None
-
-    async def _exchange(self, report: Report, then: ThenGet | None) -> None:
-        """Send a report once, and receive the next job."""
-        try:
-            await self._ends.send(report, then)
-        except ValueError as error:  # the report is done; the job's lease expires, and another worker gets it
-            _log(logging.ERROR, "no job can be read", report, error=error)
 
 
 def failure_instead(report: Report, refusal: CommandError) -> FailJob:
