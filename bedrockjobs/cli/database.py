@@ -299,12 +299,7 @@ PREFER_OWN_TOOLS = (
 
 @click.command()
 @click.argument("backup", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--database",
-    metavar="FILE|URL",
-    allow_from_autoenv=False,
-    help="The database.  [BEDROCKJOBS_DATABASE; default: jobs.db]",
-)
+@_database_option("FILE|URL")
 @schema_option
 @click.option("--force", is_flag=True, help="Rename an existing database, and restore in its place.")
 @click.option("--no-hold", is_flag=True, help="Let jobs and schedules run as soon as a server starts.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -299,21 +299,7 @@ def delete(
 
     The page remove-a-leaked-secret of the documentation lists all places of a leaked secret.
     """
-    filters = given(session, DeleteRuns)
-    if bool(run_ids) == any(each is not None for each in (filters["name"], filters["text"], before)):
-        raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
-    if filters["text"] == "-":
-        filters["text"] = _secret()
-    if before is not None:
-        filters["endedBefore"] = since_timestamp(before, session.now(), "--before")
-    parts = [filters]
-    if run_ids:
-        numbers = list(dict.fromkeys(run_ids))
-        each = RUNS_DELETED_AT_ONCE_MAX
-        parts = [
-            {**filters, "runIDs": ",".join(numbers[first : first + each])}
-            for first in range(0, len(numbers), each)
-        ]
+    parts = _chosen(session, run_ids, before)
     if dry_run or not yes:
         found = [
             one for reply in _deletions(session, parts, dry_run=True) for one in records_in(reply["runs"])
@@ -322,7 +308,7 @@ def delete(
             none = "No matching run to delete."
             write_many(found, session.form, DELETED_COLUMNS, none=none, identity="runID")
             return
-        if found or filters["text"]:
+        if found or parts[0]["text"]:
             click.echo(printable(counted([text_of(one, "name") for one in found], "run")), err=True)
             confirm("Delete them? This cannot be undone.")
     deleted: list[Record] = []
@@ -337,6 +323,24 @@ def delete(
     missing = set(run_ids) - {text_of(one, "runID") for one in deleted}
     if missing:
         raise Failure(f"No such run: {', '.join(sorted(missing, key=int))}", NOT_FOUND)
+
+
+def _chosen(session: Session, run_ids: Sequence[str], before: Given | None) -> list[dict[str, Any]]:
+    """Return the parameters of each request that deletes the chosen runs; raises click.UsageError."""
+    filters = given(session, DeleteRuns)
+    if bool(run_ids) == any(each is not None for each in (filters["name"], filters["text"], before)):
+        raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
+    if filters["text"] == "-":
+        filters["text"] = _secret()
+    if before is not None:
+        filters["endedBefore"] = since_timestamp(before, session.now(), "--before")
+    if not run_ids:
+        return [filters]
+    numbers, each = list(dict.fromkeys(run_ids)), RUNS_DELETED_AT_ONCE_MAX
+    return [
+        {**filters, "runIDs": ",".join(numbers[first : first + each])}
+        for first in range(0, len(numbers), each)
+    ]
 
 
 def _secret() -> str:
