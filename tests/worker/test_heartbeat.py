@@ -9,7 +9,7 @@ from collections import deque
 import pytest
 from bedrock_worker.options import WorkerOptions
 from bedrock_worker.pull.heartbeat import Heartbeats
-from bedrock_worker.pull.puller import ServerStatus
+from bedrock_worker.pull.puller import ServerLink
 
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.commands.runs import HeartbeatReply
@@ -65,7 +65,7 @@ async def test_last_beat_follows_the_one_on_its_way():
             return HeartbeatReply(stop=[], quiet=False)
 
     options = WorkerOptions(names=("Foo*",), argv=("true",), servers=())
-    beats = Heartbeats(Client(), ServerStatus(), options, names=lambda: ("Foo*",), on_quiet=lambda _: None)
+    beats = Heartbeats(ServerLink(Client()), options, names=lambda: ("Foo*",), on_quiet=lambda _: None)
     beats.start_sending()
     await asyncio.sleep(0)
     await beats.send_last()

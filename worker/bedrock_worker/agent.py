@@ -17,7 +17,7 @@ from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import PythonModule
 from bedrock_worker.pull.heartbeat import Heartbeats
 from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.pull.puller import FileWatch, Puller, ServerStatus, ThenGet, Throttle, send_until_answered
+from bedrock_worker.pull.puller import FileWatch, Puller, ServerLink, ThenGet, Throttle
 from bedrock_worker.report.outcome import Report, hand_back, try_again
 from bedrock_worker.report.output import LiveOutput
 from bedrock_worker.report.reporter import Outbox, Reporter
@@ -71,12 +71,11 @@ class Agent:
         self._selector = ProgramSelector(options) if selector is None else selector
         # A single attempt each: the loops here retry while the server is down, and log that once.
         self._client = options.client()
-        self._server = ServerStatus(lambda: self._client.server)
+        self._server = ServerLink(self._client)
         outbox = Outbox(options.spool, options.worker, options.servers)
-        self._reporter = Reporter(self._client, self._server, outbox)
+        self._reporter = Reporter(self._server, outbox)
         self._changed = asyncio.Event()
         self._heartbeats = Heartbeats(
-            self._client,
             self._server,
             options,
             names=lambda: self._selector.names,
@@ -84,7 +83,7 @@ class Agent:
             on_left=self._changed.set,  # cuts short a request that waits at the silent server
         )
         self._puller = Puller(
-            self._client, self._server, options, names=lambda: self._selector.names, changed=self._changed
+            self._server, options, names=lambda: self._selector.names, changed=self._changed
         )
         self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
@@ -192,9 +191,7 @@ class Agent:
         module = self._selector.module
         if module is None or self._options.no_sync:
             return OK
-        sync = asyncio.ensure_future(
-            send_until_answered(self._client, self._server, module.sync(self._options.worker))
-        )
+        sync = asyncio.ensure_future(self._server.send_until_answered(module.sync(self._options.worker)))
         sync.add_done_callback(lambda _: self._changed.set())
         await self._until(lambda: sync.done() or self._signals > 0)
         if not sync.done():
@@ -217,9 +214,7 @@ class Agent:
         while True:
             await asyncio.sleep(seconds)
             try:
-                reply = await send_until_answered(
-                    self._client, self._server, module.sync(self._options.worker)
-                )
+                reply = await self._server.send_until_answered(module.sync(self._options.worker))
             except CommandError as error:
                 if str(error) != refused:
                     event(logging.ERROR, "schedules refused", module=module.name, error=error)
@@ -323,7 +318,7 @@ class Agent:
         if self._signals:  # the job came with the reply that ended the last wait
             await self._reporter.deliver(hand_back(job))
             return None
-        output = LiveOutput(self._client, self._server, job)
+        output = LiveOutput(self._server, job)
         then = ThenGet(self._options, lambda: self._selector.names, self._wants_another)
         self._outputs.add(output)
         self._thens.add(then)

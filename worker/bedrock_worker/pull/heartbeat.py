@@ -14,10 +14,9 @@ from typing import Protocol
 
 from bedrock_worker.log import event
 from bedrock_worker.options import VERSION, WorkerOptions
-from bedrock_worker.pull.puller import ServerStatus
+from bedrock_worker.pull.puller import ServerLink
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.base.errors import CommandError, UnknownCommand
-from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.commands.runs import HeartbeatReply
 
@@ -60,20 +59,19 @@ class Heartbeats:
 
     def __init__(
         self,
-        client: AsyncClient,
-        server: ServerStatus,
+        server: ServerLink,
         options: WorkerOptions,
         *,
         names: Callable[[], tuple[str, ...]],
         on_quiet: Callable[[bool], None],
         on_left: Callable[[], None] = lambda: None,
     ) -> None:
-        """Send heartbeats through a client.
+        """Send heartbeats to a server.
 
         ``names`` returns the worker's name patterns; ``on_quiet`` is called with whether the server drains
         the worker, ``on_left`` when the client moves on from a silent server.
         """
-        self._client, self._server, self._options = client, server, options
+        self._client, self._server, self._options = server.client, server, options
         self._names, self._on_quiet, self._on_left = names, on_quiet, on_left
         self._runs: set[LeasedRun] = set()
         self._last_sent: object = None

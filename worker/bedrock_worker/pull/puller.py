@@ -98,13 +98,14 @@ FAULTS_MAX = 8
 """Max attempts of a command that the server fails at, within about 10 s."""
 
 
-class ServerStatus:
-    """Whether the server is reachable and which address is in use; logs changes."""
+class ServerLink:
+    """The server of a worker: whether it answers and which address is in use; logs changes."""
 
-    def __init__(self, address: Callable[[], object] = lambda: None) -> None:
-        """Assume that the server is reachable; ``address`` returns the address in use."""
+    def __init__(self, client: AsyncClient) -> None:
+        """Reach it through a client, and assume that it answers."""
+        self.client = client
         self._there = True
-        self._address, self._last = address, address()
+        self._last = client.server
 
     def down(self, error: Exception) -> None:
         """Record that the server did not answer or refused this worker."""
@@ -118,32 +119,31 @@ class ServerStatus:
         if not self._there:
             event(logging.WARNING, "server back")
         self._there = True
-        address = self._address()
+        address = self.client.server
         if address != self._last:
             event(logging.WARNING, "server changed", server=address, before=self._last)
             self._last = address
 
+    async def send_until_answered(self, command: Command[R]) -> R:
+        """Send an idempotent command until it is answered.
 
-async def send_until_answered(client: AsyncClient, server: ServerStatus, command: Command[R]) -> R:
-    """Send an idempotent command until it is answered.
-
-    Raises errors that ``is_final``, and after ``FAULTS_MAX`` in a row those that ``is_fault``.
-    """
-    failures = faults = 0
-    while True:
-        try:
-            reply = await client.call(command)
-        except (ConnectionError, CommandError) as error:
-            faults = faults + 1 if is_fault(error) else 0
-            if is_final(error) or faults >= FAULTS_MAX:
-                server.up()
-                raise
-            failures += 1
-            server.down(error)
-            await asyncio.sleep(backoff_s(failures))
-        else:
-            server.up()
-            return reply
+        Raises errors that ``is_final``, and after ``FAULTS_MAX`` in a row those that ``is_fault``.
+        """
+        failures = faults = 0
+        while True:
+            try:
+                reply = await self.client.call(command)
+            except (ConnectionError, CommandError) as error:
+                faults = faults + 1 if is_fault(error) else 0
+                if is_final(error) or faults >= FAULTS_MAX:
+                    self.up()
+                    raise
+                failures += 1
+                self.down(error)
+                await asyncio.sleep(backoff_s(failures))
+            else:
+                self.up()
+                return reply
 
 
 def is_fault(error: Exception) -> bool:
@@ -165,15 +165,14 @@ class Puller:
 
     def __init__(
         self,
-        client: AsyncClient,
-        server: ServerStatus,
+        server: ServerLink,
         options: WorkerOptions,
         *,
         names: Callable[[], tuple[str, ...]],
         changed: asyncio.Event,
     ) -> None:
         """Request jobs for the patterns that ``names`` returns; ``changed`` ends a wait or a pause."""
-        self._client, self._server, self._options = client, server, options
+        self._server, self._options = server, options
         self._names, self._changed = names, changed
         self.failures = 0
         """Requests in a row without a usable answer."""
@@ -184,7 +183,7 @@ class Puller:
         asked_at = loop.time()
         try:
             take = self._options.take(free, self._names())
-            answer = await self._client.exchange(take, hurry=self._changed)
+            answer = await self._server.client.exchange(take, hurry=self._changed)
             jobs = jobs_of(answer.body)
         except NotFound:
             self._server.up()

@@ -18,11 +18,10 @@ from typing import Any, cast
 
 from bedrock_worker.log import event, printable
 from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.pull.puller import ServerStatus, send_until_answered
+from bedrock_worker.pull.puller import ServerLink
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, UnknownCommand, WrongState
-from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import AppendOutput, UpdateJob
 
 # Splitting output into lines of bounded length. No I/O.
@@ -261,9 +260,9 @@ def _write_all(file: io.FileIO, data: bytes) -> None:
 class LiveOutput:
     """Sends the output and the progress of one run."""
 
-    def __init__(self, client: AsyncClient, server: ServerStatus, job: TakenJob) -> None:
-        """Prepare to send through a client; a job without a run has nowhere to send to."""
-        self._client, self._server, self._job = client, server, job
+    def __init__(self, server: ServerLink, job: TakenJob) -> None:
+        """Prepare to send to a server; a job without a run has nowhere to send to."""
+        self._server, self._job = server, job
         self._wants_lines = self._wants_progress = job.run_id is not None
         self._lines = LineQueue()
         self._next_seq = 1
@@ -323,7 +322,7 @@ class LiveOutput:
             latest, self._progress = self._progress, None
             try:
                 command = UpdateJob(job_id=job.job_id, run_id=job.run_id, progress=latest)
-                await send_until_answered(self._client, self._server, command)
+                await self._server.send_until_answered(command)
             except CommandError as error:
                 self._wants_progress = False
                 event(logging.INFO, "progress not sent", job=job.job_id, run=job.run_id, answer=error)
@@ -381,7 +380,7 @@ class LiveOutput:
     async def _append(self, lines: list[Any]) -> int:
         assert self._job.run_id is not None
         command = AppendOutput(run_id=self._job.run_id, seq=self._next_seq, lines=lines)
-        return (await send_until_answered(self._client, self._server, command)).seq
+        return (await self._server.send_until_answered(command)).seq
 
     def _stop_lines(self, answer: CommandError | str) -> None:
         """Send no more lines: the run is over, or the server does not support or accept more output."""

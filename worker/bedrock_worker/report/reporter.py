@@ -21,14 +21,7 @@ from typing import Any
 
 from bedrock_worker.log import event
 from bedrock_worker.pull.job import jobs_after
-from bedrock_worker.pull.puller import (
-    FAULTS_MAX,
-    ServerStatus,
-    ThenGet,
-    is_fault,
-    is_final,
-    send_until_answered,
-)
+from bedrock_worker.pull.puller import FAULTS_MAX, ServerLink, ThenGet, is_fault, is_final
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
@@ -333,10 +326,10 @@ LATER_TRIES_MAX = 30
 class Reporter:
     """Delivers reports."""
 
-    def __init__(self, client: AsyncClient, server: ServerStatus, outbox: Outbox) -> None:
-        """Report through a client, and save what is not accepted at once."""
-        self._client, self._server, self._kept = client, server, outbox
-        self._ends = CompletionBatcher(client)
+    def __init__(self, server: ServerLink, outbox: Outbox) -> None:
+        """Report to a server, and save what is not accepted at once."""
+        self._server, self._kept = server, outbox
+        self._ends = CompletionBatcher(server.client)
 
     def stop_sending(self) -> None:
         """Stop sending."""
@@ -403,7 +396,7 @@ class Reporter:
         report = saved.report
         assert report.run_id is not None
         try:
-            run = await send_until_answered(self._client, self._server, QueryRun(run_id=report.run_id))
+            run = await self._server.send_until_answered(QueryRun(run_id=report.run_id))
         except NotFound:
             return False
         return (run.job_id, run.worker, run.status) == (report.job_id, saved.worker, "running")
