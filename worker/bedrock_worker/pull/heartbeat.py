@@ -14,7 +14,7 @@ from typing import Protocol
 
 from bedrock_worker.log import event
 from bedrock_worker.options import VERSION, WorkerOptions
-from bedrock_worker.pull.puller import ServerLink
+from bedrock_worker.pull.puller import ServerLink, pause
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.base.errors import CommandError, UnknownCommand
 from bedrockjobs.commands import Heartbeat
@@ -132,18 +132,12 @@ class Heartbeats:
             reply = await self._exchange(runs, wait)
             wait = reply is not None
             if reply is None:
-                await self._pause(AGAIN_S if self._known else HEARTBEAT_S)
+                await pause(AGAIN_S if self._known else HEARTBEAT_S, self._leaving)
                 continue
             for run in runs.values():
                 run.renew(self._sent_at)
             self._apply_reply(reply, runs)
-            await self._pause(self._sent_at + GAP_S - loop.time())
-
-    async def _pause(self, seconds: float) -> None:
-        """Pause, but not once the worker leaves."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._leaving.wait()
+            await pause(self._sent_at + GAP_S - loop.time(), self._leaving)
 
     async def _exchange(self, runs: dict[int, LeasedRun], wait: bool) -> HeartbeatReply | None:
         """Send one heartbeat; return the answer, or None if there is no usable one."""

@@ -146,6 +146,13 @@ class ServerLink:
                 return reply
 
 
+async def pause(seconds: float, event: asyncio.Event) -> None:
+    """Pause for some seconds, but only until an event."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
 def is_fault(error: Exception) -> bool:
     """Return whether the server responds but fails at this command, possibly permanently."""
     return isinstance(error, (ServerFault, TimedOut))
@@ -189,21 +196,16 @@ class Puller:
             self._server.up()
             self.failures = 0
             if not self._options.burst and loop.time() - asked_at < EARLY_S:
-                await self._pause(EARLY_S)
+                await pause(EARLY_S, self._changed)
             return []
         except (CommandError, ConnectionError, ValueError) as error:
             self._server.down(error)
             self.failures += 1
-            await self._pause(backoff_s(self.failures))
+            await pause(backoff_s(self.failures), self._changed)
             return []
         self._server.up()
         self.failures = 0
         return jobs
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
 
 
 # ``--version-watch``: polls for a file that was replaced since the worker started.

@@ -12,13 +12,12 @@ import logging
 import re
 import tempfile
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 from bedrock_worker.log import event, printable
 from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.pull.puller import ServerLink
+from bedrock_worker.pull.puller import ServerLink, pause
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, UnknownCommand, WrongState
@@ -327,7 +326,7 @@ class LiveOutput:
                 self._wants_progress = False
                 event(logging.INFO, "progress not sent", job=job.job_id, run=job.run_id, answer=error)
                 return
-            await self._pause(PROGRESS_PAUSE_S)
+            await pause(PROGRESS_PAUSE_S, self._ending)
 
     async def _send_lines(self) -> None:
         try:
@@ -341,19 +340,13 @@ class LiveOutput:
                 if not full:
                     # Time to collect lines for one batch; with the request itself, output lags by at most 1
                     # s.
-                    await self._pause(0.5)
+                    await pause(0.5, self._ending)
                 batch = self._lines.take(OUTPUT_LINES_PER_APPEND_MAX, BATCH_BYTES_MAX)
                 full = len(self._lines) > 0
                 if batch:
                     await self._send_batch(batch)
         finally:
             self._lines.discard_all()
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not after the run has ended."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._ending.wait()
 
     async def _send_batch(self, batch: list[Line]) -> None:
         lines = [

@@ -21,7 +21,7 @@ from typing import Any
 
 from bedrock_worker.log import event
 from bedrock_worker.pull.job import jobs_after
-from bedrock_worker.pull.puller import FAULTS_MAX, ServerLink, ThenGet, is_fault, is_final
+from bedrock_worker.pull.puller import FAULTS_MAX, ServerLink, ThenGet, is_fault, is_final, pause
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, ERROR_CHARS_MAX
@@ -365,9 +365,7 @@ class Reporter:
             for number in range(LATER_TRIES_MAX):
                 if stopping.is_set() and number:
                     break
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(LATER_FIRST_S * 2.0**number, LATER_MAX_S)):
-                        await stopping.wait()
+                await pause(min(LATER_FIRST_S * 2.0**number, LATER_MAX_S), stopping)
                 left = await self._send(report, 1)
                 if left is None:
                     return True
