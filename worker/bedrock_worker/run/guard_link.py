@@ -17,9 +17,6 @@ from bedrock_worker.run.kernel import Stops
 from bedrock_worker.run.pipes import Pump
 from bedrock_worker.run.pooled import PooledProcess
 
-HANDLES = 1
-"""Max handles in a message of a guard: the socket of a process."""
-
 READ_BYTES = 65_536
 """Size of one read of a guard's message; each is much shorter."""
 
@@ -123,7 +120,7 @@ class GuardLink:
 
     def _read(self) -> None:
         try:
-            word, self._handed, _, _ = socket.recv_fds(self._way, READ_BYTES, HANDLES)
+            word, self._handed, _, _ = socket.recv_fds(self._way, READ_BYTES, kernel.HANDLES_MAX)
         except BlockingIOError:
             return
         except ConnectionResetError:  # so that the kernel reports unread data again

@@ -24,9 +24,6 @@ from bedrock_worker.run import kernel
 from bedrock_worker.run.guard_link import GuardLink
 from bedrock_worker.run.watchdog import ROUND_S
 
-END_S = 5.0
-"""Time for the watchdog to exit once its socket is closed."""
-
 CODE = """
 import sys
 _, folder, kind = sys.argv
@@ -281,7 +278,7 @@ class WatchdogClient:
         self._stops.discard(process.pid)
         process.send_signal(signal.SIGCONT)  # the watchdog may be stopped
         try:
-            process.wait(END_S)
+            process.wait(kernel.END_S)  # it exits once its socket is closed
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
