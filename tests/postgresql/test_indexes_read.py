@@ -111,6 +111,13 @@ def astray(one: Server) -> dict[str, str]:
     return found
 
 
+def test_no_statement_has_two_columns_as_an_upper_bound() -> None:
+    """PostgreSQL ends such a read by the first column alone, and would read all jobs of the same time."""
+    bound = re.compile(r"\([\w.]+, [\w.]+\) <")
+    assert [name for name, sql in QUERIES.items() if bound.search(sql)] == []
+    assert bound.search("WHERE (nextRun, jobID) <= ($1, $2)")
+
+
 def test_each_statement_has_its_index(many: Server) -> None:
     assert astray(many) == {}
 

@@ -82,6 +82,23 @@ def test_jobs_behind_one_held_lock_are_not_walked_past(
 
 
 @pytest.mark.parametrize("seen", [False, True])
+def test_jobs_of_one_time_behind_one_held_lock_are_not_walked_past(
+    seen: bool, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next job is neither sooner nor behind them, but among them."""
+    (one,) = servers(1)
+    add(one, 0, "RUNNING", "lock L", 1)
+    add(one, 1, "QUEUED", "lock L", MANY)
+    add(one, MANY + 1, "QUEUED", "lock M", 2)
+    one.store.session.script("UPDATE jobs SET nextRun = '2020-01-01 00:00:00'")
+    one.store.session.script("VACUUM FULL jobs")
+    assert pages(one, seen=seen) < PAGES_MAX
+    assert taken(one, "a", 3) == [f"{MANY + 2}a", "404", "404"]
+    monkeypatch.setattr(takes, "PASSED_MAX", 10 * MANY)
+    assert pages(one, seen=seen) > MANY
+
+
+@pytest.mark.parametrize("seen", [False, True])
 def test_where_locks_are_very_many_a_take_goes_further_step_by_step(
     seen: bool, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,9 +103,13 @@ MARKS = {
         ") AS job WHERE NOT asked.paused"
     ),
     "next_with_lock": (
-        "WITH RECURSIVE near AS MATERIALIZED (SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class}"
-        " AND (nextRun, jobID) <= (coalesce(stop.nextRun, $1), coalesce(stop.jobID, 9223372036854775807))"
-        " AND {free_job} ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job),"
+        "WITH RECURSIVE sooner AS MATERIALIZED (SELECT * FROM (SELECT {row} FROM jobs WHERE {of_class}"
+        " AND nextRun < coalesce(stop.nextRun, $1 || ' ') AND {free_job}"
+        " ORDER BY nextRun, jobID LIMIT asked.wanted FOR UPDATE SKIP LOCKED) AS job),"
+        " near AS MATERIALIZED (SELECT * FROM sooner UNION ALL SELECT * FROM (SELECT {row} FROM jobs"
+        " WHERE {of_class} AND nextRun = stop.nextRun AND jobID <= stop.jobID AND {free_job}"
+        " ORDER BY nextRun, jobID LIMIT asked.wanted - (SELECT count(*) FROM sooner)"
+        " FOR UPDATE SKIP LOCKED) AS job),"
         " heads AS ((SELECT lock, nextRun, jobID, {slots} AS slots, 1 AS number FROM jobs"
         " WHERE {of_class} AND lock > ''"
         " AND stop.jobID IS NOT NULL AND (SELECT count(*) FROM near) < asked.wanted"
