@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
 from typing import Any
 
@@ -17,7 +18,7 @@ from bedrockjobs.engine import submission
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import RETRIES_AT_ONCE, RETRY_S, Outcome
 from bedrockjobs.store.postgresql import heads, takes
-from tests.postgresql.cluster import CLUSTER
+from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
 from tests.postgresql.live import Live, until
 
@@ -202,6 +203,76 @@ async def test_a_worker_that_is_drained_does_not_look_again(
     assert isinstance(await live.ask(c.GetJob(name="a", worker="w")), NotFound)
     assert len(opened) == 1
     other.store.close()
+
+
+Conflicts = Callable[[int], Awaitable[object]]
+
+
+@pytest.fixture
+async def conflicts() -> AsyncIterator[Conflicts]:
+    """Return a function that lets the next so many takes fail to be serialized, in PostgreSQL itself."""
+
+    async def do(sql: str) -> None:
+        """Run SQL, which waits for open units."""
+        await asyncio.to_thread(CLUSTER.do, f"SET search_path = {SCHEMA}; {sql}")
+
+    async def fail(times: int) -> None:
+        await do(
+            "CREATE SEQUENCE conflicts;"
+            " CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" IF nextval('conflicts') <= {times} THEN RAISE EXCEPTION USING ERRCODE = '40001'; END IF;"
+            " RETURN NEW; END $$; CREATE TRIGGER conflicting BEFORE INSERT OR UPDATE ON jobs FOR EACH ROW"
+            " WHEN (NEW.state = 'RUNNING') EXECUTE FUNCTION conflict()"
+        )
+
+    try:
+        yield fail
+    finally:
+        await do("DROP FUNCTION IF EXISTS conflict CASCADE; DROP SEQUENCE IF EXISTS conflicts")
+
+
+def rows_of_jobs() -> list[tuple[Any, ...]]:
+    """Return jobID, state and attempt of all jobs."""
+    return CLUSTER.do(f"SELECT jobID, state, attempt FROM {SCHEMA}.jobs ORDER BY jobID")
+
+
+@pytest.mark.parametrize("name", ["a", "b,a", "a*", "*"])
+async def test_takes_whose_unit_cannot_be_serialized_are_done_again(
+    name: str, live: Live, conflicts: Conflicts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.gather(*(live.ask(c.CreateJob(name="a")) for _ in range(3)))
+    await conflicts(1)
+    opened = counted_units(live, monkeypatch, lambda _: None)
+    taken = await asyncio.gather(*(live.ask(c.GetJob(name=name)) for _ in range(3)))
+    assert sorted(json.loads(body(one))["jobID"] for one in taken) == [1, 2, 3]
+    assert rows_of_jobs() == [(job_id, "RUNNING", 1) for job_id in (1, 2, 3)]
+    assert len(opened) == 4, "all in one unit, which is undone, and then each in its own"
+
+
+async def test_a_take_that_cannot_be_serialized_alone_is_refused_and_takes_nothing(
+    live: Live, conflicts: Conflicts
+) -> None:
+    await live.ask(c.CreateJob(name="a"))
+    await conflicts(1)
+    refused = await live.ask(c.GetJob(name="a"))
+    assert isinstance(refused, Unavailable)
+    assert refused.reason == "Database busy"
+    assert rows_of_jobs() == [(1, "QUEUED", 0)]
+    assert '"jobID":1,' in body(await live.ask(c.GetJob(name="a")))
+
+
+async def test_who_waits_goes_on_waiting_if_the_unit_cannot_be_serialized(
+    live: Live, conflicts: Conflicts
+) -> None:
+    waiting = live.send(c.GetJob(name="a", connection="wait"))
+    await until(lambda: live.dispatcher.waiting == 1)
+    await conflicts(1)
+    assert isinstance(await live.ask(c.CreateJob(name="a")), Unavailable)
+    assert rows_of_jobs() == []
+    assert live.dispatcher.waiting == 1
+    (created,) = [json.loads(body(await live.ask(c.CreateJob(name="a"))))["jobID"]]
+    assert json.loads(body(await asyncio.wait_for(waiting, DEADLINE_S)))["jobID"] == created
+    assert rows_of_jobs() == [(created, "RUNNING", 1)]
 
 
 @pytest.mark.parametrize("waits", [False, True])
