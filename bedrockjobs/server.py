@@ -46,8 +46,9 @@ from bedrockjobs.views import Views
 
 log = logging.getLogger(__name__)
 
-COLLECT_AFTER = (50_000, 20, 50)
-"""Garbage collector thresholds: requests create few cycles but many short-lived objects."""
+COLLECT_AFTER = (10_000, 20, 250)
+"""Garbage collector thresholds: requests create few cycles but many short-lived objects. The first one limits
+how long the youngest objects stop the event loop; the last one makes up for it."""
 
 FILES_KEPT = 64
 """File descriptors reserved for the database, the log and listening sockets."""

@@ -68,8 +68,8 @@ def name_of(number: int) -> str:
     return f"queue/{number:05d}"
 
 
-def rows_of(backlog: Backlog, size: int) -> Iterator[Row]:
-    """Yield nextRun, name, lane, priority and data of each job."""
+def rows_of(backlog: Backlog, size: int, past: str = PAST) -> Iterator[Row]:
+    """Yield nextRun, name, lane, priority and data of each job; those sought are due on the day ``past``."""
     names = min(backlog.names, size)
     sought = size if not backlog.behind else names * (SOUGHT_PER_NAME if names < size else 1)
     if backlog.behind and backlog.names > 1_000:
@@ -81,7 +81,7 @@ def rows_of(backlog: Backlog, size: int) -> Iterator[Row]:
         yield f"{day} {_time(number)}", name, lane, 1000, '{"value":1}'
     for number in range(sought):
         priority = backlog.priorities[number // names % len(backlog.priorities)]
-        yield f"{PAST} {_time(number)}", name_of(number % names), "", priority, '{"value":1}'
+        yield f"{past} {_time(number)}", name_of(number % names), "", priority, '{"value":1}'
 
 
 def _time(number: int) -> str:
@@ -90,7 +90,7 @@ def _time(number: int) -> str:
     return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
 
 
-def build(path: Path, backlog: Backlog, size: int) -> None:
+def build(path: Path, backlog: Backlog, size: int, past: str = PAST) -> None:
     """Make the database, its indexes last, which is quicker."""
     SQLiteEngine(path, Settings()).close()
     db = sqlite3.connect(path, isolation_level=None)
@@ -102,10 +102,11 @@ def build(path: Path, backlog: Backlog, size: int) -> None:
     db.executemany(
         "INSERT INTO jobs (created, state, nextRun, name, lane, priority, data)"
         " VALUES ('2029-12-31 00:00:00', 'QUEUED', ?, ?, ?, ?, ?)",
-        rows_of(backlog, size),
+        rows_of(backlog, size, past),
     )
     for _, sql in indexes:
         db.execute(sql)
+    db.execute("UPDATE meta SET value = (SELECT max(jobID) + 1 FROM jobs) WHERE key = 'nextJobID'")
     db.execute("COMMIT")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     db.close()

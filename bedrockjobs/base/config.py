@@ -249,6 +249,10 @@ BATCH_ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Replies of one commit in memory: the rest of a thousand reads of large jobs is sent afterwards. Each
 megabyte of replies occupies the event loop for some milliseconds."""
 
+LOOKUPS_PAUSE_S = 1.0
+"""Time for which the writer reads single jobs after their own connection failed: an outage costs one attempt
+a second."""
+
 LARGE_BYTES = 1024 * 1024
 """Size from which the allocator maps memory separately and returns it as soon as it is freed: large requests
 and replies would otherwise leave holes that small objects cannot fill."""
@@ -454,7 +458,14 @@ TEMPLATES_S_MAX = 30.0
 the server compiles each template at first use."""
 
 SEARCHED_AT_ONCE = 1_000
-"""Rows that a scan of names reads before other transactions get a turn: 2 to 3 ms."""
+"""Most rows that scans of names read before other transactions get a turn: 2 to 3 ms on a machine with
+nothing else to do."""
+
+SEARCHED_S = 0.003
+"""Time after which scans let others have a turn anyway, on a machine that is slower or busy."""
+
+SEARCHED_BETWEEN = 100
+"""Rows that a scan reads between two looks at the clock."""
 
 SEARCHED_UNIT_MAX = 500
 """Steps that all takes of one transaction may make beyond the usual few, 1 to 10 us each."""

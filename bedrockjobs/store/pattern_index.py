@@ -28,7 +28,9 @@ from bedrockjobs.base.config import (
     PRIORITIES,
     SEARCH_BURST,
     SEARCHED_AT_ONCE,
+    SEARCHED_BETWEEN,
     SEARCHED_PER_S_MAX,
+    SEARCHED_S,
     SEARCHED_UNIT_MAX,
     STEPS_FREE,
 )
@@ -97,10 +99,10 @@ class Seeks(Protocol):
     def heads_of(self, lane: str, names: Names) -> Iterable[GroupHead]:
         """Return the group heads of a list of names."""
 
-    def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[GroupHead], Any, int]:
+    def heads_after(self, lane: str, after: Any, prefix: str, limit: int) -> tuple[list[GroupHead], Any, int]:
         """Return the next heads of names with a prefix, the position after them, and the cost in rows.
 
-        Begin with None; the position is None at the end.
+        Begin with None; the position is None at the end. The cost is about ``limit``.
         """
 
     def due_after(
@@ -309,6 +311,11 @@ class PatternIndex:
         self._seeks = seeks
         self._patterns_max = patterns_max
         self._groups_max = groups_max
+        self._monotonic = monotonic
+        self._left_s = SEARCHED_S
+        """Time left for scans in the open unit."""
+        self._read = 0
+        """Rows that scans have read in the open unit."""
         self._raised = 0
         """Counts raised bounds: after a rollback a raised bound may be too high."""
         self.budget = Budget(monotonic)
@@ -369,7 +376,7 @@ class PatternIndex:
 
     def begin(self) -> None:
         """Begin a unit: reset the limit of examined entries and free some garbage."""
-        self._steps = SEARCHED_UNIT_MAX
+        self._steps, self._left_s, self._read = SEARCHED_UNIT_MAX, SEARCHED_S, 0
         if self._garbage:
             last = self._garbage[-1]
             if isinstance(last, dict):
@@ -597,6 +604,7 @@ class PatternIndex:
             heappop(early)  # it comes with a new floor if it was paused
             self._raised += 1
         while True:
+            begun = self._monotonic()
             floor = passed = pattern.floors.get(priority, ("", 0))
             found = None
             for next_run, job_id, name in self._seeks.due_after(pattern.lane, now, priority, floor):
@@ -612,10 +620,12 @@ class PatternIndex:
                 return self._seeks.job(found)
             if passed == floor:
                 return None
+            self._left_s -= self._monotonic() - begun
             if steps > STEPS_FREE:
                 self._steps -= steps
+                self._read += steps
                 steps = 0
-                if self._steps < 0:
+                if self._steps < 0 or not self._has_time:
                     raise StillSearching
 
     # --- searches ----------------------------------------------------------------------------------------
@@ -634,7 +644,7 @@ class PatternIndex:
     def _make_ready(self, pattern: _Pattern) -> None:
         """Complete the heads of a pattern if that takes few steps; raises StillSearching."""
         if pattern.walk is not None:
-            if self._steps > 0 and pattern.walk.payer(self.budget) is not None:
+            if self._steps > 0 and self._has_time and pattern.walk.payer(self.budget) is not None:
                 self._steps -= max(self._go_on(pattern.walk), STEPS_OF_SCAN)
             if pattern.walk is not None:
                 raise StillSearching
@@ -770,11 +780,28 @@ class PatternIndex:
             self._walks.pop((walk.lane, walk.prefix), None)
 
     def _go_on(self, walk: _LaneWalk) -> int:
-        """Continue a scan for one slice; return the rows read."""
+        """Continue a scan until the unit has no time left for it; return the rows read."""
+        begun, cost, by = self._monotonic(), 0, walk.payer(self.budget) or ""
+        while True:
+            read = self._read_some(walk, min(SEARCHED_BETWEEN, SEARCHED_AT_ONCE - cost))
+            self.budget.spend(by, read)
+            cost += read
+            self._read += read
+            now = self._monotonic()
+            begun, self._left_s = now, self._left_s - (now - begun)
+            if cost >= SEARCHED_AT_ONCE or not self._has_time or walk.at is None:
+                return cost
+
+    @property
+    def _has_time(self) -> bool:
+        """Return whether scans may go on in this unit; the first rows do not depend on a machine's pace."""
+        return self._left_s > 0 or self._read < SEARCHED_BETWEEN
+
+    def _read_some(self, walk: _LaneWalk, limit: int) -> int:
+        """Continue a scan for some rows; return how many were read."""
         self._raised += 1
-        patterns, by = walk.patterns, walk.payer(self.budget) or ""
-        heads, walk.at, cost = self._seeks.heads_after(walk.lane, walk.at, walk.prefix)
-        self.budget.spend(by, cost)
+        patterns = walk.patterns
+        heads, walk.at, cost = self._seeks.heads_after(walk.lane, walk.at, walk.prefix, limit)
         ended = walk.at is None
         for head in heads:
             for pattern in walk.that_match(head[1]):
@@ -818,6 +845,8 @@ class PatternIndex:
         for _, key in sorted(walks):
             if room > 0 and key in self._walks:
                 room -= max(self._go_on(self._walks[key]), STEPS_OF_SCAN)
+                if not self._has_time:
+                    break
         if (ready := next(iter(self._resumable), None)) is None:
             return invited
         self._no_longer_pending(ready)

@@ -24,6 +24,7 @@ from bedrockjobs.base.config import (
     PRIORITIES,
     ROWS_AHEAD,
     SEARCHED_AT_ONCE,
+    SEARCHED_BETWEEN,
 )
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
@@ -761,14 +762,15 @@ class ReadyQueue:
         """Return the group heads of a list of names."""
         return [(name, name, *rest) for name, *rest in self.groups(lane, names, 0) or ()]  # type: ignore[misc]
 
-    def heads_after(self, lane: str, after: Any, prefix: str) -> tuple[list[GroupHead], Any, int]:
+    def heads_after(self, lane: str, after: Any, prefix: str, limit: int) -> tuple[list[GroupHead], Any, int]:
         """Return the next heads of names with a prefix, the position after them, and the cost."""
+        limit = max(min(limit, SEARCHED_AT_ONCE), 2)
         if lane not in self._locked:
-            found, place, cost = groups_after(self._execute, lane, after, prefix, SEARCHED_AT_ONCE)
+            found, place, cost = groups_after(self._execute, lane, after, prefix, limit)
             return [(group[0], *group) for group in found], place, cost
         heads: list[GroupHead] = []
         lanes, at, place = after or (tuple(self._locked[lane]), 0, None)
-        room = SEARCHED_AT_ONCE
+        room = limit
         while at < len(lanes) and room > 0:
             one, begins = lanes[at], place is None
             found, place, cost = groups_after(self._execute, one, place, prefix, max(room, 2))
@@ -778,13 +780,13 @@ class ReadyQueue:
                 at += 1
                 if begins and not found and not self._in_use(one):
                     self._close_lane(one, parse_lane(one).lock)
-        return heads, None if at == len(lanes) else (lanes, at, place), SEARCHED_AT_ONCE - room
+        return heads, None if at == len(lanes) else (lanes, at, place), limit - room
 
     def due_after(
         self, lane: str, now: str, priority: int, after: tuple[str, int]
     ) -> Iterator[tuple[str, int, str]]:
         """Yield nextRun, jobID and name of the next due jobs after a position, in one slice."""
-        yield from self._execute(SQL["due_after"], (lane, priority, now, *after, SEARCHED_AT_ONCE))
+        yield from self._execute(SQL["due_after"], (lane, priority, now, *after, SEARCHED_BETWEEN))
 
     def groups(self, lane: str, names: Names, limit: int) -> list[NamedGroup] | None:
         """Return the head of every matching group, or None if there are more than ``limit``."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import NAMES_AT_ONCE, PRIORITIES, SEARCHED_PER_S_MAX
+from bedrockjobs.base.config import (
+    NAMES_AT_ONCE,
+    PRIORITIES,
+    SEARCHED_AT_ONCE,
+    SEARCHED_BETWEEN,
+    SEARCHED_PER_S_MAX,
+    SEARCHED_S,
+    SEARCHED_UNIT_MAX,
+)
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import EVERY_LANE, MOCK_LANE, OPEN_LANE, Job, PauseRow
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
@@ -394,7 +405,7 @@ def test_one_token_that_searches_for_ever_new_patterns_leaves_others_their_walks
     store.begin()
     patterns = store.unit.ready.patterns
     patterns.budget._monotonic, patterns.budget._filled_at = lambda: now[0], 0.0
-    monkeypatch.setattr(ready_queue, "SEARCHED_AT_ONCE", 100)
+    monkeypatch.setattr(pattern_index, "SEARCHED_AT_ONCE", 100)
     for number in range(250):
         job_id = store.unit.new_job_id()
         store.unit.insert(
@@ -440,9 +451,9 @@ def counted_scans(store: SQLiteEngine, monkeypatch: pytest.MonkeyPatch) -> list[
     prefixes: list[str] = []
     ready, heads_after = store.unit.ready, store.unit.ready.heads_after
 
-    def counted(lane: str, after: object, prefix: str) -> object:
+    def counted(lane: str, after: object, prefix: str, limit: int) -> object:
         prefixes.append(prefix)
-        return heads_after(lane, after, prefix)
+        return heads_after(lane, after, prefix, limit)
 
     monkeypatch.setattr(ready, "heads_after", counted)
     return prefixes
@@ -554,6 +565,88 @@ def test_no_dict_of_a_pattern_grows_large(monkeypatch: pytest.MonkeyPatch) -> No
     row = first_due(store, TakeRequest(names))
     assert row is not None
     assert row.name == "n/0"
+    store.close()
+
+
+@pytest.mark.parametrize("pattern", ["n*", "*9"])
+@pytest.mark.parametrize("pace_s", [0.0, SEARCHED_S / 3, 1.0])
+def test_scans_end_by_the_clock_on_a_slow_machine(
+    pattern: str, pace_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock finds it ``pace_s`` later, and each unit gets on."""
+    store = a_store_of([f"n/{number:04}" for number in range(3_000)])
+    patterns, rows = store.unit.ready.patterns, list[int]()
+    clock = itertools.count()
+    monkeypatch.setattr(patterns, "_monotonic", lambda: next(clock) * pace_s)
+    heads_after = store.unit.ready.heads_after
+
+    def counted(*given: Any) -> Any:
+        found = heads_after(*given)
+        rows[-1] += found[2]
+        return found
+
+    monkeypatch.setattr(store.unit.ready, "heads_after", counted)
+    monkeypatch.setattr(ready_queue, "GLANCE_ROWS", 0)
+    asked = {each: names_from(each, None) for each in (pattern, "*8")}
+    found: dict[str, str] = {}
+    for _ in range(200):
+        patterns.begin()
+        rows.append(0)
+        for text, names in asked.items():
+            assert names is not None
+            with suppress(StillSearching):
+                row = store.unit.first_due(TakeRequest(names), NOW)
+                assert row is not None
+                found[text] = row.name
+        store.unit.search([names for text, names in asked.items() if names is not None and text not in found])
+        if len(found) == 2:
+            break
+    assert found == {pattern: "n/0000" if pattern == "n*" else "n/0009", "*8": "n/0008"}
+    most = {0.0: 2 * SEARCHED_AT_ONCE, SEARCHED_S / 3: 5 * SEARCHED_BETWEEN, 1.0: 2 * SEARCHED_BETWEEN}[
+        pace_s
+    ]
+    assert SEARCHED_BETWEEN <= max(rows) <= most
+    assert min(rows[:-2]) >= SEARCHED_BETWEEN, "each unit gets on"
+    store.close()
+
+
+@pytest.mark.parametrize("pace_s", [0.0, SEARCHED_S / 3, 1.0])
+def test_a_wide_pattern_is_searched_by_the_clock_too(pace_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = a_store_of([f"n/{number:04}" for number in range(3_000)])
+    patterns, rows = store.unit.ready.patterns, list[int]()
+    clock = itertools.count()
+    monkeypatch.setattr(patterns, "_monotonic", lambda: next(clock) * pace_s)
+    monkeypatch.setattr(patterns, "_groups_max", 50)
+    due_after = store.unit.ready.due_after
+
+    def counted(*given: Any) -> Any:
+        for row in due_after(*given):
+            rows[-1] += 1
+            yield row
+
+    monkeypatch.setattr(store.unit.ready, "due_after", counted)
+    store.unit.records.put_pause(PauseRow("n/[01]*", "", "", NOW, ""))
+    store.unit.pauses_changed()
+    names = names_from("n*", None)
+    assert names is not None
+    for _ in range(200):
+        patterns.begin()
+        rows.append(0)
+        try:
+            row = store.unit.first_due(TakeRequest(names), NOW)
+        except StillSearching:
+            store.unit.search([names])
+        else:
+            break
+    assert row is not None
+    assert row.name == "n/2000"
+    assert patterns.is_wide(names, OPEN_LANE)
+    most = {
+        0.0: SEARCHED_UNIT_MAX + SEARCHED_BETWEEN,
+        SEARCHED_S / 3: 5 * SEARCHED_BETWEEN,
+        1.0: 2 * SEARCHED_BETWEEN,
+    }
+    assert SEARCHED_BETWEEN <= max(rows) <= most[pace_s]
     store.close()
 
 

@@ -1,0 +1,222 @@
+"""How long others wait while names are searched: after a pause, a resume, and new patterns, among many names.
+
+One process is the server, this one the clients: some pause, resume or ask for patterns that nobody asked for
+before, while others create a job, query one, send a heartbeat or ping every few milliseconds. What counts is
+how long these wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import machine
+import psycopg
+from peer_servers import PostgresServer
+from results import table, verdict
+from served import Served
+from take import Backlog, build
+
+BAR_MS = 50.0
+"""The longest wait of anybody else."""
+AT_ONCE_MS = 10.0
+"""That of a command that does not need the writer."""
+EVERY_S = 0.004
+"""Pause of a client between two requests."""
+SEARCHERS = 8
+"""Clients that ask for new patterns at once."""
+PRIORITY = 10
+"""Real-time priority of server and clients, if it may be set: nothing else then delays them."""
+
+
+class Client:
+    """One raw connection with one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Use an open connection."""
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def open(cls, port: int) -> Client:
+        """Connect."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def ask(self, verb: str, **parameters: object) -> int:
+        """Send a request; return the code of its reply."""
+        lines = [verb, *(f"{name}: {value}" for name, value in parameters.items()), "", ""]
+        self._writer.write("\r\n".join(lines).encode())
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+        length = next(int(line[15:]) for line in head.split("\r\n") if line.startswith("Content-Length:"))
+        await self._reader.readexactly(length)
+        return int(head[:3])
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+
+Probe = Callable[[Client, int], Awaitable[int]]
+
+PROBES: dict[str, Probe] = {
+    "CreateJob": lambda client, number: client.ask("CreateJob", name=f"new/{number % 50}"),
+    "QueryJob": lambda client, number: client.ask("QueryJob", jobID=1 + number * 7_919 % 1_000),
+    "Heartbeat": lambda client, number: client.ask("Heartbeat", worker=f"probe-{number % 2}", runIDs="[]"),
+    "Ping": lambda client, number: client.ask("Ping"),
+}
+"""What others do meanwhile."""
+
+
+class Scene:
+    """One kind of work that searches names, and what it does to others."""
+
+    def __init__(self, port: int, names: int) -> None:
+        """Talk to the server at ``port``, whose queue has so many names."""
+        self._port, self._names = port, names
+        self._numbers = itertools.count(1)
+        self._over = False
+
+    async def waits(self, work: Work | None, clients: int, seconds: float) -> dict[str, list[float]]:
+        """Return the milliseconds that each request of a probe took while clients did some work."""
+        self._over = False
+        took: dict[str, list[float]] = {kind: [] for kind in PROBES}
+        working = [] if work is None else [asyncio.ensure_future(self._worked(work)) for _ in range(clients)]
+        probing = [asyncio.ensure_future(self._probe(kind, took[kind])) for kind in PROBES]
+        await asyncio.sleep(seconds)
+        self._over = True
+        await asyncio.gather(*probing)
+        for one in working:
+            one.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+        return took
+
+    async def _probe(self, kind: str, took: list[float]) -> None:
+        client = await Client.open(self._port)
+        for number in itertools.count():
+            if self._over:
+                break
+            begun = time.perf_counter()
+            await PROBES[kind](client, number)
+            took.append((time.perf_counter() - begun) * 1000)
+            await asyncio.sleep(EVERY_S)
+        await client.close()
+
+    async def _worked(self, work: Work) -> None:
+        client = await Client.open(self._port)
+        try:
+            await work(self, client)
+        finally:
+            await client.close()
+
+    async def pauses(self, client: Client) -> None:
+        """Pause and resume all names, and take jobs of a pattern after each."""
+        while True:
+            for verb in ("PauseJobs", "ResumeJobs"):
+                await client.ask(verb, name="queue/*")
+                for _ in range(3):
+                    await client.ask("GetJob", name="q*")
+                    await client.ask("GetJob", name="queue/*")
+                    await asyncio.sleep(0.02)
+
+    async def prefixes(self, client: Client) -> None:
+        """Ask for prefixes that were never asked for."""
+        for number in self._numbers:
+            await client.ask("GetJob", name=f"queue/*{number % 10}{'?' * (number % 7)}*x{number}")
+
+    async def lists(self, client: Client) -> None:
+        """Ask for ever new lists of three patterns."""
+        for number in self._numbers:
+            await client.ask("GetJob", name=f"queue/{number % 100:02d}*,q*a{number},*b{number}")
+
+
+Work = Callable[[Scene, Client], Awaitable[None]]
+
+SCENES: dict[str, Work | None] = {
+    "nothing else": None,
+    "pauses and resumes": Scene.pauses,
+    "new patterns": Scene.prefixes,
+    "new lists of three": Scene.lists,
+}
+
+
+def spelled(took: list[float]) -> str:
+    """Return p50, p99 and the longest of some milliseconds."""
+    took = sorted(took)
+    return " / ".join(f"{took[int(len(took) * part)]:.1f}" for part in (0.5, 0.99)) + f" / {took[-1]:.1f}"
+
+
+def in_real_time(pid: int) -> bool:
+    """Give a process a real-time priority; return False if that is not permitted."""
+    try:
+        os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(PRIORITY))
+    except OSError:
+        return False
+    return True
+
+
+def fill(url: str, names: int) -> None:
+    """Put as many jobs into a PostgreSQL whose tables a server has made."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO bedrockjobs.jobs (created, jobID, state, name, nextRun, data)"
+            " SELECT '2020-01-01 00:00:00', n, 'QUEUED', 'queue/' || to_char(n, 'FM0000009'), '2020-01-01 '"
+            " || to_char(interval '1 ms' * (n * 7919317 %% 86400000), 'HH24:MI:SS.MS'), '{\"value\":1}'"
+            " FROM generate_series(1, %s::bigint) AS n",
+            (names,),
+        )
+        connection.execute("SELECT setval('bedrockjobs.jobIDs', %s)", (names,))
+        connection.execute("VACUUM ANALYZE bedrockjobs.jobs")
+
+
+def main() -> None:
+    """Measure and write the section."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--directory", type=Path, help="where the databases go; must be on a disk")
+    parser.add_argument("--names", type=int, default=1_000_000, help="jobs, each with a name of its own")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each scene")
+    parser.add_argument("--postgresql", action="store_true", help="on PostgreSQL")
+    parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=list(SCENES))
+    parser.add_argument("--checkout", type=Path, help="the code of the server, if not this one")
+    options = parser.parse_args()
+    directory = machine.real_directory(options.directory)
+    rows, longest, at_once = [], 0.0, 0.0
+    with ExitStack() as stack:
+        url = ""
+        if options.postgresql:
+            url = stack.enter_context(PostgresServer(directory)).url
+            with Served(directory, url=url):
+                pass
+            fill(url, options.names)
+
+        def prepare(path: Path) -> None:
+            if not url:
+                build(path, Backlog("", options.names), options.names, "2020-01-01")
+
+        server = stack.enter_context(Served(directory, checkout=options.checkout, url=url, prepare=prepare))
+        real_time = in_real_time(server.pid) and in_real_time(0)
+        scene = Scene(server.port, options.names)
+        for label in options.scenes:
+            clients = SEARCHERS if label.startswith("new") else 1
+            before, begun = server.cpu_s(), time.perf_counter()
+            took = asyncio.run(scene.waits(SCENES[label], clients, options.seconds))
+            busy = (server.cpu_s() - before) / (time.perf_counter() - begun)
+            rows.append((label, f"{busy:.0%}", *(spelled(each) for each in took.values())))
+            print(f"  {' | '.join(rows[-1])}", flush=True)
+            longest = max(longest, *took["CreateJob"])
+            at_once = max(at_once, *(max(took[kind]) for kind in PROBES if kind != "CreateJob"))
+    print("real-time priority" if real_time else "no real-time priority")
+    head = ("meanwhile", "server's CPU", *PROBES)
+    print(table(head, rows))
+    print(verdict("the longest CreateJob", longest, BAR_MS, unit=" ms", at_most=True))
+    print(verdict("the longest of the others", at_once, AT_ONCE_MS, unit=" ms", at_most=True))
+
+
+if __name__ == "__main__":
+    main()
