@@ -153,7 +153,9 @@ class Service:
         Return a Submission for a command that may wait, to cancel it with ``leave``. Raises CommandError if
         the command is not accepted. Without a ``caller`` everything is allowed.
         """
-        return self.put(CallbackSubmission(command, deliver, caller))
+        submission = CallbackSubmission(command, deliver, caller)
+        submission.alone = True
+        return self.put(submission)
 
     def put(self, submission: Submission) -> Submission | None:
         """Execute the command of a submission for its caller, as ``submit`` does."""
@@ -188,6 +190,11 @@ class Service:
                 answer = Answer(jsontext.dump({**self.status(), **NO_COUNTS}))
             submission.deliver(answer)
             return None
+        if type(command) is Heartbeat and (caller is None or caller.scope is None):
+            beat = self.presence.heartbeat_at_once(command, "" if caller is None else caller.name)
+            if beat is not None:
+                submission.deliver(Answer(beat))
+                return None
         task = self._reading[submission] = asyncio.ensure_future(self._read(submission))
         task.add_done_callback(lambda _: self._reading.pop(submission, None))
         return submission if command.waiting else None

@@ -251,6 +251,8 @@ class Command(Parameters, Generic[R_co]):
     the server itself, at once. Its handler gets the Context, the Views, or (for the last two) the Service."""
     reads: ClassVar[bool] = False
     """Whether it changes nothing, so that GET is allowed too. Implied by ``reader`` and ``at once``."""
+    by_id: ClassVar[bool] = False
+    """Whether it only reads rows that its plan names by ID, so that it need not wait for the writer."""
     role: ClassVar[Role] = "admin"
     """The required role: to read, to create jobs, to run them, to operate the server, or everything. Commands
     that only read imply ``read``."""

@@ -314,7 +314,7 @@ class QueryJob(Command[ShownJobReply]):
     """Show a job with its state; one that is kept after its end (`keep`) with `finished` and `result`."""
 
     scoping = Scoping(jobs=("job_id",))
-    reads = True
+    reads = by_id = True
     tagged = True
     example = Example({"jobID": 1}, {**JOB, "state": "QUEUED"})
     refusals = [NO_JOB]

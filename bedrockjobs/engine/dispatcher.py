@@ -33,6 +33,7 @@ from bedrockjobs.engine.committer import CommitExecutor, GroupCommitWindow, Loop
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.lookups import Lookups
 from bedrockjobs.engine.maintenance import Minutes, maintenance_of
 from bedrockjobs.engine.outage import BUSY_LOOK_S, Health, Outage, Step
 from bedrockjobs.engine.submission import (
@@ -156,6 +157,15 @@ class Dispatcher:
         self._ending = Shutdown(engine, clock)
         self._busy_since: float | None = None
         self._later, self._alarm = DelayedTakes(self.send), LoopTimer(self._loop, self._wake)
+        self._lookups = Lookups(
+            engine.row_reader,
+            clock,
+            settings,
+            workers,
+            answer=self._looked_up,
+            refer=self._refer,
+            idle=self._ending.idle,
+        )
         self._commits = CommitExecutor(self._loop, clock, waits_for_disk=engine.waits_for_disk)
         self._slices, self._group = TimeSlices[Step](), GroupCommitWindow(settings.batch_max, clock.monotonic)
         self.health = Health(engine, clock)  # whether the database can be written
@@ -214,7 +224,29 @@ class Dispatcher:
             submission.many = many
             self._some_many = True
         self.pending += 1
+        if command.by_id and self._would_wait() and self._lookups.accept(submission):
+            return
         self._gathered.append(submission)
+        if not self._open and not self._scheduled:
+            self._schedule()
+
+    def _would_wait(self) -> bool:
+        """Return whether a lookup would wait for other work: else it is cheapest in the writer's caches."""
+        if self._gathered and not self._open:
+            before = self._gathered[-1]
+            return before.internal or not before.template.by_id
+        busy = self._open or self._again or self._many or self._waiting.searched()
+        return bool(busy) and not self._outage.is_active
+
+    def _looked_up(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
+        """Deliver what was read beside the writer."""
+        self.commands += len(outcomes)
+        self._deliver(outcomes)
+
+    def _refer(self, submissions: list[Submission]) -> None:
+        """Queue lookups that only the writer can execute, or that nobody waits for."""
+        self._gathered += submissions
+        self._some_gone = True
         if not self._open and not self._scheduled:
             self._schedule()
 
@@ -280,7 +312,7 @@ class Dispatcher:
 
     def _busy_with(self) -> object:
         """Return a true value if there is work that can still be done."""
-        left = self._open or self._gathered or self._many or self._again or self._later
+        left = self._open or self._gathered or self._many or self._again or self._later or self._lookups
         return left and not (self._broken or self._outage.is_final)
 
     # --- one transaction after another -------------------------------------------------------------------

@@ -47,6 +47,11 @@ class Submission:
     waiter: Waiter | None = None
     gone = False
     """Whether the client has disconnected or cancelled its wait."""
+    alone = False
+    """Whether its client awaits no earlier reply and has sent nothing after it, so that a read may overtake
+    the commands of others."""
+    overtakes = False
+    """Whether it is read beside the writer; later commands of its client have to wait for the reply."""
     tries = 0
     many = 0
     """Number of names asked for if it is large enough for the separate queue, else 0."""

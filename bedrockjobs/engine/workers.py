@@ -671,6 +671,31 @@ class WorkerRegistry:
             run.lease_s for run in map(self.runs.get, command.run_ids) if run is not None and run.lease_s
         ]
         wait_s = min(wait_s, min(leases, default=LEASE_S_DEFAULT) / BEATS_PER_LEASE)
+        worker = self._beat(command, by)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while (
+                    wait_s > 0
+                    and not self._ended
+                    and not self._has_new_stop(command)
+                    and worker.drain_reported == (command.worker in self.drains)
+                ):
+                    await self._change(command.worker)
+        worker.drain_reported = command.worker in self.drains
+        return self._answer(command)
+
+    def heartbeat_at_once(self, command: Heartbeat, by: str = "") -> str | None:
+        """Do the same for a heartbeat that neither waits nor has an unknown run; return None for any other.
+
+        A task would need two more turns of a busy event loop.
+        """
+        if command.waiting or any(run_id not in self.runs for run_id in command.run_ids):
+            return None
+        self._beat(command, by).drain_reported = command.worker in self.drains
+        return self._answer(command)
+
+    def _beat(self, command: Heartbeat, by: str) -> Worker:
+        """Renew the leases of a worker's runs, and record what it says of itself."""
         worker = self.record_contact(
             command.worker,
             host=command.host,
@@ -687,17 +712,7 @@ class WorkerRegistry:
                 self._renew(run)
         if command.leaving:
             self.remove_worker(command.worker)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                while (
-                    wait_s > 0
-                    and not self._ended
-                    and not self._has_new_stop(command)
-                    and worker.drain_reported == (command.worker in self.drains)
-                ):
-                    await self._change(command.worker)
-        worker.drain_reported = command.worker in self.drains
-        return self._answer(command)
+        return worker
 
     async def _load_unknown_runs(self) -> None:
         """Learn of runs that other servers opened; a single server knows all of them."""

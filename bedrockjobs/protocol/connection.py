@@ -520,6 +520,8 @@ class RawConnection(asyncio.Protocol):
             return
         if exchange.data is not None:  # answered already; the reference cycle would keep it
             exchange.submission = None
+        elif exchange.overtakes:
+            self._pipeline.hold_back(exchange)
         if exchange.waits and submission is not None and self._pipeline.ended:
             service.leave(submission)
 

@@ -304,6 +304,8 @@ class AiohttpProtocol(web.RequestHandler):
 class HTTPExchange(Exchange):
     """A plain HTTP request; aiohttp needs its command to write a large reply."""
 
+    alone = True  # the next request starts after the reply
+
     def parked(self) -> None:
         """Keep the command."""
 

@@ -201,6 +201,7 @@ class Pipeline:
             self._fill(exchange, raw.FORGOTTEN)
             return exchange
         exchange.waits = command.waiting
+        exchange.alone = len(exchanges) == 1 and not self.buffer
         if command.where in ("reader", "presence") or (
             command.reads and len(exchanges) > READS_PIPELINED_MAX
         ):
@@ -211,6 +212,10 @@ class Pipeline:
         elif _is_barrier(command):
             self._blocker = exchange
         return exchange
+
+    def hold_back(self, exchange: Exchange) -> None:
+        """Start no command before this exchange is answered: it is executed beside the others."""
+        self._blocker = exchange
 
     def answer(self, exchange: Exchange, outcome: Outcome, *, waited: TakeRequest | None = None) -> bool:
         """Set the outcome of an exchange; return False if its jobs must be requeued.

@@ -395,6 +395,19 @@ class Reader(ABC):
         """Execute a read of ``view``."""
 
 
+class RowReader(Protocol):
+    """Reads committed rows by ID beside the open unit, one transaction after another.
+
+    All that was acknowledged before ``begin`` is seen.
+    """
+
+    def begin(self, plans: Sequence[AccessPlan]) -> Unit:
+        """Read the rows that the plans name; return a unit that can only read. Raises StoreError."""
+
+    def end(self) -> None:
+        """End the transaction; raises StoreError."""
+
+
 # --- an engine -------------------------------------------------------------------------------------------
 
 
@@ -407,6 +420,10 @@ class Engine(Protocol):
     """Whether other servers may share the database; units are then SharedUnits."""
     waits_for_disk: bool
     """Whether a commit is slow enough to run in a thread."""
+
+    @property
+    def row_reader(self) -> RowReader | None:
+        """Return what reads rows beside the open unit; None if only the writer can."""
 
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` may continue; searches are rate limited by token."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Never
@@ -71,6 +71,7 @@ class SQLiteEngine:
             raise
         self.unit = SQLiteUnit(self._db, settings, self._clock.monotonic)
         """The open unit, or the last one."""
+        self.row_reader = SQLiteRowReader(self.path, settings, self._clock) if self.waits_for_disk else None
         self._version = self._data_version()
         self.reserve_space()
 
@@ -216,6 +217,8 @@ class SQLiteEngine:
 
     def close(self) -> None:
         """Close the file and roll back an open unit."""
+        if self.row_reader is not None:
+            self.row_reader.close()
         self._db.close()
         with suppress(UnsafeFile):
             self._reserve.give_up()
@@ -277,6 +280,42 @@ class SQLiteEngine:
     def soonest_of_all(self, now: str) -> str | None:
         """Return when the next job of any lane becomes due."""
         return self.unit.ready.soonest_of_all(now)
+
+
+class SQLiteRowReader:
+    """Reads committed rows on a connection of its own, opened at first use."""
+
+    def __init__(self, path: str, settings: Settings, clock: Clock) -> None:
+        """Read the file at ``path``."""
+        self._path, self._settings, self._clock = path, settings, clock
+        self._db: sqlite3.Connection | None = None
+        self._unit: SQLiteUnit | None = None
+
+    def begin(self, plans: Sequence[AccessPlan]) -> SQLiteUnit:
+        """Begin a read transaction; return a unit that can only read. Raises StoreError."""
+        try:
+            if self._db is None:
+                uri = f"{Path(self._path).absolute().as_uri()}?mode=ro"
+                self._db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=0)
+                self._unit = SQLiteUnit(self._db, self._settings, self._clock.monotonic)
+            elif self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self._db.execute("BEGIN")
+        except sqlite3.Error as error:
+            raise fault_of(error) or error from error
+        assert self._unit is not None
+        self._unit.moment = self._clock.now()
+        return self._unit
+
+    def end(self) -> None:
+        """End the transaction, which would keep the log from starting over."""
+        assert self._db is not None
+        self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._db is not None:
+            self._db.close()
 
 
 def checkpoint_pages(wal_bytes: int) -> int:

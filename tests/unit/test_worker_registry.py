@@ -16,8 +16,9 @@ import pytest
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import ASKED_PER_WORKER_MAX, PATTERN_BYTES, PATTERNS_PER_KEY_MAX, WORKER_BYTES
 from bedrockjobs.base.glob import glob
+from bedrockjobs.commands import Heartbeat
 from bedrockjobs.engine import workers
-from bedrockjobs.engine.events import RunOpened, WaitLeft, WorkerAsked
+from bedrockjobs.engine.events import DrainsChanged, RunOpened, RunStopped, WaitLeft, WorkerAsked
 from bedrockjobs.engine.submission import Submission
 from bedrockjobs.engine.waiters import HEAP_SLACK, Waiter, Waiting
 from bedrockjobs.engine.workers import SharedWorkers, WorkerRegistry
@@ -270,3 +271,26 @@ def test_a_worker_counts_more_for_each_pattern_of_which_few_lists_are_remembered
     assert len(worker.asked) == ASKED_PER_WORKER_MAX
     assert f"{2 * ASKED_PER_WORKER_MAX - 1}*" in worker.names
     assert worker.size == worker.measured() > one + (ASKED_PER_WORKER_MAX - 1) * PATTERN_BYTES
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_heartbeat_that_need_not_wait_is_answered_at_once_and_as_any_other(
+    kind: type[WorkerRegistry],
+) -> None:
+    (ours, tell), (other, tell_other) = registry(kind), registry(kind)
+    for told in (tell, tell_other):
+        told(opened(1, 1, "w"))
+        told(opened(2, 2, "w"))
+        told(RunStopped(2, "TERM"))
+        told(DrainsChanged(frozenset({"drained"})))
+    beats = [
+        Heartbeat(worker="w", run_ids=[1, 2], slots=3, names=["a"]),
+        Heartbeat(worker="w", run_ids=[1, 2]),
+        Heartbeat(worker="drained", quiet=True),
+        Heartbeat(worker="w", leaving=True),
+    ]
+    for beat in beats:
+        assert ours.heartbeat_at_once(beat) == await other.heartbeat(beat)
+        assert await ours.listing("", None, 10) == await other.listing("", None, 10)
+    assert ours.heartbeat_at_once(Heartbeat(worker="w", connection="wait")) is None
+    assert ours.heartbeat_at_once(Heartbeat(worker="w", run_ids=[3])) is None, "it may be of another server"

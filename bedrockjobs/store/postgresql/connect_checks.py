@@ -8,6 +8,7 @@ skipped, so that no ID that a client has seen is used twice.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import NamedTuple
 
 from bedrockjobs.base.config import TIMELINE_STEP
@@ -56,6 +57,22 @@ class ConnectChecks:
         self._terms = terms
         self._seen: Timeline | None = None
 
+    @property
+    def seen(self) -> Timeline | None:
+        """Return the timeline of the last connection that passed."""
+        return self._seen
+
+    def check_reader(self, session: DatabaseSession) -> None:
+        """Check a new connection that only reads: its server must be the one that is written to.
+
+        Raises StoreAway, for example for an old primary that still runs.
+        """
+        assert self._seen is not None
+        check = TransactionCheck((SQL["where"], ()), partial(_is_still, self._seen))
+        check.judge(session.run_statements([check.statement])[0])
+        if session.pooled:
+            session.guards.append(check)
+
     def check_connection(self, session: DatabaseSession) -> None:
         """Check a new connection and set it up.
 
@@ -78,7 +95,7 @@ class ConnectChecks:
             )
         self._demand(session, fsync, commits, sees_standbys=sees_standbys)
         if session.pooled:
-            session.guards.append(TransactionCheck((SQL["where"], ()), lambda rows: _is_still(place, rows)))
+            session.guards.append(TransactionCheck((SQL["where"], ()), partial(_is_still, place)))
         if self._terms.durability == "replicated":
             session.guards.append(TransactionCheck((SQL["standby"], ()), _has_standby))
             _has_standby(
@@ -139,7 +156,7 @@ def _is_new(place: Timeline, known: Row) -> bool:
 
 def _is_still(place: Timeline, rows: list[Row]) -> None:
     if rows[0][1:3] != place:
-        raise StoreAway("the pooler connects to a different database than before")
+        raise StoreAway("another database answers than before")
 
 
 def _has_standby(rows: list[Row]) -> None:

@@ -27,7 +27,7 @@ from bedrockjobs.store.postgresql.session import (
     pause,
 )
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
-from bedrockjobs.store.postgresql.unit import PostgreSQLUnit
+from bedrockjobs.store.postgresql.unit import PostgreSQLRowReader, PostgreSQLUnit
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,9 @@ class PostgreSQLEngine:
             raise
         self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock, serial=terms.serial)
         """The open unit, or the last one."""
+        self.row_reader = PostgreSQLRowReader(
+            lambda: DatabaseSession(url, name, terms), self._arrival, self._keys, self._clock
+        )
 
     def _now(self) -> str:
         return timestamp_ms(self._clock.now())
@@ -242,6 +245,7 @@ class PostgreSQLEngine:
                 old = after_seconds(self._now(), -SESSION_KEPT_S)
                 self.session.run_statements([(SQL["close_session"], (self.id, old))])
         self.session.end()
+        self.row_reader.close()
 
     # --- time --------------------------------------------------------------------------------------------
 

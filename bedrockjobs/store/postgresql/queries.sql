@@ -111,6 +111,20 @@ SELECT key, jobID, created, name, holds FROM keys WHERE jobID = ANY ($2::bigint[
 -- Some jobs.
 SELECT {row} FROM jobs WHERE jobID = ANY ($1::bigint[]) ORDER BY (parentJobID <> 0), jobID FOR UPDATE;
 
+-- name: begin_reading
+-- Begin a transaction whose statements all see the same committed rows.
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+
+-- name: shown_jobs
+-- Some jobs, without locks.
+SELECT {row} FROM jobs WHERE jobID = ANY ($1::bigint[]);
+
+-- name: kept_of_jobs
+-- The last runs of those of some jobs that are gone, with their input, if they are kept.
+SELECT run.* FROM unnest($1::bigint[]) AS asked (gone) CROSS JOIN LATERAL (
+    SELECT {run}, data, options, priority FROM runs WHERE jobID = asked.gone ORDER BY runID DESC LIMIT 1
+) AS run WHERE run.kept <> '' AND (SELECT true FROM jobs WHERE jobs.jobID = asked.gone) IS NULL;
+
 -- name: shown_job
 -- A job, without a lock.
 SELECT {row} FROM jobs WHERE jobID = $1;

@@ -50,6 +50,8 @@ class PostgreSQLRecords(Records):
         self._keys: dict[str, tuple[JobOfKey, str] | None] = {}
         self._held: dict[int, tuple[str, str] | None] = {}
         """The job of a key, and when the key was stored."""
+        self._kept: dict[int, tuple[RunRow, RunGiven]] | None = None
+        """The kept runs of jobs that are gone, by jobID, if a lookup has read them."""
 
     # --- between units -----------------------------------------------------------------------------------
 
@@ -78,6 +80,15 @@ class PostgreSQLRecords(Records):
         self._keys, self._held = {}, {}
         self._opened, self._closed, self._chunks = [], [], []
         self._fingerprints = {"job": [], "run": []}
+        self._kept = None
+
+    def look_up(self, job_ids: Iterable[int], used: list[Row], kept: list[Row]) -> None:
+        """Store what a lookup has read of some jobs: their unique keys, and the kept runs of those gone."""
+        self.read_ahead((), [], (), job_ids, used)
+        self._kept = {}
+        for row in kept:
+            run = RunRow._make(row[:_WIDTH])
+            self._kept[run.job_id] = run, RunGiven._make(row[_WIDTH:])
 
     def read_ahead(
         self,
@@ -122,12 +133,17 @@ class PostgreSQLRecords(Records):
 
     @override
     def kept_of_job(self, job_id: int) -> RunRow | None:
+        if self._kept is not None:
+            return self._kept[job_id][0] if job_id in self._kept else None
         if self._opened:
             self._transaction.collect()
         return super().kept_of_job(job_id)
 
     @override
     def input_of(self, run_id: int) -> RunGiven:
+        for run, given in () if self._kept is None else self._kept.values():
+            if run.run_id == run_id:
+                return given
         if self._opened:
             self._transaction.collect()
         return super().input_of(run_id)

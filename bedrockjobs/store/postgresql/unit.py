@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import Clock
@@ -18,8 +18,9 @@ from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.wire import SECONDS, timestamp_ms
 from bedrockjobs.job.rows import EVERY_LANE, DamagedJob, Job, job_from, workers_of
 from bedrockjobs.job.take_request import Names
-from bedrockjobs.store.base import AccessPlan, RowDamaged
+from bedrockjobs.store.base import AccessPlan, RowDamaged, StoreAway, StoreError, Unit
 from bedrockjobs.store.postgresql import transaction
+from bedrockjobs.store.postgresql.connect_checks import ConnectChecks, Timeline
 from bedrockjobs.store.postgresql.locks import AdvisoryKeys, IDAllocator, JobLocks
 from bedrockjobs.store.postgresql.peers import ClockMoved, Timekeeping
 from bedrockjobs.store.postgresql.records import PostgreSQLRecords
@@ -645,3 +646,92 @@ class PostgreSQLUnit:
 def _kind_of(job: Job) -> tuple[str, bool]:
     """Return the key of ``_firsts`` for a job."""
     return job.name, job.mocked
+
+
+# Lookups: committed rows, read in one round trip on a connection of its own.
+
+
+class CommittedRows:
+    """What one lookup has read; the part of a unit that commands by ID need."""
+
+    def __init__(self, session: DatabaseSession, keys: AdvisoryKeys) -> None:
+        """Read with ``session``."""
+        self.records = PostgreSQLRecords(Transaction(session, lambda last: []), keys)
+        self.moment = datetime.min.replace(tzinfo=UTC)
+        self._jobs: dict[int, Job] = {}
+
+    def read(self, moment: datetime, jobs: Iterable[Row]) -> None:
+        """Replace all rows."""
+        self.moment = moment
+        self._jobs = {row[1]: job_from(row) for row in jobs}
+
+    def job(self, job_id: int) -> Job | None:
+        """Return a job, or None; raises RowDamaged."""
+        job = self._jobs.get(job_id)
+        if type(job) is DamagedJob:
+            raise RowDamaged(job)
+        return job
+
+    shown = job
+
+
+class PostgreSQLRowReader:
+    """Reads committed rows on a connection of its own, opened at first use."""
+
+    def __init__(
+        self, connect: Callable[[], DatabaseSession], checks: ConnectChecks, keys: AdvisoryKeys, clock: Clock
+    ) -> None:
+        """Read over a session that ``connect`` returns, from the server that ``checks`` has seen last."""
+        self._connect, self._checks, self._keys, self._clock = connect, checks, keys, clock
+        self._session: DatabaseSession | None = None
+        self._place: Timeline | None = None
+        self._rows: CommittedRows | None = None
+        self._closed = False
+
+    def begin(self, plans: Sequence[AccessPlan]) -> Unit:
+        """Read the rows of the plans in one transaction, which ends at once. Raises StoreError."""
+        session, rows = self._opened()
+        job_ids = _all(plan.jobs for plan in plans)
+        try:
+            _, jobs, used, kept, _ = session.run_statements(
+                [
+                    (SQL["begin_reading"], ()),
+                    (SQL["shown_jobs"], (job_ids,)),
+                    (SQL["keys_ahead"], ([], _all(plan.key_holders for plan in plans))),
+                    (SQL["kept_of_jobs"], (job_ids,)),
+                    (SQL["commit"], ()),
+                ]
+            )
+        except StoreError:
+            session.close()
+            raise
+        rows.read(self._clock.now(), jobs)
+        rows.records.look_up(job_ids, used, kept)
+        return cast(Unit, rows)
+
+    def end(self) -> None:
+        """Do nothing: the transaction has ended."""
+
+    def _opened(self) -> tuple[DatabaseSession, CommittedRows]:
+        session, rows = self._session, self._rows
+        if session is None or rows is None or not session.is_open or self._place != self._checks.seen:
+            if session is not None:
+                session.end()
+            self._place = self._checks.seen
+            self._session = session = self._connect()
+            if self._closed:  # while a thread was connecting
+                session.end()
+                raise StoreAway("the session has ended")
+            try:
+                self._checks.check_reader(session)
+            except StoreError:
+                session.close()
+                raise
+            self._rows = rows = CommittedRows(session, self._keys)
+        return session, rows
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._closed = True
+        if self._session is not None:
+            self._session.end()
