@@ -230,7 +230,7 @@ def test_a_row_that_changes_meanwhile_stops_the_whole_import(tmp_path: Path) -> 
     with closing(sqlite3.connect(old)) as connection:
         connection.execute("UPDATE jobs SET data = 'x' WHERE jobID = 2")
         connection.commit()
-    with pytest.raises(transfer.TransferError, match="job 2 was changed meanwhile"):
+    with pytest.raises(transfer.TransferError, match="job 2 was changed in the meantime"):
         bedrock_import.import_jobs(old, tmp_path / "jobs.db", findings)
     assert rows_of(tmp_path / "jobs.db", "SELECT count(*) FROM jobs") == [(0,)]
 

@@ -91,7 +91,7 @@ def cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (target_newer, SchemaError, rf"needs schema version {THERE + 1}"),
         (zero, BadRows, r"^1 rows cannot be moved.*--replace-zeros"),
         (damage, BadRows, r"^1 rows cannot be moved.*--keep-damaged"),
-        (no_utf_8, TransferError, r"row behind events, seq \d+: a text is not UTF-8"),
+        (no_utf_8, TransferError, r"row after events, seq \d+: a text is not UTF-8"),
         (no_text, TransferError, r"meta, key 'crashPatterns': expected text"),
         (on_insert("stats", FULL), StoreFull, "no room"),
         (on_insert("meta", FULL, at_commit=True), StoreFull, "no room"),
