@@ -35,7 +35,8 @@ from tests.postgresql.cluster import CLUSTER, SCHEMA
 
 FOUND_WITHIN = 60
 """Histories within which a difference must be found."""
-HISTORIES = examples(FOUND_WITHIN, night=3_000)
+HISTORIES = examples(30, night=3_000)
+"""By day five times as many as it takes to find any of ``WIDER``."""
 HISTORIES_POSTGRESQL = examples(8, night=500)
 STEPS = 40
 
