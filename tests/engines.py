@@ -26,7 +26,7 @@ from tests.postgresql.cluster import CLUSTER, SCHEMA
 FIXTURE = "databases"
 """The fixture that all servers of these tests come from."""
 
-EACH = 40
+EACH = 80
 """By day one in so many tests of servers runs on PostgreSQL too; at night all of them do."""
 
 

@@ -170,7 +170,7 @@ async def resize(page: Page, size: tuple[int, int]) -> None:
 async def faults(page: Page, width: int, *, axe: bool = True) -> list[str]:
     """Return what somebody with a window of this width would complain of."""
     if axe:
-        await check(page, dark=True)
+        await check(page, always=True)
     found = [told for told in (await page.evaluate(MEASURE), *await page.evaluate(ON_EACH_OTHER)) if told]
     if width < NARROW:
         found += await page.evaluate(SCROLLED)

@@ -21,6 +21,7 @@ from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from bedrockjobs.store.postgresql.statements import VIEWS
 from bedrockjobs.store.reader import Page, SQLiteReader
 from bedrockjobs.views.render import name_range
+from tests.effort import examples
 from tests.postgresql import one_history
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 
@@ -223,7 +224,7 @@ UNORDERED = {
 }
 """Statements whose rows have no order that anybody relies on."""
 
-COMBINATIONS_MAX = 60
+COMBINATIONS_MAX = examples(25, night=200)
 """Of very many combinations so many are looked at."""
 
 

@@ -11,7 +11,7 @@ import uvloop
 
 from tests.effort import PROFILE
 
-EACH = {"same": 4, "random": 1}
+EACH = {"same": 8, "random": 1}
 """One in so many tests also runs on asyncio's own loop; none does under the other profiles."""
 
 

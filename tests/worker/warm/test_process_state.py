@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.effort import examples
 from tests.worker.warm.conftest import HEAD, WAYS, outcomes
 
 SEEN = """
@@ -159,6 +160,9 @@ HARMLESS = {
 }
 """What is made good before the next run, in the same process."""
 
+SPAWNED_EACH = examples(4, night=1)
+"""With an interpreter for each run one deed in so many is done: there is no next run that it could meet."""
+
 INNOCENT = "(print('said') or print('said', file=sys.stderr) or {**seen(), 'pid': os.getpid()})"
 
 
@@ -167,6 +171,8 @@ async def test_what_a_run_does_to_its_process_meets_no_other(server, ran, write,
     """Each deed counts as done, and the run after it finds what the first one of all found."""
     text = HEAD.replace("@job", f"{SEEN}\n@job")
     names = [*DEEDS, *HARMLESS]
+    if way == "spawn":
+        names = names[::SPAWNED_EACH]
     deeds = [do for name in names for do in ({**DEEDS, **HARMLESS}[name], INNOCENT)]
     if way == "spawn":  # they share nothing; it is to be seen that the deed itself is no failure
         deeds = [{**DEEDS, **HARMLESS}[name] for name in names]
