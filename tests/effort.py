@@ -6,6 +6,9 @@ It says only how often and in which order; what a test does with each example is
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
 
 PROFILE = os.environ.get("BEDROCKJOBS_TEST_PROFILE", "same")
 """``same``: the same examples in each run. ``random``: others in each run, and as many as a night allows.
@@ -42,3 +45,11 @@ def examples(day: int, *, night: int) -> int:
     if PROFILE == "fast":
         return max(1, day // 10)
     return night if PROFILE == "random" else day
+
+
+def crossed(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return combinations of independent parameters: all at night, by day each value in one."""
+    values = [list(axis) for axis in axes]
+    if PROFILE == "random":
+        return list(product(*values))
+    return [tuple(axis[at % len(axis)] for axis in values) for at in range(max(map(len, values)))]

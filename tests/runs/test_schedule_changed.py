@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bedrockjobs.base.config import FORMER_REPEATS_MAX
+from tests.effort import crossed
 from tests.runs.rig import Site
 from tests.runs.ticks import at, outcomes
 
@@ -203,8 +204,7 @@ async def ticks_told(site: Site) -> list[int]:
     return outcomes(await site.ticks(1))[0]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("why", REASONS)
+@pytest.mark.parametrize(("way", "why"), crossed(WAYS, REASONS))
 async def test_the_due_tick_is_not_lost(site: Site, way: str, why: str) -> None:
     reason = REASONS[why]
     held = await waiting(site, reason)
@@ -225,8 +225,7 @@ async def test_the_due_tick_is_not_lost(site: Site, way: str, why: str) -> None:
     assert "formers" not in memory, "nothing is kept once the next tick is one of the new repeat"
 
 
-@pytest.mark.parametrize("way", SAME)
-@pytest.mark.parametrize("why", REASONS)
+@pytest.mark.parametrize(("way", "why"), crossed(SAME, REASONS))
 async def test_the_same_ticks_in_other_words_change_nothing(site: Site, way: str, why: str) -> None:
     reason = REASONS[why]
     held = await waiting(site, reason)
@@ -242,9 +241,9 @@ async def test_the_same_ticks_in_other_words_change_nothing(site: Site, way: str
 
 
 @pytest.mark.parametrize(
-    "changes", [{"nextRun": "2026-11-21 12:00:00"}, {"nextRun": "2026-11-21 12:00:00", "repeat": NEW}]
+    ("changes", "why"),
+    crossed([{"nextRun": "2026-11-21 12:00:00"}, {"nextRun": "2026-11-21 12:00:00", "repeat": NEW}], REASONS),
 )
-@pytest.mark.parametrize("why", REASONS)
 async def test_a_tick_that_somebody_moves_is_told(site: Site, changes: dict[str, Any], why: str) -> None:
     reason = REASONS[why]
     await waiting(site, reason)
@@ -263,9 +262,12 @@ async def test_a_tick_that_somebody_moves_is_told(site: Site, changes: dict[str,
 
 
 @pytest.mark.parametrize(
-    "changes", [{"shouldClearRepeat": True}, {"repeat": "FINISHED, +1 DAY"}], ids=["no repeat", "a delay"]
+    ("changes", "why"),
+    crossed(
+        [{"shouldClearRepeat": True}, {"repeat": "FINISHED, +1 DAY"}],
+        [why for why, reason in REASONS.items() if not reason.options.get("hosts")],
+    ),
 )
-@pytest.mark.parametrize("why", [why for why, reason in REASONS.items() if not reason.options.get("hosts")])
 async def test_a_due_run_outlives_the_schedule(site: Site, changes: dict[str, Any], why: str) -> None:
     reason = REASONS[why]
     held = await waiting(site, reason)
