@@ -578,6 +578,18 @@ QUEUED_LIMIT_MAX = 100_000
 RUNNING_LIMIT_MAX = 10_000
 """Maximum limit of concurrent runs: all runs in progress are counted with each take of its names."""
 
+STARTS_MAX = 1_000_000
+"""Maximum number of starts in the period of a rate: more than a server hands out in a minute."""
+
+STARTS_S_MAX = 31 * 86_400
+"""Maximum period of a rate in seconds, for quotas by the month."""
+
+STARTS_PER_S_MAX = 10_000
+"""Maximum rate of starts: faster ones cannot be told from no limit."""
+
+STARTS_TOGETHER_S = 0.05
+"""Starts due within this time may come together: each pause of a pattern takes a few transactions."""
+
 PER_SECOND_MAX = 100_000
 """Maximum limit of jobs created per second: more than a server can create."""
 

@@ -22,10 +22,11 @@ from bedrockjobs.commands import (
 
 @click.group(cls=Group)
 def limit() -> None:
-    """Limit how many jobs of a name are queued, created a second (more is refused with 429) and run at once.
+    """Limit how many jobs of a name are queued, created a second (more is refused with 429), started and run.
 
     \b
     bedrockjobs limit set 'mail/*' --running 4
+    bedrockjobs limit set 'api/*' --starts 100/1m
     bedrockjobs limit set 'import/*' --queued 10000 --per-second 50
     bedrockjobs limit list
     """
@@ -35,11 +36,11 @@ act(
     limit,
     "set",
     SetLimit,
-    *("name", "queued", "per_second", "running", "by"),
+    *("name", "queued", "per_second", "running", typed("starts", metavar="NUMBER/DURATION"), "burst", "by"),
     text="Limit the names that match GLOB, which share the limit; replaces the former limit of GLOB.",
     outcome="limited",
     said="Limited {name}.",
-    needs="nothing to limit: give --queued, --per-second or --running",
+    needs="nothing to limit: give --queued, --per-second, --running or --starts",
 )
 act(
     limit,
@@ -53,7 +54,7 @@ act(
 listing(
     limit,
     ListLimits,
-    columns=("name", "queued", "perSecond", "running", "runs", "refused", "lastRefused", "by"),
+    columns=("name", "queued", "perSecond", "running", "runs", "starts", "refused", "lastRefused", "by"),
     none="No limits: `bedrockjobs limit set GLOB` sets one.",
 )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from bedrockjobs.base import json_schemas
+from bedrockjobs.base.clock import duration_text, seconds_of
 from bedrockjobs.base.config import (
     KEPT_BYTES_MAX,
     LIMITS_MAX,
@@ -14,8 +17,12 @@ from bedrockjobs.base.config import (
     QUEUED_LIMIT_MAX,
     RUN_OUTPUT_BYTES_MIN,
     RUNNING_LIMIT_MAX,
+    STARTS_MAX,
+    STARTS_PER_S_MAX,
+    STARTS_S_MAX,
     WORKER_CHARS_MAX,
 )
+from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.wire import OneLine, Whole
 from bedrockjobs.commands.base import BUSY, Command, Empty, Example, Refusal, Reply, Scoping
 from bedrockjobs.commands.control import PausePattern
@@ -28,14 +35,60 @@ def _some_limit(schema: dict[str, Any]) -> None:
         "queued": json_schemas.whole(1, QUEUED_LIMIT_MAX),
         "perSecond": json_schemas.whole(1, PER_SECOND_MAX),
         "running": json_schemas.whole(1, RUNNING_LIMIT_MAX),
+        "starts": {"type": "string", "minLength": 1},
     }
     schema["anyOf"] = [{"required": [name], "properties": {name: value}} for name, value in above.items()]
+
+
+class Rate(NamedTuple):
+    """How many starts there may be in a period."""
+
+    starts: int
+    period_s: float
+
+    def __str__(self) -> str:
+        """Return the rate as people write it: ``100/1m``."""
+        return f"{self.starts}/{duration_text(self.period_s)}"
+
+
+def rate_of(text: str) -> Rate:
+    """Parse a rate like ``100/1m``; raises ValueError with what is expected."""
+    match = re.fullmatch(r" *([0-9]{1,9}) */ *([^/]+)", text, re.ASCII)
+    seconds = seconds_of(match[2]) if match else None
+    if match is None or seconds is None:
+        raise ValueError("starts by a duration, like 100/1m")
+    rate = Rate(int(match[1]), seconds)
+    if not 1 <= rate.starts <= STARTS_MAX:
+        raise ValueError(f"1 to {STARTS_MAX} starts")
+    if not 0 < seconds <= STARTS_S_MAX:
+        raise ValueError(f"a duration of at most {duration_text(STARTS_S_MAX)}, above 0")
+    if rate.starts > seconds * STARTS_PER_S_MAX:
+        raise ValueError(f"at most {STARTS_PER_S_MAX} starts a second")
+    return rate
+
+
+def _rate(value: Any) -> str:
+    """Return a rate as it is shown; empty for none."""
+    if not isinstance(value, str):
+        raise PydanticCustomError("expected", "starts by a duration, like 100/1m")
+    try:
+        return str(rate_of(value)) if value.strip() else ""
+    except ValueError as error:
+        raise PydanticCustomError("expected", str(error)) from None
+
+
+StartRate = Annotated[
+    str,
+    BeforeValidator(_rate),
+    SchemaType(lambda: json_schemas.text_of(r"([1-9][0-9]{0,3}/[1-9][0-9]{0,3}(s|m|h))?")),
+]
+"""Starts by a duration, like ``100/1m``."""
 
 
 class SetLimit(Command[Empty]):
     """Limit how many jobs may be created and run with names that match a pattern.
 
-    Beyond `queued` and `perSecond` CreateJob is refused with 429; beyond `running` jobs wait.
+    Beyond `queued` and `perSecond` CreateJob is refused with 429; beyond `running` and `starts` jobs wait.
     """
 
     scoping = Scoping(patterns=("name",))
@@ -46,7 +99,8 @@ class SetLimit(Command[Empty]):
     repeatable = True
     example = Example({"name": "mail/*", "queued": 10_000, "perSecond": 200})
     refusals = [
-        Refusal(402, "Missing limit", "None of `queued`, `perSecond` and `running` is above 0."),
+        Refusal(402, "Missing limit", "None of `queued`, `perSecond`, `running` and `starts` is given."),
+        Refusal(402, "Malformed burst", "`burst` is given without `starts`."),
         Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have limits already."),
     ]
 
@@ -68,6 +122,18 @@ class SetLimit(Command[Empty]):
         ge=0,
         le=RUNNING_LIMIT_MAX,
         description="Runs of named workers that may be in progress at once; 0: no limit.",
+    )
+    starts: StartRate = Field(
+        default="",
+        description="Rate at which jobs may be started, such as 100/1m, by any worker or client; jobs beyond"
+        " it wait. Empty: no limit.",
+    )
+    burst: Whole = Field(
+        default=0,
+        ge=0,
+        le=STARTS_MAX,
+        description="Jobs that may be started at once after a time without starts; 0: as many as in the"
+        " duration of `starts`.",
     )
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
@@ -92,6 +158,9 @@ class LimitReply(Reply):
     queued: int = Field(description="0: no limit.")
     per_second: int = Field(description="0: no limit.")
     running: int = Field(description="0: no limit.")
+    starts: str = Field(description="Rate of starts, like 100/1m; empty: no limit.")
+    burst: int = Field(description="Starts at once; 0: as many as in the duration of `starts`.")
+    next_start: str = Field(description="When the next job may start by `starts`; empty: at once.")
     runs: int = Field(description="Runs in progress now; only counted if `running` is limited.")
     refused: int = Field(description="Jobs that this server refused because of it since it started.")
     last_refused: str = Field(description="When it last refused one; empty: never.")
@@ -120,6 +189,9 @@ class ListLimits(Command[LimitsReply]):
                     "queued": 10_000,
                     "perSecond": 200,
                     "running": 0,
+                    "starts": "100/1m",
+                    "burst": 0,
+                    "nextStart": "",
                     "runs": 0,
                     "refused": 12,
                     "lastRefused": "2026-11-21 03:29:56",

@@ -19,7 +19,7 @@ from bedrockjobs.base.clock import Clock, StandingClock
 from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.wire import after_seconds, moment_of, timestamp, timestamp_ms
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
-from bedrockjobs.engine.handlers import control, failing, hosts, ticks
+from bedrockjobs.engine.handlers import control, failing, families, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import replan
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import pass_over, plan_by_new_rules
@@ -353,6 +353,7 @@ class Maintenance:
         if moved_s < 0:
             found = [job.job_id for job in context.unit.repeating() if job.state == "QUEUED"]
             done.set_back = (timestamp(before), found)
+            families.recheck_after_clock_change(context)
 
     def _replan(self, context: Context, done: Done) -> None:
         """Plan some of the jobs again that were planned while the clock was ahead."""

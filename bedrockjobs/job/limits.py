@@ -6,10 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from bedrockjobs.base.config import STARTS_TOGETHER_S
 from bedrockjobs.base.glob import glob
+from bedrockjobs.commands.limits import rate_of
 
 AT_LIMIT = "(limit)"
-"""Author of the pause of a name that has reached its limit of running jobs."""
+"""Author of the pause of a name that has reached its limit of running jobs or of starts."""
+
+NEXT_START = "next start by"
+"""Beginning of the reason of such a pause if its next start is limited by a rate, which follows."""
 
 
 class Limit(NamedTuple):
@@ -25,6 +30,38 @@ class Limit(NamedTuple):
     """Runs that may be in progress at once."""
     by: str
     since: str
+    starts: str = ""
+    """Rate at which jobs may be started, like ``100/1m``; empty: any."""
+    burst: int = 0
+    """Starts at once after a time without any; 0: as many as in the period of ``starts``."""
+
+
+# A token bucket as one number: the time at which all starts so far would have been made at an even pace. Each
+# start moves it on by one pace, and it may be ahead of the clock by the burst.
+
+
+def next_start(limit: Limit, paced: float) -> float:
+    """Return when the next start may be, in seconds."""
+    pace, burst = _pace_and_burst(limit)
+    return paced - (burst - 1) * pace
+
+
+def after_start(limit: Limit, paced: float, now: float) -> float:
+    """Return ``paced`` after a start."""
+    pace, _ = _pace_and_burst(limit)
+    return max(paced, now) + pace
+
+
+def after_clock_change(limit: Limit, paced: float, now: float) -> float:
+    """Return ``paced`` after the clock was set: no further ahead than the starts of a burst can be."""
+    pace, burst = _pace_and_burst(limit)
+    return min(paced, now + burst * pace)
+
+
+def _pace_and_burst(limit: Limit) -> tuple[float, int]:
+    rate = rate_of(limit.starts)
+    pace = rate.period_s / rate.starts
+    return pace, max(limit.burst or rate.starts, int(STARTS_TOGETHER_S / pace) + 1)
 
 
 def limits_from(text: str) -> tuple[Limit, ...]:

@@ -56,6 +56,9 @@ from bedrockjobs.job.rows import (
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.statements import RECORDS
 
+_PACED = "paced "
+"""Prefix of the key in ``meta`` for the starts of a limit; its pattern follows."""
+
 LAST_CHARACTER = "\U0010ffff"
 """Sorts after every character of a name, in byte order."""
 
@@ -424,6 +427,18 @@ class Records:
             found = self._execute(self._sql["limits"]).fetchone()
             self._limits = limits_from(found[0]) if found else ()
         return self._limits
+
+    def paced(self, pattern: str) -> float:
+        """Return when the starts of a limit so far would have been made at its pace; 0 if there were none."""
+        found = self._execute(self._sql["paced"], (f"{_PACED}{pattern}",)).fetchone()
+        return float(found[0]) if found else 0.0
+
+    def set_paced(self, pattern: str, seconds: float | None) -> None:
+        """Change what ``paced`` returns; None forgets it."""
+        if seconds is None:
+            self._execute(self._sql["delete_paced"], (f"{_PACED}{pattern}",))
+        else:
+            self._execute(self._sql["put_paced"], (f"{_PACED}{pattern}", f"{seconds:.6f}"))
 
     def set_limits(self, limits: tuple[Limit, ...]) -> None:
         """Replace the limits."""

@@ -287,6 +287,18 @@ SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
 -- The limits of names.
 SELECT value FROM meta WHERE key = 'limits';
 
+-- name: paced
+-- When the starts of a limit would have been made at its pace.
+SELECT value FROM meta WHERE key = ?;
+
+-- name: put_paced
+-- Change that.
+INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: delete_paced
+-- Forget it with the limit.
+DELETE FROM meta WHERE key = ?;
+
 -- name: put_limits
 -- Replace the limits of names.
 INSERT INTO meta (key, value) VALUES ('limits', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;

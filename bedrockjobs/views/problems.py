@@ -23,7 +23,7 @@ from bedrockjobs.job.eligibility import (
     WorkerCapabilities,
     need_of,
 )
-from bedrockjobs.job.limits import AT_LIMIT
+from bedrockjobs.job.limits import AT_LIMIT, NEXT_START
 from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_text
 from bedrockjobs.job.rows import EVERY_LANE, PauseRow, RuleRow, parse_lane
 from bedrockjobs.views.queues import GROUPS_A_TURN, Held, QueuedGroup, Queues, QueueSnapshot, Totals
@@ -178,6 +178,8 @@ def age_s(since: str, now: str) -> int:
 def pause_text(pause: PauseRow) -> str:
     """Return a pause as a sentence: pattern, author, start and end."""
     if pause.by == AT_LIMIT:
+        if pause.reason.startswith(NEXT_START):
+            return f"{short(pause.pattern)} waits until {pause.until}"
         return f"{short(pause.pattern)} waits for the end of a run"
     text = f"{short(pause.pattern) if pause.pattern.strip(EVERYTHING) else 'everything'} has been paused"
     text += f" by {pause.by}" if pause.by else ""

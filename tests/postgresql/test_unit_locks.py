@@ -68,6 +68,30 @@ def test_two_servers_keep_to_a_limit_of_runs_at_once(servers: Servers, beside: B
     assert other.do(c.GetJob, name="a", worker="v")["jobID"] == 2
 
 
+def test_two_servers_keep_to_a_rate_of_starts(servers: Servers, beside: Beside) -> None:
+    one, other, watcher = servers(3)
+    one.do(c.SetLimit, name="a", starts="1/1m")
+    for _ in range(2):
+        one.do(c.CreateJob, name="a")
+    one.opened(c.GetJob(name="a"))
+    second = beside(lambda: other.do(c.GetJob, name="a"))
+    until_blocked(watcher)
+    one.commit()
+    assert second.result(DEADLINE_S) == "404 No job found"
+
+
+def test_two_servers_keep_to_the_slots_of_a_key(servers: Servers) -> None:
+    one, other = servers(2)
+    for number in range(4):
+        server = (one, other)[number % 2]
+        server.do(c.CreateJob, name="a", concurrencyKey="k", concurrencyLimit=2)
+    assert [one.do(c.GetJob, name="a")["jobID"], other.do(c.GetJob, name="a")["jobID"]] == [1, 2]
+    assert [server.do(c.GetJob, name="a") for server in (one, other)] == ["404 No job found"] * 2
+    other.do(c.FinishJob, jobID=1)
+    assert one.do(c.GetJob, name="a")["jobID"] == 3
+    assert other.do(c.GetJob, name="a") == "404 No job found"
+
+
 def test_a_unique_job_is_created_once(servers: Servers, beside: Beside) -> None:
     one, other, watcher = servers(3)
     one.opened(c.CreateJob(name="a", unique=True))

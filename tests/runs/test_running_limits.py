@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from bedrockjobs.base.config import RUNNING_LIMIT_MAX
+from bedrockjobs.base.config import (
+    RUNNING_LIMIT_MAX,
+    STARTS_MAX,
+    STARTS_PER_S_MAX,
+    STARTS_S_MAX,
+    STARTS_TOGETHER_S,
+)
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.families import RECHECKED_S
@@ -13,6 +21,7 @@ from bedrockjobs.job.take_request import TakeRequest, names_from
 from tests.engines import sqlite_only
 from tests.protocol.talk import Talk, request
 from tests.runs.rig import LONG_MS, Site
+from tests.runs.test_clock_set import set_clock
 
 
 @pytest.fixture
@@ -236,3 +245,158 @@ def test_who_may_ask_for_names_of_a_pattern(asked: str, pattern: str, may: bool)
     names = names_from(asked, None)
     assert names is not None
     assert names.may_match(pattern) == may
+
+
+# --- starts --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def paced(site: Site) -> Site:
+    """Return a server on which three of api/* may start in a minute, with eight such jobs and another one."""
+    await site.ok("SetLimit", name="api/*", starts="3/1m")
+    await site.ok("CreateJobs", jobs=[{"name": f"api/{number}"} for number in range(8)] + [{"name": "other"}])
+    return site
+
+
+async def drained(site: Site, name: str = "api/*", worker: str | None = "w") -> int:
+    """Take jobs until there is none; return how many there were."""
+    count = 0
+    while (await site.ask("GetJob", name=name, **({"worker": worker} if worker else {}))).code == 200:
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("worker", ["w", None])
+async def test_starts_come_at_their_rate(paced: Site, worker: str | None) -> None:
+    assert await drained(paced, worker=worker) == 3
+    assert (await paced.take("*", worker))["name"] == "other", "the names of others are not held"
+    for seconds, count in ((19, 0), (1.1, 1), (20, 1), (40, 2), (0, 0)):
+        await paced.later(seconds)
+        assert await drained(paced, worker=worker) == count
+    await paced.later(600)
+    assert await drained(paced, worker=worker) == 1
+
+
+async def test_one_reply_has_no_more_than_may_start(paced: Site) -> None:
+    jobs = (await paced.ok("GetJobs", name="*", numResults=10, worker="w"))["jobs"]
+    assert sorted(job["name"] for job in jobs) == ["api/0", "api/1", "api/2", "other"]
+
+
+async def test_a_burst_of_one_spaces_starts_evenly(paced: Site) -> None:
+    await paced.ok("SetLimit", name="api/*", starts="3/1m", burst=1)
+    for _ in range(3):
+        assert await drained(paced) == 1
+        await paced.later(20.001)
+
+
+async def test_waiters_get_jobs_at_the_rate(paced: Site) -> None:
+    assert await drained(paced) == 3
+    talks = [await paced.asking("api/*", f"w{number}") for number in range(2)]
+    assert await talks[0].silent()
+    for talk in talks:
+        await paced.later(20.001)
+        assert (await talk.reply()).code == 200
+    await paced.waiting(0)
+
+
+async def test_a_take_after_an_end_is_limited_too(paced: Site) -> None:
+    for _ in range(2):
+        await paced.take("api/*", None)
+    answer = await paced.ok("FinishJob", jobID=1, thenGet="api/*")
+    assert answer["job"]["jobID"] == 3
+    assert (await paced.ok("FinishJob", jobID=2, thenGet="api/*"))["job"] is None
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+async def test_the_rate_outlasts_a_restart(paced: Site, how: str) -> None:
+    assert await drained(paced) == 3
+    await getattr(paced, how)(down=0)
+    assert await drained(paced) == 0
+    await paced.later(20.001)
+    assert await drained(paced) == 1
+
+
+async def test_a_clock_that_is_set_back_holds_nobody_for_long(paced: Site) -> None:
+    assert await drained(paced) == 3
+    await set_clock(paced, timedelta(days=-1))
+    await paced.ok("CreateJobs", jobs=[{"name": "api/now"}] * 8)
+    assert await drained(paced) == 0
+    await paced.later(20.001)
+    assert await drained(paced) == 1
+    await paced.later(60.001)
+    assert await drained(paced) == 3
+
+
+async def test_a_triggered_job_does_not_wait_but_counts(paced: Site) -> None:
+    assert await drained(paced) == 3
+    await paced.ok("TriggerJob", jobID=4)
+    assert await drained(paced) == 1
+    await paced.later(20.001)
+    assert await drained(paced) == 0
+    await paced.later(20)
+    assert await drained(paced) == 1
+
+
+async def test_when_the_next_one_starts_is_told(paced: Site) -> None:
+    assert await drained(paced) == 3
+    (limit,) = (await paced.ok("ListLimits"))["limits"]
+    assert (limit["starts"], limit["burst"]) == ("3/1m", 0)
+    told = (await paced.ok("ExplainJob", jobID=4))["waitsFor"][0]
+    assert told["reason"] == "limit"
+    assert told["detail"] == f"api/* waits until {limit['nextStart']}: next start by 3/1m"
+    assert not [one for one in (await paced.ok("Overview"))["problems"] if one["kind"] == "paused"]
+    await paced.later(20.001)
+    assert (await paced.ok("ListLimits"))["limits"][0]["nextStart"] == ""
+
+
+async def test_a_rate_that_is_removed_holds_nothing(paced: Site) -> None:
+    assert await drained(paced) == 3
+    talk = await paced.asking("api/*")
+    await paced.ok("RemoveLimit", name="api/*")
+    assert (await talk.reply()).code == 200
+    await paced.ok("SetLimit", name="api/*", starts="3/1m")
+    assert await drained(paced) == 3, "it begins anew"
+
+
+async def test_both_limits_hold(paced: Site) -> None:
+    await paced.ok("SetLimit", name="api/*", starts="3/1m", running=2)
+    first = await paced.take("api/*")
+    await paced.take("api/*")
+    assert await paced.nothing("api/*", worker="w")
+    await paced.finish(first)
+    await paced.take("api/*")
+    assert await paced.nothing("api/*", worker="w")
+
+
+async def test_fast_rates_are_reached(site: Site) -> None:
+    """Starts due within the same 50 ms come together, so that a rate of 1,000 a second needs few pauses."""
+    await site.ok("SetLimit", name="api/*", starts="1000/1s", burst=1)
+    await site.ok("CreateJobs", jobs=[{"name": "api/x"}] * 500)
+    counts = []
+    for _ in range(4):
+        counts.append(len((await site.ok("GetJobs", name="api/*", numResults=500))["jobs"]))
+        await site.later(STARTS_TOGETHER_S)
+    assert counts[0] == 51
+    assert all(49 <= count <= 51 for count in counts[1:])
+    assert 200 <= sum(counts) <= 202
+
+
+@pytest.mark.parametrize(
+    ("given", "attribute"),
+    [
+        ({"starts": "0/1m"}, "starts"),
+        ({"starts": "100"}, "starts"),
+        ({"starts": "100/0s"}, "starts"),
+        ({"starts": f"1/{STARTS_S_MAX + 1}s"}, "starts"),
+        ({"starts": f"{STARTS_MAX + 1}/31d"}, "starts"),
+        ({"starts": f"{STARTS_PER_S_MAX + 1}/1s"}, "starts"),
+        ({"starts": 3}, "starts"),
+        ({"starts": "1/1m", "burst": STARTS_MAX + 1}, "burst"),
+        ({"running": 1, "burst": 3}, "burst"),
+    ],
+)
+async def test_a_rate_no_clock_can_keep_is_refused(
+    site: Site, given: dict[str, object], attribute: str
+) -> None:
+    assert await site.refused("SetLimit", name="a", **given) == (402, f"Malformed {attribute}")
+    assert (await site.ok("ListLimits"))["limits"] == []

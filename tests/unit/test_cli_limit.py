@@ -33,7 +33,7 @@ def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:
     many = run("limit", "set", "mail/*", "--queued", "many")
     assert (many.exit_code, "'many' is not a valid whole number." in many.stderr) == (2, True)
     nothing = run("limit", "set", "mail/*")
-    assert (nothing.exit_code, "--queued, --per-second or --running" in nothing.stderr) == (2, True)
+    assert (nothing.exit_code, "--queued, --per-second, --running or --starts" in nothing.stderr) == (2, True)
 
 
 def test_limits_are_listed(fake: FakeServer) -> None:

@@ -1,17 +1,19 @@
-"""Parents and children, so that no job waits for an event that cannot occur; and concurrency limits."""
+"""Parents and children, so that no job waits for an event that cannot occur; limits of runs and starts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from math import ceil
 
 from bedrockjobs.base.errors import WrongState
 from bedrockjobs.base.glob import glob
-from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.base.wire import after_seconds, timestamp_ms
 from bedrockjobs.engine.events import Event, RoomForRuns
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
-from bedrockjobs.job.limits import AT_LIMIT, Limit
+from bedrockjobs.job.limits import AT_LIMIT, NEXT_START, Limit, after_clock_change, after_start, next_start
 from bedrockjobs.job.rows import Job, PauseRow, parse_lane
 
 
@@ -66,9 +68,10 @@ def failed_children(context: Context, parent: Job) -> list[Job]:
     return [child for child in children if child.state == "FAILED" and child.created >= parent.last_run[:19]]
 
 
-# Concurrency limits: when the limit of runs is reached, its pattern is paused until a run ends. The runs are
-# counted in the table before each take to which a limit applies. The pause only saves takes a search in vain;
-# it expires by itself and is renewed while the limit is reached.
+# Limits of runs and of starts: when one is reached, its pattern is paused until a run ends, or until the next
+# start. The runs are counted in the table before each take that a limit applies to; of the starts, ``meta``
+# has one number for each pattern. The pause only saves takes a search in vain; it expires by itself and is
+# renewed while the limit is reached.
 
 
 RECHECKED_S = 2.0
@@ -76,25 +79,62 @@ RECHECKED_S = 2.0
 which then does not see the pause."""
 
 
-def pause_at_limit(context: Context, job: Job) -> bool:
+def pause_at_limit(context: Context, job: Job, *, named: bool) -> bool:
     """Pause the pattern of a limit that prevents a job from starting; return True if there is one.
 
-    Jobs triggered by hand do not wait.
+    Jobs triggered by hand do not wait. Only runs of ``named`` workers are limited, starts are for all.
     """
-    records = context.unit.records
-    for limit in records.limits():
-        if not limit.running or not glob(job.name, limit.pattern) or parse_lane(job.lane).now:
-            continue
-        if records.running(limit.pattern) >= limit.running:
-            _pause_at_limit(context, limit)
+    if parse_lane(job.lane).now:
+        return False
+    for limit in context.unit.records.limits():
+        limits = limit.starts or (named and limit.running)
+        if limits and glob(job.name, limit.pattern) and _pause_if_full(context, limit, named=named):
             return True
     return False
 
 
-def _pause_at_limit(context: Context, limit: Limit) -> None:
-    reason = f"{limit.running} {'run' if limit.running == 1 else 'runs'} in progress, the limit"
-    until = after_seconds(context.now_ms, RECHECKED_S)
-    context.unit.records.put_pause(PauseRow(limit.pattern, AT_LIMIT, reason, context.now, until))
+def _pause_if_full(context: Context, limit: Limit, *, named: bool) -> bool:
+    records = context.unit.records
+    if named and limit.running and records.running(limit.pattern) >= limit.running:
+        reason = f"{limit.running} {'run' if limit.running == 1 else 'runs'} in progress, the limit"
+        until = after_seconds(context.now_ms, RECHECKED_S)
+    elif limit.starts and (start := start_of(context, limit)) > context.moment.timestamp():
+        reason, until = f"{NEXT_START} {limit.starts}", stamp_of(start)
+    else:
+        return False
+    records.put_pause(PauseRow(limit.pattern, AT_LIMIT, reason, context.now, until))
+    return True
+
+
+def start_of(context: Context, limit: Limit) -> float:
+    """Return when the next job may start by a rate, in seconds."""
+    return next_start(limit, context.unit.records.paced(limit.pattern))
+
+
+def stamp_of(seconds: float) -> str:
+    """Return the timestamp of a time in seconds, rounded up to milliseconds."""
+    return timestamp_ms(datetime.fromtimestamp(ceil(seconds * 1000) / 1000, UTC))
+
+
+def note_start(context: Context, job: Job) -> None:
+    """Count the start of a job by the rates that apply to it."""
+    records = context.unit.records
+    for limit in records.limits():
+        if limit.starts and glob(job.name, limit.pattern):
+            paced = after_start(limit, records.paced(limit.pattern), context.moment.timestamp())
+            records.set_paced(limit.pattern, paced)
+
+
+def recheck_after_clock_change(context: Context) -> None:
+    """Check all limits again, because the clock was ahead by which they were reached."""
+    records = context.unit.records
+    for limit in records.limits():
+        if limit.starts:
+            paced = after_clock_change(limit, records.paced(limit.pattern), context.moment.timestamp())
+            records.set_paced(limit.pattern, paced)
+    for pause in context.unit.records.pauses():
+        if pause.by == AT_LIMIT:
+            recheck_limit(context, pause)
 
 
 def recheck_limits(context: Context, name: str) -> None:
@@ -114,12 +154,8 @@ def recheck_limit(context: Context, pause: PauseRow) -> None:
 
 def pause_if_full(context: Context, pattern: str) -> bool:
     """Pause a pattern whose limit is reached; return True if it is."""
-    records = context.unit.records
-    for limit in records.limits():
-        if limit.pattern == pattern and limit.running and records.running(pattern) >= limit.running:
-            _pause_at_limit(context, limit)
-            return True
-    return False
+    limits = context.unit.records.limits()
+    return any(_pause_if_full(context, limit, named=True) for limit in limits if limit.pattern == pattern)
 
 
 def freed_limits(events: Iterable[Event]) -> list[str]:

@@ -297,13 +297,31 @@ def _words(row: Retention) -> str:
 @handles(SetLimit, plan=lambda _: AccessPlan(control=True))
 def set_limit(context: Context, command: SetLimit) -> Answer:
     """Limit how many jobs of a pattern may be created, queued and run."""
-    if not (command.queued or command.per_second or command.running):
-        raise BadArguments("Missing limit", "queued, perSecond, running: expected one of them above 0")
+    if not (command.queued or command.per_second or command.running or command.starts):
+        raise BadArguments(
+            "Missing limit", "queued, perSecond, running, starts: expected one of them above 0"
+        )
+    if command.burst and not command.starts:
+        raise BadArguments("Malformed burst", "burst: expected only together with starts")
     records = context.unit.records
-    limit = Limit(command.name, command.queued, command.per_second, command.running, command.by, context.now)
+    limit = Limit(
+        command.name,
+        command.queued,
+        command.per_second,
+        command.running,
+        command.by,
+        context.now,
+        command.starts,
+        command.burst,
+    )
     records.set_limits(_with(records.limits(), limit))
     _recheck(context, command.name)
-    numbers = {"queued": command.queued, "a second": command.per_second, "at once": command.running}
+    numbers = {
+        "queued": command.queued,
+        "a second": command.per_second,
+        "at once": command.running,
+        "starts": command.starts,
+    }
     text = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
     context.note("limit set", name=command.name, by=command.by, detail=text)
     return Answer()
@@ -314,6 +332,7 @@ def remove_limit(context: Context, command: RemoveLimit) -> Answer:
     """Remove the limit of a pattern."""
     records = context.unit.records
     records.set_limits(_without(records.limits(), command.name))
+    records.set_paced(command.name, None)
     context.gates.remove(command.name)
     _recheck(context, command.name)
     context.note("limit removed", name=command.name, by=command.by)
@@ -337,11 +356,15 @@ def list_limits(context: Context, _: ListLimits) -> Answer:
 def _shown(context: Context, gate: RateLimit) -> dict[str, str | int]:
     limit = gate.limit
     runs = context.unit.records.running(limit.pattern) if limit.running else 0
+    start = families.start_of(context, limit) if limit.starts else 0.0
     return {
         "name": limit.pattern,
         "queued": limit.queued,
         "perSecond": limit.per_second,
         "running": limit.running,
+        "starts": limit.starts,
+        "burst": limit.burst,
+        "nextStart": families.stamp_of(start) if start > context.moment.timestamp() else "",
         "runs": runs,
         "refused": gate.refused,
         "lastRefused": gate.last_refused,

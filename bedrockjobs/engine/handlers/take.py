@@ -186,7 +186,8 @@ def take(context: Context, request: TakeRequest, only: Job | None = None) -> Ans
         if only is None:
             return None
         unit = context.unit
-        if is_plain(only) and not (unit.crash_patterns() or unit.has_children(only.job_id)):
+        special = unit.crash_patterns() or unit.has_children(only.job_id) or unit.records.limits()
+        if is_plain(only) and not special:
             return _taken_plain(context, request, only)
     elif _drained(context, request):
         return None
@@ -250,7 +251,7 @@ def _next(context: Context, request: TakeRequest, only: Job | None) -> DueTick |
         job, only = only or context.unit.first_due(request, context.now_ms), None
         if job is None:
             return None
-        if request.worker and limits and families.pause_at_limit(context, job):
+        if limits and families.pause_at_limit(context, job, named=request.worker is not None):
             continue
         if type(job) is DamagedJob:
             set_aside(context, job)
@@ -288,6 +289,8 @@ def lost_runs(job: Job) -> int:
 def _claim(context: Context, job: Job, request: TakeRequest, *, caught_up: bool) -> Job:
     if job.run_id:  # taken before and not ended in time
         runs.close(context, job, "timeout", error="Given out again after retryAfter")
+    if context.unit.records.limits():
+        families.note_start(context, job)
     after = _claimed(context, job, context.unit.new_run_id() if request.worker else 0)
     if request.worker:
         runs.open_run(context, after, request, job.data)

@@ -321,6 +321,11 @@ class PostgreSQLRecords(Records):
         return int(count)
 
     @override
+    def paced(self, pattern: str) -> float:
+        self._transaction.run_statements((SQL["lock_each"], ([self._limits_key],)))
+        return super().paced(pattern)
+
+    @override
     def count_queued(self, pattern: str, most: int) -> int:
         first = literal_prefix(pattern)
         parameters = (first, first + LAST_CHARACTER, anchored_regex([pattern]), most)
