@@ -97,7 +97,7 @@ REASONS = {
     "nextRun": "It is not due yet",
     "no tick": "Its schedule has no further tick",
     "mocked": "Workers do not take it",
-    "limit": "As many run as may at once",
+    "limit": "A limit is reached",
     "lock": "Another job with its lock is running",
     "concurrency": "As many with its key run as may at once",
     "name": "A request for its name does not match it",
