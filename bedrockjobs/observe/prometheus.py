@@ -37,7 +37,7 @@ from bedrockjobs.store.base import Reader
 from bedrockjobs.store.peers import ServerState
 from bedrockjobs.views import Views
 from bedrockjobs.views.problems import free_bytes
-from bedrockjobs.views.queues import COUNTED_MAX, QueuedGroup, Totals, prefix_of
+from bedrockjobs.views.queues import QueuedGroup, Totals, prefix_of
 
 # Helpers for Prometheus metrics.
 
@@ -242,7 +242,7 @@ class Metrics:
         yield by_label(
             Gauge, "problems", "Current problems, as the overview and doctor show them.", "kind", kinds
         )
-        yield gauge("jobs_failed", f"FAILED jobs. {COUNTED_MAX} means at least that many.", overview.failed)
+        yield gauge("jobs_failed", "FAILED jobs.", overview.failed)
         yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", overview.repeating)
 
     # --- values in memory --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ runs. A fold groups all names with the same prefix up to the next slash; a group
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,6 +27,7 @@ from bedrockjobs.views.queues import (
     QueuedGroup,
     Queues,
     QueueSnapshot,
+    RunningCounts,
     Totals,
 )
 from bedrockjobs.views.render import in_scope, visible_pattern
@@ -52,6 +54,8 @@ class Fold:
     names: int = 1
     totals: Totals = field(default_factory=Totals)
     running: int = 0
+    more_running: bool = False
+    """Whether more are running than were counted."""
     failed: int = 0
     more: bool = False
     """Whether some names or jobs were not counted."""
@@ -108,7 +112,7 @@ class NameTree:
         """Return at most ``most`` rows for all names, grouped at the first slash."""
         snapshot = await self._queues.snapshot()
         running, failed = await self._queues.running(), await self._queues.failed()
-        names = {group.name for group in snapshot.groups} | running.keys() | failed.keys()
+        names = {group.name for group in snapshot.groups} | running.by_name.keys() | failed.keys()
         labels = {name: _label(name, "") for name in names}
         return await self._folds(snapshot, labels, "", running, failed, most)
 
@@ -118,6 +122,8 @@ class NameTree:
         Without ``under`` each name has its own row.
         """
         names, more = await self._queues.first_names(pattern, "", NAMES_MAX, NAMES_WALKED)
+        if more and (counted := await self._queues.counted_names(pattern)) is not None:
+            names, more = counted, False
         snapshot = await self._queues.snapshot_of(names)
         running, failed = await self._queues.running(), await self._queues.failed()
         labels = {name: _label(name, under) if under else name for name in names}
@@ -129,7 +135,7 @@ class NameTree:
         snapshot: QueueSnapshot,
         labels: dict[str, str],
         under: str,
-        running: dict[str, int],
+        running: RunningCounts,
         failed: dict[str, int],
         most: int,
     ) -> Folds:
@@ -150,10 +156,20 @@ class NameTree:
             names.setdefault(label, []).append(name)
             fold = folds.setdefault(label, Fold(label, names=0))
             fold.names += 1
-            fold.running += running.get(name, 0)
+            fold.running += running.by_name.get(name, 0)
+            fold.more_running = running.more
             fold.failed += failed.get(name, 0)
-        piled = await _backlogs(snapshot, shown)
-        rows = sorted(folds.values(), key=lambda fold: (-piled.get(fold.label, 0), -fold.failed, fold.label))
+        piled, later = await _backlogs(snapshot, shown)
+        rows = sorted(
+            folds.values(),
+            key=lambda fold: (
+                -piled[fold.label],
+                -fold.failed,
+                -fold.running,
+                -later[fold.label],
+                fold.label,
+            ),
+        )
         left_out, rows = len(rows[most:]), rows[:most]
         for fold in rows:
             await self._queues.add_up(snapshot, groups.get(fold.label, []), fold.totals)
@@ -202,17 +218,18 @@ class NameTree:
             fold.wait, fold.took = spread(measured.waits), spread(measured.took)
 
 
-async def _backlogs(snapshot: QueueSnapshot, labels: Mapping[str, str]) -> dict[str, int]:
-    """Return the number of ready, blocked and paused jobs of each fold, by which rows are sorted."""
-    piled: dict[str, int] = {}
+async def _backlogs(snapshot: QueueSnapshot, labels: Mapping[str, str]) -> tuple[Counter[str], Counter[str]]:
+    """Return the number of ready, blocked and paused jobs of each fold, and of all later ones."""
+    piled: Counter[str] = Counter()
+    later: Counter[str] = Counter()
     for number, group in enumerate(snapshot.groups):
         if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
             await asyncio.sleep(0)
-        stands = snapshot.held.standing(group, due=True)
+        stands, label = snapshot.held.standing(group, due=True), labels[group.name]
+        later[label] += group.later
         if stands in ("ready", "blocked", "paused"):
-            label = labels[group.name]
-            piled[label] = piled.get(label, 0) + group.due + (group.later if stands == "paused" else 0)
-    return piled
+            piled[label] += group.due + (group.later if stands == "paused" else 0)
+    return piled, later
 
 
 def _label(name: str, under: str) -> str:

@@ -22,16 +22,7 @@ from bedrockjobs.job.rows import EVERY_LANE, OPEN_LANE, RuleRow
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.problems import age_s, free_bytes, problems
-from bedrockjobs.views.queues import (
-    ALL,
-    COUNTED_MAX,
-    GROUPS_A_TURN,
-    QueuedGroup,
-    Queues,
-    QueueSnapshot,
-    Totals,
-    aside_of,
-)
+from bedrockjobs.views.queues import ALL, GROUPS_A_TURN, QueuedGroup, Queues, QueueSnapshot, Totals, aside_of
 from bedrockjobs.views.render import visible_pattern
 
 NEXT_SHOWN = 8
@@ -77,12 +68,12 @@ class OverviewBuilder:
         totals = await self._queues.totals(snapshot)
         parameters = {"most": ALL}
         aside = await self._reader.view("set_aside", parameters, 1, scans=True)
-        running = sum((await self._queues.running()).values())
+        running, more_running = await self._queues.running()
         *set_aside, newest_event = aside.rows[0]
         if self._scope is not None:
             set_aside = await self._set_aside(self._scope)
-        counts = {"running": running, **dict(zip(SET_ASIDE, set_aside, strict=True))}
-        more = totals.more | ({"running"} if running > COUNTED_MAX else set())
+        counts = {"running": sum(running.values()), **dict(zip(SET_ASIDE, set_aside, strict=True))}
+        more = totals.more | ({"running"} if more_running else set())
         on_all_hosts = await self._queues.on_all_hosts()
         # Maximum count of schedules whose last run failed.
         last_failed = await self._find.schedules_that_failed(1_000)
@@ -152,7 +143,7 @@ class OverviewBuilder:
         if names is None:
             names = await self._queues.names(command.name, command.after, command.limit)
         snapshot = await self._queues.snapshot_of(names)
-        running, failed = await self._queues.running(), await self._queues.failed()
+        (running, more_running), failed = await self._queues.running(), await self._queues.failed()
         on_all_hosts = await self._queues.on_all_hosts()
         groups: dict[str, list[QueuedGroup]] = {name: [] for name in names}
         for group in snapshot.groups:
@@ -182,7 +173,7 @@ class OverviewBuilder:
                     age=age_s(totals.oldest, snapshot.held.now),
                     paused_by="" if pause is None else visible_pattern(pause.pattern, self._scope),
                     workers=len(workers),
-                    more=snapshot.more or bool(totals.more),
+                    more=snapshot.more or more_running or bool(totals.more),
                     counted_age=int(snapshot.age),
                 )
             )

@@ -70,6 +70,9 @@ LOOKS_MAX = 20_000
 SET_ASIDE_SCANNED = 50_000
 """Failed or waiting jobs scanned within the common prefix of a scope: 50 ms of the reader."""
 
+RUNNING_COUNTED_MAX = 100_000
+"""Runs in progress that are counted: 0.3 s of the reader, and more than a server has workers for."""
+
 OLDEST_MAX = 20_000
 """Oldest jobs scanned for runs of clients without a worker name, which no index covers."""
 
@@ -84,6 +87,9 @@ COUNT_S = 5.0
 
 COUNT_SLICE = 1_000
 """Groups counted per query, so that other reads can run in between."""
+
+COUNT_SLICE_SHRINKS = 8
+"""Factor by which a slice is smaller that follows one that took too long."""
 
 NAMES_COUNTED_MAX = 20_000
 """Groups kept from a full count, those with the most jobs: about 5 MB."""
@@ -176,6 +182,14 @@ class Totals:
             self.oldest = min(filter(None, (self.oldest, timestamp)))
 
 
+class RunningCounts(NamedTuple):
+    """The number of running jobs by name."""
+
+    by_name: dict[str, int]
+    more: bool
+    """Whether more are running than were counted."""
+
+
 class QueueSnapshot(NamedTuple):
     """A snapshot of the queue."""
 
@@ -200,6 +214,18 @@ class _Count(NamedTuple):
     cost_s: float
 
 
+class _BegunCount(NamedTuple):
+    """A count that was not finished in time."""
+
+    groups: list[QueuedGroup]
+    more: bool
+    last: tuple[str, str]
+    """The last lane and name that were counted."""
+    size: int
+    """Groups that the next query counts."""
+    at: float
+
+
 class Queues:
     """Takes snapshots of the queue, limited to a scope."""
 
@@ -212,6 +238,7 @@ class Queues:
         self._clock = clock
         self._scope = scope
         self._counted: _Count | None = None
+        self._begun: _BegunCount | None = None
         self._counting = asyncio.Lock()
 
     # --- pauses, locks and workers -----------------------------------------------------------------------
@@ -298,27 +325,34 @@ class Queues:
         return QueueSnapshot(held, groups, more or page.more, [])
 
     async def _count_all(self) -> _Count | None:
-        """Return a count of the whole queue, cached in proportion to its cost; None if it takes too long.
+        """Return a count of the whole queue, cached in proportion to its cost.
 
-        It reads the index in slices; concurrent callers wait for the same count.
+        If counting takes too long, it is the previous count, or None, and the next call continues. It reads
+        the index in slices; concurrent callers wait for the same count.
         """
         loop = asyncio.get_running_loop()
         async with self._counting:
             known = self._counted
             if known is not None and loop.time() - known.at < min(known.cost_s * AGE_PER_COST, AGE_MAX_S):
                 return known
-            self._counted = None
-            began, now = loop.time(), timestamp_ms(self._clock.now())
+            late, now = loop.time() + COUNT_S, timestamp_ms(self._clock.now())
             groups: list[QueuedGroup] = []
-            more, last = False, ("", "")
+            more, last, size, began = False, ("", ""), COUNT_SLICE, loop.time()
+            if self._begun is not None and began - self._begun.at < AGE_MAX_S:
+                groups, more, last, size, began = self._begun
+            self._begun = None
             while True:
-                if loop.time() - began >= COUNT_S:
-                    return None
+                if loop.time() >= late:
+                    self._begun = _BegunCount(groups, more, last, size, began)
+                    return known
                 parameters = {"now": now, "lane": last[0], "name": last[1]}
                 try:
-                    page = await self._reader.view("count_all_groups", parameters, COUNT_SLICE, scans=True)
-                except TimedOut:
-                    return None
+                    page = await self._reader.view("count_all_groups", parameters, size, scans=True)
+                except TimedOut:  # few names have very many jobs, or the machine is busy
+                    if size == 1:
+                        return known
+                    size = max(size // COUNT_SLICE_SHRINKS, 1)
+                    continue
                 for lane, name, due, later, oldest in page.rows:
                     groups.append(QueuedGroup(lane, name, oldest, due=due, later=later))
                 if len(groups) > 2 * NAMES_COUNTED_MAX or (not page.more and len(groups) > NAMES_COUNTED_MAX):
@@ -329,8 +363,8 @@ class Queues:
                     break
                 last = page.rows[-1][:2]
             counted = _Count(groups, more, began, loop.time() - began)
-            if sum(group.due + group.later for group in groups) + len(groups) > COUNTED_EACH_TIME:
-                self._counted = counted
+            few = sum(group.due + group.later for group in groups) + len(groups) <= COUNTED_EACH_TIME
+            self._counted = None if few else counted
             return counted
 
     async def ranked(self, pattern: str | None, after: str, limit: int) -> list[str] | None:
@@ -345,12 +379,8 @@ class Queues:
         for group in counted.groups:
             due[group.name] = due.get(group.name, 0) + group.due
             later[group.name] = later.get(group.name, 0) + group.later
-        running, failed = await self.running(), await self.failed()
-        names = [
-            name
-            for name in due.keys() | running.keys() | failed.keys()
-            if pattern is None or glob(name, pattern)
-        ]
+        (running, _), failed = await self.running(), await self.failed()
+        names = await matching(due.keys() | running.keys() | failed.keys(), pattern)
         names.sort(
             key=lambda name: (
                 -due.get(name, 0),
@@ -460,15 +490,16 @@ class Queues:
         if oldest is not None and oldest <= snapshot.held.now:
             totals.note_oldest(oldest)
 
-    async def running(self) -> dict[str, int]:
-        """Return the number of running jobs by name."""
-        parameters = {"now": timestamp_ms(self._clock.now()), "most": COUNTED_MAX + 1, "oldest": OLDEST_MAX}
+    async def running(self) -> RunningCounts:
+        """Count the running jobs by name."""
+        most = RUNNING_COUNTED_MAX
+        parameters = {"now": timestamp_ms(self._clock.now()), "most": most, "oldest": OLDEST_MAX}
         counts: dict[str, int] = {}
-        for name, count in (
-            await self._reader.view("running_by_name", parameters, OLDEST_MAX, scans=True)
-        ).rows:
+        page = await self._reader.view("running_by_name", parameters, 2 * NAMES_COUNTED_MAX, scans=True)
+        for name, count in page.rows:
             counts[name] = counts.get(name, 0) + count
-        return self._visible_counts(counts)
+        more = page.more or sum(counts.values()) >= most
+        return RunningCounts(self._visible_counts(counts), more)
 
     async def failed(self) -> dict[str, int]:
         """Return the number of failed jobs by name."""
@@ -484,6 +515,14 @@ class Queues:
 
     def _visible_counts(self, counts: dict[str, int]) -> dict[str, int]:
         return {name: count for name, count in counts.items() if in_scope(self._scope, name)}
+
+    async def counted_names(self, pattern: str) -> list[str] | None:
+        """Return the matching names of queued, running or failed jobs; None if ``ranked`` returns none."""
+        if self._scope is not None or (counted := await self._count_all()) is None or counted.more:
+            return None
+        (running, _), failed = await self.running(), await self.failed()
+        names = {group.name for group in counted.groups}
+        return await matching(names | running.keys() | failed.keys(), pattern)
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
         """Return a page of names of jobs; raises TimedOut if too few match within ``query_s``."""
@@ -515,6 +554,17 @@ class Queues:
         if cut and pattern and not glob(names[-1], pattern):
             del names[-1]
         return names, cut or len(names) == limit
+
+
+async def matching(names: Iterable[str], pattern: str | None) -> list[str]:
+    """Return the names that match a pattern, yielding to the event loop in between."""
+    found = []
+    for number, name in enumerate(names, 1):
+        if not number % (10 * GROUPS_A_TURN):
+            await asyncio.sleep(0)
+        if pattern is None or glob(name, pattern):
+            found.append(name)
+    return found
 
 
 def aside_of(scope: Scope) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
-from bedrockjobs.views import Views, find, overview, queues, render, states
+from bedrockjobs.views import Views, find, queues, render, states
 from bedrockjobs.views.states import Families
 from tests.views.table import AT, Table
 
@@ -218,7 +218,7 @@ async def test_failures_of_others_do_not_bound_those_that_are_seen(
     assert queues.SET_ASIDE_SCANNED == 50_000
     whole = await filled("whole", None)
     before = await whole.views.scoped(Scope(patterns)).standings.overview()
-    monkeypatch.setattr(overview, "COUNTED_MAX", 1)
+    monkeypatch.setattr(queues, "RUNNING_COUNTED_MAX", 1)
     after = await whole.views.scoped(Scope(patterns)).standings.overview()
     for name in ("failed", "children"):
         count = getattr(before, name)

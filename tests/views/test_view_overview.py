@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import ListQueues, Overview
 from bedrockjobs.observe.stats import Minute
-from bedrockjobs.views import queues
+from bedrockjobs.views import name_tree, queues
 from bedrockjobs.views.problems import ROOM_LOW_BYTES, SAID_MAX
 from bedrockjobs.views.queues import COUNTED_MAX
 from tests.views.table import AT, Table
@@ -161,6 +163,148 @@ async def test_of_very_many_names_those_with_the_most_jobs_are_kept(
             job(table, name=f"n{number:02}")
     assert [name for name, *_ in await ranked(table)] == ["n04", "n11"]
     assert "ready" in (await overview(table))["more"]
+
+
+HELD, RUN, BAD, LATE = "held", "run", "bad", "late"
+"""Prefixes of names whose jobs are paused, running, failed and not due; those of others are ready."""
+
+
+def many(table: Table) -> dict[str, int]:
+    """Fill a database with names in all columns of a list of queues; return how many jobs each has.
+
+    The later a name comes in the alphabet, the more jobs it has.
+    """
+    table.add("pauses", pattern=f"{HELD}/*", since=AT)
+    counts: dict[str, int] = {}
+    runs = 0
+    table.db.execute("BEGIN")
+    for number in range(8):
+        for prefix in (HELD, RUN, BAD, LATE, "ready"):
+            name, counts[name] = f"{prefix}/{number}", 10 + number
+            for _ in range(counts[name]):
+                runs += prefix == RUN
+                given = {
+                    RUN: {"state": "RUNNING", "runID": runs},
+                    BAD: {"state": "FAILED"},
+                    LATE: {"nextRun": "2027-01-01 00:00:00"},
+                }
+                job(table, name=name, **given.get(prefix, {}))
+                if prefix == RUN:
+                    table.run(runs, name=name, status="running")
+    table.db.execute("COMMIT")
+    return counts
+
+
+def column(name: str) -> str:
+    """Return the column in which the jobs of a name are counted."""
+    prefix = name.partition("/")[0]
+    return {HELD: "paused", RUN: "running", BAD: "failed", LATE: "later"}.get(prefix, "ready")
+
+
+COLUMNS = ("ready", "later", "running", "paused", "failed")
+
+
+@pytest.mark.parametrize("prefix", [HELD, RUN, BAD, LATE, "ready"])
+async def test_lists_and_trees_of_very_many_names_are_ranked_by_true_counts(
+    table: Table, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    """In each column; a tree of some names looks further than the first of them."""
+    monkeypatch.setattr(name_tree, "NAMES_MAX", 3)
+    monkeypatch.setattr(queues, "COUNTED_MAX", 5)
+    monkeypatch.setattr(queues, "COUNTS_MAX", 50)
+    counts = many(table)
+    best = [f"{prefix}/{number}" for number in reversed(range(8))]
+    found = (await table.ask(ListQueues(sort="jobs", name=f"{prefix}/*")))["queues"]
+    assert [each["name"] for each in found] == best
+    for each in found:
+        assert {key: each[key] for key in COLUMNS if each[key]} == {
+            column(each["name"]): counts[each["name"]]
+        }
+        assert not each["more"]
+    for under in ("", f"{prefix}/"):
+        folds = await table.views.folder.some(f"{prefix}/*", under, 4)
+        assert [fold.label for fold in folds.rows] == best[:4]
+        assert (folds.left_out, folds.more) == (4, False)
+        for fold in folds.rows:
+            said = {key: getattr(fold.totals, key) for key in ("ready", "later", "paused")}
+            said |= {"running": fold.running, "failed": fold.failed}
+            assert {key: count for key, count in said.items() if count} == {
+                column(fold.label): counts[fold.label]
+            }
+            assert (fold.more, fold.more_running) == (False, False)
+
+
+async def test_runs_are_counted_as_far_as_it_is_said(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = many(table)
+    running = sum(count for name, count in counts.items() if column(name) == "running")
+    assert (await overview(table))["running"] == running
+    monkeypatch.setattr(queues, "RUNNING_COUNTED_MAX", 20)
+    found = await overview(table)
+    assert (found["running"], found["more"]) == (20, ["running"])
+    assert all(each["more"] for each in (await table.ask(ListQueues()))["queues"])
+    assert all(fold.more_running for fold in (await table.views.folder.all(100)).rows)
+
+
+async def test_a_count_that_is_too_slow_for_its_slice_goes_on_in_smaller_ones(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = many(table)
+    view, sizes = table.reader.view, []
+
+    async def slow(name: str, given: dict[str, Any], limit: int, **more: Any) -> Any:
+        if name == "count_all_groups":
+            sizes.append(limit)
+            if limit > 2:
+                raise TimedOut
+        return await view(name, given, limit, **more)
+
+    monkeypatch.setattr(table.reader, "view", slow)
+    found = await ranked(table, name="ready/*")
+    assert found == [(f"ready/{number}", counts[f"ready/{number}"], False) for number in reversed(range(8))]
+    assert sizes[0] == queues.COUNT_SLICE
+    assert sizes[-1] <= 2
+
+
+async def test_a_count_that_is_not_finished_in_time_is_continued(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next looks, of which the last one has true ranks."""
+    counts = many(table)
+    monkeypatch.setattr(queues, "COUNT_SLICE", 7)
+    monkeypatch.setattr(queues, "COUNT_S", 0.001)
+    view, read = table.reader.view, 0
+
+    async def slow(name: str, given: dict[str, Any], limit: int, **more: Any) -> Any:
+        nonlocal read
+        if name == "count_all_groups":
+            read += 1
+            loop = asyncio.get_running_loop()
+            late = loop.time() + queues.COUNT_S
+            while loop.time() < late:
+                await asyncio.sleep(0)
+        return await view(name, given, limit, **more)
+
+    monkeypatch.setattr(table.reader, "view", slow)
+    looks = 1
+    while await table.views.queues.counted_names("ready/*") is None:
+        looks += 1
+    slices = -(-sum(column(name) in ("ready", "later", "paused") for name in counts) // 7)
+    assert looks > 1
+    assert read == slices, "no slice is read again"
+
+
+async def test_a_count_that_takes_too_long_leaves_the_one_before(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its age: names would be in the order of the alphabet without it."""
+    many(table)
+    monkeypatch.setattr(queues, "COUNTED_EACH_TIME", 1)
+    before = await ranked(table, name="ready/*")
+    monkeypatch.setattr(queues, "AGE_MAX_S", 0)
+    monkeypatch.setattr(queues, "COUNT_S", 0)
+    job(table, name="ready/7")
+    assert await ranked(table, name="ready/*") == before
+    assert (await table.views.queues.snapshot()).age > 0
 
 
 def small(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
