@@ -136,8 +136,8 @@ TRIES_MAX = 10
 """How often the limit of a scan may be doubled: up to a million rows if other servers have locked all jobs
 before those."""
 
-ASIDE_AT_ONCE = 1_000
-"""Maximum number of heads of paused names that one take sets aside or returns, which takes 2 ms."""
+ASIDE_AT_ONCE = 250
+"""Max heads of paused names that one take sets aside or returns: 1 to 4 ms, in which nobody is heard."""
 
 BLOCK_HEADS = 500
 """Heads in one list: an insert moves those that follow, so a long list is split at twice as many."""
