@@ -39,7 +39,7 @@ from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS, Authenticate, Command
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, Prepared, field_and_validator
+from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, OPEN_PAIR, Prepared, field_and_validator
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol.authentication import HTTPAuthentication
 from bedrockjobs.protocol.connections import Connections
@@ -112,10 +112,10 @@ class PlainHTTP:
         self.gate = gate
         self._headers_max = settings.headers_max
         self._cache: OrderedDict[bytes, RequestHead] = OrderedDict()
-        self._prepared: OrderedDict[tuple[object, ...], tuple[Prepared, Callable[[Any], Any] | None]] = (
+        self._prepared: OrderedDict[tuple[object, ...], tuple[Prepared, list[Callable[[Any], Any]]]] = (
             OrderedDict()
         )
-        """Parsed commands by class and members, without the member whose value is open."""
+        """Parsed commands by class and members, without those whose values are open."""
         self._kinds = {
             f"{root}/{command_class.__name__}".encode(): command_class
             for command_class in COMMANDS.values()
@@ -190,32 +190,39 @@ class PlainHTTP:
             members = jsontext.members(text)
         except ValueError:
             members = {}
-        value = members.pop(open_name, "null")
-        key = (command_class, *members.items())
+        names = OPEN_PAIR if open_name == OPEN_PAIR[0] and OPEN_PAIR[1] in members else (open_name,)
+        values = [members.pop(name, "null") for name in names]
+        key = (command_class, names, *members.items())
         known = self._prepared.get(key)
-        if known is not None and (value != "null") == bool(open_name):
-            prepared, validate = known
+        if known is not None and ("null" not in values) == bool(open_name):
+            prepared, validators = known
             try:
-                if validate is not None:
-                    exchange.value = validate(command_class.parsed(open_name, value))
+                if validators:
+                    valid = [
+                        validate(command_class.parsed(name, value))
+                        for name, value, validate in zip(names, values, validators, strict=True)
+                    ]
+                    exchange.value = valid[0] if len(valid) == 1 else tuple(valid)
             except ValueError:  # also a ValidationError; the error is raised below
                 pass
             else:
                 exchange.prepared, exchange.template = prepared, prepared.command
                 return
         exchange.command = command = command_class.read_json(text)
-        self._prepare(key, command, open_name)
+        self._prepare(key, command, names if open_name else ())
 
-    def _prepare(self, key: tuple[object, ...], command: Command[Any], open_name: str) -> None:
-        """Cache a command whose value of a parameter may differ, unless it is long."""
-        field, validator = field_and_validator(type(command), open_name) if open_name else ("", None)
-        if open_name and (validator is None or field not in command.model_fields_set):
+    def _prepare(self, key: tuple[object, ...], command: Command[Any], names: tuple[str, ...]) -> None:
+        """Cache a command whose values of some parameters may differ, unless it is long."""
+        found = [field_and_validator(type(command), name) for name in names]
+        if any(validator is None or field not in command.model_fields_set for field, validator in found):
             return
         if len(str(key)) > REQUEST_CACHED_BYTES_MAX:
             return
         if len(self._prepared) >= REQUESTS_CACHED_MAX:
             self._prepared.popitem(last=False)
-        self._prepared[key] = Prepared(command, field), validator and validator.validate_python
+        fields = tuple(field for field, _ in found)
+        prepared = Prepared(command, fields if len(fields) > 1 else "".join(fields))
+        self._prepared[key] = prepared, [validator.validate_python for _, validator in found]
 
     @staticmethod
     def answer(outcome: Outcome, *, closes: bool, gzip: bool) -> bytes | None:

@@ -27,7 +27,7 @@ from bedrockjobs.base.errors import BadRequest, CommandError, TooLarge
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Escaped
 from bedrockjobs.commands import Command
-from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, Prepared, field_and_validator
+from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, OPEN_PAIR, Prepared, field_and_validator
 
 # Cache of parsed requests without a body.
 #
@@ -65,6 +65,7 @@ class RequestCache:
     def __init__(self) -> None:
         self._whole: OrderedDict[bytes, Request] = OrderedDict()
         self._templates: OrderedDict[bytes, tuple[Request, Callable[[Any], Any]]] = OrderedDict()
+        self._pairs: OrderedDict[bytes, tuple[Request, list[Callable[[Any], Any]]]] = OrderedDict()
 
     def find(self, head: bytes) -> Request | None:
         """Return the cached request for a head, ignoring differences in the last value, or None.
@@ -81,7 +82,7 @@ class RequestCache:
             value_at, end = _open_value(head)
             template = self._templates.get(head[:value_at] + _GAP + head[end:]) if value_at else None
             if template is None:
-                return None
+                return self._find_pair(head)
         found, validate = template
         try:
             text = head[value_at:end].decode().strip()
@@ -96,10 +97,40 @@ class RequestCache:
             return alone
         return found
 
+    def _find_pair(self, head: bytes) -> Request | None:
+        """Do the same for a request in which two values differ."""
+        spans = _open_pair(head)
+        template = self._pairs.get(_without(head, spans)) if spans else None
+        if template is None:
+            return None
+        found, validators = template
+        values = []
+        try:
+            for (value_at, end), validate in zip(spans, validators, strict=True):
+                text = head[value_at:end].decode().strip()
+                if not text or "\\" in text:
+                    return None
+                values.append(validate(text))
+        except (UnicodeDecodeError, ValidationError):
+            return None
+        if len(head) > REQUEST_CACHED_BYTES_MAX:  # a long value must not stay in the cache
+            return replace(found, ordinary=False, value=tuple(values))
+        found.value = tuple(values)
+        return found
+
     def remember(self, request: Request, command: Command[Any], *, ordinary: bool) -> None:
         """Cache a request, unless it is long or has a body."""
         head = request.head
         if not head or len(head) > REQUEST_CACHED_BYTES_MAX:
+            return
+        spans = _open_pair(head)
+        if spans:
+            parts = [self._open_part(request, command, *span, alone=False) for span in spans]
+            if all(validate is not None for _, validate in parts):
+                fields = tuple(field for field, _ in parts)
+                request.prepared, request.ordinary = Prepared(command, fields), ordinary
+                validators = [validate for _, validate in parts if validate is not None]
+                _put(self._pairs, _without(head, spans), (request, validators))
             return
         if command.is_cached:
             request.prepared, request.ordinary = Prepared(command), ordinary
@@ -116,25 +147,41 @@ class RequestCache:
         self, request: Request, command: Command[Any], value_at: int, end: int, key: bytes, *, ordinary: bool
     ) -> bool:
         """Cache a request whose value between two places may differ; return False if it may not."""
+        field, validate = self._open_part(request, command, value_at, end, alone=end == len(request.head))
+        if validate is not None:
+            request.prepared, request.ordinary = Prepared(command, field), ordinary
+            _put(self._templates, key, (request, validate))
+        return validate is not None
+
+    @staticmethod
+    def _open_part(
+        request: Request, command: Command[Any], value_at: int, end: int, *, alone: bool
+    ) -> tuple[str, Callable[[Any], Any] | None]:
+        """Return the field of a value that may differ, and its validator; None if it may not.
+
+        ``alone``: it is the last value, so that no later line can replace it.
+        """
         head = request.head
         line = head.rfind(b"\n", 0, value_at) + 1
         if not line or not value_at or {head[line : line + 1], head[end + 1 : end + 2]} & {b" ", b"\t"}:
-            return False  # there is no value, or it is a part of a folded one
+            return "", None  # there is no value, or it is a part of a folded one
         name = head[line : value_at - 1].decode().strip().lower()
         if name in KEPT_APART or not request.headers.get(name):
-            return False
+            return "", None
         lines = head.decode().lower().split("\n")[1:]
-        if end < len(head) and [each.partition(":")[0].strip() for each in lines].count(name) > 1:
-            return False  # a later one counts
+        if not alone and [each.partition(":")[0].strip() for each in lines].count(name) > 1:
+            return "", None  # a later one counts
         field, validator = field_and_validator(type(command), name)
-        if validator is not None:
-            request.prepared, request.ordinary = Prepared(command, field), ordinary
-            _put(self._templates, key, (request, validator.validate_python))
-        return validator is not None
+        return field, None if validator is None else validator.validate_python
 
 
 _GAP = b"\n\n"
 """Stands for the value in the key of a request; it cannot occur in a head."""
+
+_OPEN_PAIR = tuple(b"\n%b:" % name.encode() for name in OPEN_PAIR)
+"""Beginnings of two lines that both differ from request to request."""
+
+Spans = tuple[tuple[int, int], ...]
 
 _OPEN_LINES = {kind.__name__.encode(): b"\n%b:" % name.encode() for kind, name in OPEN_FIELDS.items() if name}
 """Beginning of the line that differs from request to request, by method line."""
@@ -143,6 +190,26 @@ _OPEN_LINES = {kind.__name__.encode(): b"\n%b:" % name.encode() for kind, name i
 def _last_value(head: bytes) -> int:
     """Return where the value of the last line begins; 0 if it has none."""
     return head.find(b":", head.rfind(b"\n") + 1) + 1
+
+
+def _open_pair(head: bytes) -> Spans:
+    """Return where the values of two lines that differ begin and end; empty unless there is one of each."""
+    if not head.startswith(b"CreateJob"):
+        return ()
+    spans = []
+    for opening in _OPEN_PAIR:
+        value_at = head.find(opening) + len(opening)
+        if value_at < len(opening) or head.find(opening, value_at) >= 0:
+            return ()
+        end = head.find(b"\n", value_at)
+        spans.append((value_at, len(head) if end < 0 else end))
+    return tuple(spans)
+
+
+def _without(head: bytes, spans: Spans) -> bytes:
+    """Return the key of a head in which these values differ."""
+    (first_at, first_end), (second_at, second_end) = sorted(spans)
+    return head[:first_at] + _GAP + head[first_end:second_at] + _GAP + head[second_end:]
 
 
 def _open_value(head: bytes) -> tuple[int, int]:

@@ -302,6 +302,15 @@ MEMBERS = [
     *('"jobID":1', '"jobID":7', '"jobID":"7"', '"jobID":0', '"jobID":-1', '"jobID":1.0', '"jobID":true'),
     *('"jobID":null', '"jobID":[]', '"jobID":99999999999999999999', '"thenGet":"a"', '"thenGet":""'),
     *('"connection":"wait"', '"timeout":5', '"timeout":-5', '"jobPriority":1000', '"jobPriority":7'),
+    *(
+        '"uniqueKey":"k"',
+        '"uniqueKey":"l"',
+        '"uniqueKey":""',
+        '"uniqueKey":5',
+        '"uniqueKey":null',
+        '"data":{"l":2}',
+    ),
+    *('"data":{"l":3},"uniqueKey":"m"', '"uniqueFor":60'),
     *('"repeat":"FINISHED, +1 DAY"', '"names":["a"]', '"names":[]', "5", '"data":{"k":1},"data":{"k":2}'),
 ]
 

@@ -32,6 +32,19 @@ async def test_both_protocols_say_whether_a_job_is_new(site: Site) -> None:
     assert (await site.http("CreateJob", {"name": "a", "uniqueKey": "k", "onConflict": "reject"})).code == 409
 
 
+async def test_requests_with_new_data_and_a_new_key_each_mean_what_they_say(site: Site) -> None:
+    """Such requests share what is known of the others of their kind."""
+    for ask, first in ((site.ask, 0), (site.ok, 100)):
+        for number in range(first, first + 20):
+            given = {"name": "a", "data": {"n": number}, "uniqueKey": f"k{number % 15}-{first}"}
+            reply = await ask("CreateJob", **given)
+            found = reply if isinstance(reply, dict) else reply.json
+            assert found["created"] is (number - first < 15)
+            job = await site.ok("QueryJob", jobID=found["jobID"])
+            assert job["uniqueKey"] == given["uniqueKey"]
+            assert job["data"]["n"] % 15 == number % 15
+
+
 async def test_a_lost_answer_and_a_key(site: Site) -> None:
     given = {"name": "a", "uniqueKey": "k", "idempotencyKey": "i"}
     assert await site.ok("CreateJob", **given) == {"jobID": 1, "created": True}

@@ -41,6 +41,11 @@ LINES = [
     b"connection: close",
     b"timeout: 5",
     b"unknown: 1",
+    b"uniqueKey: k",
+    b"uniqueKey: \xc3\xa9 1",
+    b"uniqueKey:",
+    b"uniquekey: K",
+    b"uniqueFor: 60",
     b"no colon",
     b": empty",
     b"jobID : 3",
@@ -132,6 +137,44 @@ def test_nor_those_that_differ_in_a_line_between(
     for line in (*between, *between):
         head = b"\n".join([verb, *before, line, *after])
         assert meaning(head, requests) == meaning(head, RequestCache()), head
+
+
+OF_PAIR = [line for line in LINES if line.lower().startswith((b"data", b"uniquekey"))]
+
+
+@settings(max_examples=examples(300, night=3_000))
+@given(
+    st.lists(st.sampled_from(LINES), max_size=1),
+    st.lists(st.tuples(st.sampled_from(OF_PAIR), st.sampled_from(OF_PAIR)), min_size=2, max_size=4),
+    st.lists(st.sampled_from(LINES), max_size=1),
+    st.lists(st.sampled_from(LINES), max_size=1),
+)
+@example([], [(b"data: {}", b"uniqueKey: k"), (b'data: {"a":1}', b"uniqueKey: \xc3\xa9 1")], [], [])
+@example([], [(b"uniqueKey: k", b"data: {}"), (b"uniqueKey:", b"data: {")], [], [b" continued"])
+def test_nor_those_that_differ_in_data_and_unique_key(
+    before: list[bytes], pairs: list[tuple[bytes, bytes]], between: list[bytes], after: list[bytes]
+) -> None:
+    requests = RequestCache()
+    for first, second in (*pairs, *pairs):
+        head = b"\n".join([b"CreateJob", b"name: a", *before, first, *between, second, *after])
+        assert meaning(head, requests) == meaning(head, RequestCache()), head
+
+
+def test_what_differs_in_data_and_unique_key_is_found_by_the_rest() -> None:
+    requests = RequestCache()
+    for end in (b"", b"\r\nuniqueFor: 60\r\nConnection: wait\r"):
+        command_of(b'CreateJob\r\nname: x\r\ndata: {"a":1}\r\nuniqueKey: k1' + end, requests)
+        found = requests.find(b'CreateJob\r\nname: x\r\ndata: {"a":22}\r\nuniqueKey: k22' + end)
+        assert found is not None
+        wanted = command_of(b'CreateJob\r\nname: x\r\ndata: {"a":22}\r\nuniqueKey: k22' + end, RequestCache())
+        assert asked(found) == wanted
+        assert requests.find(b'CreateJob\r\nname: y\r\ndata: {"a":22}\r\nuniqueKey: k22' + end) is None
+        assert requests.find(b"CreateJob\r\nname: x\r\ndata: {\r\nuniqueKey: k22" + end) is None
+    long = b'CreateJob\r\nname: x\r\ndata: {"a":"%b"}\r\nuniqueKey: k' % (b"x" * REQUEST_CACHED_BYTES_MAX)
+    found = requests.find(long)
+    assert found is not None
+    assert not found.ordinary
+    assert asked(found) == command_of(long, RequestCache())
 
 
 def test_requests_that_end_with_other_lines_are_found_by_the_rest() -> None:

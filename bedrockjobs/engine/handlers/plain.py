@@ -35,22 +35,33 @@ _FINISH = frozenset({"job_id", "then_get", "job_priority"}) | _WAIT
 OPEN_FIELDS: dict[type[Command[Any]], str] = {CreateJob: "data", FinishJob: "jobID", GetJob: ""}
 """The commands that may be plain, each with the parameter that differs from request to request."""
 
+OPEN_PAIR = ("data", "uniqueKey")
+"""The parameters of CreateJob that both differ from request to request if it has a unique key."""
+
+OpenField = str | tuple[str, ...]
+"""The field whose value is open, or several; empty for none."""
+
 _new = tuple.__new__  # a third faster than the constructor of a named tuple
 
 
 class Prepared:
-    """A parsed request in which the value of one field may be open; requests that differ in it share this."""
+    """A parsed request in which values of fields may be open; requests that differ in them share this."""
 
     __slots__ = ("act", "command", "field")
 
-    def __init__(self, command: Command[Any], field: str = "") -> None:
+    def __init__(self, command: Command[Any], field: OpenField = "") -> None:
         """Prepare a command; an empty ``field`` means that no value is open."""
         self.command = command
         self.field = field
         self.act = plain_act(command, field)
 
     def with_value(self, value: Any) -> Command[Any]:
-        """Return the command with the validated value of its open field."""
+        """Return the command with the validated value of its open field, or those of several."""
+        if isinstance(self.field, tuple):
+            command = self.command
+            for field, its in zip(self.field, value, strict=True):
+                command = command.with_value(field, its)
+            return command
         return self.command.with_value(self.field, value) if self.field else self.command
 
 
@@ -67,7 +78,7 @@ def field_and_validator(command_class: type[Command[Any]], name: str) -> tuple[s
     return "", None
 
 
-def plain_act(command: Command[Any], field: str = "") -> Act | None:
+def plain_act(command: Command[Any], field: OpenField = "") -> Act | None:
     """Return how to execute a command whose ``field`` is open, or None if it is not plain."""
     fields_set = command.model_fields_set
     if isinstance(command, CreateJob) and field == "data" and fields_set <= _CREATE:
@@ -103,18 +114,22 @@ def _create(command: CreateJob) -> Act:
     return act
 
 
-def _create_unique(command: CreateJob, field: str) -> Act | None:
+def _create_unique(command: CreateJob, field: OpenField) -> Act | None:
     """Return how to create a job if its unique key is free; if it is held, the handler decides."""
-    if field not in ("data", "unique_key"):
+    if field not in ("data", "unique_key", ("data", "unique_key")):
         return None
     name, state, data_open = command.name, lifecycle.QUICK_CREATE[2], field == "data"
+    both_open = isinstance(field, tuple)
     rest = _rest_of(command, state)
     before_key, data = command.key_prefix, command.data
     key = command.held_key
 
-    def act(context: Context, value: str) -> Answer | None:
+    def act(context: Context, value: Any) -> Answer | None:
         unit, now = context.unit, context.now_ms
-        its_key, its_data = (key, value) if data_open else (before_key + value, data)
+        if both_open:
+            its_key, its_data = before_key + value[1], value[0]
+        else:
+            its_key, its_data = (key, value) if data_open else (before_key + value, data)
         if is_mock_data(its_data) or unit.records.limits():
             return None
         job_id = unit.new_job_id()
