@@ -17,7 +17,7 @@ from tests import model_repeat as times
 from tests.model_data import dump, keeping_mark, lost_runs, marked, merged
 from tests.model_repeat import is_cron
 from tests.model_runs import Runs
-from tests.model_table import OK, PENDING, STARTED, Outcome, Refusal, Row
+from tests.model_table import ENDED_WELL, OK, PENDING, STARTED, Outcome, Refusal, Row
 
 __all__ = ["Model", "Outcome", "Row"]
 
@@ -67,7 +67,7 @@ class Model(Runs):
                     raise Refusal(405, "Unique key is held")
                 row.data = keeping_mark(spec.data, mocked)
                 if not row.repeat:
-                    row.nextRun = str(spec.first_run or times.with_ms(self.now))
+                    row.nextRun = self.time(spec.first_run) or times.with_ms(self.now)
             if held:
                 return job_id, False
         job_id, holds = self._create(spec), spec.unique_for or "finished"
@@ -77,7 +77,7 @@ class Model(Runs):
         return job_id, True
 
     def _create(self, spec: c.JobSpec) -> int:
-        next_run = spec.first_run or times.with_ms(self.now)
+        next_run = self.time(spec.first_run) or times.with_ms(self.now)
         if spec.repeat:
             following = self.checked_next(spec.repeat, next_run, "")
         if spec.retry_after:
@@ -192,7 +192,7 @@ class Model(Runs):
                     row.nextRun = self.checked_next(repeat, row.scheduled, row.lastRun)
             row.repeat = repeat
         if command.next_run is not None:
-            row.nextRun = command.next_run
+            row.nextRun = self.time(command.next_run)
         if row.before is not None and row.nextRun != before:
             row.before = (row.nextRun, *row.before[1:])  # `returned` keeps what was updated
         return OK
@@ -202,17 +202,55 @@ class Model(Runs):
     def _do_CancelJob(self, command: c.CancelJob) -> Outcome:
         row = self.job(command.job_id)
         if row.state in STARTED and row.leased:
-            row.cancelled = row.cancelled or times.with_ms(self.now + timedelta(seconds=GRACE_S_DEFAULT))
-            row.nextRun = times.NEVER if row.state == "RUNQUEUED" else row.nextRun
+            self._stop(row)
             return Outcome(200, "OK", {"runID": row.runID})
+        if command.any and not (row.state == "FAILED" and row.parentJobID):
+            return Outcome(200, "OK", {"cancelled": self._cancel_any(row)})
         if self.children(row):
             raise Refusal(404, "Invalid jobID - Cannot cancel a job with children")
         if not row.parentJobID:
             raise Refusal(404, "Invalid jobID - Cannot cancel a job without a parent")
         if row.state in ("QUEUED", "RUNQUEUED", "FAILED"):
-            row.state, row.runID = "CANCELLED", None
+            row.state, row.runID, row.kept = "CANCELLED", None, None
             self.resume(self.jobs.get(row.parentJobID))
         return OK
+
+    def _stop(self, row: Row) -> None:
+        row.cancelled = row.cancelled or times.with_ms(self.now + timedelta(seconds=GRACE_S_DEFAULT))
+        row.nextRun = times.NEVER if row.state == "RUNQUEUED" else row.nextRun
+
+    def _cancel_any(self, row: Row) -> bool:
+        """Cancel a job that no worker can be asked to stop; tell whether there was anything to cancel."""
+        if row.state not in PENDING:
+            return False
+        repeats = row.repeat and not row.mocked
+        if repeats and row.state == "QUEUED":
+            if not row.retried and row.nextRun > times.with_ms(self.now):
+                return False
+            if is_cron(row.repeat) and not row.retried:
+                row.nextRun, row.attempt = self.checked_next(row.repeat, "", ""), 0
+                return True
+        else:
+            if not repeats:
+                self._end_cancelled(row)
+            for child in self.children(row):
+                if child.state in STARTED and child.leased:
+                    self._stop(child)
+                elif child.state in PENDING:
+                    self._end_cancelled(child)
+                elif child.state in ENDED_WELL:
+                    del self.jobs[child.jobID]
+        if repeats:
+            self.drop_ended_children(row)
+            self._stopped(row, record=True)
+        else:
+            self.resume(self.jobs.get(row.parentJobID))
+        return True
+
+    def _end_cancelled(self, row: Row) -> None:
+        row.state, row.kept = "CANCELLED", self.kept_unless_reported(row)
+        row.error = row.exitCode = row.runID = row.before = row.cancelled = None
+        row.retried = False
 
     def _do_DeleteJob(self, command: c.DeleteJob) -> Outcome:
         row = self.job(command.job_id)

@@ -159,7 +159,8 @@ class Runs(Table):
 
     def _queried(self, row: Row) -> dict[str, Any]:
         shown = self._shown(row) | {"state": row.state, "error": row.error, "exitCode": row.exitCode}
-        shown["expires"] = row.cancelled if row.state in STARTED else None
+        until = row.kept if row.state == "CANCELLED" else None
+        shown["expires"] = row.cancelled if row.state in STARTED else until
         return {key: value for key, value in shown.items() if value is not None}
 
     # --- ending a run ----------------------------------------------------------------------------------
@@ -238,7 +239,9 @@ class Runs(Table):
             following = self._retried_by_repeat(row, command)
             row.retried = following is None and is_cron(row.repeat)
             row.attempt = 0 if following and is_cron(row.repeat) else row.attempt
-            row.nextRun = following or command.next_run or self.later(f"+{command.delay or 0} SECONDS")
+            row.nextRun = (
+                following or self.time(command.next_run) or self.later(f"+{command.delay or 0} SECONDS")
+            )
             row.data = without(row.data, "retryAfterCount")
             # A fresh slot begins only where the repeat gave it.
             row.data = without(row.data, "originalNextRun") if following else row.data
@@ -283,12 +286,12 @@ class Runs(Table):
             raise Refusal(500, "Mock Mismatch")
         return parent if parent and parent.state == "PAUSED" else None
 
-    def _stopped(self, row: Row) -> None:
+    def _stopped(self, row: Row, *, record: bool = False) -> None:
         """Write a job that was cancelled while it ran, and whose run has ended but not well."""
         following = None
         if row.repeat and not row.parentJobID and not row.mocked:
             following = self.next(row.repeat, row.scheduled, row.lastRun)
-        self.cancel_unstarted_children(row)
+        self.cancel_unstarted_children(row, kept=not following)
         row.error = row.exitCode = row.runID = row.before = None
         row.cancelled, row.retried = None, False
         if following:
@@ -297,8 +300,10 @@ class Runs(Table):
             for key in ("retryAfterCount", "originalNextRun") if row.retryAfter else ():
                 row.data = without(row.data, key)
         elif row.parentJobID:
-            row.state = "CANCELLED"
+            row.state, row.kept = "CANCELLED", self.kept_unless_reported(row)
             self.resume(self.jobs.get(row.parentJobID))
         else:
             self.drop_ended_children(row)
-            del self.jobs[row.jobID]
+            row.state, row.kept = "CANCELLED", self.an_hour_from_now()
+            if not record:
+                del self.jobs[row.jobID]

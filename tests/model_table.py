@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from tests import model_repeat as times
@@ -77,6 +77,8 @@ class Row:
     """Whether its present run sends heartbeats."""
     cancelled: str | None = None
     """When its present run, which was told to stop for good, is ended by force."""
+    kept: str | None = None
+    """When the record of a cancelled job is deleted, if no parent reports it."""
     retried: bool = False
     """Whether the next run of a schedule is another try, which stands for no tick of its own."""
     formers: tuple[tuple[str, datetime], ...] = ()
@@ -136,11 +138,21 @@ class Table:
             if child.state in ENDED_WELL:
                 del self.jobs[child.jobID]
 
-    def cancel_unstarted_children(self, row: Row) -> None:
+    def cancel_unstarted_children(self, row: Row, *, kept: bool = False) -> None:
         """Cancel the children that would wait for a job that never ends well."""
         for child in self.children(row):
             if child.state in UNSTARTED:
                 child.state = "CANCELLED"
+                child.kept = self.an_hour_from_now() if kept else None
+
+    def an_hour_from_now(self) -> str:
+        """Return until when the record of a cancelled job is kept."""
+        return times.exact(self.now + timedelta(hours=1))
+
+    def kept_unless_reported(self, row: Row) -> str | None:
+        """Return until when a cancelled job is kept; None where its parent reports it."""
+        parent = self.jobs.get(row.parentJobID)
+        return None if parent and parent.state in PENDING else self.an_hour_from_now()
 
     def resume(self, parent: Row | None) -> None:
         """Queue a PAUSED parent that has nothing left to wait for."""
@@ -195,6 +207,13 @@ class Table:
         if following is None:
             raise Refusal(402, "Malformed repeat")
         return following
+
+    def time(self, given: object) -> str:
+        """Return a date, or the time that an offset such as ``+300s`` gives; empty for None."""
+        text = str(given or "")
+        if text[:1] in ("+", "-"):
+            return times.exact(self.now + timedelta(seconds=float(text.removesuffix("s"))))
+        return text
 
     def later(self, text: str) -> str:
         """Return the timestamp that lies a retryAfter or a delay after now."""

@@ -152,6 +152,20 @@ def seconds_of(text: str) -> float | None:
     return sum(float(number) * _SECONDS[unit] for unit, number in match.groupdict().items() if number)
 
 
+def offset_seconds_of(text: str) -> float | None:
+    """Return the seconds of an offset from now (``5m``, ``+5 MINUTES``, ``-24h``), or None if it is none.
+
+    A number without a sign needs a unit, since it may be meant as a date.
+    """
+    text = " ".join(text.split())
+    signed = text[:1] in ("+", "-")
+    length = text[1:].lstrip() if signed else text
+    if not signed and length.replace(".", "").isdigit():
+        return None
+    seconds = seconds_of(f"+{length}" if " " in length else length)
+    return -seconds if seconds is not None and text.startswith("-") else seconds
+
+
 def duration_text(seconds: float) -> str:
     """Return a duration as text, such as ``1h30m`` or ``2.5s``."""
     whole, rest = divmod(round(seconds, 3), 60)

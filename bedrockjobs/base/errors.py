@@ -7,7 +7,10 @@ expected. The module is independent of any protocol.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, ClassVar, Self
+
+from bedrockjobs.base.fingerprints import line_of
 
 
 class BedrockjobsError(Exception):
@@ -233,6 +236,28 @@ def parts_of_error(error: str) -> tuple[str, str, str]:
         head = lines[-1] if lines else head
         raised = _RAISED.match(head)
     return head, "" if raised is None else raised[1], text
+
+
+_EXCEPTION = re.compile(
+    r"((?:[^\W\d]\w*\.)*(?:\w*(?:Error|Exception|ExceptionGroup|Exit|Interrupt|Warning)|Fail|Retry))(?::|$)"
+)
+"""A line that states an exception and is not the end of a traceback."""
+
+ERROR_TYPE_CHARS_MAX = 100
+"""Length of the name of an exception's type; a command may print any text that looks like one."""
+
+
+@lru_cache(maxsize=256)  # failures of a list are alike
+def type_of_error(error: str) -> str:
+    """Return the type of the exception that an error states, such as ``ValueError``; empty if it states none.
+
+    Without a traceback, only names that end as those of exceptions do are types.
+    """
+    kind = parts_of_error(error)[1]
+    if not kind:
+        match = _EXCEPTION.match(line_of(error))
+        kind = match[1] if match is not None else ""
+    return kind if len(kind) <= ERROR_TYPE_CHARS_MAX else ""
 
 
 class JobNotEnded(BedrockjobsError, TimeoutError):

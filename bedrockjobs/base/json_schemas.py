@@ -244,11 +244,16 @@ _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{3})?"
 
 
 def timestamp() -> Schema:
-    """Return the schema of a date."""
+    """Return the schema of a date or a time from now."""
     return text_of(
-        f"{_DATE}(?:[ T]{_TIME}(?:Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9])?)?",
-        examples=["2026-11-21 03:29:56", "2026-11-21T04:29:56+01:00"],
+        f"{_DATE}(?:[ T]{_TIME}(?:Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9])?)?"
+        f"|[+-]?(?:{_SHORT_LENGTH})|[+-] ?{_LONG_LENGTH}",
+        examples=["2026-11-21 03:29:56", "2026-11-21T04:29:56+01:00", "+5 MINUTES", "5m"],
     )
+
+
+_SHORT_LENGTH = "[0-9]{1,8}s|[0-9]{1,6}m|[0-9]{1,4}h|[0-9]{1,3}d|[0-9]{1,3}h[0-9]{1,3}m(?:[0-9]{1,3}s)?"
+_LONG_LENGTH = "[0-9]{1,3} (?:SECOND|MINUTE|HOUR|DAY)S?"
 
 
 def duration() -> Schema:
@@ -256,10 +261,7 @@ def duration() -> Schema:
     return {
         "anyOf": [
             {"type": "integer", "minimum": 0, "maximum": DURATION_S_MAX},
-            text_of(
-                "[0-9]{1,8}s?|[0-9]{1,6}m|[0-9]{1,4}h|[0-9]{1,3}d|[0-9]{1,3}h[0-9]{1,3}m(?:[0-9]{1,3}s)?"
-                r"|\+ ?[0-9]{1,3} (?:SECOND|MINUTE|HOUR|DAY)S?"
-            ),
+            text_of(rf"[0-9]{{1,8}}s?|{_SHORT_LENGTH}|\+ ?{_LONG_LENGTH}"),
         ],
         "examples": ["90s", "1h30m", 60],
     }

@@ -42,7 +42,7 @@ CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
 EVENT_KINDS = frozenset(
     {
         *("failed", "retried", "recovered", "timeout", "lost", "expired", "missed", "damaged"),
-        *("handed back", "triggered", "stop", "deleted", "runs deleted"),
+        *("handed back", "triggered", "stop", "cancelled", "deleted", "runs deleted"),
         *("synced", "undeclared", "replanned"),
         *("paused", "resumed", "held", "released", "drained", "undrained"),
         *("limited", "limit set", "limit removed", "retention set", "retention removed"),

@@ -19,8 +19,10 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from bedrockjobs.base import json_schemas, jsontext
+from bedrockjobs.base.clock import offset_seconds_of
 from bedrockjobs.base.config import (
     DATA_BYTES_MAX,
+    DURATION_S_MAX,
     JOB_ID_MAX,
     JSON_CONTAINERS_MAX,
     JSON_VALUES_MAX,
@@ -30,7 +32,7 @@ from bedrockjobs.base.config import (
     REPEAT_CHARS_MAX,
     WHOLE_MAX,
 )
-from bedrockjobs.base.errors import BY_CODE, BadArguments, CommandError, InvalidCommand
+from bedrockjobs.base.errors import BY_CODE, ERROR_TYPE_CHARS_MAX, BadArguments, CommandError, InvalidCommand
 from bedrockjobs.base.json_schemas import SchemaType
 
 # Display names of some values on the wire, and rewording of pydantic's messages; the same everywhere.
@@ -148,11 +150,11 @@ def timestamp_ms(moment: datetime) -> str:
 
 
 def after_seconds(moment: str, seconds: float) -> str:
-    """Return the timestamp some seconds later, or the largest timestamp if that is out of range."""
+    """Return the timestamp some seconds later, or the last or first timestamp if that is out of range."""
     try:
         return timestamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
     except OverflowError:
-        return "9999-12-31 23:59:59"
+        return "9999-12-31 23:59:59" if seconds > 0 else "0001-01-01 00:00:00"
 
 
 def moment_of(text: str) -> datetime:
@@ -161,6 +163,7 @@ def moment_of(text: str) -> datetime:
 
 
 _PLAIN_STAMP = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{3})?)?")
+_DATE_EXPECTED = "a date like 2026-11-21 03:29:56 (UTC) or ISO 8601 with a zone, from year 1 to 9999"
 _DEFAULTS = (datetime(2000, 1, 1), datetime(2005, 6, 15))
 
 
@@ -181,15 +184,18 @@ def _stored_timestamp(text: str) -> str:
     return timestamp_ms(moment) if moment.microsecond else timestamp(moment)
 
 
-def stamped(moment: str | datetime | None) -> str:
-    """Return a validated field as the timestamp that it is; empty for None.
+def stamped(moment: str | datetime | timedelta | None, now: str) -> str:
+    """Return the timestamp of a validated field; empty for None. An offset counts from ``now``.
 
-    Its static type also allows a datetime, which callers may pass.
+    Its static type also allows what callers may pass instead of text.
     """
-    return cast("str", moment or "")
+    text = cast("str", moment or "")
+    if text[:1] not in ("+", "-"):
+        return text
+    return after_seconds(now, cast("float", offset_seconds_of(text)))
 
 
-def _timestamp(value: Any) -> str:
+def date(value: Any) -> str:
     """Return a date as a timestamp.
 
     Differs from Bedrock: firstRun and nextRun are unchecked text there.
@@ -202,9 +208,29 @@ def _timestamp(value: Any) -> str:
             return _stored_timestamp(value.strip())
         except (ValueError, OverflowError, Warning):
             pass
-    raise PydanticCustomError(
-        "expected", "a date like 2026-11-21 03:29:56 (UTC) or ISO 8601 with a zone, from year 1 to 9999"
-    )
+    raise PydanticCustomError("expected", _DATE_EXPECTED)
+
+
+def _timestamp(value: Any) -> str:
+    """Return a date as a timestamp, and a time from now as an offset with its sign, such as ``+300s``.
+
+    The offset becomes a timestamp only where the field is used (``stamped``), by the clock of the server.
+    """
+    if isinstance(value, timedelta):
+        seconds: float | None = value.total_seconds()
+    else:
+        text = value if isinstance(value, str) and len(value) <= 100 else ""
+        seconds = offset_seconds_of(text)
+    if seconds is None:
+        try:
+            return date(value)
+        except PydanticCustomError:
+            raise PydanticCustomError(
+                "expected", f"{_DATE_EXPECTED}, or a time from now like 5m, +5 MINUTES or -24h"
+            ) from None
+    if abs(seconds) > DURATION_S_MAX:
+        raise PydanticCustomError("expected", f"at most {DURATION_S_MAX} seconds from now")
+    return f"{seconds:+.3f}".rstrip("0").rstrip(".") + "s"
 
 
 # Scalars.
@@ -332,6 +358,15 @@ def one_line(value: Any) -> Any:
     return value
 
 
+_TYPE_NAME = re.compile(r"(?:[^\W\d]\w*\.)*[^\W\d]\w*")
+
+
+def _error_type(value: Any) -> Any:
+    if isinstance(value, str) and len(value) <= ERROR_TYPE_CHARS_MAX and _TYPE_NAME.fullmatch(value):
+        return value
+    raise PydanticCustomError("expected", "the type of an exception, such as ValueError or app.NoSuchDay")
+
+
 # JSON.
 
 
@@ -389,7 +424,10 @@ def json_list(value: Any, most: int, *, empty: bool = False) -> list[RawJSON]:
 
 
 _OBJECT_SCHEMA = {"type": "object", "additionalProperties": True}
-_STAMP_SCHEMA = {"type": "string", "examples": ["2026-11-21 03:29:56", "2026-11-21T04:29:56+01:00"]}
+_STAMP_SCHEMA = {
+    "type": "string",
+    "examples": ["2026-11-21 03:29:56", "2026-11-21T04:29:56+01:00", "+5 MINUTES", "5m"],
+}
 
 Name = Annotated[
     str,
@@ -411,6 +449,12 @@ Printed = Annotated[str, BeforeValidator(_readable)]
 """Output of a program, whose invalid characters are replaced: they must not fail the run."""
 Script = Annotated[str, Field(pattern=SCRIPT)]
 """A command."""
+ErrorType = Annotated[
+    str,
+    BeforeValidator(_error_type),
+    SchemaType(lambda: json_schemas.text_of(r"(?:[A-Za-z_]\w*\.){0,4}[A-Za-z_]\w{0,60}")),
+]
+"""The name of an exception's type as a traceback spells it, such as ``ValueError``."""
 JobID = Annotated[int, Field(ge=0, le=JOB_ID_MAX), BeforeValidator(_job_id), SchemaType(json_schemas.job_id)]
 JobIDs = Annotated[
     list[int], BeforeValidator(_job_ids), WithJsonSchema({"type": "array", "items": {"type": "integer"}})
@@ -426,7 +470,7 @@ Priority = Annotated[
 ]
 # static type of what callers may pass; validation turns it into a timestamp, see ``stamped``
 if TYPE_CHECKING:
-    Timestamp = str | datetime
+    Timestamp = str | datetime | timedelta
 else:
     Timestamp = Annotated[
         str,

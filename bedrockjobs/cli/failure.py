@@ -36,18 +36,21 @@ def failure() -> None:
 
 
 @failure.command("list")
-@takes(ListFailures, GLOB)
+@takes(ListFailures, GLOB, typed("error_type", metavar="TYPE"))
 @click.option("--all", "everything", is_flag=True, help="Include failures that are marked as seen.")
 @limit_option("groups of jobs, and of runs,")
 @server_options
-def list_failures(session: Session, /, mask: str | None, everything: bool, limit: int) -> None:
+def list_failures(
+    session: Session, /, mask: str | None, error_type: str | None, everything: bool, limit: int
+) -> None:
     """List failures grouped by cause: FAILED jobs, and runs.
 
     Errors that differ in numbers, ids, quoted texts or paths are in one group. `count` covers the whole
     group, `newest` is its newest member: a jobID or a runID. The run that made its job FAILED is not counted
     separately. Failures that are marked as seen are left out without --all.
     """
-    groups = list(_groups(session, {"name": mask}, limit, wanted=lambda group: everything or _is_new(group)))
+    filters = {"name": mask, "errorType": error_type}
+    groups = list(_groups(session, filters, limit, wanted=lambda group: everything or _is_new(group)))
     if session.form != "table":
         write_many(groups, session.form, identity="name")
         return
@@ -185,5 +188,6 @@ def _row(group: Record) -> Record:
         "at": text_of(group, "last"),
         "seen by": "" if unseen else by or "somebody",
         "fingerprint": text_of(group, "fingerprint"),
+        "type": text_of(group, "errorType"),
         "what was wrong": text_of(group, "line"),
     }

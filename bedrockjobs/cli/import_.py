@@ -69,13 +69,13 @@ def import_() -> None:
 
 
 def _moment(_: click.Context, __: click.Parameter, value: str | timedelta | None) -> datetime:
+    now = SystemClock().now()  # the clock of this machine: reading a file needs no server
     if value is None or isinstance(value, timedelta):
-        # The clock of this machine: reading a file needs no server.
-        return SystemClock().now() + (value or timedelta())
+        return now + (value or timedelta())
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return moment_of(stamped(TypeAdapter(Timestamp).validate_python(value)))
+        return moment_of(stamped(TypeAdapter(Timestamp).validate_python(value), timestamp(now)))
     except ValidationError as error:
         raise click.BadParameter(f"expected {error.errors()[0]['msg']}") from None
 

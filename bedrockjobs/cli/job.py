@@ -74,9 +74,6 @@ LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "rep
 ENDED_BADLY = "FAILED"
 """The state of the jobs that `job retry` chooses unless a state is given."""
 
-WORKING = ("RUNNING", "RUNQUEUED")
-"""States of a job that a worker has taken."""
-
 NO_PARENT = "without a parent"
 """Words of the server's 404 if a job to cancel is no child."""
 
@@ -123,9 +120,13 @@ def job() -> None:
 
 
 @job.command(cls=SectionedCommand)
+@takes(CreateJob, *("name", "data", "first_run"))
+@click.option(
+    "--delay", type=Duration(), metavar="DURATION", help="Instead of --first-run: run in 90s, 5m, 1h30m."
+)
 @takes(
     CreateJob,
-    *("name", "data", "first_run", "repeat", "retry_after", "job_priority", "unique"),
+    *("repeat", "retry_after", "job_priority", "unique"),
     typed("overwrite", "--no-overwrite", help="With --unique: leave an existing job unchanged."),
     typed("parent_job_id", "--parent", metavar="ID|NAME", shell_complete=job_names),
     typed("mock_request", "--mock", help="A job for tests: only workers that ask for mocked jobs get it."),
@@ -133,11 +134,16 @@ def job() -> None:
 )
 @job_options
 @server_options
-def create(session: Session, /, unique: bool, no_overwrite: bool, **_: Any) -> None:
+def create(
+    session: Session, /, unique: bool, no_overwrite: bool, delay: float | None, first_run: object, **_: Any
+) -> None:
     """Create the job NAME and print its jobID."""
     if no_overwrite and not unique:
         raise click.UsageError("--no-overwrite needs --unique")
-    reply = session.record(asked(session, CreateJob))
+    if delay is not None and first_run is not None:
+        raise click.UsageError("--delay: expected nothing together with --first-run")
+    command = asked(session, CreateJob) if delay is None else asked(session, CreateJob, firstRun=f"{delay}s")
+    reply = session.record(command)
     words = f"{'Created or updated' if unique else 'Created'} job {reply['jobID']}."
     if reply.get("created") == "false":
         words = f"Job {reply['jobID']} holds the unique key, so no job was created; see `job explain`."
@@ -424,45 +430,43 @@ act(
 @choosing
 @server_options
 def cancel(session: Session, /, job_id: str | None, deletes: bool, no_wait: bool, **options: Any) -> None:
-    """Cancel a child job that has not run, or stop a job that a worker runs.
+    """Cancel a job and its children.
 
     A run is stopped by SIGTERM, and by SIGKILL after the job's grace; the command waits for its end and says
     how it ended. Many at once: `job cancel --name 'mail/*' --state RUNNING`, which does not wait.
 
-    A queued job without a parent cannot be cancelled: use `job delete`, or --delete.
+    A queued job becomes CANCELLED and is kept for its --keep; with --delete it is gone at once. Of a job that
+    repeats, only the run that is due is cancelled: `job delete` and `queue pause` end or stop all of them.
     """
     choice = choice_of(options, job_id)
     if choice is not None:
         for_chosen(session, "cancel", choice, lambda each: _cancelled(session, each, deletes)[0], options)
         return
     job_id = job_id_of(session, job_id or "")
-    outcome, run_id = _cancelled(session, job_id, deletes, job_id)
+    outcome, run_id = _cancelled(session, job_id, deletes)
     if run_id:
         _report_stop(session, job_id, run_id, wait=not no_wait)
+    elif outcome == "unchanged":
+        words = f"Nothing to cancel: job {job_id} has ended, or repeats and no run of it is due."
+        write_one(_outcome(job_id, outcome), session.form, words)
     else:
         _say(session, job_id, outcome)
 
 
-def _cancelled(session: Session, job_id: str, deletes: bool, label: str = "ID") -> tuple[str, str]:
-    """Cancel a job, or delete it if that is wanted; return the outcome, and the run that is stopped.
-
-    ``label`` is what a hint calls the job.
-    """
+def _cancelled(session: Session, job_id: str, deletes: bool) -> tuple[str, str]:
+    """Cancel a job, or delete it if that is wanted; return the outcome, and the run that is stopped."""
+    parameters = {"jobID": job_id} if deletes else {"jobID": job_id, "any": True}
     try:
-        run_id = text_of(session.reply(CancelJob, {"jobID": job_id}), "runID")
+        reply = session.reply(CancelJob, parameters)
     except CommandRefused as refusal:
-        if not isinstance(refusal.error, NotFound) or NO_PARENT not in refusal.error.reason.lower():
+        no_child = isinstance(refusal.error, NotFound) and NO_PARENT in refusal.error.reason.lower()
+        if not (deletes and no_child):
             raise
-        if not deletes:
-            hint = f"only children are cancelled; `bedrockjobs job delete {label}` or --delete removes it"
-            if text_of(session.reply(QueryJob, {"jobID": job_id}), "state") in WORKING:
-                hint = (
-                    "it is RUNNING, and its worker cannot be asked to stop;"
-                    f" `bedrockjobs job fail {label}` or `job retry {label}` ends its run"
-                )
-            raise Failure(f"{refusal.error.status_line}: {hint}", refusal.exit_code) from None
         return _delete(session, job_id), ""
-    return ("stopping" if run_id else "cancelled"), run_id
+    run_id = text_of(reply, "runID")
+    if run_id:
+        return "stopping", run_id
+    return ("unchanged" if text_of(reply, "cancelled") == "false" else "cancelled"), ""
 
 
 @job.command(cls=SectionedCommand)

@@ -8,7 +8,6 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import duration_text
-from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, local_text, text_of, write_one
 from bedrockjobs.cli.session import Session, server_options
@@ -97,7 +96,7 @@ def mute(session: Session, /, name: str, **_: Any) -> None:
     """Mute a rule until a moment; what happens until then is counted, and never sent."""
     command = asked(session, MuteRule)
     session.record(command)
-    ends = stamped(command.until)
+    ends = str(command.until or "")
     sentence = f"Rule {name} sends nothing until {local_text(ends)}." if ends else f"Rule {name} sends again."
     write_one({"name": name, "until": command.until}, session.form, sentence, identity="name")
 

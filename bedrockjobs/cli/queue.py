@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.wire import stamped
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import Completer, job_names, paged
 from bedrockjobs.cli.output import (
@@ -111,7 +110,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
         name = _pattern(pattern, everything)
         command = asked(session, PauseJobs, name=name)
         session.send(command)
-        ends = stamped(command.until)
+        ends = str(command.until or "")
         how = f" until {local_text(ends)}" if ends else f"; `{resume_command(name, str(group.name))}` ends it"
         record = {"name": name, "outcome": "paused", "until": command.until}
         write_one(record, session.form, f"Paused {'everything' if name == EVERYTHING else name}{how}.")

@@ -95,6 +95,7 @@ def run() -> None:
         help="Only with this status; failed is each of fail, timeout and lost (the worker fell silent).",
     ),
     "worker",
+    typed("error_type", metavar="TYPE"),
 )
 @since_option("Only runs that began since")
 @limit_option("runs")

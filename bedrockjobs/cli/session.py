@@ -241,8 +241,6 @@ def _as_typed(fault: str) -> str:
         ):
             continue
         words = fault.removeprefix(match[0] if match else "")
-        if parameter.type.name == "time":
-            words = words.replace("expected a date", "expected a time from now like 5m, or a date")
         if isinstance(parameter, click.Argument):
             return f"{(parameter.make_metavar(context) if context else wanted).strip('[]')}{words}"
         return f"{max(parameter.opts, key=len)}{words}"

@@ -18,7 +18,7 @@ from typing import IO, Any, TypeVar
 import click
 
 from bedrockjobs.base import clock
-from bedrockjobs.base.clock import seconds_of
+from bedrockjobs.base.clock import offset_seconds_of, seconds_of
 from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.wire import timestamp
 
@@ -79,19 +79,21 @@ class Modifier(click.ParamType[str]):
 
 
 class Moment(click.ParamType["str | timedelta"]):
-    """A timestamp, or a duration from now."""
+    """A timestamp, or a time from now such as ``5m`` or ``-24h``."""
 
     name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | timedelta:
-        """Return a timedelta for a duration; the command class validates timestamps."""
+        """Return a timedelta for a time from now; the command class validates timestamps."""
         text = str(value)
         seconds = seconds_of(text)
         if seconds is None:
+            seconds = offset_seconds_of(text)
+        if seconds is None:
             return text
-        if seconds > DURATION_S_MAX:
+        if abs(seconds) > DURATION_S_MAX:
             self.fail(f"expected at most {DURATION_S_MAX} seconds from now, got {value!r}", param, ctx)
         return timedelta(seconds=seconds)
 

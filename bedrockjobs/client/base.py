@@ -371,8 +371,12 @@ def _is_over(job: JobReply | None, run: RunReply | None) -> bool:
 def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
     """Return the run of a successful job; raises JobFailed."""
     run_id = None if run is None else run.run_id
-    if job is not None and job.state != "FINISHED" and (run is None or run.status == "success"):
-        raise JobFailed(job_id, "fail" if job.state == "FAILED" else "cancelled", job.error or "", run_id)
+    cancelled = job is not None and job.state == "CANCELLED"
+    stopped = run is not None and run.status in ("terminated", "killed")
+    if cancelled and not stopped:
+        raise JobFailed(job_id, "cancelled", "", run_id)
+    if job is not None and job.state == "FAILED" and (run is None or run.status == "success"):
+        raise JobFailed(job_id, "fail", job.error or "", run_id)
     if run is None:
         raise NoResult(f"job {job_id}: the client that took it gave no worker name, so its run is not stored")
     if run.status != "success":

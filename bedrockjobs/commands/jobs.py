@@ -240,13 +240,21 @@ class FinishJobs(TakeOptions, Command[FinishResults]):
 
 
 class CancelReply(Reply):
-    """Empty, or with the run that is being stopped."""
+    """Empty, or with the run that is being stopped; with `any`, whether there was something to cancel."""
 
     run_id: int | None = None
+    cancelled: bool | None = Field(
+        default=None,
+        description="With `any`, unless a run is being stopped: false if the job had ended, or repeats and no"
+        " run of it is due.",
+    )
 
 
 class CancelJob(Command[CancelReply]):
-    """Cancel a child job that has not run, or stop the run of a job whose worker sends heartbeats."""
+    """Cancel a child job that has not run, or stop the run of a job whose worker sends heartbeats.
+
+    With `any`, cancel any job.
+    """
 
     scoping = Scoping(jobs=("job_id",))
     role = "produce"
@@ -256,15 +264,26 @@ class CancelJob(Command[CancelReply]):
         Refusal(
             404,
             "Invalid jobID - Cannot cancel a job without a parent",
-            "It is not a child, and no worker with heartbeats runs it: see DeleteJob.",
+            "It is not a child, and no worker with heartbeats runs it: see `any`.",
         ),
-        Refusal(404, "Invalid jobID - Cannot cancel a job with children", "It is a parent."),
+        Refusal(404, "Invalid jobID - Cannot cancel a job with children", "It is a parent: see `any`."),
+        Refusal(
+            404,
+            "Outside of the token's names",
+            "With `any`: it has a child whose name the token does not cover.",
+        ),
     ]
 
     job_id: JobID = Field(
         description="Job to cancel. A running one is stopped (TERM, then KILL after its `grace`);"
         " afterwards a child is CANCELLED, a job that repeats is queued for its next run, any other is"
         " deleted."
+    )
+    any: Boolean = Field(
+        default=False,
+        description="Cancel the job whatever it is, and its children with it. Unless a worker with"
+        " heartbeats runs it, it becomes CANCELLED at once, and is kept for its `keep`. Of a job that"
+        " repeats, the run that is due is cancelled; later ones stay. A job that has ended stays as it is.",
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import FINGERPRINT_CHARS_MAX, NAME_CHARS_MAX, SEEN_AT_ONCE_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.json_schemas import SchemaType
-from bedrockjobs.base.wire import Boolean, JobID, JobIDs, OneLine
+from bedrockjobs.base.wire import Boolean, ErrorType, JobID, JobIDs, OneLine
 from bedrockjobs.commands.base import BUSY, SLOW, Command, Example, Paging, Reply, Scoping
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
@@ -267,6 +267,9 @@ class FailureGroupReply(Reply):
         description="The newest error in one line: the exception line of a Python traceback, the last line"
         " of a command's output, else the first line; empty if there is no error text."
     )
+    error_type: str = Field(
+        default="", description="Type of the exception that they have in common, such as `ValueError`."
+    )
     count: int = Field(description="Number of failures in the group, listed or not.")
     unseen: int = Field(description="Number of them that are not marked as seen.")
     first: str = Field(description="When the oldest one failed.")
@@ -333,6 +336,9 @@ class ListFailures(Command[FailuresReply]):
     name: Pattern | None = Field(default=None, description="Only names that match this GLOB pattern.")
     fingerprint: OneLine | None = Field(
         default=None, max_length=FINGERPRINT_CHARS_MAX, description="Only the group with this fingerprint."
+    )
+    error_type: ErrorType | None = Field(
+        default=None, description="Only groups whose newest error is an exception of this type."
     )
     before: JobID = Field(
         default=0,

@@ -22,6 +22,7 @@ from bedrockjobs.base.json_schemas import SchemaType
 from bedrockjobs.base.vocabulary import AskedStatus
 from bedrockjobs.base.wire import (
     Boolean,
+    ErrorType,
     JobID,
     JobIDs,
     Name,
@@ -213,6 +214,9 @@ class ReadOutput(Command[OutputReply]):
     limit: Limit = Field(default=LIST_MAX, description="How many lines at most.")
 
 
+ERROR_TYPE = "Type of the exception that the error states, such as `ValueError`; left out if it states none."
+
+
 class RunReply(Reply):
     """One run."""
 
@@ -238,6 +242,7 @@ class RunReply(Reply):
     output: list[str] = []
     stop: str
     data: dict[str, Any] | None = None
+    error_type: str | None = Field(default=None, description=ERROR_TYPE)
     hidden: list[str] | None = Field(default=None, description=HIDDEN)
 
 
@@ -266,6 +271,11 @@ class ListRuns(Command[RunsReply]):
     )
     worker: OneLine | None = Field(
         default=None, max_length=WORKER_CHARS_MAX, description="Only by this worker."
+    )
+    error_type: ErrorType | None = Field(
+        default=None,
+        description="Only with an error that is, or was caused by, an exception of this type: a line of the"
+        " error begins with it.",
     )
     before: JobID | None = Field(
         default=None, description="Only older ones: the last runID of the previous page."

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.errors import type_of_error
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.job.lifecycle import KEPT
@@ -73,7 +74,10 @@ def without_data(text: str) -> str:
     if hidden:
         shown["hidden"] = jsontext.dump(hidden)
     if found.get("error", "null") != "null":
-        shown["error"] = quoted(error_kind(jsontext.parse(found["error"])))
+        kind = error_kind(jsontext.parse(found["error"]))
+        shown["error"] = quoted(kind)
+        if "errorType" in found:
+            shown["errorType"] = quoted(kind) if type_of_error(kind) else None
     return jsontext.with_members(text, shown)
 
 

@@ -45,6 +45,7 @@ Transition = Literal[
     "break",
     "expire",
     "cancel",
+    "cancel any",
     "stop",
     "delete",
     "remove",
@@ -84,6 +85,7 @@ _FINISHES = (
 )
 _CRASHES = (Arrow(GONE, "leaves only its run"), Arrow("FAILED"))
 _STOPS = (Arrow("QUEUED", "runs again"), Arrow("CANCELLED", "has parent"), Arrow(GONE))
+_CANCELS = (Arrow("QUEUED", "runs again"), Arrow(GONE, "leaves only its run"), Arrow("CANCELLED"))
 _QUEUED, _GONE, _CANCELLED = (Arrow("QUEUED"),), (Arrow(GONE),), (Arrow("CANCELLED"),)
 
 ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
@@ -115,6 +117,8 @@ ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
     # It was not taken in time.
     "expire": {"QUEUED": _GONE},
     "cancel": {"QUEUED": _CANCELLED, "RUNQUEUED": _CANCELLED, "FAILED": _CANCELLED},
+    # It is no child, or is not waiting for a worker.
+    "cancel any": dict.fromkeys(("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"), _CANCELS),
     # Its run ended after it was cancelled.
     "stop": {"RUNNING": _STOPS, "RUNQUEUED": _STOPS},
     "delete": dict.fromkeys(("QUEUED", "RUNQUEUED", "FINISHED", "FAILED", "CANCELLED"), _GONE),

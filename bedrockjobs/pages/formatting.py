@@ -48,6 +48,7 @@ SHAPES = {
     "recovered": ("disc", "good"),
     "lost": ("gem", "bad"),
     "expired": ("dash", "warn"),
+    "cancelled": ("dash", "plain"),
     "deleted": ("dash", "plain"),
     "triggered": ("play", "active"),
     "handed back": ("ring", "plain"),

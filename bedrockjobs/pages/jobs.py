@@ -243,7 +243,7 @@ class JobFilters(NamedTuple):
 
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, newest first."""
-    filters = _parse_query(request)
+    filters = _parse_query(request, site.views.now_ms)
     limit = rows_asked(request, ROWS)
     page = (await site.views.find.jobs(**filters.search(), limit=limit)).without_data()
     finished = await _kept_finished(site, request, filters)
@@ -276,7 +276,7 @@ async def names(site: Site, request: web.Request) -> web.StreamResponse:
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
     """Return the matches for a bulk action: jobIDs, the first names, and whether these are all."""
-    filters = _parse_query(request)._replace(before=None)
+    filters = _parse_query(request, site.views.now_ms)._replace(before=None)
     # Time limit for finding the jobs of a bulk action.
     page = await site.views.find.jobs(**filters.search(), limit=MATCHING_MAX, within_s=1.0)
     shown = [row.name for row in page.jobs[:NAMES_OFFERED]]
@@ -306,7 +306,7 @@ async def _kept_finished(site: Site, request: web.Request, filters: JobFilters) 
     return await site.views.find.runs(before=before, pattern=filters.name, only_kept=True, limit=KEPT_ROWS)
 
 
-def _parse_query(request: web.Request) -> JobFilters:
+def _parse_query(request: web.Request, now: str) -> JobFilters:
     filters = {key: value for key, value in request.query.items() if value}
     moment = filters.get("time", "created")
     if moment not in MOMENTS:
@@ -317,8 +317,8 @@ def _parse_query(request: web.Request) -> JobFilters:
         checked.name,
         text_in(filters),
         moment,
-        time_in(filters, "from"),
-        time_in(filters, "to"),
+        time_in(filters, "from", now),
+        time_in(filters, "to", now),
         cursor(request, "before", "a jobID"),
     )
 

@@ -213,9 +213,9 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         raise BadArguments(
             "Malformed status", f"status: expected {ANY_FAILURE} or one of {', '.join(STATUSES)}"
         )
-    checked = ListRuns.read({key: query[key] for key in ("name", "worker") if key in query})
+    checked = ListRuns.read({key: query[key] for key in ("name", "worker", "errorType") if key in query})
     before = cursor(request, "before", "a runID")
-    since, until = time_in(query, "from"), time_in(query, "to")
+    since, until = (time_in(query, key, site.views.now_ms) for key in ("from", "to"))
     text = text_in(query)
     limit = rows_asked(request, ROWS)
     page = await site.views.find.runs(
@@ -226,6 +226,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         text=text,
         since=since,
         until=until,
+        error_type=checked.error_type,
         limit=limit,
     )
     filters = {
@@ -233,6 +234,7 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         "name": checked.name,
         "worker": checked.worker,
         "text": text,
+        "errorType": checked.error_type,
         "from": iso(since),
         "to": iso(until),
     }

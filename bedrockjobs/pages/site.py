@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,22 @@ from bedrockjobs.service import VERSION, Service
 TEXT_CHARS_MAX = 200
 """Maximum length of a search text."""
 
-_STAMP: TypeAdapter[str | datetime] = TypeAdapter(Timestamp)
+_STAMP: TypeAdapter[str | datetime | timedelta] = TypeAdapter(Timestamp)
 
 
-def time_in(query: Mapping[str, str], key: str) -> str | None:
-    """Return a query parameter as a timestamp; it is UTC unless it has an offset. Raises BadArguments."""
+def time_in(query: Mapping[str, str], key: str, now: str) -> str | None:
+    """Return a query parameter as a timestamp; it is UTC unless it has an offset. Raises BadArguments.
+
+    A time like ``-24h`` counts from ``now``.
+    """
     if key not in query:
         return None
     try:
-        return stamped(_STAMP.validate_python(query[key]))
+        return stamped(_STAMP.validate_python(query[key]), now)
     except ValidationError:
-        raise BadArguments(f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z") from None
+        raise BadArguments(
+            f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z or -24h"
+        ) from None
 
 
 def text_in(query: Mapping[str, str]) -> str | None:

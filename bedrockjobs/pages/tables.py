@@ -129,12 +129,13 @@ class Shown(NamedTuple):
 
 async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     """Show failures by group."""
-    filters = filters_of(request, "name", "fingerprint", "before", "runsBefore")
-    wanted = {name: filters[name] for name in ("name", "fingerprint") if filters[name]}
+    filters = filters_of(request, "name", "fingerprint", "errorType", "before", "runsBefore")
+    wanted = {name: filters[name] for name in ("name", "fingerprint", "errorType") if filters[name]}
     command = ListFailures.read(wanted)
     before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
-    jobs = await failed_alike(site.views, "job", command.name, command.fingerprint, before)
-    runs = await failed_alike(site.views, "run", command.name, command.fingerprint, runs_before)
+    alike = command.name, command.fingerprint
+    jobs = await failed_alike(site.views, "job", *alike, before, command.error_type)
+    runs = await failed_alike(site.views, "run", *alike, runs_before, command.error_type)
     return await site.show(
         request,
         "failures.html",

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.wire import JobID, JSONObject, Name, Priority, Timestamp, command_error
+from bedrockjobs.base.wire import JobID, JSONObject, Name, Priority, command_error, date
 from bedrockjobs.job.lifecycle import STATES
 from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, Job, checksum_of
 from bedrockjobs.schedule.repeat import parse_repeat, parse_retry_after
@@ -39,12 +39,13 @@ COLUMNS = (
 )
 """Bedrock's columns in its order, which is also the order of ``Job``."""
 
+_DATE: TypeAdapter[Any] = TypeAdapter(Annotated[str, BeforeValidator(date)])
 _TYPES: dict[str, TypeAdapter[Any]] = {
-    "created": TypeAdapter(Timestamp),
+    "created": _DATE,
     "jobID": TypeAdapter(JobID),
     "name": TypeAdapter(Name),
-    "nextRun": TypeAdapter(Timestamp),
-    "lastRun": TypeAdapter(Timestamp),
+    "nextRun": _DATE,
+    "lastRun": _DATE,
     "data": TypeAdapter(JSONObject),
     "priority": TypeAdapter(Priority),
     "parentJobID": TypeAdapter(JobID),

@@ -47,6 +47,17 @@ WITH stretch AS MATERIALIZED (
 )
 {found_jobs};
 
+-- name: find_cancelled
+-- Jobs with a parent, and others that expire, if there are few: a cancelled job has either.
+WITH stretch AS MATERIALIZED (
+    SELECT jobID FROM (
+        SELECT jobID FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 AND jobID < :before
+        UNION
+        SELECT jobID FROM jobs INDEXED BY jobsByExpires WHERE expires <> '' AND jobID < :before
+    ) AS either ORDER BY jobID DESC LIMIT :stretch
+)
+{found_jobs};
+
 -- name: find_running
 -- Running jobs: those with an open run, and those without a run among the `:oldest` jobs.
 WITH stretch AS MATERIALIZED (
@@ -122,11 +133,11 @@ SELECT name FROM (
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
 
 -- name: count_states
--- The number of jobs in total, queued, running, waiting for children, failed, finished or cancelled in a
--- workflow, and finished and kept, each up to `:most`; and the number of rows examined for queued jobs, for
--- those in workflows, and for kept ones.
+-- The number of jobs in total, queued, running, waiting for children, failed, finished in a workflow,
+-- cancelled, and finished and kept, each up to `:most`; and the number of rows examined for queued jobs, for
+-- those in workflows, for those that expire, and for kept ones.
 SELECT everything.found, queue.queued, open.found + oldest.found, aside.paused, aside.failed, children.finished,
-    children.cancelled, kept.found, queue.looked, children.looked, kept.looked
+    children.cancelled + expiring.cancelled, kept.found, queue.looked, children.looked, expiring.looked, kept.looked
     FROM (SELECT count(*) AS found FROM (SELECT 1 FROM jobs LIMIT :most) AS first) AS everything
     CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE state = 'QUEUED') AS queued
         FROM (SELECT state FROM jobs INDEXED BY jobsByPriority WHERE {queued} LIMIT :most) AS first) AS queue
@@ -142,6 +153,10 @@ SELECT everything.found, queue.queued, open.found + oldest.found, aside.paused, 
     CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE state = 'FINISHED') AS finished,
         count(*) FILTER (WHERE state = 'CANCELLED') AS cancelled
         FROM (SELECT state FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 LIMIT :most) AS first) AS children
+    CROSS JOIN (SELECT count(*) AS looked,
+        count(*) FILTER (WHERE state = 'CANCELLED' AND parentJobID = 0) AS cancelled
+        FROM (SELECT state, parentJobID FROM jobs INDEXED BY jobsByExpires WHERE expires <> '' LIMIT :most) AS first
+        ) AS expiring
     CROSS JOIN (SELECT count(*) AS looked, count(*) FILTER (WHERE gone) AS found FROM (
         SELECT NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID) AS gone
             FROM runs INDEXED BY runsKept WHERE kept <> '' LIMIT :most) AS first) AS kept
@@ -168,6 +183,15 @@ SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsByPriority WHERE {queued
 -- name: count_children
 -- The number of jobs with a parent, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0 LIMIT :most) AS found
+    LIMIT :limit;
+
+-- name: count_cancelled
+-- The number of jobs with a parent, and of others that expire, each up to a limit.
+SELECT children.found + expiring.found
+    FROM (SELECT count(*) AS found FROM (SELECT 1 FROM jobs INDEXED BY jobsByParent WHERE parentJobID <> 0
+        LIMIT :most) AS first) AS children
+    CROSS JOIN (SELECT count(*) AS found FROM (SELECT 1 FROM jobs INDEXED BY jobsByExpires WHERE expires <> ''
+        LIMIT :most) AS first) AS expiring
     LIMIT :limit;
 
 -- name: count_kept

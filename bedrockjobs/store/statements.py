@@ -28,10 +28,17 @@ RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitC
 HAS_STATUS = "(:statuses IS NULL OR instr(:statuses, status) > 0)"
 """Filter by statuses, separated by spaces, or null; no status is a substring of another."""
 
+ERROR_NAMES = (
+    "(:raised IS NULL OR instr('\n' || error || '\n', :raised) > 0"
+    " OR instr('\n' || error || '\n', :raisedAlone) > 0)"
+)
+"""Filter by the type of an exception: a line of the error begins with it, or is it."""
+
 RUN_FOUND = (
     f"{HAS_STATUS} AND (:pattern IS NULL OR name GLOB :pattern)"
     " AND (:worker IS NULL OR worker GLOB :worker) AND {kept}"
     " AND (:text IS NULL OR instr(output, :text) > 0 OR instr(error, :text) > 0)"
+    f" AND {ERROR_NAMES}"
     " AND (:since IS NULL OR started >= :since) AND (:until IS NULL OR started < :until)"
 )
 KEPT = "kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID)"
@@ -52,7 +59,7 @@ VISIBLE_ROW = (
 VISIBLE = f"(:visible IS NULL OR {VISIBLE_ROW})"
 """Scope of the caller: a JSON array of patterns, null for all; it is unpacked once."""
 
-RUN_FILTERS = f"{HAS_STATUS} AND (:worker IS NULL OR worker = :worker)"
+RUN_FILTERS = f"{HAS_STATUS} AND (:worker IS NULL OR worker = :worker) AND {ERROR_NAMES}"
 
 
 PREFIX = (

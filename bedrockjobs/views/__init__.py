@@ -22,7 +22,7 @@ from bedrockjobs.base.jsontext import dump, quoted
 from bedrockjobs.base.principal import Principal, Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.vocabulary import statuses_of
-from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
+from bedrockjobs.base.wire import moment_of, stamped, timestamp, timestamp_ms
 from bedrockjobs.commands import (
     Command,
     Events,
@@ -121,6 +121,11 @@ class Views:
         self._decoding = asyncio.Lock()
         """Held while large output is decoded: a page may be megabytes, and many clients may ask at once."""
         self._limit_to(None, data=True)
+
+    @property
+    def now_ms(self) -> str:
+        """Return the server's time as a timestamp."""
+        return timestamp_ms(self._clock.now())
 
     def scoped(self, scope: Scope | None, *, data: bool = True) -> Views:
         """Return these views limited to a scope; without ``data`` they hide payloads, results and output."""
@@ -378,9 +383,12 @@ class Views:
             "pattern": pattern,
             "statuses": " ".join(statuses_of(command.status)) or None,
             "worker": command.worker,
+            **render.raised(command.error_type),
             **name_range(prefix),
             "visible": self._visible,
         }
+        if command.error_type is not None and not self._data:
+            raise Forbidden(detail="errorType: this token may not see the data that would be searched")
         if command.job_id is not None:
             return await self._reader.view("runs_of_job", parameters, command.limit)
         if pattern is not None and literal_prefix(pattern) == pattern:
@@ -389,7 +397,9 @@ class Views:
             return await self._reader.view("runs_in_progress", parameters, command.limit)
         if prefix:
             return await self._reader.view("runs_of_names", parameters, command.limit, scans=True)
-        filtered = any(parameters[name] is not None for name in ("pattern", "statuses", "worker", "visible"))
+        filtered = any(
+            parameters[name] is not None for name in ("pattern", "statuses", "worker", "visible", "raised")
+        )
         return await self._reader.view("runs", parameters, command.limit, scans=filtered)
 
     @handles(ListSchedules)
@@ -400,7 +410,7 @@ class Views:
             "pattern": command.name,
             "source": command.source,
             **name_range(prefix, exact=bool(command.name) and prefix == command.name),
-            "now": timestamp_ms(self._clock.now()),
+            "now": self.now_ms,
             "visible": self._visible,
         }
         page = await self._reader.view("schedules", parameters, command.limit, scans=True)
@@ -414,7 +424,7 @@ class Views:
 
     @handles(ListTicks)
     async def _list_ticks(self, command: ListTicks) -> Answer:
-        parameters = {"jobID": command.job_id, "before": command.before or _ALWAYS}
+        parameters = {"jobID": command.job_id, "before": stamped(command.before, self.now_ms) or _ALWAYS}
         page = await self._reader.view("ticks", parameters, command.limit)
         if not page.rows or (self._scope is not None and not await self.job_exists(command.job_id)):
             raise NotFound(detail=f"there is no job {command.job_id}")
@@ -442,7 +452,7 @@ class Views:
         }
         page = await self._reader.view("jobs", parameters, command.limit, scans=True)
         bodies: list[str] = []
-        size, now = 0, timestamp_ms(self._clock.now())
+        size, now = 0, self.now_ms
         for row in page.rows:
             if size >= ANSWER_BYTES_MAX:
                 break

@@ -17,7 +17,7 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import wire_name
+from bedrockjobs.base.wire import stamped, wire_name
 from bedrockjobs.commands import ListAudit, ListRetention, ListRules, ListTokens
 from bedrockjobs.engine.handlers.access import shown_token
 from bedrockjobs.engine.handlers.context import Answer, handles
@@ -43,7 +43,7 @@ async def list_audit(views: Views, command: ListAudit) -> Answer:
         "who": command.who,
         "command": command.command,
         "pattern": command.name,
-        "since": command.since,
+        "since": stamped(command.since, views.now_ms) or None,
     }
     page = await views.page("audit", parameters, command.limit, scans=True)
     return Answer(f'{{"entries":[{",".join(map(_entry, page.rows))}]}}')

@@ -177,4 +177,7 @@ def _state(row: Job) -> str:
         return f"{running}, and is handed out again at {row.next_run} unless it ends before"
     if row.state == "FAILED":
         return "it has failed; RetryJob with revive queues it again"
-    return f"it is {row.state}; it does not run again"
+    kept = (
+        f"; its record is kept until {row.expires[:19]}" if row.state == "CANCELLED" and row.expires else ""
+    )
+    return f"it is {row.state}; it does not run again{kept}"

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX
+from bedrockjobs.base.errors import type_of_error
 from bedrockjobs.base.fingerprints import line_of, shortened
 from bedrockjobs.commands import ListFailures
 from bedrockjobs.commands.overview import FailureGroupReply, FailureReply, FailuresReply
@@ -25,6 +26,9 @@ LISTED_OF_GROUP = 20
 LISTED_OF_ONE = 100
 """Failures on a page of one group."""
 
+PAGES_SEARCHED = 20
+"""Pages of groups that are read to find one of a type: 1,000 groups."""
+
 FailureKind = Literal["job", "run"]
 
 
@@ -37,13 +41,31 @@ class Failed(NamedTuple):
 
 
 async def failed_alike(
-    views: Views, kind: FailureKind, pattern: str | None, fingerprint: str | None, before: int | None
+    views: Views,
+    kind: FailureKind,
+    pattern: str | None,
+    fingerprint: str | None,
+    before: int | None,
+    error_type: str | None = None,
 ) -> Failed:
     """Return a page of groups of failed jobs or runs, those with the newest failures first.
 
     With a ``fingerprint``, return a page of the failures of that group. ``before`` is a jobID or runID: only
-    groups whose newest failure is below it are returned, or only failures below it.
+    groups whose newest failure is below it are returned, or only failures below it. With an ``error_type``,
+    only groups of this type are returned: pages are read until one has some, up to ``PAGES_SEARCHED``.
     """
+    for _ in range(PAGES_SEARCHED):
+        page = await _page(views, kind, pattern, fingerprint, before)
+        groups = [group for group in page.groups if error_type in (None, group.error_type)]
+        if groups or error_type is None or page.following is None or fingerprint is not None:
+            break
+        before = page.following
+    return page._replace(groups=groups)
+
+
+async def _page(
+    views: Views, kind: FailureKind, pattern: str | None, fingerprint: str | None, before: int | None
+) -> Failed:
     limit = JOB_ID_MAX if before is None else before
     if fingerprint is None:
         rows, more = await views.find.failed_alike(kind, pattern, None, limit, GROUPS_SHOWN)
@@ -62,6 +84,7 @@ class _Listed(FailureReply):
     """A failure with its state."""
 
     state: str
+    error_type: str
 
 
 async def _failures(
@@ -85,6 +108,7 @@ async def _failures(
             seen=seen,
             seen_by=by,
             state=state,
+            error_type=type_of_error(error),
         )
         groups.setdefault(fingerprint, []).append(listed)
     more = len(groups.get(fingerprints[0], ())) > members
@@ -100,19 +124,21 @@ def _group(row: tuple[Any, ...], listed: list[_Listed]) -> FailureGroupReply:
         name=newest.name,
         names=names,
         line=newest.line,
+        error_type=newest.error_type,
         count=count,
         unseen=unseen,
         first=first,
         last=newest.at,
-        failures=[FailureReply(**one.model_dump(exclude={"state"})) for one in listed],
+        failures=[FailureReply(**one.model_dump(exclude={"state", "error_type"})) for one in listed],
     )
 
 
 @handles(ListFailures)
 async def list_failures(views: Views, command: ListFailures) -> Answer:
     """List failures by group."""
-    jobs = await failed_alike(views, "job", command.name, command.fingerprint, command.before or None)
-    runs = await failed_alike(views, "run", command.name, command.fingerprint, command.runs_before or None)
+    alike = command.name, command.fingerprint
+    jobs = await failed_alike(views, "job", *alike, command.before or None, command.error_type)
+    runs = await failed_alike(views, "run", *alike, command.runs_before or None, command.error_type)
     reply = FailuresReply(
         jobs=jobs.groups, runs=runs.groups, before=jobs.following, runs_before=runs.following
     )

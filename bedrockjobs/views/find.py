@@ -27,6 +27,7 @@ from bedrockjobs.views.render import (
     name_range,
     patterns_of,
     prefix_of_all,
+    raised,
     visible_pattern,
 )
 
@@ -61,7 +62,7 @@ _ASIDE = frozenset({"FAILED", "PAUSED"})
 _WHERE_FEW = {
     "QUEUED": ("count_queued", "find_queued"),
     "FINISHED": ("count_children", "find_children"),
-    "CANCELLED": ("count_children", "find_children"),
+    "CANCELLED": ("count_cancelled", "find_cancelled"),
 }
 """Statements that count and search the jobs of a state by its index, if they are few."""
 _FOUND_FROM = 2
@@ -188,17 +189,21 @@ class Finder:
         text: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        error_type: str | None = None,
         only_kept: bool = False,
         limit: int,
     ) -> RunsFound:
         """Return runs below ``before`` that have one of the statuses, whose name and worker match GLOBs.
 
-        Their error or last lines of output contain ``text``; they began at ``since`` or later and before
-        ``until``. With ``only_kept``, only runs of finished jobs that are kept. Raises Forbidden if the token
+        Their error or last lines of output contain ``text``, and their error names ``error_type``; they
+        began at ``since`` or later and before ``until``. With ``only_kept``, only runs of finished jobs that
+        are kept. Raises Forbidden if the token
         may not search data.
         """
         self._check_text(text)
+        self._check_text(error_type, "errorType")
         filters = {
+            **raised(error_type),
             "before": JOB_ID_MAX if before is None else before,
             "statuses": " ".join(statuses) or None,
             "worker": worker,
@@ -261,10 +266,10 @@ class Finder:
         jobs = map(job_from, rows)
         return list(jobs if self._data else map(job_as_unseen, jobs))
 
-    def _check_text(self, text: str | None) -> None:
+    def _check_text(self, text: str | None, place: str = "text") -> None:
         """Refuse to search hidden data: a match would reveal it."""
         if text and not self._data:
-            raise Forbidden(detail="text: this token may not see the data that would be searched")
+            raise Forbidden(detail=f"{place}: this token may not see the data that would be searched")
 
     def _among(self, pattern: str | None) -> dict[str, Any]:
         """Return the parameters that limit a statement to a pattern and the scope."""

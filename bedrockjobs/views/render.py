@@ -11,7 +11,7 @@ from typing import Any
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import NAME_CHARS_MAX
-from bedrockjobs.base.errors import Forbidden
+from bedrockjobs.base.errors import Forbidden, type_of_error
 from bedrockjobs.base.glob import TooManyPatterns, intersection, literal_prefix
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.principal import Scope
@@ -34,8 +34,8 @@ def _stored(value: Any) -> str:
 
 
 def keys_of(reply: type[Reply]) -> tuple[str, ...]:
-    """Return the keys of a reply, in the order of the columns of ``views.sql``; ``hidden`` has no column."""
-    return tuple(wire_name(field) for field in reply.model_fields if field != "hidden")
+    """Return the keys of a reply, in the order of the columns of ``views.sql``, without what has none."""
+    return tuple(wire_name(field) for field in reply.model_fields if field not in ("hidden", "error_type"))
 
 
 def _shape(reply: type[Reply], stored: Iterable[str] = ()) -> tuple[tuple[str, Write], ...]:
@@ -60,14 +60,26 @@ REPEAT = keys_of(ScheduleReply).index("repeat")
 PAUSED = keys_of(ScheduleReply).index("paused")
 """The column of a schedule's pause."""
 
-_STOP = keys_of(RunReply).index("stop")
+_STOP, _ERROR = map(keys_of(RunReply).index, ("stop", "error"))
 _WORDS = keys_of(ScheduleReply).index("words")
 
 
 def render_run(row: Sequence[Any]) -> str:
     """Return a run, with its data if the row has it. A requested stop is shown as its signal only."""
     shape = _RUN if len(row) == len(_RUN) else _RUN[: len(row)]
-    return _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
+    text = _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
+    kind = type_of_error(row[_ERROR]) if row[_ERROR] else ""
+    return f'{text[:-1]},"errorType":{quoted(kind)}}}' if kind else text
+
+
+def raised(error_type: str | None) -> dict[str, str | None]:
+    """Return the parameters that filter runs by the type of the exception in their error."""
+    names = ("raised", "raisedAlone")
+    return (
+        dict.fromkeys(names)
+        if error_type is None
+        else dict(zip(names, (f"\n{error_type}:", f"\n{error_type}\n"), strict=True))
+    )
 
 
 def line(row: Sequence[Any]) -> str:

@@ -184,13 +184,14 @@ class States:
     async def _all(self) -> Counts:
         most = JOBS_COUNTED_MAX + 1
         page = await self._reader.view("count_states", {"most": most, "oldest": OLDEST_MAX}, 1, scans=True)
-        *counts, queued, children, kept = page.rows[0]
+        *counts, queued, children, expiring, kept = page.rows[0]
         keys = (ALL, "QUEUED", "RUNNING", "PAUSED", "FAILED", "FINISHED", "CANCELLED", KEPT)
         states = {
             key: (min(count, JOBS_COUNTED_MAX), count == most)
             for key, count in zip(keys, counts, strict=True)
         }
-        bounded = (("QUEUED", queued), ("FINISHED", children), ("CANCELLED", children), (KEPT, kept))
+        cancelled = max(children, expiring)
+        bounded = (("QUEUED", queued), ("FINISHED", children), ("CANCELLED", cancelled), (KEPT, kept))
         for key, looked in bounded:
             states[key] = (states[key][0], looked == most)
         return states

@@ -76,10 +76,10 @@ def test_the_advice_of_the_alert_for_failed_jobs_works(bedrockjobs: Program) -> 
 
 def test_cancel_a_child_and_other_jobs(bedrockjobs: Program) -> None:
     parent = made(bedrockjobs, "family")
-    plain = bedrockjobs("job", "cancel", parent)
-    assert plain.returncode == 3
-    assert f"`bedrockjobs job delete {parent}`" in plain.stderr
-    assert shown(bedrockjobs, parent)["state"] == "QUEUED"
+    plain = made(bedrockjobs, "family/plain")
+    assert bedrockjobs("job", "cancel", plain).stdout == f"Cancelled job {plain}.\n"
+    assert shown(bedrockjobs, plain)["state"] == "CANCELLED"
+    assert bedrockjobs("job", "cancel", plain).stdout.startswith(f"Nothing to cancel: job {plain} has ended")
 
     bedrockjobs("job", "get", "family")
     child = made(bedrockjobs, "family/child", "--parent", parent)

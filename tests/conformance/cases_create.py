@@ -95,6 +95,18 @@ SCENARIOS = [
         get("day").after(400),
     ),
     scenario(
+        "firstRun: a time from now",
+        (14, "faults"),
+        create("soon", firstRun="+5 MINUTES"),
+        show(1, nextRun="2026-01-05 10:05:00.250"),
+        create("past", firstRun="-24h"),
+        show(2, nextRun="2026-01-04 10:00:00.250"),
+        create("bad", firstRun="+5 PARSECS").gives("402 Malformed firstRun"),
+        create("bad", firstRun="5").gives("402 Malformed firstRun"),
+        none("soon").after(299),
+        get("soon").after(1),
+    ),
+    scenario(
         "repeat and retryAfter exclude each other",
         "D02",
         create("x", repeat="FINISHED, +1 HOUR", retryAfter="+5 MINUTES").gives(

@@ -158,9 +158,9 @@ def update(job_id: int, /, **given: Any) -> Step:
     return Step("UpdateJob", {"jobID": job_id, **given})
 
 
-def cancel(job_id: int, /) -> Step:
-    """Cancel a child."""
-    return Step("CancelJob", {"jobID": job_id})
+def cancel(job_id: int, /, **given: Any) -> Step:
+    """Cancel a child, or with ``any`` any job."""
+    return Step("CancelJob", {"jobID": job_id, **given})
 
 
 def delete(job_id: int, /) -> Step:

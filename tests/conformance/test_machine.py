@@ -56,7 +56,18 @@ REPEATS = st.sampled_from(
 )
 RETRY_AFTER = st.sampled_from(["", "", "", "+1 MINUTE", "+0 SECONDS", "+2 HOURS", "5 minutes"])
 STAMPS = st.sampled_from(
-    [None, None, None, "2026-01-05 10:00:00", "2026-01-05 10:01:00", "2026-01-06", "2020-01-01 00:00:07"]
+    [
+        None,
+        None,
+        None,
+        "2026-01-05 10:00:00",
+        "2026-01-05 10:01:00",
+        "2026-01-06",
+        "2020-01-01 00:00:07",
+        "1m",
+        "+1 HOUR",
+        "-1.5s",
+    ]
 )
 PRIORITIES = st.sampled_from([None, None, 0, 500, 1000])
 IDS = st.integers(1, 9)
@@ -276,10 +287,10 @@ class Histories(RuleBasedStateMachine):
             shouldClearRepeat=clear,
         )
 
-    @rule(job=IDS)
-    def cancel(self, job):
-        """Cancel a child."""
-        self.both(c.CancelJob, jobID=job)
+    @rule(job=IDS, any_job=FLAGS)
+    def cancel(self, job, any_job):
+        """Cancel a child, or any job."""
+        self.both(c.CancelJob, jobID=job, any=any_job)
 
     @rule(job=IDS)
     def delete(self, job):

@@ -256,8 +256,8 @@ async def test_cancel(site: Site, page: Page) -> None:
     await act(
         page,
         "Cancel",
-        question=f"Cancel job {child} (NAMED)? Queued children are cancelled, runs with heartbeats are"
-        " stopped; others stay as they are.",
+        question=f"Cancel job {child} (NAMED)? Runs are stopped, and children are cancelled too; jobs that"
+        " repeat stay.",
     )
     await expect(page.locator("#news")).to_have_text(f"Asked to cancel: job {child}.")
     assert await site.state(child) == "CANCELLED"

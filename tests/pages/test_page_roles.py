@@ -63,7 +63,7 @@ async def test_buttons_and_forms_by_role(live: Live) -> None:
         "read,produce": {
             "/ui/queues": set(),
             "/ui/jobs": {"new", "CancelJob"},
-            "/ui/jobs/1": {"new"},
+            "/ui/jobs/1": {"new", "CancelJob"},
             "/ui/jobs/new": {"CreateJob"},
             "/ui/schedules": set(),
             "/ui/schedules/2": set(),

@@ -123,6 +123,7 @@ async def test_what_may_be_large_comes_row_by_row() -> None:
         "failed_children",
         "find_any",
         "find_aside",
+        "find_cancelled",
         "find_children",
         "find_few",
         "find_named",

@@ -20,7 +20,7 @@ from bedrockjobs.store import statements
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from bedrockjobs.store.postgresql.statements import VIEWS
 from bedrockjobs.store.reader import Page, SQLiteReader
-from bedrockjobs.views.render import name_range
+from bedrockjobs.views.render import name_range, raised
 from tests.effort import examples
 from tests.postgresql import one_history
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -50,13 +50,23 @@ TEXT = each("text", None, 'é\\"', "done")
 MOST = each("most", 3, 10_000)
 JOBS = each("jobID", *range(1, 200, 3))
 FILTERS: Axis = [
-    {"statuses": statuses, "worker": worker}
+    {"statuses": statuses, "worker": worker, **raised(kind)}
     for statuses in (None, "fail timeout frozen", "running")
     for worker in (None, "w1")
+    for kind in (None, "ValueError")
 ]
 RUN_FOUND: Axis = [
-    {"statuses": statuses, "worker": worker, "text": text, "since": since, "until": until, "kept": kept}
+    {
+        "statuses": statuses,
+        "worker": worker,
+        "text": text,
+        "since": since,
+        "until": until,
+        "kept": kept,
+        **raised(kind),
+    }
     for statuses in (None, "fail frozen timeout", "running")
+    for kind in (None, "ValueError")
     for kept in (None, "kept")
     for worker, text in ((None, None), ("w*", None), (None, "e"))
     for since, until in ((None, None), ("2026-01-05 10:30:00", "2026-01-05 11:00:00"))
@@ -123,13 +133,13 @@ GIVEN: dict[str, list[Axis]] = {
     "find_aside": [*SEARCH, PATTERN],
     "find_named": [*SEARCH, NAME],
     "find_few": [*SEARCH, PATTERN, STRETCH],
-    **{f"find_{one}": [*SEARCH, PATTERN] for one in ("queued", "children")},
+    **{f"find_{one}": [*SEARCH, PATTERN] for one in ("queued", "children", "cancelled")},
     "find_running": [*SEARCH, PATTERN, MOST, each("oldest", 50, 10_000)],
     "find_runs_kept": [BEFORE, PATTERN, RUN_FOUND, each("stretch", 1_000, 10)],
     "count_states": [each("most", 10_000), each("oldest", 50, 10_000)],
     "count_states_of_names": [STRETCH, PATTERN, each("most", 10_000)],
     "count_kept_of_names": [STRETCH, PATTERN, each("most", 10_000)],
-    **{f"count_{one}": [MOST] for one in ("queued", "children", "kept")},
+    **{f"count_{one}": [MOST] for one in ("queued", "children", "cancelled", "kept")},
     "newest_runs_of_jobs": [each("jobs", jsontext.dump(list(range(1, 200))), "[]")],
     "families": [each("jobs", jsontext.dump(list(range(1, 200))), "[]"), each("most", 10_000), VISIBLE],
     "find_runs": [BEFORE, PATTERN, RUN_FOUND, each("stretch", 1_000, 10)],

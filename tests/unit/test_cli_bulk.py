@@ -35,7 +35,7 @@ def jobs(*names: str, **more: Any) -> dict[str, Any]:
         (["retry", "--name", "mail/*"], "RetryJob", {"name": "mail/*", "state": "FAILED"}, {"revive": True}),
         (["retry", "--state", "running", "--delay", "5m"], "RetryJob", {"state": "RUNNING"}, {"delay": 300}),
         (["delete", "--state", "FAILED"], "DeleteJob", {"state": "FAILED"}, {}),
-        (["cancel", "--name", "m*"], "CancelJob", {"name": "m*"}, {}),
+        (["cancel", "--name", "m*"], "CancelJob", {"name": "m*"}, {"any": True}),
         (
             ["update", "--name", "m*", "--priority", "1000"],
             "UpdateJob",

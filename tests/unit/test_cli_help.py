@@ -55,6 +55,7 @@ FORMS = {
     "TEXT|@FILE|-",
     "TIME",
     "TOKEN",
+    "TYPE",
     "URL",
     "URL|JSON",
     "VARIABLE",
@@ -161,7 +162,7 @@ def test_the_example_of_a_command_can_be_copied(name: str) -> None:
 
 SLIPS = [
     (["serve", "--db", "x"], "Did you mean '--database'?"),
-    (["job", "create", "x", "--delay", "5"], "Did you mean '--first-run'?"),
+    (["job", "create", "x", "--in", "5"], "Did you mean '--delay'?"),
     (["job", "list", "--nmae", "x"], "Did you mean '--name'?"),
     (["job", "list", "--json"], "Did you mean '--output json'?"),
     (["--serevr", "x", "status"], "Did you mean '--server'?"),

@@ -58,6 +58,8 @@ JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"f
                 "mockRequest": True,
             },
         ),
+        (["create", "foo", "--delay", "5m"], "CreateJob", {"name": "foo", "firstRun": "+300s"}),
+        (["create", "foo", "--delay", "1.5"], "CreateJob", {"name": "foo", "firstRun": "+1.5s"}),
         (
             ["create", "foo", "--retry-after", "5m", "--parent", "3"],
             "CreateJob",
@@ -181,7 +183,7 @@ JOB = '{"created":"2026-11-21 03:29:56","data":{"value":1.0},"jobID":7,"name":"f
             "FailJob",
             {"jobID": 7, "error": "no luck", "final": True, "exitCode": 1, "data": {}, "runID": 9},
         ),
-        (["cancel", "7"], "CancelJob", {"jobID": 7}),
+        (["cancel", "7"], "CancelJob", {"jobID": 7, "any": True}),
         (["delete", "7"], "DeleteJob", {"jobID": 7}),
     ],
 )
@@ -290,9 +292,11 @@ def test_a_job_is_shown_with_its_state_name_and_reason_first(
         (["create", "foo", "--data", "[1]"], "data: expected a JSON object: not a JSON object"),
         (["create", "foo", "--data", "@missing"], "cannot read missing: No such file"),
         (
-            ["create", "foo", "--first-run", "someday"],
-            "--first-run: expected a time from now like 5m, or a date like",
+            ["create", "foo", "--delay", "5m", "--first-run", "5m"],
+            "--delay: expected nothing together with --first-run",
         ),
+        (["create", "foo", "--delay", "soon"], "Invalid value for '--delay': expected a duration"),
+        (["create", "foo", "--first-run", "someday"], "--first-run: expected a date like"),
         (["create", "foo", "--priority", "7"], "'7' is not one of '0', '250', '500', '750', '850', '1000'"),
         (["create", "foo", "--no-overwrite"], "--no-overwrite needs --unique"),
         (["create", "foo", "--retry-after", "1.5s"], "expected whole seconds"),
@@ -345,22 +349,13 @@ def test_stdin_that_is_not_utf8_is_told(fake: FakeServer) -> None:
 NO_CHILD = NotFound("Cannot cancel a job without a parent")
 
 
-def test_cancel_says_that_delete_is_meant(fake: FakeServer) -> None:
-    fake.will("CancelJob", NO_CHILD)
+def test_cancel_says_that_there_was_nothing_to_cancel(fake: FakeServer) -> None:
+    fake.will("CancelJob", {"cancelled": False}, {"cancelled": True})
     result = run("job", "cancel", "7")
-    assert result.exit_code == 3
-    assert "`bedrockjobs job delete 7`" in result.stderr
-    assert [name for name, _ in fake.wired] == ["CancelJob", "QueryJob"]
-
-
-def test_cancel_says_how_to_end_a_run_that_nobody_can_be_told_to_stop(fake: FakeServer) -> None:
-    """A client took it without a worker's name; to delete the job would be refused."""
-    fake.will("CancelJob", NO_CHILD)
-    fake.will("QueryJob", {"jobID": 7, "state": "RUNNING"})
-    result = run("job", "cancel", "7")
-    assert result.exit_code == 3
-    assert "`bedrockjobs job fail 7` or `job retry 7` ends its run" in result.stderr
-    assert "delete" not in result.stderr
+    words = "Nothing to cancel: job 7 has ended, or repeats and no run of it is due.\n"
+    assert (result.exit_code, result.stdout) == (0, words)
+    assert run("job", "cancel", "7").stdout == "Cancelled job 7.\n"
+    assert fake.wired == [("CancelJob", {"jobID": 7, "any": True})] * 2
 
 
 def test_a_failed_job_is_retried_by_revive_and_the_refusal_says_so(fake: FakeServer) -> None:

@@ -104,6 +104,8 @@ def test_a_file_that_is_not_there() -> None:
 
 def test_a_moment_may_be_a_time_from_now() -> None:
     assert Moment().convert("1h30m", None, None) == timedelta(minutes=90)
+    assert Moment().convert("-24h", None, None) == timedelta(days=-1)
+    assert Moment().convert("+5 MINUTES", None, None) == timedelta(minutes=5)
     assert Moment().convert("2026-11-22 05:00", None, None) == "2026-11-22 05:00"
     with pytest.raises(click.BadParameter, match="from now"):
         Moment().convert("999999999d", None, None)

@@ -55,6 +55,7 @@ LINES = [
     b"jobPriority: 500",
     b"jobPriority: 3",
     b"firstRun: 2026-11-21 03:29:56",
+    b"firstRun: +5 MINUTES",
     b'jobs: [{"jobID":1}]',
     b"numResults: 3",
     b"query: SELECT 1",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.base.config import JOB_ID_MAX, WHOLE_MAX
 from bedrockjobs.base.errors import BadArguments, BadJSON, CommandError, InvalidCommand
-from bedrockjobs.base.wire import Escaped, moment_of, timestamp, timestamp_ms, wire_name
+from bedrockjobs.base.wire import Escaped, moment_of, stamped, timestamp, timestamp_ms, wire_name
 from bedrockjobs.commands import ALL, CreateJob, CreateJobs, GetJob, GetJobs, RequeueJobs, RetryJob, UpdateJob
 
 
@@ -71,8 +71,52 @@ def test_dates(text: str, stored: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "offset", "stamp"),
+    [
+        ("5m", "+300s", "2026-11-21 03:34:56.250"),
+        (" +5m ", "+300s", "2026-11-21 03:34:56.250"),
+        ("+5  minutes", "+300s", "2026-11-21 03:34:56.250"),
+        ("1h30m", "+5400s", "2026-11-21 04:59:56.250"),
+        ("- 1 DAY", "-86400s", "2026-11-20 03:29:56.250"),
+        ("-24h", "-86400s", "2026-11-20 03:29:56.250"),
+        ("+90", "+90s", "2026-11-21 03:31:26.250"),
+        ("0.75s", "+0.75s", "2026-11-21 03:29:57"),
+        (timedelta(minutes=5), "+300s", "2026-11-21 03:34:56.250"),
+        (timedelta(milliseconds=-1), "-0.001s", "2026-11-21 03:29:56.249"),
+    ],
+)
+def test_times_from_now(given: str | timedelta, offset: str, stamp: str) -> None:
+    """The command keeps the offset, also when it is sent on; the transaction makes a timestamp of it."""
+    command = CreateJob.read({"name": "d", "firstRun": given})
+    assert command.first_run == offset
+    assert CreateJob.read_json(command.wire()) == CreateJob.read({"name": "d", "firstRun": offset})
+    assert stamped(command.first_run, "2026-11-21 03:29:56.250") == stamp
+
+
+@pytest.mark.parametrize("text", ["87600h1s", "-3651d", timedelta(days=3651)])
+def test_times_too_far_from_now(text: str | timedelta) -> None:
+    with pytest.raises(BadArguments) as refused:
+        CreateJob.read({"name": "d", "firstRun": text})
+    assert refused.value.detail == "firstRun: expected at most 315360000 seconds from now"
+
+
+def test_times_from_now_end_with_the_calendar() -> None:
+    assert stamped("+60s", "9999-12-31 23:59:59") == "9999-12-31 23:59:59"
+    assert stamped("-60s", "0001-01-01 00:00:00") == "0001-01-01 00:00:00"
+
+
+@pytest.mark.parametrize(
     "text",
     [
+        "5",
+        "1.5",
+        "+",
+        "-",
+        "++5m",
+        "5 parsecs",
+        "+1 MONTH",
+        "\u0665m",
+        "m",
         "garbage",
         "1999 garbage",
         "2026-02-30",

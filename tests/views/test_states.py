@@ -24,8 +24,11 @@ def fill(table: Table) -> list[tuple[str, str, int]]:
     rows = []
     for job_id in range(1, 201):
         state, name = dice.choice(STATES), dice.choice(NAMES)
-        parent = dice.randint(1, 9) if state in ("FINISHED", "CANCELLED") or dice.random() < 0.2 else 0
-        table.job(job_id, state=state, name=name, parentJobID=parent)
+        share = {"FINISHED": 1.0, "CANCELLED": 0.5}.get(state, 0.2)
+        parent = dice.randint(1, 9) if dice.random() < share else 0
+        record = state == "CANCELLED" and not parent
+        expires = AT if record or dice.random() < 0.2 else ""
+        table.job(job_id, state=state, name=name, parentJobID=parent, expires=expires)
         rows.append((state, name, parent))
     return rows
 

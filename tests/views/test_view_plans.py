@@ -28,6 +28,8 @@ PARAMETERS: dict[str, Any] = {
     "pattern": None,
     "statuses": None,
     "worker": None,
+    "raised": None,
+    "raisedAlone": None,
     "kind": None,
     "source": None,
     "now": AT,

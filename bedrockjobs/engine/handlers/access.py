@@ -60,7 +60,7 @@ def create_token(context: Context, command: CreateToken) -> Answer:
         raise BadArguments("Malformed names", "names: expected none for admin, which is never narrowed")
     if command.no_data and not {"read", "produce"}.issuperset(command.roles):
         raise BadArguments("Malformed noData", "noData: expected no other roles than read and produce")
-    if command.expires is not None and stamped(command.expires) <= context.now_ms:
+    if command.expires is not None and stamped(command.expires, context.now_ms) <= context.now_ms:
         raise BadArguments("Malformed expires", "expires: expected a time in the future")
     used = [token for token in tokens if counts(token, context.now_ms)]
     if any(token.name == command.name for token in used):
@@ -77,7 +77,7 @@ def create_token(context: Context, command: CreateToken) -> Answer:
         int(command.no_data),
         command.by,
         context.now,
-        stamped(command.expires),
+        stamped(command.expires, context.now_ms),
         "",
         "",
         "[]",
@@ -115,11 +115,13 @@ def rotate_token(context: Context, command: RotateToken) -> Answer:
     token = _existing(context, command.name)
     if not counts(token, context.now_ms):
         raise WrongState("It was revoked", f"name: expected a valid token; create a new {command.name}")
-    if command.expires is not None and stamped(command.expires) <= context.now_ms:
+    if command.expires is not None and stamped(command.expires, context.now_ms) <= context.now_ms:
         raise BadArguments("Malformed expires", "expires: expected a time in the future")
     secret = new_token()
     context.unit.records.delete_logins(token.name)
-    changed = token._replace(digest=digest_of(secret), expires=stamped(command.expires) or token.expires)
+    changed = token._replace(
+        digest=digest_of(secret), expires=stamped(command.expires, context.now_ms) or token.expires
+    )
     return _written(context, changed, "token rotated", command.by, secret)
 
 

@@ -26,7 +26,7 @@ from bedrockjobs.engine.handlers.create import (
     check_options,
 )
 from bedrockjobs.engine.handlers.end import check_run, existing
-from bedrockjobs.engine.handlers.failing import repaired, resume_parent
+from bedrockjobs.engine.handlers.failing import repaired, resume_parent, stopped, unless_broken
 from bedrockjobs.engine.handlers.take import with_due_before
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
 from bedrockjobs.engine.handlers.trigger import has_due_run, with_repeat
@@ -99,7 +99,7 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
     elif command.repeat:
         changed = _with_repeat(context, changed, command.repeat, explicit=command.next_run is not None)
     if command.next_run is not None:
-        changed = _with_next_run(context, row, changed, stamped(command.next_run))
+        changed = _with_next_run(context, row, changed, stamped(command.next_run, context.now_ms))
     if changed.next_run != row.next_run and row.memory.before is not None:
         changed = with_due_before(changed)
     if options:
@@ -162,16 +162,21 @@ def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> 
 
 @handles(CancelJob, plan=lambda command: AccessPlan(jobs=(command.job_id,)))
 def cancel_job(context: Context, command: CancelJob) -> Answer:
-    """Cancel a child that has not run, or stop a run with a lease; otherwise do nothing.
+    """Cancel a child that has not run, or stop a run with a lease; with ``any``, cancel any job.
 
     Differs from Bedrock: cancelling a child twice does not queue a running parent, and a job under a lease is
     stopped whether it is a child or not. In Bedrock that is refused with 404 or ignored.
     """
     row = existing(context, command.job_id)
-    run = context.unit.records.read_run(row.run_id) if row.run_id else None
-    if run is not None and run.lease and run.status == "running":
+    if command.any:
+        _check_children(context, row)
+    run = _leased_run(context, row)
+    if run is not None:
         _stop_cancelled(context, row, run)
         return Answer(f'{{"runID":{run.run_id}}}')
+    if command.any and not (row.state == "FAILED" and row.parent_job_id):
+        done = _cancel_any(context, row)
+        return Answer(f'{{"cancelled":{"true" if done else "false"}}}')
     if context.unit.has_children(row.job_id):
         raise NotFound("Invalid jobID - Cannot cancel a job with children", "jobID: expected a child")
     if not row.parent_job_id:
@@ -180,9 +185,95 @@ def cancel_job(context: Context, command: CancelJob) -> Answer:
         )
     if lifecycle.allows("cancel", row.state):
         runs.close(context, row, "frozen", error="The job was cancelled")
-        context.save(lifecycle.move(row, "cancel"))
+        context.save(lifecycle.move(row, "cancel", expires=""))
         resume_parent(context, row.parent_job_id)
     return Answer()
+
+
+def _leased_run(context: Context, row: Job) -> RunRow | None:
+    """Return the current run of a job if its worker can be asked to stop it."""
+    run = context.unit.records.read_run(row.run_id) if row.run_id else None
+    return run if run is not None and run.lease and run.status == "running" else None
+
+
+def _check_children(context: Context, row: Job) -> None:
+    """Raise NotFound if the job has a pending child outside of the caller's scope."""
+    scope = None if context.caller is None else context.caller.scope
+    if scope is None:
+        return
+    for child in context.unit.children(row.job_id):
+        if child.state in lifecycle.PENDING and not scope.covers(child.name):
+            raise NotFound(
+                "Outside of the token's names", f"jobID: expected a job whose children are within {scope}"
+            )
+
+
+def _cancel_any(context: Context, row: Job) -> bool:
+    """Cancel a job that no worker can be asked to stop, and its children; return False if it has ended.
+
+    Of a job that repeats, only the run that is due is cancelled; return False if none is.
+    """
+    if row.state not in lifecycle.PENDING:
+        return False
+    if row.state == "QUEUED" and row.repeat and not row.mocked:
+        if not _is_run_due(context, row):
+            return False
+        unless_broken(context, row, lambda: _cancel_due_run(context, row))
+        return True
+    runs.close(context, row, "frozen", error="The job was cancelled")
+    if row.repeat and not row.mocked:
+        _cancel_children(context, row)
+        _cancel_this_run(context, row)
+        return True
+    _end_cancelled(context, row)
+    _cancel_children(context, row)
+    resume_parent(context, row.parent_job_id)
+    return True
+
+
+def _end_cancelled(context: Context, row: Job) -> None:
+    """Make a job CANCELLED and keep it as a record; a broadcast job or a removed one is deleted."""
+    leaves = bool(row.memory.bound_to or row.memory.removed)
+    ended = row.remembering(row.memory.after_run().after_end())
+    ended = ended._replace(expires=families.record_until(context, row))
+    context.save(lifecycle.move(ended, "cancel any", *(("leaves only its run",) if leaves else ())))
+    context.note("cancelled", name=row.name, job_id=row.job_id, run_id=row.run_id)
+
+
+def _cancel_children(context: Context, row: Job) -> None:
+    """Cancel the pending children of a cancelled job, and delete the ended ones, which nobody reports."""
+    for child in in_slices(context.unit.children(row.job_id)):
+        run = _leased_run(context, child)
+        if run is not None:
+            _stop_cancelled(context, child, run)
+        elif child.state in lifecycle.PENDING:
+            runs.close(context, child, "frozen", error="The job was cancelled")
+            _end_cancelled(context, child)
+        elif child.state in lifecycle.ENDED:
+            context.save(lifecycle.move(child, "report"))
+
+
+def _is_run_due(context: Context, row: Job) -> bool:
+    """Return True if a queued job that repeats is due, was triggered, or is tried again."""
+    memory = row.memory
+    again = memory.failures or (memory.cause and ticks.is_schedule(row))
+    return bool(again) or memory.trigger is not None or row.next_run <= context.now_ms
+
+
+def _cancel_due_run(context: Context, row: Job) -> None:
+    """Cancel the run of a queued job that repeats, which is due, triggered or tried again."""
+    if ticks.is_schedule(row) and ticks.stands_for_a_tick(row):
+        context.unit.save(ticks.after_skipping(context, row, "cancelled"))
+        context.note("cancelled", name=row.name, job_id=row.job_id)
+    else:
+        _cancel_this_run(context, row.noting(pending=False))
+
+
+def _cancel_this_run(context: Context, row: Job) -> None:
+    """Plan a job for its next run, and delete what its cancelled one would have been told of its children."""
+    families.delete_reported_children(context, row)
+    context.note("cancelled", name=row.name, job_id=row.job_id, run_id=row.run_id)
+    stopped(context, row, "cancel any")
 
 
 def _stop_cancelled(context: Context, row: Job, run: RunRow) -> None:

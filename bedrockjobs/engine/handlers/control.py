@@ -45,9 +45,9 @@ def pause_jobs(context: Context, command: PauseJobs) -> Answer:
     known = {pause.pattern for pause in records.pauses()}
     if name not in known and len(known) >= PAUSES_MAX:
         raise TooMany("Too many pauses", f"name: expected at most {PAUSES_MAX} patterns in all")
-    if command.until is not None and stamped(command.until) <= context.now_ms:
+    if command.until is not None and stamped(command.until, context.now_ms) <= context.now_ms:
         raise BadArguments("Malformed until", "until: expected a time in the future")
-    until = stamped(command.until)
+    until = stamped(command.until, context.now_ms)
     by = "" if command.by == AT_LIMIT else command.by
     records.put_pause(PauseRow(name, by, command.reason, context.now, until))
     context.unit.pauses_changed()

@@ -176,7 +176,7 @@ def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) 
     context.check_repeats(job, "uniqueKey")
     changed = job._replace(data=keep_mark(spec.data, job))
     if not job.repeat:
-        changed = changed._replace(next_run=stamped(spec.first_run) or context.now_ms)
+        changed = changed._replace(next_run=stamped(spec.first_run, context.now_ms) or context.now_ms)
     if changed != job:
         context.unit.save(placed_if_waiting(job, changed))
 
@@ -186,7 +186,7 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
     priority = spec.wanted_priority
     if spec.repeat:
         known = context.unit.first_of_name(spec.name, mocked=False) if spec.unique else None
-        check_new_repeat(context, spec.repeat, known, stamped(spec.first_run) or None)
+        check_new_repeat(context, spec.repeat, known, stamped(spec.first_run, context.now_ms) or None)
     if spec.retry_after:
         _check_retry_after(context, spec)
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
@@ -206,7 +206,7 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
         0 if chosen else context.unit.new_job_id(),
         state,
         spec.name,
-        stamped(spec.first_run)
+        stamped(spec.first_run, context.now_ms)
         if spec.first_run is not None
         else (first_run(context, repeat) if repeat else context.now_ms),
         "",

@@ -272,7 +272,9 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
             return again._replace(next_run=following.next_run, data=data)
     if ticks.is_schedule(job):
         again = again.noting(tick=ticks.tick_of(job))
-    found = stamped(command.next_run) or repeats.later(context.now_ms, (f"+{command.delay or 0} SECONDS",))
+    found = stamped(command.next_run, context.now_ms) or repeats.later(
+        context.now_ms, (f"+{command.delay or 0} SECONDS",)
+    )
     return again._replace(next_run=found or context.now_ms, data=data)
 
 

@@ -138,7 +138,7 @@ def _following(context: Context, job: Job) -> Job | None:
     return None
 
 
-def stopped(context: Context, job: Job) -> None:
+def stopped(context: Context, job: Job, event: Transition = "stop") -> None:
     """Store a job that was cancelled during its run, which is closed: plan the next run or end it."""
     ended = job.remembering(job.memory.after_run().after_end())._replace(expires="")
     try:
@@ -146,18 +146,20 @@ def stopped(context: Context, job: Job) -> None:
     except CannotEvaluate as error:
         stop_schedule(context, ended, error)
         return
-    families.cancel_unstarted_children(context, job)
+    families.cancel_unstarted_children(context, job, kept=following is None)
     if following is not None:
         if job.retry_after:
             data = jsontext.with_members(following.data, dict.fromkeys(RETRY_AFTER_KEYS))
             following = following._replace(data=data)
-        context.save(lifecycle.move(following, "stop", "runs again"))
-    elif job.parent_job_id:
-        context.save(lifecycle.move(ended, "stop", "has parent"))
+        context.save(lifecycle.move(following, event, "runs again"))
+        return
+    ended = ended._replace(expires=families.record_until(context, ended))
+    if job.parent_job_id:
+        context.save(lifecycle.move(ended, event, "has parent"))
         resume_parent(context, job.parent_job_id)
     else:
         families.delete_reported_children(context, job)
-        context.save(lifecycle.move(ended, "stop"))
+        context.save(lifecycle.move(ended, event))
 
 
 def stop_schedule(context: Context, job: Job, error: CannotEvaluate) -> None:
@@ -249,6 +251,8 @@ def time_over(context: Context, job: Job) -> None:
         _not_started(context, job)
     elif job.state in lifecycle.WORKING:
         _takes_too_long(context, job)
+    elif job.state == "CANCELLED":  # its record has been kept for long enough
+        context.save(lifecycle.move(job, "delete"))
     else:
         context.save(job._replace(expires=""))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from math import ceil
 
+from bedrockjobs.base.config import RESULT_KEPT_S
 from bedrockjobs.base.errors import WrongState
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.wire import after_seconds, timestamp_ms
@@ -40,14 +41,30 @@ def start_children(context: Context, job: Job) -> None:
             context.save(placed(lifecycle.move(child, "parent pauses"), context.now_ms))
 
 
-def cancel_unstarted_children(context: Context, job: Job) -> None:
+def cancel_unstarted_children(context: Context, job: Job, *, kept: bool = False) -> None:
     """Cancel the children that wait for an ended parent; running ones end without reporting.
+
+    With ``kept``, nobody will report them, and they are deleted after a while.
 
     Differs from Bedrock: there, they stay PAUSED forever.
     """
     for child in context.unit.children(job.job_id):
         if lifecycle.allows("parent ends", child.state):
-            context.save(lifecycle.move(child, "parent ends"))
+            expires = _record_expiry(context, child) if kept else ""
+            context.save(lifecycle.move(child, "parent ends", expires=expires))
+
+
+def record_until(context: Context, job: Job) -> str:
+    """Return when the record of a cancelled job is deleted; empty if its parent will report and delete it."""
+    parent = context.unit.job(job.parent_job_id) if job.parent_job_id else None
+    if parent is not None and parent.state in lifecycle.PENDING:
+        return ""
+    return _record_expiry(context, job)
+
+
+def _record_expiry(context: Context, job: Job) -> str:
+    default = context.unit.records.keep_finished_s or RESULT_KEPT_S
+    return after_seconds(context.now_ms, default if job.options.keep is None else job.options.keep)
 
 
 def delete_reported_children(context: Context, job: Job) -> None:

@@ -137,7 +137,10 @@ def remove_rule(context: Context, command: RemoveRule) -> Answer:
 def mute_rule(context: Context, command: MuteRule) -> Answer:
     """Mute a rule until a given time."""
     row = _existing(context, command.name)
-    _write(context, with_delivery(row, delivery_of(row)._replace(muted_until=stamped(command.until))))
+    _write(
+        context,
+        with_delivery(row, delivery_of(row)._replace(muted_until=stamped(command.until, context.now_ms))),
+    )
     return Answer()
 
 

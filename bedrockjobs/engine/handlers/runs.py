@@ -20,7 +20,7 @@ from bedrockjobs.base.fingerprints import fingerprint_of, shortened
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
-from bedrockjobs.base.wire import after_seconds, moment_of
+from bedrockjobs.base.wire import after_seconds, moment_of, stamped
 from bedrockjobs.commands import DeleteRuns
 from bedrockjobs.engine.events import OutputChanged, RunEnded, RunForgotten, RunOpened, RunStopped
 from bedrockjobs.engine.handlers import families, ticks
@@ -289,7 +289,7 @@ def _is_meant(context: Context, command: DeleteRuns, head: RunHead) -> bool:
     """Return True if the caller may see the run and its row matches the filters."""
     if not _sees(context, head.name) or (command.name is not None and not glob(head.name, command.name)):
         return False
-    return command.ended_before is None or "" < head.ended < str(command.ended_before)
+    return command.ended_before is None or "" < head.ended < stamped(command.ended_before, context.now_ms)
 
 
 def _sees(context: Context, name: str) -> bool:

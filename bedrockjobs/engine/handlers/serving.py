@@ -15,7 +15,7 @@ from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX
 from bedrockjobs.base.errors import BadArguments, WrongState
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamped, timestamp
+from bedrockjobs.base.wire import moment_of, stamped, timestamp, timestamp_ms
 from bedrockjobs.commands import (
     ALL,
     AdvanceClock,
@@ -139,7 +139,7 @@ async def advance(serving: Serving, command: AdvanceClock) -> Answer:
         raise BadArguments("Malformed to", "to: expected nothing together with seconds")
     await serving.move_clock(clock.now())  # another server may have moved it
     if command.to is not None:
-        target = moment_of(stamped(command.to))
+        target = moment_of(stamped(command.to, timestamp_ms(clock.now())))
     elif command.seconds is not None:
         target = clock.now() + timedelta(seconds=command.seconds)
     else:
