@@ -1,4 +1,13 @@
-"""A server for users' tests: in the test's process, with a clock that moves only on demand.
+"""Tests of an application: ``eager`` and ``capture`` without a server, and a server inside the test.
+
+    with eager():
+        assert square.enqueue(3).wait() == 9
+
+    with capture() as jobs:
+        order("book")
+    jobs.assert_enqueued(send_mail, to="ann@example.com")
+
+The server is in the test's process, with a clock that moves only on demand:
 
     with ServerUnderTest("2030-01-01 00:00") as server:
         server.client.call(CreateJob(name="nightly", repeat="CRON 0 3 * * *"))
@@ -15,15 +24,22 @@ import tempfile
 import threading
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+from bedrock_worker.run.in_test import Enqueued, Jobs, capture, eager, run_due_jobs
 
 from bedrockjobs.base.clock import WORDS, StandingClock, seconds_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp_ms
 from bedrockjobs.client import Client
 from bedrockjobs.commands import AdvanceClock
-from bedrockjobs.server import Server
+
+if TYPE_CHECKING:
+    from bedrockjobs.server import Server
+
+__all__ = ["START", "Enqueued", "Jobs", "ServerUnderTest", "capture", "eager"]
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 """Default start time of the clock: a fixed Tuesday, so that tests are reproducible."""
@@ -105,6 +121,15 @@ class ServerUnderTest:
         after = moment_of(self.client.call(AdvanceClock()).now)
         return after if self.now > before else None
 
+    def run_jobs(self, module: str, *, until_empty: bool = True) -> int:
+        """Run the due jobs of a module's functions in this process; return their number.
+
+        With ``until_empty``, also those that come due meanwhile, such as jobs that these enqueue; else only
+        one. The clock stands still: retries wait until it is advanced. Raises BadModule.
+        """
+        runs = run_due_jobs(module, self.client)
+        return sum(1 for _ in (runs if until_empty else islice(runs, 1)))
+
     def _move(self, target: datetime) -> datetime:
         self.client.call(AdvanceClock(to=timestamp_ms(target)))
         return self.now
@@ -118,6 +143,8 @@ class ServerUnderTest:
             self._running.set_exception(error)
 
     async def _serve(self) -> None:
+        from bedrockjobs.server import Server  # most tests need no server
+
         settings = Settings(
             port=0,
             database=str(Path(self._folder.name) / "jobs.db"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tests.docs.sessions import Player
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs/how-to"
+FILES = re.compile(r"^<!-- file: (\S+) -->\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @contextmanager
@@ -55,6 +57,28 @@ def run(player: Player, folder: Path, program: str) -> list[object]:
 
 def test_the_page_on_the_client(player: Player) -> None:
     assert player.play(HOW_TO / "python-client.md") == 2
+
+
+def test_the_page_on_tests(tmp_path: Path) -> None:
+    """Its tests pass, and the error that it shows is the one that they would see."""
+    page = (HOW_TO / "test-an-application.md").read_text()
+    for name, text in FILES.findall(page):
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "."]
+    done = subprocess.run(
+        command, cwd=tmp_path, timeout=4 * DEADLINE_S, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "4 passed" in done.stdout) == (0, True), done.stdout
+    wrong = (
+        "from bedrockjobs.testing import capture\nfrom shop import order, send_mail\n"
+        "with capture() as jobs:\n    order('Emma', 'ann@example.com')\n"
+        "jobs.assert_enqueued(send_mail, to='bob@example.com')\n"
+    )
+    command = [sys.executable, "-c", wrong]
+    failed = subprocess.run(
+        command, cwd=tmp_path, timeout=4 * DEADLINE_S, capture_output=True, text=True, check=False
+    )
+    assert failed.stderr[failed.stderr.index("AssertionError") :] in page
 
 
 def test_the_page_on_functions(player: Player, tmp_path: Path) -> None:

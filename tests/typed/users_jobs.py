@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from bedrock_worker import AsyncHandle, Fail, Handle, Job, cron, current_run, job
+from bedrock_worker import (
+    AsyncHandle,
+    Fail,
+    Handle,
+    Job,
+    as_completed,
+    as_completed_async,
+    cron,
+    current_run,
+    job,
+    wait_all,
+    wait_all_async,
+)
 
 from bedrockjobs import AsyncClient, Client, InvalidCommand, JobFailed
+from bedrockjobs.testing import capture, eager
 
 
 @dataclass
@@ -50,6 +63,18 @@ def refuse(reason: str) -> None:
     raise Fail(reason)
 
 
+@job("flaky", retries=2, backoff=[1, "1m"], retry_on=(OSError, TimeoutError), give_up_on=FileNotFoundError)
+def flaky(number: int) -> int:
+    """Retry some errors."""
+    return number
+
+
+@job("slower", backoff=lambda attempt, error: timedelta(seconds=attempt * len(str(error))))
+async def slower(number: int) -> int:
+    """Wait longer each time."""
+    return number
+
+
 @job("look")
 def look(job: Job) -> dict[str, int | str]:
     """Say what it was given."""
@@ -67,11 +92,46 @@ def plain(client: Client) -> tuple[Size, list[Handle[list[int]]]]:
     handle = now.enqueue(800, day=date(2026, 11, 21))
     later = now.using(first_run=datetime.now() + timedelta(days=1), job_priority=750)
     later.enqueue(width=1)
+    for delay in (timedelta(minutes=5), 300, 0.5, "5m"):
+        now.using(delay=delay).enqueue(width=1)
+    now.using(first_run=timedelta(minutes=5)).enqueue(width=1)
     size: Size = handle.wait(timeout=20)
     many = double.using(client=client).enqueue_many([{"number": 1}, {"number": 2, "note": "two"}])
     weekly = report.using(client=client, name="report/weekly", zone="Europe/Berlin", catchup="skip")
     print(weekly.schedule("0 9 * * 1", width=5))
     return size, many
+
+
+def followed(client: Client) -> tuple[str, float, bool, list[int]]:
+    """Follow jobs by their handles."""
+    handles: list[Handle[int]] = [flaky.using(client=client).enqueue(number) for number in (1, 2)]
+    for ended in as_completed(handles, timeout=20):
+        number: int = ended.result()
+        print(number)
+    numbers: list[int] = wait_all(handles)
+    progress = handles[0].progress()
+    done = 0.0 if progress is None else progress.done
+    return handles[0].status(), done, handles[1].cancel(), numbers
+
+
+def tested() -> tuple[int, int]:
+    """Test functions without a server."""
+    with eager():
+        number: int = flaky.enqueue(3).wait()
+    with capture() as jobs:
+        flaky.enqueue(4)
+    found = jobs.assert_enqueued(flaky, number=4)
+    checked: int = flaky.checked(5)
+    return number + checked, found.job_id
+
+
+async def followed_async(client: AsyncClient) -> list[int]:
+    """Follow jobs without blocking."""
+    handles = [await slower.using(client=client).aenqueue(number) for number in (1, 2)]
+    async for ended in as_completed_async(handles):
+        number: int = await ended.result()
+        print(number, await ended.status())
+    return await wait_all_async(handles)
 
 
 async def gathered(client: AsyncClient) -> int:

@@ -2,7 +2,7 @@
 
 from bedrockjobs import Client, CreateJob, GetJob
 from bedrockjobs import Nowhere  # wrong
-from bedrock_worker import cron
+from bedrock_worker import cron, job
 from users_jobs import double, look, resize
 
 client = Client("localhost:8888")
@@ -23,6 +23,11 @@ resize.using(retires=3).enqueue(width=800)  # wrong
 resize.schedule("0 9 * * *")  # wrong
 double.enqueue(number=3).wait() + 1  # wrong
 look.enqueue(who="Ann").wait()["id"]
+resize.enqueue(width=800).status().wdith()  # wrong
+double.checked("3")  # wrong
+job("a", retry_on=("OSError",))  # wrong
+job("a", backoff=lambda attempt: attempt)  # wrong
+job("a", retry_on=OSError, give_up_on=(ValueError, KeyError), backoff=["1m", 5])
 
 
 @cron("0 3 * * *", retires=3)  # wrong

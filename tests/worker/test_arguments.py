@@ -6,10 +6,11 @@ import enum
 import inspect
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, TypedDict
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from pydantic import BaseModel
 
 from bedrockjobs import AsyncClient, BedrockjobsError, Client, InvalidArgument, InvalidCommand, JobSpec
 from bedrockjobs.client import shared_client
+from bedrockjobs.commands import CreateJob
 
 ID = UUID(int=7)
 
@@ -231,11 +233,13 @@ def test_without_a_client_it_is_the_one_of_the_environment(monkeypatch: pytest.M
 
 def test_options_are_attributes_of_create_job() -> None:
     assert RunOptions.__annotations__.keys() <= CRON_OPTIONS
-    missing = CRON_OPTIONS - RunOptions.__annotations__.keys() - {"expect", "ping_grace", "keep"}
+    explicit = {"backoff"}  # a parameter of its own
+    missing = CRON_OPTIONS - RunOptions.__annotations__.keys() - {"expect", "ping_grace", "keep"} - explicit
     assert not missing, "add the option to RunOptions in bedrock_worker/enqueuing.py"
     fields = JobSpec.model_fields.keys()
-    assert EnqueueOptions.__annotations__.keys() <= fields
+    assert EnqueueOptions.__annotations__.keys() - {"delay"} <= fields
     others = {
+        "backoff",
         "data",
         "repeat",
         "retry_after",
@@ -249,6 +253,36 @@ def test_options_are_attributes_of_create_job() -> None:
         "keep",
     }
     assert fields - EnqueueOptions.__annotations__.keys() <= others
+
+
+@pytest.mark.parametrize("delay", [300, 300.0, "5m", "300", timedelta(minutes=5)])
+def test_a_delay_is_the_first_run_from_now(delay: Any) -> None:
+    assert command_of(size.using(name="size/a", delay=delay)).first_run == "+300s"
+
+
+def test_the_later_of_delay_and_first_run_replaces_the_other() -> None:
+    soon = size.using(name="size/a", delay="5m")
+    assert command_of(soon.using(first_run="2027-01-01")).first_run == "2027-01-01 00:00:00"
+    assert command_of(soon.using(first_run=timedelta(hours=1)).using(delay=1.5)).first_run == "+1.5s"
+    assert command_of(soon.using(delay=None)).first_run is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"delay": -1}, "size: delay: expected seconds, a timedelta or text like"),
+        ({"delay": "soon"}, "size: delay: expected seconds, a timedelta or text like"),
+        ({"delay": 1, "first_run": "5m"}, "size: delay: expected nothing together with first_run"),
+    ],
+)
+def test_a_bad_delay_names_the_function(options: Any, words: str) -> None:
+    with pytest.raises(InvalidCommand, match=re.escape(words)):
+        command_of(size.using(name="size/a", **options))
+
+
+def command_of(function: Any) -> CreateJob:
+    """Return the command that ``enqueue`` would send."""
+    return CreateJob(**function._enqueued_with({"width": 1}))
 
 
 def test_using_leaves_the_function_as_it_was() -> None:

@@ -1,6 +1,16 @@
 """The worker: takes jobs from a server and runs commands or Python functions for them."""
 
-from bedrock_worker.enqueuing import AsyncHandle, AsyncJobFunction, Handle, JobFunction
+from bedrock_worker.enqueuing import (
+    AsyncHandle,
+    AsyncJobFunction,
+    Handle,
+    JobFunction,
+    Progress,
+    as_completed,
+    as_completed_async,
+    wait_all,
+    wait_all_async,
+)
 from bedrock_worker.functions import CurrentRun, Fail, Job, Retry, Snooze, cron, current_run, job
 
 __all__ = [
@@ -11,9 +21,14 @@ __all__ = [
     "Handle",
     "Job",
     "JobFunction",
+    "Progress",
     "Retry",
     "Snooze",
+    "as_completed",
+    "as_completed_async",
     "cron",
     "current_run",
     "job",
+    "wait_all",
+    "wait_all_async",
 ]

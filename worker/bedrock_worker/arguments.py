@@ -80,6 +80,22 @@ class Arguments:
             return {name: _json_of(value, Any, name) for name, value in kwargs.items()}
         return {name: _json_of(value, kind, name) for name, kind, value in self._bound(args, kwargs)}
 
+    def some_to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return some of the arguments like ``to_data``; raises WrongArguments."""
+        if self.takes_job:
+            return self.to_data(args, kwargs)
+        bound = self._bound(args, kwargs, partial=True)
+        return {name: _json_of(value, kind, name) for name, kind, value in bound}
+
+    def defaults(self) -> dict[str, Any]:
+        """Return the defaults of the parameters as JSON values, without those that have no such form."""
+        found = {}
+        for name, parameter in self._signature.parameters.items():
+            if parameter.default is not inspect.Parameter.empty:
+                with suppress(WrongArguments):  # the default does not match its own annotation
+                    found[name] = _json_of(parameter.default, self._kind(parameter.annotation), name)
+        return found
+
     def unique_names(self, unique: Any) -> tuple[str, ...] | None:
         """Return the arguments that ``unique`` names, None for all; raises WrongArguments."""
         if unique is True or unique == "args":
@@ -100,11 +116,7 @@ class Arguments:
 
         ``names`` selects some of them.
         """
-        arguments = dict(data)
-        for name, parameter in self._signature.parameters.items():
-            if name not in arguments and parameter.default is not inspect.Parameter.empty:
-                with suppress(WrongArguments):  # the default does not match its own annotation
-                    arguments[name] = _json_of(parameter.default, self._kind(parameter.annotation), name)
+        arguments = {**self.defaults(), **data}
         if names is not None:
             arguments = {name: arguments[name] for name in names if name in arguments}
         plain = json.loads(json.dumps(arguments), parse_float=_number)
@@ -128,10 +140,13 @@ class Arguments:
         """Return a JSON result converted to the annotated type; raises WrongArguments."""
         return _value_of(value, self._kind(self._signature.return_annotation), "its result")
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool = False
+    ) -> list[tuple[str, Any, Any]]:
         """Return name, annotation and value of each argument."""
+        bind = self._signature.bind_partial if partial else self._signature.bind
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            bound = bind(*args, **kwargs)
         except TypeError as error:
             raise OtherArguments(f"{error}, of {self._function.__qualname__}{self._signature}") from None
         values = []

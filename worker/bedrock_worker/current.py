@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -106,6 +108,8 @@ def _no_job() -> Job:
 
 
 _current = CurrentRun(_no_job)
+_in_place: ContextVar[CurrentRun | None] = ContextVar("run", default=None)
+"""The run of a function that is called in a test, without a process of its own."""
 _progress: tuple[int, int] | None = None
 """The progress handle, and the inode of its pipe."""
 
@@ -143,7 +147,17 @@ def current_run() -> CurrentRun:
 
     Outside of a worker, for example in a test, it is a placeholder with ``run_id`` 0 that ignores progress.
     """
-    return _current
+    return _in_place.get() or _current
+
+
+@contextmanager
+def run_in_place(run: CurrentRun) -> Iterator[None]:
+    """Let ``run`` be the current run of this thread or task until the block ends."""
+    token = _in_place.set(run)
+    try:
+        yield
+    finally:
+        _in_place.reset(token)
 
 
 def set_current_run(read_job: Callable[[], Job]) -> None:

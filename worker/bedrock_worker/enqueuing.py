@@ -7,24 +7,58 @@ for asyncio. The client is imported on first use, since most runs enqueue nothin
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+import json
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
 from functools import update_wrapper
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from math import isfinite
+from threading import Event
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+)
 
 from bedrock_worker.arguments import RESULT, Arguments, WrongArguments
+from bedrock_worker.current import Job
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from datetime import datetime
-
-    from bedrockjobs.base.errors import InvalidCommand
+    from bedrockjobs.base.errors import InvalidCommand, JobNotEnded
     from bedrockjobs.client import AsyncClient, Client
-    from bedrockjobs.commands import JobIDsReply, RunReply, SyncReply, SyncSchedules
+    from bedrockjobs.commands import Command, JobIDsReply, RunReply, SyncReply, SyncSchedules
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Delay = float | timedelta | str
+"""Seconds, a timedelta, or a duration as text, like ``"5m"``."""
+
+
+def delay_s(delay: object, name: str = "delay") -> float:
+    """Return a delay in seconds; raises ValueError, which begins with ``name``."""
+    seconds: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, str):
+        from bedrockjobs.base import clock
+
+        seconds = clock.seconds_of(seconds)
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, (int, float))
+        or not (isfinite(seconds) and seconds >= 0)
+    ):
+        raise ValueError(f'{name}: expected seconds, a timedelta or text like "5m", 0 or more, got {delay!r}')
+    return float(seconds)
 
 
 class RunOptions(TypedDict, total=False):
@@ -37,7 +71,6 @@ class RunOptions(TypedDict, total=False):
     on_lost: Literal["retry", "fail"]
     on_child_failure: Literal["continue", "fail"]
     retries: int
-    backoff: int | str
     max_backoff: int | str
     expire_after: int | str
     lock: str | bool
@@ -62,7 +95,9 @@ class EnqueueOptions(RunOptions, total=False):
 
     name: str
     """The job's name, if the function's pattern matches several."""
-    first_run: datetime | str
+    delay: Delay
+    """Time from now until the first run, instead of ``first_run``: seconds, a timedelta or ``"5m"``."""
+    first_run: datetime | timedelta | str
     unique: bool | Literal["args"] | tuple[str, ...] | list[str]
     """At most one job with the same arguments at a time: True or ``"args"`` for all, or the names of some."""
     unique_key: str
@@ -72,6 +107,37 @@ class EnqueueOptions(RunOptions, total=False):
     parent_job_id: int
     mock_request: bool
     idempotency_key: str
+
+
+class Receiver(Protocol):
+    """What gets jobs instead of a server, in a test."""
+
+    def enqueue(self, function: Any, specs: Sequence[Any]) -> list[Any]:
+        """Return the handles of new jobs."""
+
+    async def aenqueue(self, function: Any, specs: Sequence[Any]) -> list[Any]:
+        """Return the asyncio handles of new jobs."""
+
+
+_own_receiver: ContextVar[Receiver | None] = ContextVar("receiver", default=None)
+_receivers: list[Receiver] = []
+"""The receivers of all blocks that have not ended, for threads that were started in one."""
+
+
+@contextmanager
+def received_by(receiver: Receiver) -> Iterator[None]:
+    """Give the jobs that are enqueued in a block to a receiver; of nested ones the innermost gets them."""
+    token = _own_receiver.set(receiver)
+    _receivers.append(receiver)
+    try:
+        yield
+    finally:
+        _own_receiver.reset(token)
+        _receivers.remove(receiver)
+
+
+def _receiver() -> Receiver | None:
+    return _own_receiver.get() or (_receivers[-1] if _receivers else None)
 
 
 UNIQUE = ("unique_key", "unique_for", "on_conflict")
@@ -100,6 +166,7 @@ class _Declared(Generic[P, R]):
         *,
         client: Client | AsyncClient | None = None,
         zone: str | None = None,
+        backoff: Delay | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> Self:
         """Return a copy of the function with other job options.
@@ -107,7 +174,11 @@ class _Declared(Generic[P, R]):
         ``client`` is a Client for ``enqueue`` or an AsyncClient for ``aenqueue``. ``zone`` is the time zone
         of ``schedule``. The others are attributes of CreateJob: ``using(retries=3)``.
         """
-        configured = type(self)(self.function, self.pattern, {**self._options, **options})
+        before = self._options
+        if {"delay", "first_run"} & options.keys():  # one replaces the other
+            before = {name: before[name] for name in before if name not in ("delay", "first_run")}
+        given = options if backoff is None else {**options, "backoff": backoff}
+        configured = type(self)(self.function, self.pattern, {**before, **given})
         configured._client = self._client if client is None else client
         configured._zone = self._zone if zone is None else zone
         return configured
@@ -120,6 +191,9 @@ class _Declared(Generic[P, R]):
         from bedrockjobs.commands import CreateJob
 
         command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
+        if (receiver := _receiver()) is not None:
+            handle: Handle[R] = receiver.enqueue(self, [command])[0]
+            return handle
         reply = self._blocking().call(command)
         return self._handle(reply.job_id, created=reply.created is not False)
 
@@ -128,6 +202,9 @@ class _Declared(Generic[P, R]):
         from bedrockjobs.commands import CreateJob
 
         command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
+        if (receiver := _receiver()) is not None:
+            handle: AsyncHandle[R] = (await receiver.aenqueue(self, [command]))[0]
+            return handle
         async with _asynchronous(self._client) as client:
             reply = await client.call(command)
         return self._ahandle(reply.job_id, created=reply.created is not False)
@@ -142,6 +219,8 @@ class _Declared(Generic[P, R]):
         jobs = self._specs(calls)
         if not jobs:
             return []
+        if (receiver := _receiver()) is not None:
+            return receiver.enqueue(self, jobs)
         reply = self._blocking().call(CreateJobs(jobs=jobs))
         return [self._handle(job_id, created=created) for job_id, created in _created(reply)]
 
@@ -152,6 +231,8 @@ class _Declared(Generic[P, R]):
         jobs = self._specs(calls)
         if not jobs:
             return []
+        if (receiver := _receiver()) is not None:
+            return await receiver.aenqueue(self, jobs)
         async with _asynchronous(self._client) as client:
             reply = await client.call(CreateJobs(jobs=jobs))
         return [self._ahandle(job_id, created=created) for job_id, created in _created(reply)]
@@ -178,6 +259,19 @@ class _Declared(Generic[P, R]):
     def ahandle(self, job_id: int) -> AsyncHandle[R]:
         """Return the asyncio handle of an existing job."""
         return self._ahandle(job_id, created=False)
+
+    def _checked_result(self, value: Any) -> Any:
+        """Return a result as a waiter would get it; raises WrongArguments."""
+        if self.arguments.takes_job:
+            return value
+        return self.arguments.result_of_json(self.arguments.result_to_json(value))
+
+    def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return what the function returns for arguments as a run gets them; raises InvalidCommand."""
+        data = json.loads(json.dumps(self._data(args, kwargs)))
+        if self.arguments.takes_job:
+            return self.function(Job(0, self.pattern, data, 1, 0, datetime.fromtimestamp(0, UTC), {}))
+        return self.function(**self.arguments.of_data(data, repeats=False))
 
     def _handle(self, job_id: int, *, created: bool) -> Handle[R]:
         return Handle(job_id, self.arguments, self._blocking, created=created)
@@ -234,6 +328,10 @@ class _Declared(Generic[P, R]):
                 self, "Malformed name", f"name: expected one that {self.pattern} matches, got {name}"
             )
         options = {key: value for key, value in self._options.items() if key not in ("unique", *UNIQUE)}
+        try:
+            options = with_first_run(options)
+        except ValueError as error:
+            raise _refused(self, "Malformed delay", str(error)) from None
         return {**options, "name": name, **({"data": data} if data else {})}
 
     def _scheduling(self, expression: str, data: dict[str, Any]) -> SyncSchedules:
@@ -267,6 +365,14 @@ class JobFunction(_Declared[P, R]):
         result: R = self.function(*args, **kwargs)
         return result
 
+    def checked(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function with its arguments through JSON and back, as a run does.
+
+        Raises InvalidCommand for arguments that do not match, and WrongArguments for a result that does not.
+        """
+        result: R = self._checked_result(self._checked_call(args, kwargs))
+        return result
+
 
 class AsyncJobFunction(_Declared[P, R]):
     """A coroutine function that runs as a job; awaiting it runs it in this process."""
@@ -276,9 +382,22 @@ class AsyncJobFunction(_Declared[P, R]):
         result: R = await self.function(*args, **kwargs)
         return result
 
+    async def checked(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function like ``JobFunction.checked``."""
+        result: R = self._checked_result(await self._checked_call(args, kwargs))
+        return result
+
+
+class Progress(NamedTuple):
+    """How far a run has come."""
+
+    done: float
+    """From 0 to 1."""
+    message: str
+
 
 class Handle(Generic[R]):
-    """A handle to wait for a job."""
+    """A handle to follow a job, to wait for its result, and to cancel it."""
 
     def __init__(
         self, job_id: int, arguments: Arguments, client: Callable[[], Client], *, created: bool = False
@@ -292,6 +411,28 @@ class Handle(Generic[R]):
         """Return the handle with the job's id."""
         return f"<Handle of job {self.job_id}>"
 
+    def status(self) -> str:
+        """Return the job's state: ``QUEUED``, ``RUNNING``, ``FINISHED``, ``FAILED``, ``CANCELLED``, ...
+
+        Raises NoResult if nothing is left of the job. Requires the read role.
+        """
+        return _performed(self._client(), _status(self.job_id))
+
+    def progress(self) -> Progress | None:
+        """Return the progress of the newest run; None if it has reported none."""
+        return _performed(self._client(), _progress(self.job_id))
+
+    def cancel(self) -> bool:
+        """Cancel the job and its children; return False if it had ended. Requires the produce role.
+
+        A queued job is CANCELLED at once; a run is asked to stop, and killed after its ``grace``.
+        """
+        return _performed(self._client(), _cancel(self.job_id))
+
+    def result(self) -> R:
+        """Return the function's result; raises JobNotEnded if the job has not ended, else as ``wait``."""
+        return self.wait(0)
+
     def wait(self, timeout: float | None = None) -> R:
         """Wait until the job has ended, including retries, and return the function's result.
 
@@ -299,12 +440,12 @@ class Handle(Generic[R]):
         as long as ``keep`` says. Raises JobFailed, JobNotEnded on timeout, NoResult if nothing is left of the
         job, and WaitNeverEnds in a run that the job waits for, such as its parent's. Requires the read role.
         """
-        result: R = _result(self._client().wait_for_job(self.job_id, timeout), self._arguments)
+        result: R = result_of_run(self._client().wait_for_job(self.job_id, timeout), self._arguments)
         return result
 
 
 class AsyncHandle(Generic[R]):
-    """A handle to wait for a job without blocking."""
+    """A handle like ``Handle`` whose methods do not block."""
 
     def __init__(
         self, job_id: int, arguments: Arguments, client: Client | AsyncClient | None, *, created: bool = False
@@ -318,11 +459,232 @@ class AsyncHandle(Generic[R]):
         """Return the handle with the job's id."""
         return f"<AsyncHandle of job {self.job_id}>"
 
+    async def status(self) -> str:
+        """Return the job's state, like ``Handle.status``."""
+        async with _asynchronous(self._client) as client:
+            return await _performed_async(client, _status(self.job_id))
+
+    async def progress(self) -> Progress | None:
+        """Return the progress of the newest run; None if it has reported none."""
+        async with _asynchronous(self._client) as client:
+            return await _performed_async(client, _progress(self.job_id))
+
+    async def cancel(self) -> bool:
+        """Cancel the job and its children, like ``Handle.cancel``."""
+        async with _asynchronous(self._client) as client:
+            return await _performed_async(client, _cancel(self.job_id))
+
+    async def result(self) -> R:
+        """Return the function's result; raises JobNotEnded if the job has not ended, else as ``wait``."""
+        return await self.wait(0)
+
     async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  as Handle has it
         """Wait and return the function's result, like ``Handle.wait``."""
         async with _asynchronous(self._client) as client:
-            result: R = _result(await client.wait_for_job(self.job_id, timeout), self._arguments)
+            result: R = result_of_run(await client.wait_for_job(self.job_id, timeout), self._arguments)
         return result
+
+
+# What handles do, whether they block or not: generators that yield commands and receive the replies.
+
+V = TypeVar("V")
+Steps = Generator["Command[Any]", Any, V]
+"""Yields commands; receives the reply of each, or the NotFound that it was refused with."""
+
+ENDED = ("FINISHED", "FAILED", "CANCELLED")
+"""States of jobs that have ended."""
+
+
+def _status(job_id: int) -> Steps[str]:
+    from bedrockjobs.base.errors import NoResult
+    from bedrockjobs.commands import JobReply, ListRuns, QueryJob
+
+    job = yield QueryJob(job_id=job_id)
+    if isinstance(job, JobReply):
+        return job.state or "QUEUED"
+    runs = (yield ListRuns(job_id=job_id, limit=1)).runs
+    if not runs:
+        raise NoResult(f"job {job_id}: it no longer exists, and no stored run says how it ended")
+    states = {"success": "FINISHED", "terminated": "CANCELLED", "killed": "CANCELLED", "running": "RUNNING"}
+    return states.get(runs[0].status, "FAILED")
+
+
+def _progress(job_id: int) -> Steps[Progress | None]:
+    from bedrockjobs.commands import ListRuns
+
+    runs = (yield ListRuns(job_id=job_id, limit=1)).runs
+    said = runs[0].progress if runs else None
+    if not isinstance(said, dict) or not isinstance(percent := said.get("percent"), (int, float)):
+        return None
+    return Progress(percent / 100, str(said.get("message") or ""))
+
+
+def _cancel(job_id: int) -> Steps[bool]:
+    from bedrockjobs.base.errors import NotFound
+    from bedrockjobs.commands import CancelJob
+
+    reply = yield CancelJob(job_id=job_id, any=True)
+    return not isinstance(reply, NotFound) and reply.cancelled is not False
+
+
+def _performed(client: Client, steps: Steps[V]) -> V:
+    from bedrockjobs.base.errors import NotFound
+
+    reply: Any = None
+    while True:
+        try:
+            command = steps.send(reply)
+        except StopIteration as end:
+            found: V = end.value
+            return found
+        try:
+            reply = client.call(command)
+        except NotFound as error:
+            reply = error
+
+
+async def _performed_async(client: AsyncClient, steps: Steps[V]) -> V:
+    from bedrockjobs.base.errors import NotFound
+
+    reply: Any = None
+    while True:
+        try:
+            command = steps.send(reply)
+        except StopIteration as end:
+            found: V = end.value
+            return found
+        try:
+            reply = await client.call(command)
+        except NotFound as error:
+            reply = error
+
+
+# Several handles. Each round asks for the state of every job that has not ended, one after the other over
+# one connection, and is followed by a pause of at least its own duration.
+
+ROUND_S_MIN, ROUND_S_MAX = 0.05, 1.0
+"""Pause after a round; it doubles while nothing ends."""
+
+H = TypeVar("H", bound="Handle[Any]")
+A = TypeVar("A", bound="AsyncHandle[Any]")
+
+
+class _Rounds:
+    """When to look again at jobs that have not ended."""
+
+    def __init__(self, timeout: float | None) -> None:
+        from bedrockjobs.base.clock import SystemClock
+
+        self._now, self._pause = SystemClock().monotonic, ROUND_S_MIN
+        self._begun = self._looked = self._now()
+        self._timeout = timeout
+
+    def begin(self) -> None:
+        """Note the beginning of a round."""
+        self._looked = self._now()
+
+    def pause_s(self, left: Sequence[Any], *, found: bool) -> float:
+        """Return the pause after a round; raises JobNotEnded once the timeout is over."""
+        now = self._now()
+        self._pause = ROUND_S_MIN if found else min(self._pause * 2, ROUND_S_MAX)
+        pause = max(self._pause, now - self._looked)
+        if self._timeout is None:
+            return pause
+        remaining = self._begun + self._timeout - now
+        if remaining <= 0:
+            raise not_ended(left, self._timeout)
+        return min(pause, remaining)
+
+
+def not_ended(left: Sequence[Any], timeout: float) -> JobNotEnded:
+    """Return the error of a wait for several jobs that is over."""
+    from bedrockjobs.base.errors import JobNotEnded
+
+    few = ", ".join(str(each.job_id) for each in left[:5]) + (", ..." if len(left) > 5 else "")
+    words = f"{len(left)} jobs have not ended" if len(left) > 1 else "1 job has not ended"
+    return JobNotEnded(f"{words} within {timeout:g} s: {few}")
+
+
+def as_completed(handles: Iterable[H], timeout: float | None = None) -> Iterator[H]:
+    """Yield handles as their jobs end, however they end; ``result`` of each returns or raises at once.
+
+    Raises JobNotEnded if some have not ended after ``timeout`` seconds.
+    """
+    left, rounds = list(handles), _Rounds(timeout)
+    while left:
+        rounds.begin()
+        ended = [each for each in left if _has_ended(each)]
+        left = [each for each in left if each not in ended]
+        yield from ended
+        if left:
+            Event().wait(rounds.pause_s(left, found=bool(ended)))
+
+
+async def as_completed_async(
+    handles: Iterable[A],
+    timeout: float | None = None,  # noqa: ASYNC109  as as_completed has it
+) -> AsyncIterator[A]:
+    """Yield handles as their jobs end, like ``as_completed``, without blocking."""
+    import asyncio
+
+    left, rounds = list(handles), _Rounds(timeout)
+    while left:
+        rounds.begin()
+        ended = [each for each in left if await _has_ended_async(each)]
+        left = [each for each in left if each not in ended]
+        for each in ended:
+            yield each
+        if left:
+            await asyncio.sleep(rounds.pause_s(left, found=bool(ended)))
+
+
+def wait_all(handles: Iterable[Handle[R]], timeout: float | None = None) -> list[R]:
+    """Wait for all jobs and return their results in the order of the handles.
+
+    Raises the error of the first job that fails, and JobNotEnded after ``timeout`` seconds.
+    """
+    wanted = list(handles)
+    results = {id(each): each.result() for each in as_completed(wanted, timeout)}
+    return [results[id(each)] for each in wanted]
+
+
+async def wait_all_async(
+    handles: Iterable[AsyncHandle[R]],
+    timeout: float | None = None,  # noqa: ASYNC109  as wait_all has it
+) -> list[R]:
+    """Wait for all jobs and return their results, like ``wait_all``, without blocking."""
+    wanted = list(handles)
+    results = {id(each): await each.result() async for each in as_completed_async(wanted, timeout)}
+    return [results[id(each)] for each in wanted]
+
+
+def _has_ended(handle: Handle[Any]) -> bool:
+    from bedrockjobs.base.errors import NoResult
+
+    try:
+        return handle.status() in ENDED
+    except NoResult:
+        return True
+
+
+async def _has_ended_async(handle: AsyncHandle[Any]) -> bool:
+    from bedrockjobs.base.errors import NoResult
+
+    try:
+        return await handle.status() in ENDED
+    except NoResult:
+        return True
+
+
+def with_first_run(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with ``first_run`` instead of ``delay``; raises ValueError."""
+    options = dict(options)
+    delay = options.pop("delay", None)
+    if delay is None:
+        return options
+    if options.get("first_run") is not None:
+        raise ValueError("delay: expected nothing together with first_run")
+    return {**options, "first_run": timedelta(seconds=delay_s(delay))}
 
 
 def job_function(function: Callable[..., Any], pattern: str, options: Mapping[str, Any]) -> Any:
@@ -348,7 +710,7 @@ async def _asynchronous(given: Client | AsyncClient | None) -> AsyncIterator[Asy
         yield client
 
 
-def _result(run: RunReply, arguments: Arguments) -> Any:
+def result_of_run(run: RunReply, arguments: Arguments) -> Any:
     """Return the function's result from a successful run; raises NoResult."""
     from bedrockjobs.base.errors import NoResult
 

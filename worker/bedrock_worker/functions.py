@@ -10,13 +10,21 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
-from math import ceil, isfinite
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from bedrock_worker.current import CurrentRun, Job, current_run
-from bedrock_worker.enqueuing import AsyncJobFunction, EnqueueOptions, JobFunction, RunOptions, job_function
+from bedrock_worker.enqueuing import (
+    AsyncJobFunction,
+    Delay,
+    EnqueueOptions,
+    JobFunction,
+    RunOptions,
+    delay_s,
+    job_function,
+)
+from bedrock_worker.retry_rules import Backoff, Exceptions, sent_options
 
 __all__ = [
     "CurrentRun",
@@ -37,10 +45,6 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-Delay = float | timedelta | str
-"""Seconds, a timedelta, or a duration as text, like ``"5m"``."""
 
 
 class Retry(Exception):
@@ -74,18 +78,7 @@ class Fail(Exception):
 
 def _whole_seconds(delay: object) -> int:
     """Return a delay in whole seconds, rounded up so that no retry is early."""
-    seconds: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(seconds, str):
-        from bedrockjobs.base import clock
-
-        seconds = clock.seconds_of(seconds)
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, (int, float))
-        or not (isfinite(seconds) and seconds >= 0)
-    ):
-        raise ValueError(f'delay: expected seconds, a timedelta or text like "5m", 0 or more, got {delay!r}')
-    return ceil(seconds)
+    return ceil(delay_s(delay))
 
 
 @dataclass(frozen=True)
@@ -129,6 +122,9 @@ def job(
     *,
     timeout: float | str | None = None,
     isolation: Literal["spawn"] | None = None,
+    backoff: Backoff | None = None,
+    retry_on: Exceptions = (),
+    give_up_on: Exceptions = (),
     **options: Unpack[EnqueueOptions],
 ) -> JobDecorator:
     """Declare the function that runs the jobs whose names match a GLOB pattern.
@@ -137,29 +133,54 @@ def job(
     ``Job``, it receives the job, and a dict that it returns becomes the job's data. ``timeout`` limits one
     run (``"5m"`` or seconds). ``isolation="spawn"`` gives each run a new interpreter. ``options`` are those
     of CreateJob, for jobs created with ``enqueue``.
+
+    ``backoff`` is a delay that doubles, a list with a delay for each retry, or a function of the attempt and
+    its error. Errors of the classes in ``give_up_on``, and with ``retry_on`` all but those, fail the job
+    permanently. Raises ValueError for a combination of these without a meaning.
     """
     _expect_text(pattern, '@job needs its name pattern, as in @job("report/*")')
+    rules = _given_rules(backoff, retry_on, give_up_on)
+    sent = sent_options({**options, **rules})
 
     def declare(function: Callable[..., Any], /) -> Any:
-        _note(function, pattern, None, "UTC", {"timeout": timeout, "isolation": isolation, **options})
-        return job_function(function, pattern, options)
+        own = {"timeout": timeout, "isolation": isolation}
+        _note(function, pattern, None, "UTC", {**own, **options, **rules})
+        return job_function(function, pattern, sent)
 
     return declare
 
 
 def cron(
-    expression: str, *, name: str | None = None, zone: str = "UTC", **options: Unpack[RunOptions]
+    expression: str,
+    *,
+    name: str | None = None,
+    zone: str = "UTC",
+    backoff: Backoff | None = None,
+    retry_on: Exceptions = (),
+    give_up_on: Exceptions = (),
+    **options: Unpack[RunOptions],
 ) -> Callable[[F], F]:
     """Declare a function that runs on a schedule; it gets no arguments.
 
     ``name`` defaults to ``module.function``. Options are those of CreateJob, in snake case:
     ``run_timeout="10m"``, ``catchup="skip"``, ... By default, a run may take 5 minutes, and 1 more to end;
-    see ``run_timeout`` and ``grace``.
+    see ``run_timeout`` and ``grace``. ``backoff``, ``retry_on`` and ``give_up_on`` are as in ``job``.
     """
     _expect_text(expression, '@cron needs its schedule, as in @cron("0 9 * * *")')
+    rules = _given_rules(backoff, retry_on, give_up_on)
+    sent_options({**options, **rules})
     return lambda function: _note(
-        function, name or f"{function.__module__}.{function.__qualname__}", expression, zone, options
+        function,
+        name or f"{function.__module__}.{function.__qualname__}",
+        expression,
+        zone,
+        {**options, **rules},
     )
+
+
+def _given_rules(backoff: Backoff | None, retry_on: Exceptions, give_up_on: Exceptions) -> dict[str, Any]:
+    given = {"backoff": backoff, "retry_on": retry_on, "give_up_on": give_up_on}
+    return {name: value for name, value in given.items() if value is not None and value != ()}
 
 
 def declared_in(module: str) -> list[Declared]:

@@ -25,9 +25,10 @@ from pydantic import ValidationError
 
 from bedrock_worker import functions
 from bedrock_worker.arguments import Arguments
-from bedrock_worker.enqueuing import EnqueueOptions
+from bedrock_worker.enqueuing import EnqueueOptions, with_first_run
 from bedrock_worker.functions import Declared, declared_in, look_in
 from bedrock_worker.options import SPAWN
+from bedrock_worker.retry_rules import RETRY_RULES, sent_options
 from bedrockjobs.base import clock
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
 from bedrockjobs.base.errors import CommandError
@@ -282,12 +283,13 @@ def _function(declared: Declared, folder: str) -> Function:
     if not 1 <= len(declared.pattern) <= PATTERN_CHARS_MAX:
         raise ValueError(f"expected a name pattern of 1 to {PATTERN_CHARS_MAX} characters")
     options = {name: value for name, value in declared.options.items() if name not in OWN_OPTIONS}
-    if unknown := options.keys() - EnqueueOptions.__annotations__.keys():
-        known = ", ".join([*OWN_OPTIONS, *sorted(EnqueueOptions.__annotations__)])
+    options = sent_options(options)
+    if unknown := options.keys() - EnqueueOptions.__annotations__.keys() - {"backoff"}:
+        known = ", ".join([*OWN_OPTIONS, *sorted({*EnqueueOptions.__annotations__, "backoff", *RETRY_RULES})])
         raise ValueError(f"unknown option {min(unknown)}, @job takes {known}")
     if unique := options.pop("unique", False):
         arguments.unique_names(unique)
-    JobSpec(**{"name": "name", **options})  # raises for an invalid value
+    JobSpec(**{"name": "name", **with_first_run(options)})  # raises for an invalid value
     isolation = declared.options.get("isolation")
     if isolation not in (None, SPAWN):
         raise ValueError(f"isolation: expected {SPAWN!r} or nothing, got {isolation!r}")
@@ -315,13 +317,14 @@ def _schedule(declared: Declared) -> dict[str, Any]:
         raise ValueError(f"name: expected one without * ? [, got {declared.pattern!r}")
     if not isinstance(declared.zone, str) or declared.zone.split() != [declared.zone]:
         raise ValueError(f"zone: expected the name of a time zone, got {declared.zone!r}")
-    if unknown := declared.options.keys() - CRON_OPTIONS:
+    declared_options = sent_options(declared.options)
+    if unknown := declared_options.keys() - CRON_OPTIONS:
         raise ValueError(f"unknown option {min(unknown)}, @cron takes {', '.join(sorted(CRON_OPTIONS))}")
     cron.parse(declared.expression)
     zone = "" if declared.zone.upper() == "UTC" else f"TZ={declared.zone} "
     repeat = f"CRON {zone}{' '.join(declared.expression.split())}"
     cron.split_zone(repeat)
-    options = {"run_timeout": RUN_TIMEOUT_S, "grace": GRACE_S, **declared.options}
+    options = {"run_timeout": RUN_TIMEOUT_S, "grace": GRACE_S, **declared_options}
     spec = {"name": declared.pattern, "repeat": repeat}
     spec |= {wire_name(option): value for option, value in options.items() if value is not None}
     try:

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from bedrock_worker.arguments import MOCK, RESULT, Arguments, OtherArguments, WrongArguments
-from bedrock_worker.current import PROGRESS_VARIABLE, Job, set_current_run, tell_progress_to
+from bedrock_worker.current import PROGRESS_VARIABLE, Job, current_run, set_current_run, tell_progress_to
 from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
+from bedrock_worker.retry_rules import RetryRules, leaves
 
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
 """Exit statuses; ``outcome`` defines the meaning of the last five."""
@@ -69,12 +70,21 @@ def run_for_job(module: str, function: str, given: str | None = None, write: Wri
     try:
         return _store_result(_call(module, function, given), DONE, write)
     except Exception as error:
-        return _failed(error, write)
+        return _failed(error, _rules(module, function), write)
 
 
-def _failed(error: Exception, write: Write | None) -> int:
+@cache
+def _rules(module: str, function: str) -> RetryRules:
+    """Return the retry rules of a function; none if it cannot be found."""
+    try:
+        return RetryRules(declaration(module, function).options)
+    except LookupError:
+        return RetryRules({})
+
+
+def _failed(error: Exception, rules: RetryRules, write: Write | None) -> int:
     """Report how a failed function ended, and return the exit status."""
-    request = _asked_for(error)
+    request = asked_for(error)
     if isinstance(request, Snooze):
         print(request, file=sys.stderr)
         return _store_result({"delay": request.delay}, SNOOZE, write)
@@ -83,27 +93,41 @@ def _failed(error: Exception, write: Write | None) -> int:
         _leave_error(str(request), "")
         return UNFIT
     if request is None:
-        text = _traceback_of(error)
+        text = traceback_of(error)
         print(text, file=sys.stderr)
-        _leave_error(_last_line(error), text)
-        return RAISED
+        _leave_error(last_line(error), text)
+        return _by_rules(error, rules, write)
     print(request, file=sys.stderr)
-    _leave_error(f"{type(request).__name__}: {request}", _traceback_of(request) if request.__cause__ else "")
+    _leave_error(f"{type(request).__name__}: {request}", traceback_of(request) if request.__cause__ else "")
     if isinstance(request, Fail):
         return FAIL_FOR_GOOD
     return _store_result(None if request.delay is None else {"delay": request.delay}, RETRY, write)
+
+
+def _by_rules(error: Exception, rules: RetryRules, write: Write | None) -> int:
+    """Return the exit status that the retry rules of a function give for an error."""
+    try:
+        decision = rules.decide(error, current_run().attempt) if rules else None
+    except Exception as fault:
+        print(f"the backoff of the function failed: {last_line(fault)}", file=sys.stderr)
+        return RAISED
+    if decision is None:
+        return RAISED
+    if decision.final:
+        return FAIL_FOR_GOOD
+    return _store_result(None if decision.delay is None else {"delay": decision.delay}, RETRY, write)
 
 
 class Unfit(Exception):
     """The job's data is for another version of the function: an argument is unknown or missing."""
 
 
-def _asked_for(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
+def asked_for(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
     """Return the request that a function raised, also within exception groups, or None for other errors.
 
     In a group the gravest counts: ``Fail``, another error, the longest ``Retry``, the longest ``Snooze``.
     """
-    errors = list(_leaves(error))
+    errors = list(leaves(error))
     if fails := [each for each in errors if isinstance(each, Fail)]:
         return fails[0]
     if not all(isinstance(each, (Retry, Snooze, Unfit)) for each in errors):
@@ -114,15 +138,7 @@ def _asked_for(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
     return next(each for each in errors if isinstance(each, Unfit))
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
-    else:
-        yield error
-
-
-def _traceback_of(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """Return the traceback of an error, starting in the user's code."""
     summary = traceback.TracebackException.from_exception(error)
     _begin_in_function(summary, set())
@@ -144,7 +160,7 @@ _NOT_OF_USERS = (str(Path(__file__).parents[1]), f"{Path(os.__file__).parent}/as
 """Prefixes of files whose frames precede those of a function."""
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """Return an error with its type, like the last line of a traceback."""
     lines = list(traceback.TracebackException.from_exception(error).format_exception_only())
     return "".join(lines).strip()
@@ -170,7 +186,7 @@ def job_given() -> dict[str, Any]:
 def prepare(module: str) -> None:
     """Inspect the functions that a module declares, so that no run has to."""
     for declared in declared_in(module):
-        _declared(declared.module, declared.function.__qualname__)
+        declaration(declared.module, declared.function.__qualname__)
         if declared.expression is None:
             _ = _arguments(declared.function).takes_job
 
@@ -181,7 +197,7 @@ def _arguments(function: Callable[..., Any]) -> Arguments:
 
 
 @cache
-def _declared(module: str, name: str) -> Declared:
+def declaration(module: str, name: str) -> Declared:
     """Return the declaration of a function; raises LookupError."""
     for declaration in declared_in(module):
         if (declaration.module, declaration.function.__qualname__) == (module, name):
@@ -191,20 +207,34 @@ def _declared(module: str, name: str) -> Declared:
 
 def _call(module: str, name: str, given: str | None) -> Any:
     imported = importlib.import_module(module)
-    declared = _declared(module, name)
+    declared = declaration(module, name)
     function = getattr(imported, name)
     if declared.expression is not None:
-        set_current_run(lambda: _job(job_given() if given is None else json.loads(given)))
+        set_current_run(lambda: job_of(job_given() if given is None else json.loads(given)))
         return _awaited(function())
-    job = _job(job_given() if given is None else json.loads(given))
+    job = job_of(job_given() if given is None else json.loads(given))
     set_current_run(lambda: job)
+    return called_for_job(declared, function, job, _awaited)
+
+
+def called_for_job(
+    declared: Declared, function: Callable[..., Any], job: Job, awaited: Callable[[Any], Any]
+) -> Any:
+    """Call a function with a job or with its data; return the job's new data, or what the function returns.
+
+    ``awaited`` makes a value of what the function returns.
+    """
+    if declared.expression is not None:
+        return awaited(function())
     arguments = _arguments(declared.function)
     if arguments.takes_job:
-        return _awaited(function(job))
-    return _call_with_data(function, arguments, job)
+        return awaited(function(job))
+    return _call_with_data(function, arguments, job, awaited)
 
 
-def _call_with_data(function: Callable[..., Any], arguments: Arguments, job: Job) -> dict[str, Any] | None:
+def _call_with_data(
+    function: Callable[..., Any], arguments: Arguments, job: Job, awaited: Callable[[Any], Any]
+) -> dict[str, Any] | None:
     """Call a function with the job's data; return the new data with its result."""
     repeats = bool(job.fields.get("repeat"))
     try:
@@ -213,7 +243,7 @@ def _call_with_data(function: Callable[..., Any], arguments: Arguments, job: Job
         raise Unfit(f"the job's data is for another version of the function: {error}") from None
     except WrongArguments as error:
         raise Fail(f"the job's data does not fit the function: {error}") from None
-    value = arguments.result_to_json(_awaited(function(**given)))
+    value = arguments.result_to_json(awaited(function(**given)))
     if value is None:
         return None
     result = job.data if repeats else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
@@ -229,7 +259,8 @@ def _awaited(returned: Any) -> Any:
     return asyncio.run(returned)
 
 
-def _job(given: dict[str, Any]) -> Job:
+def job_of(given: dict[str, Any]) -> Job:
+    """Return a job as its function sees it, from the fields that the server sent."""
     due = os.environ.get("BEDROCK_SCHEDULED_FOR") or given["nextRun"]
     return Job(
         id=given["jobID"],

@@ -1,0 +1,340 @@
+"""``eager``, ``capture``, ``checked`` and ``run_jobs``: tests of an application."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from bedrock_worker import Handle, Progress, as_completed, as_completed_async, job, wait_all, wait_all_async
+from bedrock_worker.arguments import WrongArguments
+from bedrock_worker.policy.python_module import BadModule, load
+from bedrock_worker.retry_rules import RetryRules
+
+from bedrockjobs import InvalidCommand, JobFailed, JobNotEnded
+from bedrockjobs.commands import CreateJob, ListRuns, QueryJob
+from bedrockjobs.testing import ServerUnderTest, capture, eager
+from tests.worker import jobs_in_test as app
+
+
+@pytest.fixture(autouse=True)
+def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse connections, except in tests with a server."""
+    app.SEEN.clear()
+    if "server" not in request.fixturenames:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise AssertionError("a connection was made")
+
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        monkeypatch.setattr(socket, "create_connection", refuse)
+
+
+@pytest.fixture
+def server() -> Iterator[ServerUnderTest]:
+    with ServerUnderTest() as running:
+        yield running
+
+
+def test_a_job_runs_at_once_and_its_handle_has_ended() -> None:
+    with eager() as jobs:
+        handle = app.square.enqueue(3)
+        assert (handle.wait(), handle.result(), handle.status()) == (9, 9, "FINISHED")
+        assert (handle.created, handle.progress(), handle.cancel()) == (True, Progress(0.5, "half"), False)
+        assert [each.wait() for each in app.square.enqueue_many([{"n": 2}, {"n": 2, "power": 3}])] == [4, 8]
+    assert [repr(each) for each in jobs] == ["square(n=3)", "square(n=2)", "square(n=2, power=3)"]
+
+
+def test_arguments_and_results_go_through_json() -> None:
+    with eager():
+        result = app.day.enqueue(date(2030, 1, 2), (7, "x")).wait()
+    assert result == [date(2030, 1, 2)]
+    assert [(date(2030, 1, 2), (7, "x"))] == app.SEEN
+    with eager(), pytest.raises(InvalidCommand, match="expected int"):
+        app.square.enqueue("3")  # type: ignore[arg-type]
+    assert not app.SEEN[1:]
+
+
+def test_a_function_that_takes_the_job() -> None:
+    with eager():
+        assert app.whole.enqueue(who="ann").wait() == {"who": "ann", "name": "whole"}
+
+
+def test_retries_are_counted_as_a_worker_counts_them() -> None:
+    with eager() as jobs:
+        assert app.fails.enqueue(3).wait() == 3
+        handle = app.fails.enqueue(9)
+        with pytest.raises(JobFailed, match="job 2: fail: OSError: not yet, 3") as failed:
+            handle.wait()
+        assert app.fails.using(retries=0).enqueue(2).status() == "FAILED"
+    assert isinstance(failed.value.__cause__, OSError)
+    assert (failed.value.error_type, "Traceback" in failed.value.traceback) == ("OSError", True)
+    assert [each.attempts for each in jobs] == [3, 3, 1]
+    assert len(jobs[1].errors) == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "attempts", "delays"),
+    [
+        ("retry", "FAILED", 4, [60, 60, 60]),
+        ("fail", "FAILED", 1, []),
+        ("snooze", "QUEUED", 0, []),
+        ("value", "FAILED", 1, []),
+        ("group", "FAILED", 1, []),
+    ],
+)
+def test_what_a_function_asks_for(kind: str, state: str, attempts: int, delays: list[int]) -> None:
+    with eager() as jobs:
+        handle = app.raises.using(name="raises/a").enqueue(kind)
+        assert handle.status() == state
+        with pytest.raises(JobNotEnded if state == "QUEUED" else JobFailed):
+            handle.wait(1)
+    assert (jobs[0].attempts, jobs[0].delays) == (attempts, delays)
+
+
+def test_jobs_of_jobs_run_too_and_blocks_nest() -> None:
+    with capture() as outer:
+        app.square.enqueue(1)
+        with eager() as inner:
+            app.order.enqueue(2)
+            with capture() as innermost:
+                app.order.enqueue(4)
+        app.square.enqueue(5)
+    assert [repr(each) for each in outer] == ["square(n=1)", "square(n=5)"]
+    assert [(repr(each), each.state) for each in inner] == [
+        ("order(n=2)", "FINISHED"),
+        ("square(n=2)", "FINISHED"),
+        ("square(n=3, power=3)", "FINISHED"),
+    ]
+    assert [each.state for each in innermost] == ["QUEUED"]
+
+
+async def test_asyncio() -> None:
+    with eager():
+        handle = await app.later.aenqueue(1)
+        assert (await handle.wait(), await handle.status()) == (2, "FINISHED")
+        assert app.later.enqueue(2).wait() == 3, "also from inside a loop"
+        many = await app.square.aenqueue_many([{"n": 3}, {"n": 4}])
+        assert await wait_all_async(many) == [9, 16]
+        assert [await each.result() async for each in as_completed_async(many)] == [9, 16]
+
+    async def one(n: int) -> int:
+        with capture() as jobs:
+            await asyncio.sleep(0)
+            await app.square.aenqueue(n)
+            await asyncio.sleep(0)
+            return int(jobs.assert_enqueued(app.square).arguments["n"])
+
+    assert await asyncio.gather(*map(one, range(5))) == [0, 1, 2, 3, 4], "each task has its own block"
+
+
+def test_threads() -> None:
+    def enqueue() -> None:
+        for n in range(50):
+            app.square.enqueue(n)
+
+    with capture() as jobs:
+        threads = [threading.Thread(target=enqueue) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(jobs) == 200
+    assert sorted(each.job_id for each in jobs) == list(range(1, 201))
+
+
+def test_captured_jobs_are_asserted() -> None:
+    with capture() as jobs:
+        app.order.enqueue(1)
+        handle = app.square.using(delay="5m", retries=3).enqueue(4)
+        app.day.enqueue(date(2030, 1, 2))
+        assert (handle.status(), handle.progress()) == ("QUEUED", None)
+        with pytest.raises(JobNotEnded, match="job 2 has not ended within 0 s: QUEUED"):
+            handle.result()
+    assert jobs.assert_enqueued(app.square, n=4).spec.first_run == "+300s"
+    for found in (
+        jobs.assert_enqueued(app.square),
+        jobs.assert_enqueued(app.square, 4),
+        jobs.assert_enqueued(app.square, n=4, power=2),
+    ):
+        assert found.job_id == 2
+    jobs.assert_enqueued(app.day, when=date(2030, 1, 2))
+    jobs.assert_not_enqueued(app.square, n=5)
+    jobs.assert_not_enqueued(app.fails)
+    with pytest.raises(AssertionError) as wrong:
+        jobs.assert_enqueued(app.square, n=5, power=2)
+    assert str(wrong.value) == (
+        "square(n=5, power=2) was not enqueued; these jobs were:\n"
+        "  order(n=1)\n"
+        "  square(n=4)   n: expected 5, got 4\n"
+        "  day(when='2030-01-02')"
+    )
+    with pytest.raises(AssertionError, match=r"square\(n=4\) was enqueued$"):
+        jobs.assert_not_enqueued(app.square, n=4)
+    assert handle.cancel()
+    assert (handle.status(), handle.cancel()) == ("CANCELLED", False)
+    with capture() as none, pytest.raises(AssertionError, match="was not enqueued; nothing was enqueued"):
+        none.assert_enqueued(app.square)
+
+
+def test_a_unique_key_is_held_by_a_captured_job() -> None:
+    with capture() as jobs:
+        once = app.square.using(unique=True)
+        first, second, other = once.enqueue(1), once.enqueue(1), once.enqueue(2)
+    assert (first.created, second.created, other.created) == (True, False, True)
+    assert (first.job_id == second.job_id, len(jobs)) == (True, 2)
+
+
+async def test_a_checked_call() -> None:
+    assert app.square.checked(3) == 9
+    assert app.day.checked(date(2030, 1, 2)) == [date(2030, 1, 2)]
+    assert await app.later.checked(1) == 2
+    assert app.whole.checked(who="ann") == {"who": "ann", "name": "whole"}
+    with pytest.raises(InvalidCommand, match="expected int"):
+        app.square.checked("3")  # type: ignore[arg-type]
+
+    @job("wrong")
+    def wrong() -> int:
+        return "3"  # type: ignore[return-value]
+
+    with pytest.raises(WrongArguments, match="its result: expected int"):
+        wrong.checked()
+    assert wrong() == "3", "a plain call checks nothing"  # type: ignore[comparison-overlap]
+
+
+# --- rules for errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempts"),
+    [
+        ("base", 3),
+        ("sub", 3),
+        ("group", 3),
+        ("final", 1),
+        ("other", 1),
+        ("final in group", 1),
+        ("other in group", 1),
+    ],
+)
+def test_which_errors_are_retried(kind: str, attempts: int) -> None:
+    with eager() as jobs:
+        assert app.rules.enqueue(kind).status() == "FAILED"
+    assert jobs[0].attempts == attempts
+    assert jobs[0].delays == [1, 60][: attempts - 1]
+
+
+def test_a_backoff_function_and_one_that_fails() -> None:
+    with eager() as jobs:
+        app.by_function.enqueue("four")
+        app.broken.enqueue()
+    assert jobs[0].delays == [4, 8, 12]
+    assert (jobs[1].attempts, jobs[1].delays) == (2, [None])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"retry_on": OSError, "give_up_on": OSError}, "give_up_on: OSError includes OSError of retry_on"),
+        ({"retry_on": (Flaky := app.Flaky), "give_up_on": OSError}, "OSError includes Flaky of retry_on"),
+        ({"retry_on": KeyboardInterrupt}, "retry_on: expected classes of exceptions"),
+        ({"give_up_on": (ValueError, "OSError")}, "give_up_on: expected classes of exceptions"),
+        ({"retry_on": OSError, "retries": 0}, "retry_on: expected nothing together with retries=0"),
+        ({"backoff": []}, "backoff: expected at least one delay"),
+        ({"backoff": [1, 2], "retries": 1}, "backoff: 2 delays for 1 retries: expected at most as many"),
+        ({"backoff": [1, "soon"]}, "backoff: expected seconds, a timedelta or text"),
+        ({"backoff": [1], "max_backoff": 5}, "max_backoff: expected nothing together with a list"),
+        ({"backoff": lambda error: 1}, "backoff: expected a function of (attempt, error)"),
+    ],
+)
+def test_combinations_without_a_meaning_are_refused_where_they_are_declared(options: Any, words: str) -> None:
+    from bedrock_worker import cron
+
+    with pytest.raises(ValueError) as refused:
+        job("a", **options)
+    assert words in str(refused.value)
+    with pytest.raises(ValueError):
+        cron("@daily", **options)
+
+
+def test_a_list_of_delays_sets_the_retries_of_enqueued_jobs() -> None:
+    with capture() as jobs:
+        app.rules.enqueue("base")
+    assert (jobs[0].spec.retries, jobs[0].spec.backoff) == (2, None)
+    module = load(app.__name__)
+    assert {function.pattern for function in module.functions} >= {"rules", "backoff"}
+
+
+def test_a_class_to_give_up_on_may_be_a_subclass() -> None:
+    rules = RetryRules({"retry_on": OSError, "give_up_on": FileNotFoundError})
+    final = rules.decide(FileNotFoundError(), 1)
+    again = rules.decide(PermissionError(), 1)
+    assert final is not None
+    assert again is not None
+    assert (final.final, again.final) == (True, False)
+
+
+# --- with a server -----------------------------------------------------------------------------------------
+
+
+def test_the_jobs_of_a_module_run_on_a_server(server: ServerUnderTest) -> None:
+    handle = app.order.using(client=server.client).enqueue(2)
+    app.fails.using(client=server.client).enqueue(2)
+    app.raises.using(client=server.client, name="raises/a").enqueue("snooze")
+    assert handle.status() == "QUEUED"
+    assert server.run_jobs(app.__name__) == 5, "three, and two that one of them enqueued"
+    assert (handle.status(), handle.wait(0)) == ("FINISHED", None)
+    squares = server.client.call(ListRuns(name="square")).runs
+    assert sorted(run.result["result"] for run in squares if run.result) == [4, 27]
+    assert server.client.call(QueryJob(job_id=2)).state == "QUEUED"
+    assert server.run_jobs(app.__name__) == 0, "the retry waits for the clock"
+    server.advance("10s")
+    assert server.run_jobs(app.__name__, until_empty=False) == 1
+    with pytest.raises(BadModule):
+        server.run_jobs("no.such.module")
+
+
+def test_handles_follow_jobs_on_a_server(server: ServerUnderTest) -> None:
+    square = app.square.using(client=server.client)
+    handles: list[Handle[int]] = square.enqueue_many([{"n": n} for n in range(5)])
+    with pytest.raises(JobNotEnded, match="5 jobs have not ended within 0 s: 1, 2, 3, 4, 5"):
+        wait_all(handles, timeout=0)
+    assert handles[4].cancel()
+    assert (handles[4].status(), handles[4].cancel()) == ("CANCELLED", False)
+    server.run_jobs(app.__name__)
+    assert handles[2].progress() is None
+    assert wait_all(handles[:4], timeout=20) == [0, 1, 4, 9]
+    done = list(as_completed(handles, timeout=20))
+    assert sorted(each.job_id for each in done) == [1, 2, 3, 4, 5]
+    with pytest.raises(JobFailed, match="job 5: cancelled"):
+        wait_all(handles, timeout=20)
+
+
+async def test_asyncio_handles_follow_jobs_on_a_server(server: ServerUnderTest) -> None:
+    from bedrockjobs import AsyncClient
+
+    async with AsyncClient(server.address) as client:
+        square = app.square.using(client=client)
+        handles = await square.aenqueue_many([{"n": n} for n in range(3)])
+        with pytest.raises(JobNotEnded):
+            await handles[0].result()
+        assert await handles[2].cancel()
+        await asyncio.to_thread(server.run_jobs, app.__name__)
+        assert await wait_all_async(handles[:2], timeout=20) == [0, 1]
+        assert await handles[2].status() == "CANCELLED"
+        found = [each.job_id async for each in as_completed_async(handles, timeout=20)]
+        assert sorted(found) == [1, 2, 3]
+
+
+def test_results_are_kept_for_an_hour_unless_keep_says_otherwise(server: ServerUnderTest) -> None:
+    keep = app.square.using(client=server.client)
+    hour, day = keep.enqueue(1), keep.using(keep=timedelta(days=1)).enqueue(2)
+    server.run_jobs(app.__name__)
+    server.advance("2h")
+    assert day.wait(0) == 4
+    assert hour.job_id != day.job_id
+    assert server.client.call(CreateJob(name="a")).job_id == 3

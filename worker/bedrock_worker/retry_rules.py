@@ -1,0 +1,133 @@
+"""Which errors of a function are retried, and after which delay: the options of ``@job`` and ``@cron``.
+
+The worker applies them where the function runs, since classes and functions cannot be sent. Light, because
+runs import it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+from bedrock_worker.enqueuing import Delay, delay_s
+
+Exceptions = type[Exception] | tuple[type[Exception], ...]
+"""A class of exceptions or several; subclasses count."""
+
+Backoff = Delay | Sequence[Delay] | Callable[[int, Exception], Delay]
+"""A delay that doubles, a delay for each retry, or a function of the attempt and its error."""
+
+RETRY_RULES = ("retry_on", "give_up_on")
+"""Options that only the worker applies."""
+
+
+class Decision(NamedTuple):
+    """What becomes of a run that ended with an error."""
+
+    final: bool
+    """Whether the job fails for good."""
+    delay: int | None = None
+    """Whole seconds until the retry; None for the job's ``backoff``."""
+
+
+class RetryRules:
+    """The rules of one function."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Read the options of a declaration; raises ValueError for a combination without a meaning."""
+        self._retried = _classes(options.get("retry_on") or (), "retry_on")
+        self._final = _classes(options.get("give_up_on") or (), "give_up_on")
+        backoff = options.get("backoff")
+        self._own = backoff if callable(backoff) or _is_list(backoff) else None
+        self.listed: tuple[int, ...] = ()
+        """The delays of a list."""
+        retries = options.get("retries")
+        for kind in self._retried:
+            if given_up := next((each for each in self._final if issubclass(kind, each)), None):
+                words = f"give_up_on: {given_up.__name__} includes {kind.__name__} of retry_on"
+                raise ValueError(f"{words}, which would never be retried")
+        if self._retried and retries == 0:
+            raise ValueError("retry_on: expected nothing together with retries=0")
+        if self._own is None:
+            return
+        if options.get("max_backoff") is not None:
+            raise ValueError("max_backoff: expected nothing together with a list or a function as backoff")
+        if callable(self._own):
+            _check_takes_two(self._own)
+            return
+        self.listed = tuple(ceil(delay_s(each, "backoff")) for each in self._own)
+        if not self.listed:
+            raise ValueError("backoff: expected at least one delay")
+        if isinstance(retries, int) and len(self.listed) > retries:
+            raise ValueError(
+                f"backoff: {len(self.listed)} delays for {retries} retries: expected at most as many"
+            )
+
+    def __bool__(self) -> bool:
+        """Return whether there is any rule."""
+        return bool(self._retried or self._final or self._own is not None)
+
+    def decide(self, error: Exception, attempt: int) -> Decision | None:
+        """Return what becomes of an error in this attempt, counted from 1; None if no rule applies.
+
+        In an exception group, one member to give up on decides; otherwise all have to be retried. Raises what
+        a ``backoff`` function raises.
+        """
+        errors = list(leaves(error))
+        if self._final and any(isinstance(each, self._final) for each in errors):
+            return Decision(final=True)
+        if self._retried and not all(isinstance(each, self._retried) for each in errors):
+            return Decision(final=True)
+        if self.listed:
+            return Decision(False, self.listed[min(attempt, len(self.listed)) - 1])
+        if self._own is not None:
+            return Decision(False, ceil(delay_s(self._own(attempt, error), "backoff")))
+        return Decision(final=False) if self._retried else None
+
+
+def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are attributes of CreateJob; a list of delays sets ``retries``.
+
+    Raises ValueError for a combination without a meaning.
+    """
+    rules = RetryRules(options)
+    sent = {key: value for key, value in options.items() if key not in RETRY_RULES}
+    if rules.listed:
+        sent["retries"] = options.get("retries", len(rules.listed))
+    if _is_list(sent.get("backoff")) or callable(sent.get("backoff")):
+        del sent["backoff"]
+    return sent
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, or the members of an exception group and of groups in it."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error
+
+
+def _is_list(backoff: object) -> bool:
+    return isinstance(backoff, Sequence) and not isinstance(backoff, (str, bytes))
+
+
+def _classes(given: object, name: str) -> tuple[type[Exception], ...]:
+    kinds = given if isinstance(given, tuple) else (given,)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            words = f"{name}: expected classes of exceptions, as in (OSError, ValueError), got {kind!r}"
+            raise ValueError(words)  # noqa: TRY004  as all faults of a declaration
+    return kinds
+
+
+def _check_takes_two(function: Callable[..., object]) -> None:
+    try:
+        inspect.signature(function).bind(1, ValueError())
+    except TypeError:
+        words = f"backoff: expected a function of (attempt, error), {function!r} cannot be called with two"
+        raise ValueError(words) from None
+    except ValueError:  # a builtin without a signature
+        return
