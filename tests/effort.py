@@ -15,12 +15,12 @@ PROFILE = os.environ.get("BEDROCKJOBS_TEST_PROFILE", "same")
 ``fast``: a tenth of the same, and one event loop for both protocols; ``run.py --fast`` sets it."""
 
 LONG = [
-    "tests/pages/test_every_page.py",
     "tests/protocol/test_memory_storms.py",
-    "tests/protocol/test_openapi_against_server.py",
     "tests/worker/test_watchdog_client.py",
-    "tests/protocol/test_loop_time.py",
     "tests/simulation/test_histories.py",
+    "tests/protocol/test_loop_time.py",
+    "tests/pages/test_every_page.py",
+    "tests/protocol/test_openapi_against_server.py",
     "tests/pages/test_overview.py",
     "tests/protocol/test_openapi_clients.py",
     "tests/worker/warm/test_warm_functions.py",

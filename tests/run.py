@@ -85,8 +85,8 @@ RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
 RELIABILITY_LONG = [
-    *("shared_kills", "soak", "runs_killed", "shared_load"),
-    *("other_hands", "takeover", "io_faults", "kills"),
+    *("shared_kills", "shared_load", "kills", "runs_killed"),
+    *("takeover", "other_hands", "io_faults", "soak"),
 ]
 """Those of them that take longest, dealt out first: a row here is one for each of those that run at once."""
 

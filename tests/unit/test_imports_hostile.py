@@ -89,4 +89,5 @@ def test_reading_costs_what_the_text_is_long(case: str) -> None:
     before = time.process_time()
     with suppress(ValueError):
         CASES[case]()
-    assert (time.process_time() - before) / slowness() < SECONDS_MAX
+    spent_s = time.process_time() - before
+    assert spent_s < SECONDS_MAX or spent_s / slowness() < SECONDS_MAX

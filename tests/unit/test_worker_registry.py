@@ -25,6 +25,7 @@ from bedrockjobs.engine.workers import SharedWorkers, WorkerRegistry
 from bedrockjobs.job.eligibility import RequestedNames
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store.peers import PeerState, WorkerRow
+from tests.effort import crossed
 
 FEW = 10
 KINDS = [WorkerRegistry, SharedWorkers]
@@ -121,8 +122,7 @@ ATTRIBUTES: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("attribute", ATTRIBUTES)
+@pytest.mark.parametrize(("kind", "attribute"), crossed(KINDS, ATTRIBUTES))
 def test_no_attribute_takes_more_memory_than_the_budget(
     kind: type[WorkerRegistry], attribute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
