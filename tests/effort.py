@@ -12,7 +12,8 @@ from typing import Any
 
 PROFILE = os.environ.get("BEDROCKJOBS_TEST_PROFILE", "same")
 """``same``: the same examples in each run. ``random``: others in each run, and as many as a night allows.
-``fast``: a tenth of the same, and one event loop for both protocols; ``run.py --fast`` sets it."""
+``fast``: a tenth of the same, half of the tests of servers, and one event loop for both protocols;
+``run.py --fast`` sets it."""
 
 LONG = [
     "tests/protocol/test_memory_storms.py",

@@ -73,7 +73,7 @@ FAST = [
 """What nearly every mistake breaks: rules, model, parts, runs, and both protocols."""
 
 FAST_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "fast"}
-"""Fewer examples, and one event loop: see ``effort.py``."""
+"""Fewer examples, half of the tests of servers, and one event loop: see ``effort.py``."""
 
 READING = [["mypy"], ["ruff", "check"], ["ruff", "format", "--check"], ["lint-imports"]]
 """What reads the code: beside the tests, as alone it would keep one core of two waiting for mypy."""
