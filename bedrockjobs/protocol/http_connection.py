@@ -101,6 +101,10 @@ class RequestHead(NamedTuple):
     """Whether the content type of the body is a form."""
 
 
+_Validate = Callable[[Any], Any] | None
+"""The validator of an open value, if there is one."""
+
+
 class PlainHTTP:
     """Parses plain requests and caches the heads that clients repeat."""
 
@@ -112,9 +116,7 @@ class PlainHTTP:
         self.gate = gate
         self._headers_max = settings.headers_max
         self._cache: OrderedDict[bytes, RequestHead] = OrderedDict()
-        self._prepared: OrderedDict[tuple[object, ...], tuple[Prepared, list[Callable[[Any], Any]]]] = (
-            OrderedDict()
-        )
+        self._prepared: OrderedDict[tuple[object, ...], tuple[Prepared, _Validate, _Validate]] = OrderedDict()
         """Parsed commands by class and members, without those whose values are open."""
         self._kinds = {
             f"{root}/{command_class.__name__}".encode(): command_class
@@ -190,26 +192,24 @@ class PlainHTTP:
             members = jsontext.members(text)
         except ValueError:
             members = {}
-        names = OPEN_PAIR if open_name == OPEN_PAIR[0] and OPEN_PAIR[1] in members else (open_name,)
-        values = [members.pop(name, "null") for name in names]
-        key = (command_class, names, *members.items())
+        value = members.pop(open_name, "null")
+        unique = members.pop(OPEN_PAIR[1], None) if open_name == OPEN_PAIR[0] else None
+        key = (command_class, unique is not None, *members.items())
         known = self._prepared.get(key)
-        if known is not None and ("null" not in values) == bool(open_name):
-            prepared, validators = known
+        if known is not None and (value != "null") == bool(open_name) and unique != "null":
+            prepared, validate, validate_key = known
             try:
-                if validators:
-                    valid = [
-                        validate(command_class.parsed(name, value))
-                        for name, value, validate in zip(names, values, validators, strict=True)
-                    ]
-                    exchange.value = valid[0] if len(valid) == 1 else tuple(valid)
+                if validate is not None:
+                    exchange.value = validate(command_class.parsed(open_name, value))
+                if validate_key is not None and unique is not None:
+                    exchange.value = exchange.value, validate_key(command_class.parsed(OPEN_PAIR[1], unique))
             except ValueError:  # also a ValidationError; the error is raised below
                 pass
             else:
                 exchange.prepared, exchange.template = prepared, prepared.command
                 return
         exchange.command = command = command_class.read_json(text)
-        self._prepare(key, command, names if open_name else ())
+        self._prepare(key, command, () if not open_name else (open_name,) if unique is None else OPEN_PAIR)
 
     def _prepare(self, key: tuple[object, ...], command: Command[Any], names: tuple[str, ...]) -> None:
         """Cache a command whose values of some parameters may differ, unless it is long."""
@@ -221,8 +221,9 @@ class PlainHTTP:
         if len(self._prepared) >= REQUESTS_CACHED_MAX:
             self._prepared.popitem(last=False)
         fields = tuple(field for field, _ in found)
+        validators = [*(validator.validate_python for _, validator in found), None, None]
         prepared = Prepared(command, fields if len(fields) > 1 else "".join(fields))
-        self._prepared[key] = prepared, [validator.validate_python for _, validator in found]
+        self._prepared[key] = prepared, validators[0], validators[1]
 
     @staticmethod
     def answer(outcome: Outcome, *, closes: bool, gzip: bool) -> bytes | None:
