@@ -36,8 +36,8 @@ GLOB_STARS_MAX = 20
 """Stars in one name pattern: each is another search in every name."""
 
 GRAM_CHARS = 4
-"""Length of the substrings that index a pattern whose ends do not distinguish it: four of a name's usual 30
-characters select a handful of patterns, even if 5,000 patterns differ only in the number of a host."""
+"""Length of the substrings that index patterns if many have the same beginning and end. Four characters are
+enough: they select a handful of 5,000 patterns that differ only in the number of a host."""
 
 PATTERNS_PER_KEY_MAX = 8
 """Patterns under one key of an index: a name that has the key is compared with all of them."""

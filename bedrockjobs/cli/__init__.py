@@ -109,11 +109,11 @@ class RootCommand(Group):
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
 
-    def make_context(self, *given: Any, **more: Any) -> click.Context:
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
         """Parse the options of the program; ``--help`` and ``--version`` write output."""
         try:
             with output_written():
-                return super().make_context(*given, **more)
+                return super().make_context(*arguments, **more)
         except click.NoSuchOption as error:
             raise unknown_option(error) from None
 
@@ -161,7 +161,7 @@ def main(ctx: click.Context) -> None:
     \b
     bedrockjobs serve                            run the server
     bedrockjobs job create foo --data '{}'       create a job
-    bedrockjobs schedule add foo '0 9 * * 1-5'   create one that runs by the clock
+    bedrockjobs schedule add foo '0 9 * * 1-5'   create one that runs on a schedule
     bedrockjobs run logs -f 7                    follow what a run prints
     bedrockjobs top                              watch the queue live
     """

@@ -14,8 +14,8 @@ from bedrockjobs.cli.database import database_errors, file_named, is_url, schema
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
 from bedrockjobs.cli.session import CommandRefused, Session, built, records_in, server_options
-from bedrockjobs.cli.values import Given, current_user, since_option, since_timestamp
-from bedrockjobs.cli.verbs import asked, given, limit_option, listing, takes, typed
+from bedrockjobs.cli.values import PastTime, current_user, since_option, since_timestamp
+from bedrockjobs.cli.verbs import limit_option, listing, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import Command, CreateToken, ListAudit, ListTokens, RevokeToken, RotateToken
 
 AUDIT_COLUMNS = ("seq", "at", "by", "address", "command", "name", "jobID", "detail")
@@ -87,14 +87,14 @@ listing(
 )
 
 
-def _done(session: Session, kind: type[Command[Any]], database: str | None, schema: str) -> Record:
+def _done(session: Session, command_class: type[Command[Any]], database: str | None, schema: str) -> Record:
     """Execute a command on the server, or with ``database`` on the database itself."""
     values = click.get_current_context().params
     if database is None:
-        return session.record(asked(session, kind, by=current_user()))
+        return session.record(typed_command(session, command_class, by=current_user()))
     if isinstance(values.get("expires"), timedelta):  # no server is there whose clock counts
         values["expires"] = timestamp(SystemClock().now() + values["expires"])
-    command = asked(session, kind, by=current_user())
+    command = typed_command(session, command_class, by=current_user())
     from bedrockjobs.databases.by_hand import do_on_file, do_on_postgresql
 
     try:
@@ -112,8 +112,8 @@ def _write_new(session: Session, record: Record) -> None:
     """Write a new secret; in table form it is alone on stdout, for use in a shell."""
     if session.form == "table":
         name, secret = text_of(record, "name"), text_of(record, "token")
-        words = "keep it, it is shown only once; clients read it from BEDROCKJOBS_TOKEN_FILE"
-        click.echo(f"Token {name}: {words}.", err=True)
+        advice = "keep it, it is shown only once; clients read it from BEDROCKJOBS_TOKEN_FILE"
+        click.echo(f"Token {name}: {advice}.", err=True)
         click.echo(secret)
     else:
         write_one(record, session.form, identity="token")
@@ -131,13 +131,13 @@ def _write_new(session: Session, record: Record) -> None:
 @since_option("Only changes since")
 @limit_option("changes, the newest")
 @server_options
-def audit(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
+def audit(session: Session, /, since: PastTime | None, limit: int, **_: Any) -> None:
     """List what operators and admins changed, the newest first; kept for 90 days by default.
 
     Schedules come with their state before and after: see -o json.
     """
     since_time = None if since is None else since_timestamp(since, session.now())
-    command = built(ListAudit, {**given(session, ListAudit), "since": since_time, "limit": limit})
+    command = built(ListAudit, {**typed_values(session, ListAudit), "since": since_time, "limit": limit})
     entries: list[Record] = records_in(session.record(command)["entries"])
     if session.form == "table":
         entries = [{**record, "jobID": text_of(record, "jobID").lstrip("0")} for record in entries]

@@ -280,8 +280,8 @@ def _in_two_sources(wanted: list[Wanted]) -> list[str]:
                 label = f"{kind} {each.name}"
                 other = owners.setdefault(label, one.source)
                 if other != one.source:
-                    words = f"name: the source {other} defines it too"
-                    problems.append(each.entry.text(words, "name") if each.entry else f"{label}: {words}")
+                    problem = f"name: the source {other} defines it too"
+                    problems.append(each.entry.text(problem, "name") if each.entry else f"{label}: {problem}")
     return problems
 
 
@@ -355,7 +355,7 @@ def _done(session: Session, plan: SyncPlan) -> SyncPlan:
     return wanted.sync(session, dry_run=False)
 
 
-# --- what is shown -----------------------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------------------
 
 
 def _write(session: Session, plans: list[SyncPlan], sentences: Iterable[str]) -> None:

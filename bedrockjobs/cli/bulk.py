@@ -1,4 +1,4 @@
-"""One CLI command for many jobs: which are meant, a question, job by job, and the result in one line."""
+"""Apply a CLI command to many jobs: choose them, ask for confirmation, and report the result in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bedrockjobs.cli.session import (
     Session,
     confirm,
 )
-from bedrockjobs.cli.values import Given, since_option, since_timestamp
+from bedrockjobs.cli.values import PastTime, since_option, since_timestamp
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
 
@@ -45,7 +45,7 @@ class Choice(NamedTuple):
 
     name: str | None = None
     state: str | None = None
-    since: Given | None = None
+    since: PastTime | None = None
     tags: tuple[str, ...] = ()
     text: str | None = None
 
@@ -89,7 +89,7 @@ def choosing(command: F) -> F:
 _many = partial(click.option, cls=FieldOption, section=SECTION)
 
 
-def choice_of(given: dict[str, Any], one: object) -> Choice | None:
+def choice_of(options: dict[str, Any], one: object) -> Choice | None:
     """Remove the choice from the option values and return it; None if ``one`` job was named.
 
     Raises click.UsageError if neither or both are given.
@@ -101,11 +101,11 @@ def choice_of(given: dict[str, Any], one: object) -> Choice | None:
         "tags": "only_tags",
         "text": "only_text",
     }
-    choice = Choice(**{field: given.pop(key) for field, key in keys.items()})
+    choice = Choice(**{field: options.pop(key) for field, key in keys.items()})
     if one:
         if choice != Choice():
             raise click.UsageError("give an ID or a name, or choose jobs by --name, --state, ...: not both")
-        if given["dry_run"]:
+        if options["dry_run"]:
             raise click.UsageError("--dry-run needs --name, --state, ...")
         return None
     if choice == Choice():
@@ -148,9 +148,9 @@ def _fits(job: Record, choice: Choice, since: str) -> bool:
     if choice.text is None:
         return True
     if hidden := hidden_in(job):
-        raise Failure(f"--text: this token may not see what would be searched: {hidden[0]}", FORBIDDEN)
-    words = choice.text.casefold()
-    return any(words in text_of(job, key).casefold() for key in ("name", "data", "error"))
+        raise Failure(f"--text: this token may not read {hidden[0]} of jobs", FORBIDDEN)
+    text = choice.text.casefold()
+    return any(text in text_of(job, key).casefold() for key in ("name", "data", "error"))
 
 
 NAMES_SHOWN = 5
@@ -163,16 +163,16 @@ Act = Callable[[str], str]
 def counted(names_found: Sequence[str], word: str) -> str:
     """Return the count of things and their names: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
     names = Counter(names_found).most_common()
-    words = ", ".join(f"{count:,} {name}" for name, count in names[:NAMES_SHOWN])
+    counts = ", ".join(f"{count:,} {name}" for name, count in names[:NAMES_SHOWN])
     more = f", and {len(names) - NAMES_SHOWN:,} more names" if len(names) > NAMES_SHOWN else ""
-    return f"{number_of(len(names_found), word)}{': ' if words else ''}{words}{more}"
+    return f"{number_of(len(names_found), word)}{': ' if counts else ''}{counts}{more}"
 
 
 def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: Mapping[str, Any]) -> None:
-    """Do something to each chosen job, after a question unless --yes; ``verb`` names it, such as ``delete``.
+    """Act on each chosen job, after a confirmation unless --yes; ``verb`` names the act, such as ``delete``.
 
-    Jobs are done one by one: each is refused for itself, and what was done before an interrupt stays. The
-    exit status is 4 if any was refused. Raises click.UsageError if nobody can be asked.
+    Jobs are handled one by one: a refusal concerns one job only, and an interrupt undoes nothing. The exit
+    status is 4 if any was refused. Raises click.UsageError if nobody can confirm.
     """
     jobs = chosen(session, choice)
     if not jobs and session.form == "table":
@@ -211,9 +211,9 @@ def _is_refusal(failure: Failure) -> bool:
 def delete_each(
     noun: str, names: Sequence[str], delete: Callable[[str], Record], write: Callable[[list[Record]], None]
 ) -> None:
-    """Delete what is named, one by one, and write what was deleted.
+    """Delete records by name, one by one, and write the deleted ones.
 
-    The exit status is that of the first that was refused.
+    The exit status is that of the first refusal.
     """
     deleted: list[Record] = []
     first: Failure | None = None
@@ -251,13 +251,13 @@ def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[st
     of = f" of {number_of(total, 'job')}" if sum(outcomes.values()) != total or len(outcomes) > 1 else ""
     if not of:
         of = " job" if total == 1 else " jobs"
-    words = f"{done.capitalize()}{of}" if done else f"None of {number_of(total, 'job')} to {verb}"
+    sentence = f"{done.capitalize()}{of}" if done else f"None of {number_of(total, 'job')} to {verb}"
     if refused:
         # Maximum number of refusal reasons in the result, the most frequent ones.
         reasons = "; ".join(reason for reason, _ in refused.most_common(3))
-        words += f"; {sum(refused.values()):,} refused: {reasons}"
+        sentence += f"; {sum(refused.values()):,} refused: {reasons}"
     remaining = total - sum(outcomes.values()) - sum(refused.values())
-    return f"{words}; {remaining:,} not tried." if remaining else f"{words}."
+    return f"{sentence}; {remaining:,} not tried." if remaining else f"{sentence}."
 
 
 @contextmanager

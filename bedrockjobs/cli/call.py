@@ -86,53 +86,58 @@ class CallCommand(click.Command):
             formatter.write(f"  {shlex.join([*ctx.command_path.split(), *example_pairs(self.kind)])}\n")
 
 
-def example_pairs(kind: type[Command[Any]]) -> list[str]:
+def example_pairs(command_class: type[Command[Any]]) -> list[str]:
     """Return the example of a command as ``key=value`` pairs."""
-    given = kind.example.request.items()
-    return [f"{key}={value if isinstance(value, str) else jsontext.dump(value)}" for key, value in given]
+    parameters = command_class.example.request.items()
+    return [f"{key}={value if isinstance(value, str) else jsontext.dump(value)}" for key, value in parameters]
 
 
 def _described(field: FieldInfo) -> str:
     """Return the description of a key, with its choices unless the description names them."""
-    words = field.description or ""
+    description = field.description or ""
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if get_origin(kind) is Literal]
     choices = [str(choice) for kind in kinds for choice in get_args(kind) if choice != ""]
-    all_named = all(re.search(rf"\b{choice}\b", words) for choice in choices)
-    return words if all_named else f"{words} One of {', '.join(choices)}."
+    all_named = all(re.search(rf"\b{choice}\b", description) for choice in choices)
+    return description if all_named else f"{description} One of {', '.join(choices)}."
 
 
-def _subcommand(kind: type[Command[Any]]) -> click.Command:
-    keys = sorted(kind.wire_names.values())
+def _subcommand(command_class: type[Command[Any]]) -> click.Command:
+    keys = sorted(command_class.wire_names.values())
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(f"{key}=") for key in keys if key.lower().startswith(incomplete.lower())]
 
-    @click.command(kind.__name__, cls=CallCommand, kind=kind, help=(kind.__doc__ or "").strip())
+    @click.command(
+        command_class.__name__,
+        cls=CallCommand,
+        kind=command_class,
+        help=(command_class.__doc__ or "").strip(),
+    )
     @click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, shell_complete=complete)
     @server_options
     def send(session: Session, pairs: tuple[str, ...]) -> None:
-        _write(session.send(built(kind, parameters(kind, pairs))), session)
+        _write(session.send(built(command_class, parameters(command_class, pairs))), session)
 
     return send
 
 
-def parameters(kind: type[Command[Any]], pairs: tuple[str, ...]) -> dict[str, str]:
+def parameters(command_class: type[Command[Any]], pairs: tuple[str, ...]) -> dict[str, str]:
     """Return ``key=value`` pairs as parameters by wire name; raises click.UsageError."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise click.UsageError(f"expected key=value, got {pair!r}")
-        name = kind.wire_names.get(key.strip().lower())
+        name = command_class.wire_names.get(key.strip().lower())
         if name is None:
-            known = sorted(kind.wire_names.values())
+            known = sorted(command_class.wire_names.values())
             suggestion = near(key.strip(), known)
-            hint = f", did you mean {suggestion!r}? It has" if suggestion else "; it has"
-            raise click.UsageError(f"{kind.__name__} has no {key!r}{hint} {', '.join(known)}")
-        if name in given:
+            advice = f", did you mean {suggestion!r}? It has" if suggestion else "; it has"
+            raise click.UsageError(f"{command_class.__name__} has no {key!r}{advice} {', '.join(known)}")
+        if name in values:
             raise click.UsageError(f"{name} is given twice")
-        given[name] = _value(name, value)
-    return given
+        values[name] = _value(name, value)
+    return values
 
 
 def _value(name: str, value: str) -> str:
@@ -159,13 +164,13 @@ def _write(answer: Response, session: Session) -> None:
         _write_object(record_of(answer), session, answer.reason)
 
 
-def _write_object(record: Record, session: Session, words: str) -> None:
+def _write_object(record: Record, session: Session, text: str) -> None:
     (key, value), *more = [*record.items()] or [("", RawJSON())]
     if session.form != "json" and not more and value.startswith("["):
         rows: list[Record] = [_row(RawJSON(element), key) for element in jsontext.elements(value)]
         write_many(rows, session.form, complete=True)
     else:
-        write_one(record, session.form, "" if record else words)
+        write_one(record, session.form, "" if record else text)
 
 
 def _row(value: RawJSON, key: str = "") -> Record:

@@ -26,7 +26,7 @@ from bedrockjobs.tls.contexts import BadCertificate, chosen_context
 class Fault(NamedTuple):
     """The problem of a file with the line that names it, and the exit status of ``serve``."""
 
-    words: str
+    message: str
     status: int
 
 
@@ -93,13 +93,13 @@ def config() -> None:
     """
 
 
-def _show(session: Session, /, config: Path | None, origin: bool, **given: Any) -> None:
+def _show(session: Session, /, config: Path | None, origin: bool, **options: Any) -> None:
     """Show the settings that `serve` would use here, with the same options, variables and file.
 
     Passwords are not shown. With --origin it says where each was set: an option, a variable, a line of the
     file, or nowhere (default).
     """
-    sources = found_settings(given, config)
+    sources = found_settings(options, config)
     records = []
     for field in Settings.model_fields:
         value = getattr(sources.settings, field)

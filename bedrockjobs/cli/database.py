@@ -122,8 +122,8 @@ def database_errors(file: str = "database") -> Iterator[None]:
         raise Failure(str(error), REFUSED) from None
     except StoreError as error:
         away = error.reason in ("Database away", "Database busy")
-        words = " ".join(str(error).split())
-        raise Failure(f"PostgreSQL: {words}; nothing was done", UNAVAILABLE if away else FAILED) from None
+        message = " ".join(str(error).split())
+        raise Failure(f"PostgreSQL: {message}; nothing was done", UNAVAILABLE if away else FAILED) from None
     except sqlite3.Error as error:
         raise Failure(f"{file}: {error}", FAILED) from None
     except OSError as error:
@@ -133,7 +133,7 @@ def database_errors(file: str = "database") -> Iterator[None]:
 
 @contextmanager
 def locked(database: Path, command: str = "migrate") -> Iterator[None]:
-    """Hold the lock of the database, so that no server can use it; raises what `acquire` raises."""
+    """Hold the lock of the database, so that no server can use it; raises as `acquire` does."""
     lock = DatabaseLock(database.resolve())
     lock.acquire()
     try:
@@ -211,7 +211,7 @@ def _copy_of(source: TransferDatabase, file: Path, force: bool) -> Copy:
     "old",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Copy the jobs of an original Bedrock database into ours, with their jobIDs.",
+    help="Import the jobs of this Bedrock database, with their jobIDs.",
 )
 @click.option("--skip-bad", is_flag=True, help="With --from-bedrock: skip rows that cannot be imported.")
 @click.option(
@@ -324,10 +324,10 @@ def restore(
     atomically. A server that is started on it accepts commands, but hands out no job, runs no schedule and
     sends no message until `bedrockjobs restore --release`.
     """
-    given = (backup is not None) + only_hold + release
-    if given != 1:
-        words = "give a BACKUP, or --hold, or --release"
-        raise click.UsageError(f"{words}; one of them at a time" if given else words)
+    actions = (backup is not None) + only_hold + release
+    if actions != 1:
+        advice = "give a BACKUP, or --hold, or --release"
+        raise click.UsageError(f"{advice}; one of them at a time" if actions else advice)
     if (force or no_hold) and backup is None:
         raise click.UsageError("--force and --no-hold need a BACKUP")
     if release:
@@ -415,7 +415,9 @@ def _now() -> str:
 
 @click.command()
 @click.option("--from", "source", metavar="FILE|URL", required=True, help="A file, or postgresql://...")
-@click.option("--to", "target", metavar="FILE|URL", help="The other of the two; a file must not exist yet.")
+@click.option(
+    "--to", "target", metavar="FILE|URL", help="postgresql://..., or a file, which must not exist yet."
+)
 @schema_option
 @click.option("--keep-damaged", is_flag=True, help="Also move jobs whose data is damaged.")
 @click.option(
@@ -507,7 +509,7 @@ def _undo(session: Session, source: str, schema: str | None) -> None:
             with locked(path, "move"):
                 name, place = str(path), undo_move(path)
     did = (
-        f"{name} can be served again. What was done at {place} since is not in it: no server may go on there."
+        f"{name} can be served again. It lacks all changes made at {place} since: start no server there."
         if place
         else f"{name} was not moved; it can be served."
     )

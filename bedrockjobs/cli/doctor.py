@@ -32,7 +32,7 @@ from bedrockjobs.schedule.cron import next_tick
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.files import owner_of
 from bedrockjobs.store.transfer import TransferError
-from bedrockjobs.views.problems import ROOM_LOW_BYTES, WHEN_FULL
+from bedrockjobs.views.problems import SPACE_LOW_BYTES, WHEN_FULL
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -42,31 +42,31 @@ class Finding(NamedTuple):
 
     level: Level
     check: str
-    words: str
+    message: str
     advice: str = ""
 
     @property
     def line(self) -> str:
-        """Return the words and the advice as one line."""
-        return one_line(f"{self.words} -> {self.advice}" if self.advice else self.words)
+        """Return the message and the advice as one line."""
+        return one_line(f"{self.message} -> {self.advice}" if self.advice else self.message)
 
 
 LEVEL_CELLS, CHECK_CELLS = 5, 9
-"""Widths of the columns before the words."""
+"""Widths of the columns before the message."""
 
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 CLOCK_WARN_S, CLOCK_FAIL_S = 2.0, 60.0
-"""Clock differences that are warned about: timestamps are whole seconds, schedules are by the minute."""
+"""Clock differences to warn about, and to fail for: timestamps are whole seconds, schedules whole minutes."""
 
-ROOM_FAIL_BYTES = 64 * 1024**2
+SPACE_FAIL_BYTES = 64 * 1024**2
 """Free disk space that counts as almost none: a few write-ahead logs."""
 
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 """Sizes of the write-ahead log; normally it is a few MiB."""
 
 SCHEDULES_EXAMINED = 10_000
-"""Schedules whose time zones are checked: as many as one server is built for."""
+"""Maximum number of schedules whose time zones are checked: as many as one server is built for."""
 
 PROBE = "0 0 1 */3 *"
 """An expression whose next five ticks show more than a year of a zone's rules."""
@@ -91,8 +91,8 @@ def ask(session: Session) -> ServerStatus | Finding:
     try:
         status = session.reply(Status)
     except Failure as failure:
-        words = f"no server answers at {session.server}: {failure.message}"
-        return Finding("fail", "server", words, "start `bedrockjobs serve`, or name it by --server")
+        message = f"no server answers at {session.server}: {failure.message}"
+        return Finding("fail", "server", message, "start `bedrockjobs serve`, or name it by --server")
     took_s = clock.monotonic() - begun
     return ServerStatus({key: jsontext.parse(value) for key, value in status.items()}, clock.now(), took_s)
 
@@ -100,25 +100,25 @@ def ask(session: Session) -> ServerStatus | Finding:
 def check_server(session: Session, server: ServerStatus) -> Iterator[Finding]:
     """Report which server answers."""
     status = server.status
-    words = (
+    message = (
         f"{status['version']} at {session.answering}, {status['state']}, durability {status['durability']}"
     )
     if status["state"] != "serving":
-        yield Finding("warn", "server", words, "it is stopping: wait, then start it again")
+        yield Finding("warn", "server", message, "it is stopping: wait, then start it again")
     else:
-        yield Finding("ok", "server", words)
+        yield Finding("ok", "server", message)
 
 
 def check_clock(server: ServerStatus) -> Iterator[Finding]:
     """Compare the server's clock with this machine's."""
     apart_s = (moment_of(server.status["now"]) - server.asked).total_seconds()
     off_s = max(abs(apart_s) - server.took_s - 1, 0)  # its timestamp is truncated to a second
-    words = f"the server's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
+    message = f"the server's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
     advice = "synchronize both clocks by NTP (timedatectl set-ntp true), unless it is a --test-clock"
     if off_s >= CLOCK_FAIL_S:
-        yield Finding("fail", "clock", words, advice)
+        yield Finding("fail", "clock", message, advice)
     elif off_s >= CLOCK_WARN_S:
-        yield Finding("warn", "clock", words, advice)
+        yield Finding("warn", "clock", message, advice)
     else:
         yield Finding("ok", "clock", "the server's clock and this one agree")
 
@@ -132,18 +132,18 @@ def check_zones(session: Session) -> Iterator[Finding]:
         if zone and text_of(row, "state") != "FAILED":
             names.setdefault(zone, []).append(text_of(row, "name"))
     differs = False
-    # Time zones that the server is asked about, one request each.
+    # Maximum number of time zones to ask the server about, one request each.
     for zone, schedules in list(names.items())[:100]:
         probe = f"CRON TZ={zone} {PROBE}"
         reply = session.record(ValidateSchedule(repeat=probe))
         users = schedules[0] if len(schedules) == 1 else f"{schedules[0]} and {len(schedules) - 1} more"
         if reply["valid"] != "true":
             differs = True
-            words = f"the server has no time zone {zone}, which {users} uses"
+            message = f"the server has no time zone {zone}, which {users} uses"
             advice = (
                 "install tzdata there, or give it a zone that exists: `bedrockjobs schedule update --zone`"
             )
-            yield Finding("fail", "zones", words, advice)
+            yield Finding("fail", "zones", message, advice)
             continue
         server_ticks = [str(tick) for tick in jsontext.parse(reply["next"])]
         try:
@@ -152,15 +152,15 @@ def check_zones(session: Session) -> Iterator[Finding]:
             continue  # this machine does not have the zone, and no schedule runs by its rules
         if local_ticks != server_ticks:
             differs = True
-            words = f"the server's rules of {zone}, which {users} uses, differ from those of this machine"
+            message = f"the server's rules of {zone}, which {users} uses, differ from those of this machine"
             advice = "update tzdata on both; the server reads new rules at its start and once a day"
-            yield Finding("warn", "zones", words, advice)
+            yield Finding("warn", "zones", message, advice)
     if names and not differs:
         yield Finding("ok", "zones", f"the rules of {len(names)} time zones are the same as on this machine")
 
 
 def _ticks_here(zone: str, server_ticks: list[str]) -> Iterator[datetime]:
-    """Yield as many ticks of the probe by this machine's rules, starting with the first of the server."""
+    """Yield as many ticks of the probe by this machine's rules, starting near the first one of the server."""
     at: datetime | None = moment_of(server_ticks[0]) - timedelta(days=1)
     for _ in server_ticks:
         at = next_tick(PROBE, at, zone) if at is not None else None
@@ -181,43 +181,43 @@ def check_schema(path: Path) -> Iterator[Finding]:
         )
         return
     if schema_found.version > schema.VERSION:
-        words = f"version {schema_found.version}; this program supports up to {schema.VERSION}"
-        yield Finding("fail", "schema", words, "use a newer bedrockjobs")
+        message = f"version {schema_found.version}; this program supports up to {schema.VERSION}"
+        yield Finding("fail", "schema", message, "use a newer bedrockjobs")
     elif schema_found.version < schema.VERSION:
-        words = f"version {schema_found.version}, behind {schema.VERSION}"
-        yield Finding("warn", "schema", words, "make a backup, stop the server, `bedrockjobs migrate`")
+        message = f"version {schema_found.version}, behind {schema.VERSION}"
+        yield Finding("warn", "schema", message, "make a backup, stop the server, `bedrockjobs migrate`")
     elif schema_found.differences:
-        words = "; ".join(schema_found.differences[:DIFFERENCES_SHOWN_MAX])
+        message = "; ".join(schema_found.differences[:DIFFERENCES_SHOWN_MAX])
         more = len(schema_found.differences) - DIFFERENCES_SHOWN_MAX
-        words += f"; and {more} more" if more > 0 else ""
-        yield Finding("fail", "schema", words, "revert manual changes, or copy the jobs to a new file")
+        message += f"; and {more} more" if more > 0 else ""
+        yield Finding("fail", "schema", message, "revert manual changes, or copy the jobs to a new file")
     else:
         yield Finding("ok", "schema", f"version {schema_found.version}, as expected")
     if schema_found.journal_mode != "wal":
-        words = f"the journal mode is {schema_found.journal_mode}, not wal"
-        yield Finding("warn", "schema", words, "start the server, which sets it")
+        message = f"the journal mode is {schema_found.journal_mode}, not wal"
+        yield Finding("warn", "schema", message, "start the server, which sets it")
     if schema_found.seen > timestamp(SystemClock().now()):
-        words = f"a server wrote at {schema_found.seen}, which is in the future"
-        yield Finding("warn", "clock", words, "the clock was set back: check it before schedules run twice")
+        message = f"a server wrote at {schema_found.seen}, which is in the future"
+        yield Finding("warn", "clock", message, "the clock was set back: check it before schedules run twice")
 
 
 def check_disk(path: Path) -> Iterator[Finding]:
     """Check the free disk space, and that the disk is local."""
     free = shutil.disk_usage(path.parent).free
     size = path.stat().st_size
-    words = f"{size_text(free)} free, the database has {size_text(size)}"
-    if free < ROOM_FAIL_BYTES:
-        yield Finding("fail", "disk", words, f"make room: {WHEN_FULL}")
-    elif free < ROOM_LOW_BYTES:
-        yield Finding("warn", "disk", words, f"make room: {WHEN_FULL}")
+    message = f"{size_text(free)} free, the database has {size_text(size)}"
+    if free < SPACE_FAIL_BYTES:
+        yield Finding("fail", "disk", message, f"make room: {WHEN_FULL}")
+    elif free < SPACE_LOW_BYTES:
+        yield Finding("warn", "disk", message, f"make room: {WHEN_FULL}")
     elif free < size:
-        yield Finding("warn", "disk", words, "a backup does not fit here: write it elsewhere, or make room")
+        yield Finding("warn", "disk", message, "a backup does not fit here: write it elsewhere, or make room")
     else:
-        yield Finding("ok", "disk", words)
+        yield Finding("ok", "disk", message)
     kind = inspection.file_system_of(path)
     if kind in inspection.NETWORK_FILE_SYSTEMS:
-        words = f"the file system is {kind}"
-        yield Finding("fail", "disk", words, "move the database to a local disk: locks and syncs need one")
+        message = f"the file system is {kind}"
+        yield Finding("fail", "disk", message, "move the database to a local disk: locks and syncs need one")
 
 
 def check_wal(path: Path) -> Iterator[Finding]:
@@ -250,8 +250,8 @@ def check_damage(path: Path) -> Iterator[Finding]:
 def check_owner(path: Path, server: ServerStatus | None) -> Iterator[Finding]:
     """Check that one server holds the lock of the database: the one that was asked."""
     if path.stat().st_nlink > 1:
-        words = f"{path} has {path.stat().st_nlink} hard links, and each could get a server of its own"
-        yield Finding("fail", "owner", words, "remove the other hard links")
+        message = f"{path} has {path.stat().st_nlink} hard links, and each could get a server of its own"
+        yield Finding("fail", "owner", message, "remove the other hard links")
     try:
         owner = owner_of(path)
     except OSError as error:
@@ -261,16 +261,16 @@ def check_owner(path: Path, server: ServerStatus | None) -> Iterator[Finding]:
         if server is None:
             yield Finding("warn", "owner", f"no server owns {path}", "start `bedrockjobs serve`")
         else:
-            words = f"no server owns {path}, but a server answers"
-            yield Finding("fail", "owner", words, "it serves another file: name that with --database")
+            message = f"no server owns {path}, but a server answers"
+            yield Finding("fail", "owner", message, "it serves another file: name that with --database")
     elif server is not None and f"pid {server.status['pid']} " not in f"{owner} ":
-        words = f"the server that answers has pid {server.status['pid']}; {path} is owned by {owner}"
-        yield Finding("fail", "owner", words, "name the server and its database by --server and --database")
+        message = f"the server that answers has pid {server.status['pid']}; {path} is owned by {owner}"
+        yield Finding("fail", "owner", message, "name the server and its database by --server and --database")
     else:
         yield Finding("ok", "owner", f"owned by {owner} only")
 
 
-# --- what is due -----------------------------------------------------------------------------------------
+# --- the jobs --------------------------------------------------------------------------------------------
 
 
 _CHECKS = {
@@ -289,8 +289,8 @@ _ADVICE = {
     " `bedrockjobs worker list` shows which worker asks for what",
     "own command": "start a worker with --allow-shell for cmd, --allow-cmd for argv, or --allow-url for url",
     "drained": "`bedrockjobs worker drain --undo` lets it take jobs again",
-    "late": "start more workers, or see what the present ones do: `bedrockjobs top`",
-    "blocked": "see what the job that holds the lock does: `bedrockjobs job show`",
+    "late": "start more workers, or look at the running jobs: `bedrockjobs top`",
+    "blocked": "look at the job that holds the lock: `bedrockjobs job show`",
     "failed": "`bedrockjobs failure list` shows them, and `failure seen` acknowledges them",
     "last run failed": "`bedrockjobs run list` shows why",
     "messages": "`bedrockjobs notify list` shows the rules, `bedrockjobs notify test` tries one",
@@ -312,7 +312,9 @@ def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iter
     taking, workers = text_of(overview, "taking"), text_of(overview, "workers")
     for well in (
         Finding("ok", "paused", "nothing is paused"),
-        Finding("ok", "workers", f"{taking} of {workers} take jobs; every ready name is asked for"),
+        Finding(
+            "ok", "workers", f"{taking} of {workers} take jobs; each ready job has a worker for its name"
+        ),
     ):
         yield from [finding for finding in checks if finding.check == well.check] or [well]
     yield Finding("ok", "jobs", counts_text(overview))
@@ -347,10 +349,10 @@ def _finding(problem: Record, overview: Record, server: ServerStatus) -> Finding
 # --- the command -----------------------------------------------------------------------------------------
 
 
-def database_of(given: str | None, server: ServerStatus | None) -> Settings:
+def database_of(database: str | None, server: ServerStatus | None) -> Settings:
     """Return settings with the database: the given one, else the server's, else the default."""
-    named_settings = settings_from({"database": given})
-    if given is None and server is not None and "database" not in named_settings.model_fields_set:
+    named_settings = settings_from({"database": database})
+    if database is None and server is not None and "database" not in named_settings.model_fields_set:
         settings = named_settings.model_copy(update={"database": server.status["database"]})
         if (
             settings.database
@@ -382,12 +384,12 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
         yield from check_clock(server_found)
     settings = database_of(database, server)
     if not settings.database:
-        words = "the server shows its location only to clients without a scope"
-        yield Finding("warn", "database", words, "name it by --database, or show a token for all names")
+        message = "the server shows its location only to clients without a scope"
+        yield Finding("warn", "database", message, "name it by --database, or show a token for all names")
     elif settings.on_postgresql:
-        yield from look_at_postgresql(settings, server, scrub=scrub)
+        yield from postgresql_findings(settings, server, scrub=scrub)
     else:
-        yield from look_at_file(settings.database_path(), server, scrub=scrub)
+        yield from file_findings(settings.database_path(), server, scrub=scrub)
     if server is not None:
         try:
             yield from check_zones(session)
@@ -397,30 +399,30 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
         yield from check_jobs(session, server, of_disk=not is_here)
 
 
-def look_at_postgresql(settings: Settings, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
+def postgresql_findings(settings: Settings, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield the findings about a PostgreSQL database."""
     if ":***@" in settings.database or "=***" in settings.database:
-        words = f"{settings.shown_database}: the server does not show its password"
-        yield Finding("warn", "database", words, "give the whole URL by --database or BEDROCKJOBS_DATABASE")
+        message = f"{settings.shown_database}: the server does not show its password"
+        yield Finding("warn", "database", message, "give the whole URL by --database or BEDROCKJOBS_DATABASE")
         return
     try:
         from bedrockjobs.cli import doctor_postgresql
     except ImportError as error:
         if error.name != "psycopg":
             raise
-        words = "the driver for PostgreSQL is not installed here"
-        yield Finding("warn", "database", words, "pip install 'bedrockjobs[postgresql]'")
+        message = "the driver for PostgreSQL is not installed here"
+        yield Finding("warn", "database", message, "pip install 'bedrockjobs[postgresql]'")
         return
     yield from doctor_postgresql.findings(settings, server and server.status["durability"])
     if scrub:
         yield Finding("warn", "damage", "--scrub is for files", "pg_amcheck reads a PostgreSQL database")
 
 
-def look_at_file(path: Path, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
+def file_findings(path: Path, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
     """Yield the findings about a file."""
     if path.exists() and not path.is_file():
-        words = f"{path} is not a file"
-        yield Finding("fail", "database", words, "name the file by --database")
+        message = f"{path} is not a file"
+        yield Finding("fail", "database", message, "name the file by --database")
     elif path.exists():
         checks: list[Callable[[Path], Iterator[Finding]]] = [
             check_schema,
@@ -432,8 +434,8 @@ def look_at_file(path: Path, server: ServerStatus | None, *, scrub: bool) -> Ite
         for check in checks:
             yield from check(path)
     else:
-        words = f"{path} is not on this machine"
-        yield Finding("warn", "database", words, "run doctor where the server runs, or give --database")
+        message = f"{path} is not on this machine"
+        yield Finding("warn", "database", message, "run doctor where the server runs, or give --database")
 
 
 @click.command()
@@ -462,8 +464,8 @@ def doctor(session: Session, database: str | None, scrub: bool) -> None:
                 (f"{finding.check:<{CHECK_CELLS}}", ""),
             )
         else:
-            words = {"finding": finding.words, "advice": finding.advice}
-            rows.append({"check": finding.check, "level": finding.level, **words})
+            message = {"finding": finding.message, "advice": finding.advice}
+            rows.append({"check": finding.check, "level": finding.level, **message})
     if session.form != "table":
         write_many(rows, session.form, identity="check")
     if failed:

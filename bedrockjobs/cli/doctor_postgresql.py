@@ -32,15 +32,15 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
             settings.database, settings.database_schema, SessionRequirements.from_settings(settings)
         )
     except StoreError as error:
-        words = f"{where}: {' '.join(str(error).split())}"
-        yield Finding("fail", "database", words, "start PostgreSQL, or name the database by --database")
+        message = f"{where}: {' '.join(str(error).split())}"
+        yield Finding("fail", "database", message, "start PostgreSQL, or name the database by --database")
         return
     try:
         yield from checked(session, settings, durability or settings.durability)
         yield from check_listening(settings)
     except StoreError as error:
-        words = f"{where}: {' '.join(str(error).split())}"
-        yield Finding("fail", "database", words, "run doctor with the server's role")
+        message = f"{where}: {' '.join(str(error).split())}"
+        yield Finding("fail", "database", message, "run doctor with the server's role")
     finally:
         session.close()
 
@@ -48,8 +48,8 @@ def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
 def checked(session: DatabaseSession, settings: Settings, durability: str) -> Iterator[Finding]:
     """Yield the findings of all checks; raises StoreError."""
     if inspection.is_standby(session):
-        words = f"{settings.shown_database} is a standby, which is read-only"
-        yield Finding("fail", "database", words, "name the primary by --database")
+        message = f"{settings.shown_database} is a standby, which is read-only"
+        yield Finding("fail", "database", message, "name the primary by --database")
     yield from check_version(session)
     tables = inspection.tables_of(session, settings.database_schema)
     yield from check_tables(tables, settings.database_schema)
@@ -68,9 +68,9 @@ def check_version(session: DatabaseSession) -> Iterator[Finding]:
     if session.server_version < SERVER_VERSION_MIN:
         yield Finding("fail", "database", f"{version}; 14 or newer is needed", "upgrade PostgreSQL")
     elif session.server_encoding != "UTF8":
-        words = f"{version}, but the encoding is {session.server_encoding}; UTF8 is needed"
+        message = f"{version}, but the encoding is {session.server_encoding}; UTF8 is needed"
         advice = "make a database with: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
-        yield Finding("fail", "database", words, advice)
+        yield Finding("fail", "database", message, advice)
     else:
         yield Finding("ok", "database", f"{version}, {session.server_encoding}")
 
@@ -78,25 +78,25 @@ def check_version(session: DatabaseSession) -> Iterator[Finding]:
 def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
     """Check that the tables and indexes are complete and as expected."""
     if tables.version is None:
-        words = f"there are no tables of bedrockjobs in the schema {schema}"
-        yield Finding("fail", "schema", words, "start a server, or name it by BEDROCKJOBS_DATABASE_SCHEMA")
+        message = f"there are no tables of bedrockjobs in the schema {schema}"
+        yield Finding("fail", "schema", message, "start a server, or name it by BEDROCKJOBS_DATABASE_SCHEMA")
         return
     if int(tables.version) > VERSION:
-        words = f"version {tables.version}; this program supports {VERSION}"
-        yield Finding("fail", "schema", words, "use the bedrockjobs that created it, or a newer one")
+        message = f"version {tables.version}; this program supports {VERSION}"
+        yield Finding("fail", "schema", message, "use the bedrockjobs that created it, or a newer one")
         return
     wrong = [
         *(f"{name} is missing" for name in tables.missing),
-        *(f"{name} is not ours" for name in tables.foreign),
+        *(f"{name} is unexpected" for name in tables.foreign),
         *(f"the index {name} is invalid" for name in tables.invalid),
         *(f"{name} is distributed" for name in tables.distributed),
     ]
     if wrong:
-        words = "; ".join(wrong[:NAMED_MAX]) + (
+        message = "; ".join(wrong[:NAMED_MAX]) + (
             f"; and {more} more" if (more := len(wrong) - NAMED_MAX) > 0 else ""
         )
         advice = "revert manual changes: REINDEX INDEX for an invalid index, local tables on Citus"
-        yield Finding("fail", "schema", words, advice)
+        yield Finding("fail", "schema", message, advice)
     else:
         yield Finding("ok", "schema", f"version {tables.version} in {schema}, as expected")
 
@@ -104,8 +104,8 @@ def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
 def check_sequences(session: DatabaseSession) -> Iterator[Finding]:
     """Check that the sequences are ahead of the ids in use."""
     for one in inspection.sequences_behind(session):
-        words = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
-        yield Finding("fail", "schema", words, f"stop all servers, {one.repair}, and start them")
+        message = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
+        yield Finding("fail", "schema", message, f"stop all servers, {one.repair}, and start them")
 
 
 def check_connect(strangers: list[str]) -> Iterator[Finding]:
@@ -114,9 +114,9 @@ def check_connect(strangers: list[str]) -> Iterator[Finding]:
         yield Finding("ok", "connect", "only roles that may use the tables may connect")
         return
     more = f" and {len(strangers) - NAMED_MAX} more" if len(strangers) > NAMED_MAX else ""
-    words = f"{', '.join(strangers[:NAMED_MAX])}{more} may connect without a right to the tables"
+    message = f"{', '.join(strangers[:NAMED_MAX])}{more} may connect without a right to the tables"
     advice = "they can hold locks and use up connections: REVOKE CONNECT ON DATABASE ... FROM PUBLIC"
-    yield Finding("warn", "connect", words, advice)
+    yield Finding("warn", "connect", message, advice)
 
 
 def check_listening(settings: Settings) -> Iterator[Finding]:
@@ -124,19 +124,19 @@ def check_listening(settings: Settings) -> Iterator[Finding]:
     direct = bool(settings.database_direct)
     name = "database_direct" if direct else "database"
     try:
-        heard = inspection.notifications_arrive(settings.database_direct or settings.database)
+        arrives = inspection.notifications_arrive(settings.database_direct or settings.database)
     except StoreError as error:
-        words = f"the URL of {name} cannot be connected to: {' '.join(str(error).split())}"
+        message = f"cannot connect to the URL of {name}: {' '.join(str(error).split())}"
         yield Finding(
-            "fail", "listen", words, "name PostgreSQL itself, without a pooler, by --database-direct"
+            "fail", "listen", message, "name PostgreSQL itself, without a pooler, by --database-direct"
         )
         return
-    if heard:
+    if arrives:
         yield Finding("ok", "listen", f"notifications between servers arrive over {name}")
     else:
-        words = f"LISTEN over {name} receives nothing, so each server polls twice a second"
+        message = f"LISTEN over {name} receives nothing, so each server polls twice a second"
         yield Finding(
-            "warn", "listen", words, "name PostgreSQL itself, without a pooler, by --database-direct"
+            "warn", "listen", message, "name PostgreSQL itself, without a pooler, by --database-direct"
         )
 
 
@@ -149,21 +149,21 @@ def check_durability(
     """
     for name in ("fsync", "full_page_writes"):
         if settings[name] == "off":
-            words = f"{name} is off: a crash of the machine may destroy the database"
-            yield Finding("fail", "disk", words, f"ALTER SYSTEM SET {name} = on, and restart PostgreSQL")
+            message = f"{name} is off: a crash of the machine may destroy the database"
+            yield Finding("fail", "disk", message, f"ALTER SYSTEM SET {name} = on, and restart PostgreSQL")
     synchronous = [one for one in standbys if one.sync_state in ("sync", "quorum")]
-    words = f"{len(standbys)} connected, {len(synchronous)} synchronous"
+    message = f"{len(standbys)} connected, {len(synchronous)} synchronous"
     advice = "start a standby that synchronous_standby_names names"
     if settings["synchronous_standby_names"] and not synchronous and durability != "relaxed":
-        words += f", and each commit waits for {settings['synchronous_standby_names']}"
-        yield Finding("fail", "standbys", words, advice)
+        message += f", and each commit waits for {settings['synchronous_standby_names']}"
+        yield Finding("fail", "standbys", message, advice)
     elif durability == "replicated" and not synchronous:
-        yield Finding("fail", "standbys", f"{words}, and the durability is replicated", advice)
+        yield Finding("fail", "standbys", f"{message}, and the durability is replicated", advice)
     elif standbys and not any(one.sync_state for one in standbys):
-        words = f"{len(standbys)} connected; only members of pg_read_all_stats may see their state"
-        yield Finding("warn", "standbys", words, "GRANT pg_read_all_stats to the role that doctor uses")
+        message = f"{len(standbys)} connected; only members of pg_read_all_stats may see their state"
+        yield Finding("warn", "standbys", message, "GRANT pg_read_all_stats to the role that doctor uses")
     else:
-        yield Finding("ok", "standbys", words if standbys else "there are none")
+        yield Finding("ok", "standbys", message if standbys else "there are none")
 
 
 def check_vacuum(
@@ -171,16 +171,16 @@ def check_vacuum(
 ) -> Iterator[Finding]:
     """Check that dead rows are vacuumed: until then they slow down each take."""
     if settings["autovacuum"] == "off":
-        words = "autovacuum is off: the tables only grow"
-        yield Finding("fail", "vacuum", words, "ALTER SYSTEM SET autovacuum = on, and reload")
+        message = "autovacuum is off: the tables only grow"
+        yield Finding("fail", "vacuum", message, "ALTER SYSTEM SET autovacuum = on, and reload")
     if tables.untended:
-        words = f"autovacuum is disabled for: {', '.join(tables.untended[:NAMED_MAX])}"
-        yield Finding("warn", "vacuum", words, "ALTER TABLE ... RESET (autovacuum_enabled)")
+        message = f"autovacuum is disabled for: {', '.join(tables.untended[:NAMED_MAX])}"
+        yield Finding("warn", "vacuum", message, "ALTER TABLE ... RESET (autovacuum_enabled)")
     if oldest is not None and oldest.seconds >= OLDEST_WARN_S:
         level: Level = "fail" if oldest.seconds >= OLDEST_FAIL_S else "warn"
-        words = f"{oldest.who}, has prevented the removal of dead rows for {oldest.seconds:,.0f} s"
+        message = f"{oldest.who}, has prevented the removal of dead rows for {oldest.seconds:,.0f} s"
         yield Finding(
-            level, "vacuum", words, "end it with pg_terminate_backend(), or finish the prepared transaction"
+            level, "vacuum", message, "end it with pg_terminate_backend(), or finish the prepared transaction"
         )
     elif settings["autovacuum"] != "off" and not tables.untended:
         yield Finding("ok", "vacuum", "autovacuum is on, and no transaction is old")

@@ -16,7 +16,7 @@ from bedrockjobs.cli.groups import near
 from bedrockjobs.cli.lookup import Pace, job_names
 from bedrockjobs.cli.output import Record, as_json, moment_text, printable, text_of, write_many
 from bedrockjobs.cli.session import Session, built, records_in, server_options
-from bedrockjobs.cli.values import Given, since_option, since_timestamp
+from bedrockjobs.cli.values import PastTime, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option
 from bedrockjobs.commands import Events, Overview
 
@@ -44,7 +44,7 @@ def events(
     /,
     follow: bool,
     after: str | None,
-    since: Given | None,
+    since: PastTime | None,
     limit: int,
     **filters: str | None,
 ) -> None:
@@ -68,8 +68,8 @@ def events(
     _write(rows, session.form)
     pace = Pace()
     while True:
-        given = {**filters, "after": last, "limit": LIST_MAX, **pace.next_parameters()}
-        came = session.rows(Events, given)
+        since_or_after = {**filters, "after": last, "limit": LIST_MAX, **pace.next_parameters()}
+        came = session.rows(Events, since_or_after)
         _write(came, session.form)
         if came:
             last = text_of(came[-1], "seq")
@@ -85,8 +85,8 @@ def _last(session: Session, filters: dict[str, Any], limit: int) -> tuple[list[R
     last = str(filters["after"] or 0)
     newest: deque[Record] = deque(maxlen=limit)
     while True:
-        given = {**filters, "after": last, "limit": LIST_MAX}
-        page = session.rows(Events, given)
+        since_or_after = {**filters, "after": last, "limit": LIST_MAX}
+        page = session.rows(Events, since_or_after)
         newest += page
         if page:
             last = text_of(page[-1], "seq")
@@ -101,8 +101,8 @@ def _none(session: Session, kind: str | None) -> str:
     query = built(Events, {"after": max(_newest(session) - LIST_MAX, 0), "limit": LIST_MAX})
     kinds = sorted({text_of(event, "kind") for event in records_in(session.record(query)["events"])} - {kind})
     suggestion = near(kind, kinds)
-    hint = f" Did you mean {suggestion!r}?" if suggestion else ""
-    return f"No events of the kind {kind!r}.{hint}" + (f" There are: {', '.join(kinds)}." if kinds else "")
+    advice = f" Did you mean {suggestion!r}?" if suggestion else ""
+    return f"No events of the kind {kind!r}.{advice}" + (f" There are: {', '.join(kinds)}." if kinds else "")
 
 
 def _before(session: Session, begin: str) -> int:
@@ -110,8 +110,8 @@ def _before(session: Session, begin: str) -> int:
     low, high = 0, _newest(session)
     while low < high:
         middle = (low + high) // 2
-        given = {"after": middle, "limit": 1}
-        rows = session.rows(Events, given)
+        since_or_after = {"after": middle, "limit": 1}
+        rows = session.rows(Events, since_or_after)
         if rows and text_of(rows[0], "at") < begin:
             low = int(text_of(rows[0], "seq"))
         else:
@@ -125,7 +125,7 @@ def _newest(session: Session) -> int:
 
 
 def _row(record: Record) -> Record:
-    """Return an event as a table row, without the ids of no job and no run."""
+    """Return an event as a table row; a jobID or runID of 0, which means none, is left empty."""
     shown = {"detail": line_of(text_of(record, "detail"))}
     return {**record, **shown, **{key: "" for key in ("jobID", "runID") if record.get(key) == "0"}}
 

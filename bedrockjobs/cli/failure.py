@@ -117,11 +117,11 @@ def seen(
     for kind, ids in numbers.items():
         for first in range(0, len(ids), SEEN_AT_ONCE_MAX):
             chunk = ids[first : first + SEEN_AT_ONCE_MAX]
-            given: dict[str, Any] = {f"{kind}IDs": ",".join(chunk), "seen": not undo, "by": by or None}
-            reply = session.reply(MarkSeen, given)
+            filters: dict[str, Any] = {f"{kind}IDs": ",".join(chunk), "seen": not undo, "by": by or None}
+            reply = session.reply(MarkSeen, filters)
             marked = {key: count + int(text_of(reply, key)) for key, count in marked.items()}
-    words = ", ".join(f"{count:,} {key if count != 1 else key[:-1]}" for key, count in marked.items())
-    sentence = f"{'New again' if undo else 'Seen'}: {words}."
+    sentence = ", ".join(f"{count:,} {key if count != 1 else key[:-1]}" for key, count in marked.items())
+    sentence = f"{'New again' if undo else 'Seen'}: {sentence}."
     write_one({key: str(count) for key, count in marked.items()}, session.form, sentence)
 
 

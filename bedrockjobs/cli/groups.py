@@ -12,7 +12,7 @@ from bedrockjobs.base.vocabulary import ANY_FAILURE
 from bedrockjobs.base.wire import called, meant
 
 SUMMARY_CHARS = 1_000
-"""Length at which click cuts a summary: none is so long."""
+"""Length at which click cuts a summary: longer than any."""
 
 
 def near(word: str, known: Sequence[str]) -> str:
@@ -92,8 +92,8 @@ class WordChoice(click.Choice[str]):
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         """Return the wording for people if it is one word: it is offered, and both are accepted."""
-        words = called(str(choice))
-        return super().normalize_choice(choice if " " in words else words, ctx)
+        label = called(str(choice))
+        return super().normalize_choice(choice if " " in label else label, ctx)
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         """Return the error without the empty choice."""

@@ -190,7 +190,7 @@ def import_crontab(
     type=click.Choice(["sunday", "monday"]),
     default="sunday",
     show_default=True,
-    help="How a cronstring is read: as crontab(5), or as Cronken ran it (0 is Monday, both day fields hold).",
+    help="Read cronstrings like crontab(5), or like Cronken: 0 is Monday, both day fields must match.",
 )
 @_zone_option
 @_reader
@@ -233,10 +233,10 @@ def _import(
     session: Session,
     kind: str,
     file: str,
-    given: dict[str, Any],
+    options: dict[str, Any],
     read: Callable[[str], list[ImportedSchedule]],
 ) -> None:
-    wanted = _Wanted(**{**given, "source": given["source"] or (kind if file == "-" else Path(file).name)})
+    wanted = _Wanted(**{**options, "source": options["source"] or (kind if file == "-" else Path(file).name)})
     if wanted.to is not None and wanted.to.exists() and not wanted.force:
         raise click.UsageError(f"{wanted.to} exists; --force replaces it")
     try:
@@ -284,7 +284,7 @@ def _checked(entries: list[ImportedSchedule]) -> list[ImportedSchedule]:
     return judged
 
 
-# --- what is shown -----------------------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------------------
 
 
 def _report(session: Session, entries: list[ImportedSchedule], wanted: _Wanted) -> None:
@@ -327,7 +327,7 @@ def _lines(record: Record) -> list[str]:
     return [*lines, *(f"  warning: {warning}" for warning in record["warnings"])]
 
 
-# --- what is done ------------------------------------------------------------------------------------------
+# --- the definitions file, and the server ------------------------------------------------------------------
 
 
 def definitions_text(
@@ -338,7 +338,7 @@ def definitions_text(
     If entries were rejected, they are listed, and applying the file removes nothing.
     """
     head = (
-        f"# Schedules taken over from {kind}. `bedrockjobs apply` makes them the server's.\n"
+        f"# Schedules imported from {kind}. `bedrockjobs apply` adds them to the server.\n"
         f"source = {toml_text(source)}\n"
     )
     if refused:
@@ -349,11 +349,11 @@ def definitions_text(
     schedules = [toml_entry(entry_of(entry), entry.warnings) for entry in entries if entry.expression]
     for entry in entries:
         if not entry.expression:
-            words = [f"{name}={value}" for name, value in _loop(entry).items()]
+            pairs = [f"{name}={value}" for name, value in _loop(entry).items()]
             comments = "".join(f"{toml_comment(warning)}\n" for warning in entry.warnings)
             parts.append(
-                f"# Follows the end of its last run, not the clock, so it is no schedule: create it once.\n"
-                f"{comments}{toml_comment(shlex.join(['bedrockjobs', 'call', 'CreateJob', *words]))}\n"
+                f"# Repeats after the end of its last run, so it is not a schedule: create it once.\n"
+                f"{comments}{toml_comment(shlex.join(['bedrockjobs', 'call', 'CreateJob', *pairs]))}\n"
             )
     return "\n".join([*parts, *(schedules or ["schedules = []\n"])])
 
@@ -361,8 +361,10 @@ def definitions_text(
 def _loop(schedule: ImportedSchedule) -> dict[str, str]:
     """Return the parameters of CreateJob for a job that repeats after its own end."""
     definition = definition_of({**entry_of(schedule), "schedule": "@never"}, schedule.place)
-    given = {**definition.given, "repeat": schedule.repeat, "unique": True}
-    return {key: value if isinstance(value, str) else jsontext.dump(value) for key, value in given.items()}
+    parameters = {**definition.given, "repeat": schedule.repeat, "unique": True}
+    return {
+        key: value if isinstance(value, str) else jsontext.dump(value) for key, value in parameters.items()
+    }
 
 
 def _write(
@@ -372,7 +374,7 @@ def _write(
         to.write_text(definitions_text(kind, entries, source, refused))
     except OSError as error:
         raise Failure(f"{to}: {error.strerror or error}", FAILED) from None
-    click.echo(f"Wrote {printable(str(to))}; `bedrockjobs apply` takes it.", err=True)
+    click.echo(f"Wrote {printable(str(to))}; `bedrockjobs apply` applies it.", err=True)
 
 
 def _apply(session: Session, entries: list[ImportedSchedule], wanted: _Wanted, *, prune: bool) -> None:

@@ -1,6 +1,6 @@
-"""``bedrockjobs job``: make jobs, look at them, take them, change them and end them.
+"""``bedrockjobs job``: create, show, take, change and end jobs.
 
-The command classes judge the values, and the server decides what is allowed.
+The command classes validate the values, and the server decides what is allowed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,17 @@ from bedrockjobs.cli.session import (
     server_options,
 )
 from bedrockjobs.cli.values import Duration, since_option
-from bedrockjobs.cli.verbs import JOB, RUN, act, asked, given, job_options, limit_option, takes, typed
+from bedrockjobs.cli.verbs import (
+    JOB,
+    RUN,
+    act,
+    job_options,
+    limit_option,
+    takes,
+    typed,
+    typed_command,
+    typed_values,
+)
 from bedrockjobs.commands import (
     CancelJob,
     Command,
@@ -71,20 +81,20 @@ from bedrockjobs.job.unique_key import HeldKey
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
 """Columns of a table of jobs; the data, which may be wide, is in JSON only."""
 
-ENDED_BADLY = "FAILED"
+RETRIED_STATE = "FAILED"
 """The state of the jobs that `job retry` chooses unless a state is given."""
 
 NO_PARENT = "without a parent"
-"""Words of the server's 404 if a job to cancel is no child."""
+"""Part of the server's 404 if a job to cancel is not a child."""
 
 MARGIN_S = 2.0 * TAKE_BACK_S
 """Wait beyond the grace of a stopped run: by then the server has taken it back from a silent worker."""
 
-AFTER_ALL = 2**53 - 1
+AFTER_LAST_LINE = 2**53 - 1
 """A line number that no run reaches: reading after it only waits for the end."""
 
 UNIQUE = ("uniqueKey", "uniqueUntil")
-"""Members of a job about its unique key, which a page for people has in one row."""
+"""Members of a job about its unique key, which people see in one row."""
 
 REASONS = {
     "state": "It is not queued",
@@ -98,7 +108,7 @@ REASONS = {
     "lock": "Another job with its lock is running",
     "concurrency": "As many with its key run as may at once",
     "name": "A request for its name does not match it",
-    "own command": "No live worker accepts the command it brings",
+    "own command": "No live worker accepts its own command",
     "no worker": "No live worker takes it",
     "ahead": "Other jobs go first",
 }
@@ -142,12 +152,16 @@ def create(
         raise click.UsageError("--no-overwrite needs --unique")
     if delay is not None and first_run is not None:
         raise click.UsageError("--delay: expected nothing together with --first-run")
-    command = asked(session, CreateJob) if delay is None else asked(session, CreateJob, firstRun=f"{delay}s")
+    command = (
+        typed_command(session, CreateJob)
+        if delay is None
+        else typed_command(session, CreateJob, firstRun=f"{delay}s")
+    )
     reply = session.record(command)
-    words = f"{'Created or updated' if unique else 'Created'} job {reply['jobID']}."
+    sentence = f"{'Created or updated' if unique else 'Created'} job {reply['jobID']}."
     if reply.get("created") == "false":
-        words = f"Job {reply['jobID']} holds the unique key, so no job was created; see `job explain`."
-    write_one(reply, session.form, words)
+        sentence = f"Job {reply['jobID']} holds the unique key, so no job was created; see `job explain`."
+    write_one(reply, session.form, sentence)
 
 
 @job.command()
@@ -178,7 +192,7 @@ def get(session: Session, /, wait: float | None, count: int | None, **_: Any) ->
     The job is RUNNING from then on: end it with `job finish`, `job retry` or `job fail`. A job that cannot be
     written to stdout is returned.
     """
-    jobs = _taken(session, given(session, GetJob), wait, count)
+    jobs = _taken(session, typed_values(session, GetJob), wait, count)
     try:
         if count is None:
             write_one(jobs[0], session.form)
@@ -197,8 +211,8 @@ def _return(session: Session, jobs: list[Record]) -> None:
         try:
             session.reply(RetryJob, run)
         except click.ClickException as failure:
-            words = f"Job {record['jobID']} is still RUNNING: {failure.format_message()}"
-            click.echo(printable(words), err=True)
+            message = f"Job {record['jobID']} is still RUNNING: {failure.format_message()}"
+            click.echo(printable(message), err=True)
         else:
             click.echo(f"Job {record['jobID']} was returned.", err=True)
 
@@ -251,7 +265,7 @@ def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any
 @server_options
 def show(session: Session, /, **_: Any) -> None:
     """Show a job: its state, its name and why it failed or waits come first."""
-    command = asked(session, QueryJob)
+    command = typed_command(session, QueryJob)
     record: Record = session.record(command)
     if session.form == "table" and record:
         record = _decisive_first(record, _reason(session, command.job_id, record))
@@ -264,14 +278,14 @@ def _reason(session: Session, job_id: int, record: Record) -> str:
         return line_of(text_of(record, "error"))
     try:
         reply = session.reply(ExplainJob, {"jobID": job_id})
-    except CommandRefused:  # it is gone by now, or too many ask: show the job all the same
+    except CommandRefused:  # the job is gone, or the server is busy: show the job without a reason
         return ""
     reasons = records_in(reply.get("waitsFor") or RawJSON("[]"))
     return sentence(reasons[0]) if reasons else ""
 
 
 def _decisive_first(record: Record, reason: str) -> Record:
-    """Return a job as a page for people; the whole error, which may be long, comes last."""
+    """Return a job for display to people; the whole error, which may be long, comes last."""
     first = {"state": record.get("state"), "name": record.get("name"), "reason": reason or None}
     first["jobID"] = record.get("jobID")
     shown = {key: value for key, value in first.items() if value is not None}
@@ -287,8 +301,8 @@ def _decisive_first(record: Record, reason: str) -> Record:
 @takes(ExplainJob, JOB)
 @server_options
 def explain(session: Session, /, **_: Any) -> None:
-    """Say why a job does not run: what it waits for, the most decisive first."""
-    command = asked(session, ExplainJob)
+    """Explain why a job does not run, with the most decisive reason first."""
+    command = typed_command(session, ExplainJob)
     reply = session.record(command)
     if session.form != "table":
         write_one(reply, session.form)
@@ -299,12 +313,12 @@ def explain(session: Session, /, **_: Any) -> None:
     if not reasons:
         click.echo("Nothing prevents it from running.")
     else:
-        click.echo("What it waits for" + (", the most decisive first:" if len(reasons) > 1 else ":"))
+        click.echo("Why it waits" + (", the most decisive reason first:" if len(reasons) > 1 else ":"))
     for at, reason in enumerate(reasons, 1):
         write_wrapped(one_line(sentence(reason)), (f"  {at}. ", ""))
     if held := _held(reply):
-        words = "`job create` with this key makes no other job of this name."
-        write_wrapped(printable(f"It holds the unique key {held}: {words}"))
+        meaning = "`job create` with this key makes no other job of this name."
+        write_wrapped(printable(f"It holds the unique key {held}: {meaning}"))
 
 
 def _held(record: Record) -> str:
@@ -319,15 +333,17 @@ def _held(record: Record) -> str:
 def sentence(reason: Record) -> str:
     """Return a reason of ExplainJob as a sentence."""
     key, detail = text_of(reason, "reason"), in_commands(with_local_times(text_of(reason, "detail")))
-    words = REASONS.get(key, key)
-    return f"{words}: {detail}" if detail else f"{words}."
+    text = REASONS.get(key, key)
+    return f"{text}: {detail}" if detail else f"{text}."
 
 
-def _check(kind: type[Command[Any]], job_id: str | None, run: str | None, changes: dict[str, Any]) -> None:
-    """Report what is wrong with the changes of one job, or of many, before the server is asked."""
+def _check(
+    command_class: type[Command[Any]], job_id: str | None, run: str | None, changes: dict[str, Any]
+) -> None:
+    """Validate the changes of one job, or of many, before asking the server."""
     if not job_id and run is not None:
         raise click.UsageError("--run needs an ID or a name")
-    built(kind, {"jobID": 0, **changes})
+    built(command_class, {"jobID": 0, **changes})
 
 
 @job.command(cls=SectionedCommand)
@@ -342,13 +358,13 @@ def _check(kind: type[Command[Any]], job_id: str | None, run: str | None, change
 @job_options
 @server_options
 def update(session: Session, /, job_id: str | None, run: str | None, **options: Any) -> None:
-    """Change a job, in whatever state it is. An option given as '' is taken back: --run-timeout ''.
+    """Change a job in any state. An empty value removes an option: --run-timeout ''.
 
     Many at once: `job update --name 'mail/*' --state QUEUED --priority 1000`, which shows the matching jobs
     and asks for confirmation.
     """
     choice = choice_of(options, job_id)
-    changes = given(session, UpdateJob) | {"runID": None}
+    changes = typed_values(session, UpdateJob) | {"runID": None}
     if not any(value is not None for value in changes.values()):
         raise click.UsageError("nothing to change: give at least one option; --help lists them")
     _check(UpdateJob, job_id, run, changes)
@@ -359,7 +375,7 @@ def update(session: Session, /, job_id: str | None, run: str | None, **options: 
 
     if choice is None:
         job_id = job_id_of(session, job_id or "")
-        _say(session, job_id, change(job_id))
+        _write_outcome(session, job_id, change(job_id))
     else:
         for_chosen(session, "update", choice, change, options)
 
@@ -370,7 +386,7 @@ act(
     FinishJob,
     *(JOB, "data", "exit_code", RUN),
     outcome="finished",
-    said="Finished job {jobID}.",
+    sentence="Finished job {jobID}.",
 )
 
 
@@ -391,10 +407,10 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
     needs no --revive; it shows the matching jobs and asks for confirmation.
     """
     choice = choice_of(options, job_id)
-    changes = given(session, RetryJob) | {"runID": None}
+    changes = typed_values(session, RetryJob) | {"runID": None}
     if choice is not None:
-        choice = choice._replace(state=choice.state or ENDED_BADLY)
-        changes["revive"] = changes["revive"] or choice.state == ENDED_BADLY or None
+        choice = choice._replace(state=choice.state or RETRIED_STATE)
+        changes["revive"] = changes["revive"] or choice.state == RETRIED_STATE or None
     _check(RetryJob, job_id, run, changes)
 
     def queue(each: str) -> str:
@@ -406,9 +422,9 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
         return
     job_id = job_id_of(session, job_id or "")
     try:
-        _say(session, job_id, queue(job_id))
+        _write_outcome(session, job_id, queue(job_id))
     except CommandRefused as refusal:
-        if not (isinstance(refusal.error, WrongState) and f"is {ENDED_BADLY}" in str(refusal.error)):
+        if not (isinstance(refusal.error, WrongState) and f"is {RETRIED_STATE}" in str(refusal.error)):
             raise
         raise CommandRefused(refusal.error, "--revive queues it again") from None
 
@@ -419,7 +435,7 @@ act(
     FailJob,
     *(JOB, "error", "data", "exit_code", "final", "delay", "retries", RUN),
     outcome="failed",
-    said="Failed job {jobID}.",
+    sentence="Failed job {jobID}.",
 )
 
 
@@ -450,11 +466,11 @@ def cancel(session: Session, /, job_id: str | None, deletes: bool, no_wait: bool
         words = f"Nothing to cancel: job {job_id} has ended, or repeats and no run of it is due."
         write_one(_outcome(job_id, outcome), session.form, words)
     else:
-        _say(session, job_id, outcome)
+        _write_outcome(session, job_id, outcome)
 
 
 def _cancelled(session: Session, job_id: str, deletes: bool) -> tuple[str, str]:
-    """Cancel a job, or delete it if that is wanted; return the outcome, and the run that is stopped."""
+    """Cancel a job, or delete it if requested; return the outcome, and the run being stopped."""
     parameters = {"jobID": job_id} if deletes else {"jobID": job_id, "any": True}
     try:
         reply = session.reply(CancelJob, parameters)
@@ -484,7 +500,7 @@ def delete(session: Session, /, job_ids: tuple[str, ...], **options: Any) -> Non
         for_chosen(session, "delete", choice, lambda each: _delete(session, each), options)
         return
     for job_id in filter(is_number, job_ids):
-        built(DeleteJob, {"jobID": job_id})  # nothing is removed if one of them cannot be a jobID
+        built(DeleteJob, {"jobID": job_id})  # no job is deleted if one of them is not a jobID
 
     def removed(label: str) -> Record:
         job_id = job_id_of(session, label)
@@ -504,7 +520,7 @@ def _delete(session: Session, job_id: str) -> str:
     return "deleted"
 
 
-def _say(session: Session, job_id: str, outcome: str) -> None:
+def _write_outcome(session: Session, job_id: str, outcome: str) -> None:
     write_one(_outcome(job_id, outcome), session.form, f"{outcome.capitalize()} job {job_id}.")
 
 
@@ -519,10 +535,10 @@ def _report_stop(session: Session, job_id: str, run_id: str, *, wait: bool) -> N
     """Say that a run is being stopped and, with ``wait``, how it ended; exit with 124 if it did not end."""
     grace = _grace(session, job_id)
     how = f"it gets SIGTERM, and SIGKILL after {duration_text(grace)}"
-    tells = f"`bedrockjobs run show {run_id}` shows how it ends"
+    advice = f"`bedrockjobs run show {run_id}` shows how it ends"
     record: Record = {"jobID": int(job_id), "outcome": "stopping", "runID": int(run_id)}
     if not wait:
-        write_one(record, session.form, f"Stopping run {run_id} of job {job_id}: {how}; {tells}.")
+        write_one(record, session.form, f"Stopping run {run_id} of job {job_id}: {how}; {advice}.")
         return
     click.echo(f"Stopping run {run_id} of job {job_id}: {how}.", err=True)
     clock = SystemClock()
@@ -530,7 +546,7 @@ def _report_stop(session: Session, job_id: str, run_id: str, *, wait: bool) -> N
     status = _ended(session, run_id, grace + MARGIN_S)
     spent = duration_text(round(clock.monotonic() - begun, 1))
     if not status:
-        write_one(record, session.form, f"Run {run_id} has not ended after {spent}; {tells}.")
+        write_one(record, session.form, f"Run {run_id} has not ended after {spent}; {advice}.")
         click.get_current_context().exit(TIMED_OUT)
     record = {**record, "outcome": "cancelled", "status": status}
     write_one(record, session.form, f"Run {run_id} ended after {spent}: {status}. {_left(session, job_id)}")
@@ -557,7 +573,9 @@ def _ended(session: Session, run_id: str, most_s: float) -> str:
     while True:
         left_ms = max(round((deadline - clock.monotonic()) * 1000), 0)
         parameters = {**pace.next_parameters(), "timeout": min(left_ms, WAIT_MS)}
-        reply = session.reply(ReadOutput, {"runID": run_id, "after": AFTER_ALL, "limit": 1, **parameters})
+        reply = session.reply(
+            ReadOutput, {"runID": run_id, "after": AFTER_LAST_LINE, "limit": 1, **parameters}
+        )
         if reply["ended"] == "true":
             return text_of(reply, "status")
         if clock.monotonic() >= deadline:

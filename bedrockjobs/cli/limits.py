@@ -39,7 +39,7 @@ act(
     *("name", "queued", "per_second", "running", typed("starts", metavar="NUMBER/DURATION"), "burst", "by"),
     text="Limit the names that match GLOB, which share the limit; replaces the former limit of GLOB.",
     outcome="limited",
-    said="Limited {name}.",
+    sentence="Limited {name}.",
     needs="nothing to limit: give --queued, --per-second, --running or --starts",
 )
 act(
@@ -49,7 +49,7 @@ act(
     *("name", "by"),
     text="Remove the limit of GLOB.",
     outcome="removed",
-    said="Removed the limit of {name}.",
+    sentence="Removed the limit of {name}.",
 )
 listing(
     limit,
@@ -99,7 +99,7 @@ act(
     text="Set the retention of names that match GLOB.\n\n"
     "For each name and kind, the longest matching GLOB applies; * applies to all others.",
     outcome="limited",
-    said="Set the retention of {name}.",
+    sentence="Set the retention of {name}.",
     needs="nothing to limit: give at least one option; --help lists them",
 )
 act(
@@ -109,5 +109,5 @@ act(
     *("name", "by"),
     text="Remove the retention limits of GLOB.",
     outcome="removed",
-    said="Removed the retention of {name}.",
+    sentence="Removed the retention of {name}.",
 )

@@ -27,7 +27,7 @@ from bedrockjobs.commands import Command, ListJobs, ListRuns, ListSchedules, Lis
 
 def paged(
     session: Session,
-    kind: type[Command[Any]],
+    command_class: type[Command[Any]],
     parameters: Mapping[str, Any],
     limit: int,
     *,
@@ -38,14 +38,16 @@ def paged(
 
     Rows that do not ``fit`` are skipped; the first for which ``until`` is true ends the list.
     """
-    paging = kind.paging
+    paging = command_class.paging
     assert paging is not None
-    page_max = next(bound.le for bound in kind.model_fields["limit"].metadata if hasattr(bound, "le"))
+    page_max = next(
+        bound.le for bound in command_class.model_fields["limit"].metadata if hasattr(bound, "le")
+    )
     parameters = dict(parameters)
     shown: list[Record] = []
     while len(shown) < limit:
         page = page_max if fits else min(limit - len(shown), page_max)
-        reply = session.reply(kind, {**parameters, "limit": page})
+        reply = session.reply(command_class, {**parameters, "limit": page})
         records = records_in(reply[paging.rows])
         for at, record in enumerate(records, 1):
             if until is not None and until(record):
@@ -69,25 +71,25 @@ _NUMBER = re.compile(r"\s*[-+]?\d*\s*")
 """A text that is meant as a jobID, valid or not: the command class validates it."""
 
 
-def is_number(given: str) -> bool:
+def is_number(text: str) -> bool:
     """Return whether a text is meant as a jobID: a number, or empty."""
-    return _NUMBER.fullmatch(given) is not None
+    return _NUMBER.fullmatch(text) is not None
 
 
-def job_id_of(session: Session, given: str) -> str:
+def job_id_of(session: Session, id_or_name: str) -> str:
     """Return the jobID of a job that is given by its jobID or by its name.
 
     A number is always a jobID. Raises Failure if no job has the name, or more than one.
     """
-    if is_number(given):
-        return given
-    query = built(ListJobs, {"name": literal(given), "limit": NAMESAKES_SHOWN + 1})
+    if is_number(id_or_name):
+        return id_or_name
+    query = built(ListJobs, {"name": literal(id_or_name), "limit": NAMESAKES_SHOWN + 1})
     job_ids = [text_of(job, "jobID") for job in records_in(session.record(query)["jobs"])]
     if not job_ids:
-        raise Failure(f"there is no job {given!r}; `bedrockjobs job list` shows them", NOT_FOUND)
+        raise Failure(f"there is no job {id_or_name!r}; `bedrockjobs job list` shows them", NOT_FOUND)
     if len(job_ids) > 1:
         several = ", ".join(job_ids[:NAMESAKES_SHOWN]) + (", ..." if len(job_ids) > NAMESAKES_SHOWN else "")
-        raise Failure(f"several jobs are named {given!r}: give one of the jobIDs {several}", REFUSED)
+        raise Failure(f"several jobs are named {id_or_name!r}: give one of the jobIDs {several}", REFUSED)
     return job_ids[0]
 
 
@@ -124,19 +126,19 @@ def _records(ctx: click.Context, command: Command[Any], key: str) -> list[Record
         return []
 
 
-def _completer(kind: type[Command[Any]], list_key: str, key: str, about: str = "") -> Completer:
+def _completer(command_class: type[Command[Any]], list_key: str, key: str, about: str = "") -> Completer:
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         parameters: dict[str, Any] = {}
-        if "limit" in kind.model_fields:
+        if "limit" in command_class.model_fields:
             parameters["limit"] = 200  # maximum number of records to collect names from
-        if key == "name" and "name" in kind.model_fields:
+        if key == "name" and "name" in command_class.model_fields:
             parameters["name"] = f"{literal(incomplete)}*"
         candidates: dict[str, str] = {}
-        for record in _records(ctx, built(kind, parameters), list_key):
+        for record in _records(ctx, built(command_class, parameters), list_key):
             candidates.setdefault(text_of(record, key), text_of(record, about) if about else "")
         return [
-            CompletionItem(name, help=words or None)
-            for name, words in candidates.items()
+            CompletionItem(name, help=described or None)
+            for name, described in candidates.items()
             if name.startswith(incomplete)
         ]
 
@@ -152,7 +154,7 @@ worker_names = _completer(ListWorkers, "workers", "name", "status")
 WAIT_MS = 30_000
 """Wait of one polling request: shorter than the idle timeout of most proxies and firewalls."""
 
-HASTY_MAX = 30
+EARLY_EMPTY_MAX = 30
 """Early empty answers in a row after which the server counts as unavailable."""
 
 PAUSE_S = 1.0
@@ -165,7 +167,7 @@ class Pace:
     def __init__(self) -> None:
         self._clock = SystemClock()
         self._requests = 0.0
-        self._hasty = 0
+        self._early_empty = 0
 
     def next_parameters(self) -> dict[str, object]:
         """Return the parameters of the next polling request."""
@@ -176,9 +178,9 @@ class Pace:
         """Register an answer; pause after an early empty one, and raise Failure after many."""
         # An empty answer that arrives sooner means that the server did not wait.
         if something or self._clock.monotonic() - self._requests >= 1.0:
-            self._hasty = 0
+            self._early_empty = 0
             return
-        self._hasty += 1
-        if self._hasty >= HASTY_MAX:
+        self._early_empty += 1
+        if self._early_empty >= EARLY_EMPTY_MAX:
             raise Failure("the server does not wait", UNAVAILABLE)
         time.sleep(PAUSE_S)

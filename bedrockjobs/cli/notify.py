@@ -11,7 +11,7 @@ from bedrockjobs.base.clock import duration_text
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, local_text, text_of, write_one
 from bedrockjobs.cli.session import Session, server_options
-from bedrockjobs.cli.verbs import act, asked, listing, takes, typed
+from bedrockjobs.cli.verbs import act, listing, takes, typed, typed_command
 from bedrockjobs.commands import ListRules, MuteRule, PutRule, RemoveRule, TestRule
 from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
 
@@ -62,7 +62,7 @@ act(
     "by",
     text="Send messages about future events; a rule of this name is replaced.",
     outcome="put",
-    said="Rule {name} is active; `bedrockjobs notify test {name}` shows a message.",
+    sentence="Rule {name} is active; `bedrockjobs notify test {name}` shows a message.",
 )
 
 
@@ -85,7 +85,7 @@ act(
     *("name", "by"),
     text="Remove a rule with its unsent messages.",
     outcome="removed",
-    said="Removed rule {name}.",
+    sentence="Removed rule {name}.",
 )
 
 
@@ -94,7 +94,7 @@ act(
 @server_options
 def mute(session: Session, /, name: str, **_: Any) -> None:
     """Mute a rule until a moment; what happens until then is counted, and never sent."""
-    command = asked(session, MuteRule)
+    command = typed_command(session, MuteRule)
     session.record(command)
     ends = str(command.until or "")
     sentence = f"Rule {name} sends nothing until {local_text(ends)}." if ends else f"Rule {name} sends again."
@@ -106,7 +106,7 @@ def mute(session: Session, /, name: str, **_: Any) -> None:
 @server_options
 def test(session: Session, /, send: bool, **_: Any) -> None:
     """Show what a rule would send about the newest event that it matches."""
-    record = session.record(asked(session, TestRule))
+    record = session.record(typed_command(session, TestRule))
     if session.form != "table":
         write_one(record, session.form)
         return

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FAR_YEAR = 9000
-"""Years from this one on mean never: a schedule without a next tick has the last possible date."""
+"""Years from this one on stand for never: a schedule without a next tick has the last possible date."""
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
-_TOLD = re.compile(
+_TIMESTAMP_IN_TEXT = re.compile(
     r"\b(since|until|at) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)", re.ASCII
 )
 """A timestamp in a sentence of the server."""
@@ -55,7 +55,7 @@ def local_text(timestamp: str) -> str:
 
 def with_local_times(sentence: str) -> str:
     """Convert the timestamps in a sentence of the server from UTC to local time."""
-    return _TOLD.sub(lambda match: f"{match[1]} {_with_zone(moment_of(match[2]))}", sentence)
+    return _TIMESTAMP_IN_TEXT.sub(lambda match: f"{match[1]} {_with_zone(moment_of(match[2]))}", sentence)
 
 
 def _with_zone(moment: datetime) -> str:
@@ -92,8 +92,8 @@ def away_text(seconds: float) -> str:
     if distance_s < 1:
         return "now"
     size, unit = next((size, unit) for size, unit in _UNITS if distance_s >= size)
-    words = f"{int(distance_s // size)}{unit}"
-    return f"in {words}" if seconds > 0 else f"{words} ago"
+    text_ = f"{int(distance_s // size)}{unit}"
+    return f"in {text_}" if seconds > 0 else f"{text_} ago"
 
 
 def _time(moment: datetime) -> str:
@@ -118,14 +118,14 @@ def took_text(earlier: str, later: str) -> str:
 
 
 def countdown_text(now: str, then: str) -> str:
-    """Return the time until a timestamp: ``in 1h30m``, ``due since 5s``, ``never``."""
+    """Return the time until a timestamp: ``in 1h30m``, ``due for 5s``, ``never``."""
     seconds = seconds_between(now, then)
     if seconds is None:
         return ""
     if moment_of(then).year >= FAR_YEAR:
         return "never"
     if round(seconds) <= 0:
-        return "due" if round(seconds) == 0 else f"due since {rough_text(-seconds)}"
+        return "due" if round(seconds) == 0 else f"due for {rough_text(-seconds)}"
     return f"in {rough_text(seconds)}"
 
 
@@ -201,8 +201,8 @@ TIMES = frozenset(
 EXACT = frozenset({"tick", "until"})
 """Timestamps that a fitted table shows as local times: a tick is identified by its time."""
 
-SAID = frozenset({"state", "status", "outcome", "last status"})
-"""Columns whose values a table words for people; JSON has the wire values."""
+TRANSLATED = frozenset({"state", "status", "outcome", "last status"})
+"""Columns whose values a table translates for people; JSON has the wire values."""
 
 STATE_COLOURS = {
     "QUEUED": "cyan",
@@ -249,8 +249,8 @@ def output_written() -> Iterator[None]:
             raise
         with suppress(OSError, ValueError):  # Python would flush again at exit, and report an error
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        words = _LOST.get(error.errno or 0) or error.strerror or str(error)
-        click.echo(f"The output was lost: {words}.", err=True)
+        reason = _LOST.get(error.errno or 0) or error.strerror or str(error)
+        click.echo(f"The output was lost: {reason}.", err=True)
         sys.exit(OUTPUT_LOST)
 
 
@@ -382,7 +382,7 @@ def away(text: str) -> str:
 
 
 def _cell_of(key: str, value: Any, *, fitted: bool) -> str:
-    if key in SAID:
+    if key in TRANSLATED:
         return called(cell(value))
     if key in TIMES:
         return _moment_cell(key, value, fitted=fitted)
@@ -391,7 +391,7 @@ def _cell_of(key: str, value: Any, *, fitted: bool) -> str:
 
 def _complete_cell(key: str, value: Any, *, stored: bool) -> str:
     """Return a value as an uncut cell; on a terminal it keeps its line breaks."""
-    if not stored and key in SAID | TIMES:
+    if not stored and key in TRANSLATED | TIMES:
         return _cell_of(key, value, fitted=False)
     text = text_of({key: value}, key)
     return (
@@ -420,7 +420,7 @@ def _rows_of(key: str, value: Any) -> list[list[str]]:
         value = jsontext.parse(value)
     if not isinstance(value, str) or isinstance(value, RawJSON):
         return [[title, cell(value)]]
-    first, *more = (called(value) if key in SAID else value).rstrip("\n").split("\n")
+    first, *more = (called(value) if key in TRANSLATED else value).rstrip("\n").split("\n")
     return [[title, printable(first)], *(["", printable(line)] for line in more)]
 
 
@@ -430,9 +430,9 @@ def write_title(text: str) -> None:
 
 
 def write_wrapped(text: str, *starts: tuple[str, str]) -> None:
-    """Write a sentence behind some starts, each with its colour.
+    """Write a sentence after ``starts``, pairs of a text and its colour.
 
-    A terminal breaks the sentence between words, and its further lines begin below its first.
+    On a terminal the sentence is wrapped between words, with its further lines indented by the starts.
     """
     if not fits_terminal():
         click.echo("".join([*(styled(start, fg=colour or None) for start, colour in starts), text]))
@@ -584,7 +584,7 @@ def fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
     shown = list(range(len(natural)))
     empty = [at for at in shown[1:] if not any(row[at] for row in grid.rows)]
     seldom = [at for key in LEFT_OUT for at in shown[1:] if grid.keys[at] == key]
-    other = [at for at in reversed(shown[1:]) if grid.keys[at] not in SAID]
+    other = [at for at in reversed(shown[1:]) if grid.keys[at] not in TRANSLATED]
     for some, needed in ((empty, wanted), (seldom, wanted), (other, least)):
         for at in some:
             if at in shown and _total([needed[each] for each in shown]) > width:
@@ -602,7 +602,7 @@ def fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
 
 def _is_long(key: str, width: int) -> bool:
     """Return whether a column may be cut."""
-    return key in NAMES | TEXTS or (width > SHORT_CELLS and key not in SAID | TIMES)
+    return key in NAMES | TEXTS or (width > SHORT_CELLS and key not in TRANSLATED | TIMES)
 
 
 def _shared(natural: Sequence[int], long: Sequence[int], least: Sequence[int], width: int) -> list[int]:
@@ -661,7 +661,7 @@ def drawn(grid: Grid, widths: Sequence[int] | None = None, **attributes: Any) ->
 
 
 def _style(key: str, text: str) -> str:
-    return STATE_COLOURS.get(text, "") if key in SAID else ""
+    return STATE_COLOURS.get(text, "") if key in TRANSLATED else ""
 
 
 def _write_facts(rows: Sequence[Sequence[str]]) -> None:

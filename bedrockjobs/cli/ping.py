@@ -39,7 +39,7 @@ def ping(session: Session, /, name: str | None, command: tuple[str, ...], start:
     if name is None:
         if start or fail:
             raise click.UsageError("give the name of a schedule")
-        _ask_for_life(session)
+        _check_alive(session)
         return
     if command:
         if start or fail:
@@ -49,11 +49,11 @@ def ping(session: Session, /, name: str | None, command: tuple[str, ...], start:
         raise click.UsageError("give --start or --fail, not both")
     event = "start" if start else "fail" if fail else "success"
     reply = session.reply(PingSchedule, {"name": name, "event": event, "host": _host()})
-    words = {"start": "has begun", "success": "has ended well", "fail": "has failed"}[event]
-    write_one(reply, session.form, f"Run {reply['runID']} of {printable(name)} {words}.")
+    event_text = {"start": "has started", "success": "has succeeded", "fail": "has failed"}[event]
+    write_one(reply, session.form, f"Run {reply['runID']} of {printable(name)} {event_text}.")
 
 
-def _ask_for_life(session: Session) -> None:
+def _check_alive(session: Session) -> None:
     clock = SystemClock()
     begun = clock.monotonic()
     session.tries = 1  # a retry would hide that the server does not answer now
@@ -95,8 +95,8 @@ def _run(command: tuple[str, ...]) -> tuple[int, bytes]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603  the caller's own
     except OSError as error:
         click.echo(f"bedrockjobs ping: {command[0]}: {error.strerror}", err=True)
-        words = f"{command[0]}: {error.strerror}".encode()
-        return (NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE), words
+        argv = f"{command[0]}: {error.strerror}".encode()
+        return (NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE), argv
     with process:
         assert process.stdout is not None
         while piece := os.read(process.stdout.fileno(), READ_BYTES):

@@ -22,7 +22,7 @@ from bedrockjobs.cli.output import (
     write_one,
 )
 from bedrockjobs.cli.session import Session, built, confirm, records_in, server_options
-from bedrockjobs.cli.verbs import GLOB, asked, given, limit_option, takes, typed
+from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import ListJobs, ListPauses, ListQueues, PauseJobs, ResumeJobs
 from bedrockjobs.job.limits import AT_LIMIT
 
@@ -57,9 +57,9 @@ def list_queues(session: Session, /, limit: int, **_: Any) -> None:
     """List job names with counts of ready, running and failed jobs, and pauses.
 
     `oldest` is how long the oldest ready job has been due, `workers` how many live workers take the name. A
-    count with a + is a minimum. Very many jobs are counted now and then: the list says how long ago.
+    count with a + is a minimum. With very many jobs the counts are cached; the list says how old they are.
     """
-    queues = paged(session, ListQueues, given(session, ListQueues), limit)
+    queues = paged(session, ListQueues, typed_values(session, ListQueues), limit)
     if session.form != "table":
         write_many(queues, session.form, identity="name")
         return
@@ -82,7 +82,7 @@ def _row(record: Record, pauses: dict[str, Record]) -> Record:
         **{key: f"{count}{more}" if count != "0" else "0" for key, count in counts.items()},
         "oldest": rough_text(float(text_of(record, "age"))) if text_of(record, "oldestReady") else "",
         "workers": f"{int(text_of(record, 'workers')):,}",
-        "paused by": paused_words(pattern, pauses.get(pattern, {})) if pattern else "",
+        "paused by": pause_text(pattern, pauses.get(pattern, {})) if pattern else "",
     }
 
 
@@ -108,7 +108,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
         Runs in progress continue. Pausing the same pattern again changes its reason and its end.
         """
         name = _pattern(pattern, everything)
-        command = asked(session, PauseJobs, name=name)
+        command = typed_command(session, PauseJobs, name=name)
         session.send(command)
         ends = str(command.until or "")
         how = f" until {local_text(ends)}" if ends else f"; `{resume_command(name, str(group.name))}` ends it"
@@ -133,7 +133,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
         if everything and not yes:
             _ask_to_end_all(session)
         what: dict[str, Any] = {"all": True} if everything else {"name": name}
-        resumed = jsontext.parse(session.record(asked(session, ResumeJobs, **what))["resumed"])
+        resumed = jsontext.parse(session.record(typed_command(session, ResumeJobs, **what))["resumed"])
         if session.form == "table":
             click.echo(printable(f"Resumed {', '.join(resumed)}.") if resumed else "Nothing was paused.")
         else:
@@ -141,7 +141,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
 
 
 def _pattern(pattern: str | None, everything: bool) -> str:
-    """Return the pattern that is meant; leaving it out never means everything."""
+    """Return the pattern to act on; without one and without --all, raise click.UsageError."""
     if everything and pattern is not None:
         raise click.UsageError("give a name or --all, not both")
     if everything:
@@ -152,20 +152,20 @@ def _pattern(pattern: str | None, everything: bool) -> str:
 
 
 def resume_command(pattern: str, group: str = "schedule") -> str:
-    """Return what to type to end the pause of a pattern."""
-    # Somebody else may have chosen the pattern: quoted, it cannot bring a command into the reader's shell.
+    """Return the command that ends the pause of a pattern."""
+    # Somebody else may have chosen the pattern: quoted, it cannot inject a command into the reader's shell.
     quoted = "'" + pattern.replace("'", "'\"'\"'") + "'"
     return f"bedrockjobs {group} resume {quoted}"
 
 
-def paused_words(pattern: str, pause: Record) -> str:
+def pause_text(pattern: str, pause: Record) -> str:
     """Return who paused a pattern, why and until when: ``ada: moving the disks (mail/*)``."""
     by, reason = text_of(pause, "by"), text_of(pause, "reason")
     if by == AT_LIMIT:
         return f"its limit: {reason} ({pattern})"
     until = local_text(text_of(pause, "until"))
-    words = ": ".join(filter(None, (by or "somebody", reason)))
-    return f"{words} ({pattern}{f' until {until}' if until else ''})"
+    text = ": ".join(filter(None, (by or "somebody", reason)))
+    return f"{text} ({pattern}{f' until {until}' if until else ''})"
 
 
 def _ask_to_end_all(session: Session) -> None:
@@ -174,7 +174,7 @@ def _ask_to_end_all(session: Session) -> None:
     if not ending:
         return
     for pause in ending:
-        click.echo(one_line(paused_words(text_of(pause, "pattern"), pause)), err=True)
+        click.echo(one_line(pause_text(text_of(pause, "pattern"), pause)), err=True)
     confirm(f"End {number_of(len(ending), 'pause')}?", "give --yes to end all of these pauses")
 
 

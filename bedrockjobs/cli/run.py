@@ -39,8 +39,8 @@ from bedrockjobs.cli.session import (
     records_in,
     server_options,
 )
-from bedrockjobs.cli.values import SINCE_WORDS, Given, Since, since_option, since_timestamp
-from bedrockjobs.cli.verbs import asked, given, limit_option, takes, typed
+from bedrockjobs.cli.values import SINCE_FORMATS, PastTime, Since, since_option, since_timestamp
+from bedrockjobs.cli.verbs import limit_option, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import StopRun
 
@@ -101,12 +101,12 @@ def run() -> None:
 @limit_option("runs")
 @takes(ListRuns, typed("before", metavar="RUNID"))
 @server_options
-def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) -> None:
+def list_runs(session: Session, /, since: PastTime | None, limit: int, **_: Any) -> None:
     """List runs, the newest first: what failed last night is `run list --status failed --since yesterday`.
 
     `attempt` counts the tries of one tick, one trigger or one job; `took` is how long it ran.
     """
-    parameters = given(session, ListRuns)
+    parameters = typed_values(session, ListRuns)
     since_time = None if since is None else since_timestamp(since, session.now())
 
     def too_old(run: Record) -> bool:
@@ -128,7 +128,7 @@ def list_runs(session: Session, /, since: Given | None, limit: int, **_: Any) ->
 @server_options
 def show(session: Session, /, **_: Any) -> None:
     """Show a run, with its result, its progress and its last lines of output."""
-    record = session.record(asked(session, QueryRun))
+    record = session.record(typed_command(session, QueryRun))
     if session.form != "table":
         write_one(record, session.form, identity="runID")
         return
@@ -191,8 +191,8 @@ def logs(
     if session.form == "json":
         write_many(waiting, "json")
     if ended and status == RETURNED:
-        words = f"Run {run_id} was returned: its job is queued as if it had not been taken."
-        click.echo(words, err=True)
+        message = f"Run {run_id} was returned: its job is queued as if it had not been taken."
+        click.echo(message, err=True)
     elif follow and sys.stderr.isatty():
         click.echo(f"Run {run_id} ended: {status}.", err=True)
     if exit_status and ended and status != SUCCESS:
@@ -220,14 +220,14 @@ def _write(lines: Iterable[Record], form: str, timestamps: bool) -> None:
             text = printable_line(text)
             if text_of(line, "stream") == "err":
                 text = styled(text, fg="red")
-        # Without a terminal the line goes out with whatever codes it has: click would take them away.
+        # Without a terminal the line keeps its colour codes, which click would remove.
         click.echo(f"{text_of(line, 'at')}  {text}" if timestamps else text, color=True)
 
 
-def _add_stop(name: str, kind: type[StopRun], signal: str, text: str) -> None:
+def _add_stop(name: str, command_class: type[StopRun], signal: str, text: str) -> None:
     @run.command(name, help=text)
     @takes(
-        kind,
+        command_class,
         typed("run_id", "run_id", required=False),
         typed("job_id", "--job", "job_id", metavar="ID|NAME", shell_complete=job_names),
         *("name", "reason", "by"),
@@ -236,12 +236,12 @@ def _add_stop(name: str, kind: type[StopRun], signal: str, text: str) -> None:
     def stop(session: Session, /, run_id: str | None, job_id: str | None, name: str | None, **_: Any) -> None:
         if sum(value is not None for value in (run_id, job_id, name)) != 1:
             raise click.UsageError("give a RUNID, --job ID|NAME or --name NAME")
-        chosen = given(session, kind)
-        session.reply(kind, chosen)
-        words = {"runID": "run", "jobID": "the run of job", "name": "the runs of the jobs named"}
-        key, value = next((key, chosen[key]) for key in words if chosen[key] is not None)
+        parameters = typed_values(session, command_class)
+        session.reply(command_class, parameters)
+        targets = {"runID": "run", "jobID": "the run of job", "name": "the runs of the jobs named"}
+        key, value = next((key, parameters[key]) for key in targets if parameters[key] is not None)
         sentence = (
-            f"SIG{signal} is on its way to {words[key]} {value}; `bedrockjobs run list` shows how it ends."
+            f"SIG{signal} is on its way to {targets[key]} {value}; `bedrockjobs run list` shows how it ends."
         )
         write_one({key: value, "signal": signal}, session.form, sentence, identity=key)
 
@@ -250,7 +250,7 @@ _add_stop(
     "terminate",
     TerminateRun,
     "TERM",
-    "Ask a run to end: its worker sends SIGTERM to the whole process group, and nothing after that.",
+    "Ask a run to end: its worker sends SIGTERM, and no SIGKILL later, to the whole process group.",
 )
 _add_stop("kill", KillRun, "KILL", "End a run at once: its worker sends SIGKILL to the whole process group.")
 
@@ -263,7 +263,7 @@ def again(session: Session, /, **_: Any) -> None:
 
     A schedule is triggered; for any other job a new one is created with the data and the options of the run.
     """
-    reply = session.record(asked(session, RunAgain))
+    reply = session.record(typed_command(session, RunAgain))
     job_id = text_of(reply, "jobID")
     when = "runs again at the end of its present run" if reply["pending"] == "true" else "is due now"
     write_one(reply, session.form, f"Job {job_id} {when}.", identity="jobID")
@@ -284,13 +284,13 @@ DELETED_COLUMNS = ("runID", "status", "name", "jobID", "ended")
         " so that it does not stay in the history of the shell.",
     ),
 )
-@click.option("--before", type=Since(), metavar="WHEN", help=f"Runs that ended before then: {SINCE_WORDS}.")
+@click.option("--before", type=Since(), metavar="WHEN", help=f"Runs that ended before then: {SINCE_FORMATS}.")
 @click.option("--dry-run", is_flag=True, help="Show which runs would be deleted, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @takes(DeleteRuns, "by")
 @server_options
 def delete(
-    session: Session, /, run_ids: tuple[str, ...], before: Given | None, dry_run: bool, yes: bool, **_: Any
+    session: Session, /, run_ids: tuple[str, ...], before: PastTime | None, dry_run: bool, yes: bool, **_: Any
 ) -> None:
     """Delete runs that have ended, with their data, result, error and output.
 
@@ -326,9 +326,9 @@ def delete(
         raise Failure(f"No such run: {', '.join(sorted(missing, key=int))}", NOT_FOUND)
 
 
-def _chosen(session: Session, run_ids: Sequence[str], before: Given | None) -> list[dict[str, Any]]:
+def _chosen(session: Session, run_ids: Sequence[str], before: PastTime | None) -> list[dict[str, Any]]:
     """Return the parameters of each request that deletes the chosen runs; raises click.UsageError."""
-    filters = given(session, DeleteRuns)
+    filters = typed_values(session, DeleteRuns)
     if bool(run_ids) == any(each is not None for each in (filters["name"], filters["text"], before)):
         raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
     if filters["text"] == "-":

@@ -33,7 +33,7 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.cli.queue import add_pausing
 from bedrockjobs.cli.run import RUN_COLUMNS, run_row
 from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in, server_options
-from bedrockjobs.cli.verbs import asked, given, job_options, listing, option_text, takes, typed
+from bedrockjobs.cli.verbs import job_options, listing, option_text, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import (
     CreateJob,
     DeleteJob,
@@ -89,8 +89,8 @@ def repeat_of(expression: str, zone: str | None) -> str:
     inner, rest = match["zone"], match["expression"]
     if zone is not None and inner is not None and inner != zone:
         raise click.UsageError(f"--zone: the expression names the zone {inner!r} itself")
-    chosen = inner if zone is None else zone
-    return f"CRON TZ={chosen} {rest}" if chosen else f"CRON {rest}"
+    used = inner if zone is None else zone
+    return f"CRON TZ={used} {rest}" if used else f"CRON {rest}"
 
 
 def split_repeat(repeat: str) -> tuple[str, str]:
@@ -136,10 +136,13 @@ def _report(
     lines = [f"{did.capitalize()} schedule {name} (job {job_id})."]
     if validity is not None:
         ticks = next_ticks(validity)
-        words = text_of(validity, "words")
+        explanation = text_of(validity, "words")
         following = set_to or (ticks[0] if ticks else "")
-        record |= {"words": words, "nextRun": following or None}
-        lines = [f"{lines[0][:-1]}: {words}", f"Next tick: {local_text(following) if following else 'never'}"]
+        record |= {"words": explanation, "nextRun": following or None}
+        lines = [
+            f"{lines[0][:-1]}: {explanation}",
+            f"Next tick: {local_text(following) if following else 'never'}",
+        ]
     if session.form != "table":
         write_one(record, session.form, identity="name")
         return
@@ -166,13 +169,13 @@ def add(session: Session, /, name: str, expression: str, zone: str | None, **_: 
         raise click.UsageError(f"NAME: {name!r} contains a *, which is for patterns")
     repeat = repeat_of(expression, zone)
     # Two people who add the same name at the same moment make one schedule.
-    command = asked(session, CreateJob, repeat=repeat, unique=True, overwrite=False)
+    command = typed_command(session, CreateJob, repeat=repeat, unique=True, overwrite=False)
     validity = validated(session, repeat)
     for existing in session.rows(ListJobs, {"name": literal(name), "limit": 1}):
         is_schedule = text_of(existing, "repeat").upper().startswith("CRON")
         what = "schedule" if is_schedule else "job"
-        hint = f"; `bedrockjobs schedule update {name}` changes it" if is_schedule else ""
-        raise Failure(f"a {what} {name!r} already exists: job {existing['jobID']}{hint}", REFUSED)
+        advice = f"; `bedrockjobs schedule update {name}` changes it" if is_schedule else ""
+        raise Failure(f"a {what} {name!r} already exists: job {existing['jobID']}{advice}", REFUSED)
     job_id = session.record(command)["jobID"]
     _report(session, "added", name, job_id, validity)
     if session.form == "table":
@@ -212,13 +215,13 @@ def _next_run(session: Session, name: str) -> str:
 def update(session: Session, /, name: str, expression: str | None, zone: str | None, **_: Any) -> None:
     """Change the schedule NAME; refused if there is none.
 
-    What is not given stays as it is. A new expression keeps the time zone of the old one.
+    Options that are left out stay unchanged. A new expression keeps the time zone of the old one.
     """
-    changes = given(session, UpdateJob)
+    changes = typed_values(session, UpdateJob)
     times = expression is not None or zone is not None
     if not times and not any(value is not None for value in changes.values()):
         raise click.UsageError("nothing to change: give an expression or an option; --help lists them")
-    built(UpdateJob, {"jobID": 0, **changes})  # report errors before the server is asked
+    built(UpdateJob, {"jobID": 0, **changes})  # report errors before asking the server
     existing = found_by_name(session, name)
     validity: Record | None = None
     if times:
@@ -326,7 +329,7 @@ def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any)
     """
     if (name is None) == (job_id is None):
         raise click.UsageError("give the name of a job, or --job ID")
-    reply = session.record(asked(session, TriggerJob))
+    reply = session.record(typed_command(session, TriggerJob))
     job = reply["jobID"]
     pending = reply.get("pending") == "true"
     sentence = f"Job {job} is running; it runs once more at its end." if pending else f"Job {job} is due now."

@@ -79,7 +79,7 @@ SETTINGS = [Setting(field, info) for field, info in Settings.model_fields.items(
 
 
 @click.pass_context
-def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
+def _serve(ctx: click.Context, /, config: Path | None, **options: Any) -> None:
     """Run the server until it is stopped.
 
     It serves the Bedrock protocol and HTTP on one port, and locks its database: a second server of the same
@@ -87,22 +87,22 @@ def _serve(ctx: click.Context, /, config: Path | None, **given: Any) -> None:
     certificate and its settings file.
     """
     try:
-        settings = settings_from(given, config)
+        settings = settings_from(options, config)
     except click.UsageError as error:
-        if (given["log_format"] or os.environ.get(variable_name("log_format"))) != "json":
+        if (options["log_format"] or os.environ.get(variable_name("log_format"))) != "json":
             raise
         logs.configure("json")
         log.critical("%s", error.message)
         ctx.exit(error.exit_code)
     from bedrockjobs.server import run_server  # only this command needs the server
 
-    def read_again() -> Settings:
+    def reload_settings() -> Settings:
         try:
-            return settings_from(given, config)
+            return settings_from(options, config)
         except click.UsageError as error:
             raise ValueError(error.message.replace("\n", "; ")) from None
 
-    ctx.exit(run_server(settings, read_again))
+    ctx.exit(run_server(settings, reload_settings))
 
 
 serve = SectionedCommand("serve", callback=_serve, help=_serve.__doc__, params=[config_option, *SETTINGS])

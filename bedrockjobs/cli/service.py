@@ -214,7 +214,7 @@ def _systemctl(arguments: list[str], *, user: bool) -> list[str]:
 def _call(arguments: list[str], *, user: bool) -> None:
     command = _systemctl(arguments, user=user)
     try:
-        done = subprocess.run(command, check=False, timeout=SYSTEMCTL_S)  # noqa: S603  our own words
+        done = subprocess.run(command, check=False, timeout=SYSTEMCTL_S)  # noqa: S603  a fixed command
     except subprocess.TimeoutExpired:
         raise Failure(f"{shlex.join(command)}: not done within {SYSTEMCTL_S} s") from None
     if done.returncode:

@@ -45,7 +45,7 @@ OK, FAILED, USAGE, NOT_FOUND, REFUSED, FORBIDDEN = 0, 1, 2, 3, 4, 5
 UNAVAILABLE, TIMED_OUT, INTERRUPTED = 69, 124, 130
 """Exit statuses: 69 is EX_UNAVAILABLE of sysexits.h, 124 as of timeout(1), 130 is 128 + SIGINT."""
 
-NO_TOKEN = "no token was sent: give --token-file, or set BEDROCKJOBS_TOKEN"  # noqa: S105  words
+NO_TOKEN = "no token was sent: give --token-file, or set BEDROCKJOBS_TOKEN"  # noqa: S105  a sentence
 """Advice for a refusal if no token was sent."""
 
 EXIT_BY_CODE = {
@@ -69,7 +69,7 @@ IN_COMMANDS = {
 }
 """Advice of the server, with the CLI commands to use instead."""
 
-NOBODY_THERE = "`bedrockjobs serve` starts a server, --server names another"
+NO_SERVER_ADVICE = "`bedrockjobs serve` starts a server, --server names another"
 """Advice if no server listens."""
 
 C = TypeVar("C", bound=Command[Any])
@@ -84,11 +84,11 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]  # click means instances to set it
 
 
-def in_commands(words: str) -> str:
+def in_commands(message: str) -> str:
     """Replace commands of the protocol in a message of the server with CLI commands."""
     for phrase, typed in IN_COMMANDS.items():
-        words = words.replace(phrase, typed)
-    return words
+        message = message.replace(phrase, typed)
+    return message
 
 
 class CommandRefused(Failure):
@@ -96,8 +96,8 @@ class CommandRefused(Failure):
 
     def __init__(self, error: CommandError, advice: str = "") -> None:
         """Take the server's message, with ``advice``; its code decides the exit status."""
-        words = "; ".join(filter(None, (in_commands(str(error)), advice)))
-        super().__init__(words, EXIT_BY_CODE.get(error.code, FAILED))
+        message_ = "; ".join(filter(None, (in_commands(str(error)), advice)))
+        super().__init__(message_, EXIT_BY_CODE.get(error.code, FAILED))
         self.error = error
 
 
@@ -135,9 +135,9 @@ class Session:
         except UnicodeEncodeError:
             raise click.UsageError("an argument is not UTF-8") from None
         except OSError as error:
-            words = error.strerror or str(error) or type(error).__name__
-            advice = f"; {NOBODY_THERE}" if isinstance(error.__cause__, ConnectionRefusedError) else ""
-            raise Failure(f"{words}{advice}", UNAVAILABLE) from None
+            message = error.strerror or str(error) or type(error).__name__
+            advice = f"; {NO_SERVER_ADVICE}" if isinstance(error.__cause__, ConnectionRefusedError) else ""
+            raise Failure(f"{message}{advice}", UNAVAILABLE) from None
 
     @property
     def answering(self) -> str:
@@ -150,22 +150,24 @@ class Session:
         return record_of(self.send(command))
 
     def reply(
-        self, kind: type[Command[Any]], given: Mapping[str, Any] = MappingProxyType({})
+        self, command_class: type[Command[Any]], parameters: Mapping[str, Any] = MappingProxyType({})
     ) -> dict[str, RawJSON]:
         """Send a command with these parameters (wire names), and return its reply as a record."""
-        return self.record(built(kind, given))
+        return self.record(built(command_class, parameters))
 
-    def rows(self, kind: type[Command[Any]], given: Mapping[str, Any] = MappingProxyType({})) -> list[Record]:
+    def rows(
+        self, command_class: type[Command[Any]], parameters: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[Record]:
         """Send a command that returns a list, and return the rows of its reply."""
-        return records_in(self.reply(kind, given)[rows_key(kind)])
+        return records_in(self.reply(command_class, parameters)[rows_key(command_class)])
 
-    def parse_time(self, given: str | timedelta | None) -> str | None:
+    def parse_time(self, value: str | timedelta | None) -> str | None:
         """Return a timestamp; a time from now is added to the clock of the server, not to ours."""
-        if not isinstance(given, timedelta):
-            return given
+        if not isinstance(value, timedelta):
+            return value
         now = self.now()
         try:
-            return timestamp(now + given)
+            return timestamp(now + value)
         except OverflowError:
             raise click.UsageError(f"the server's clock shows {timestamp(now)}: years end at 9999") from None
 
@@ -202,11 +204,11 @@ def record_of(answer: Response) -> dict[str, RawJSON]:
         raise Failure("the server's answer is not a JSON object") from None
 
 
-def rows_key(kind: type[Command[Any]]) -> str:
+def rows_key(command_class: type[Command[Any]]) -> str:
     """Return the member of a reply that holds its rows: the one that is paged, or the only one."""
-    if kind.paging is not None:
-        return kind.paging.rows
-    (key,) = map(wire_name, kind.reply.model_fields)
+    if command_class.paging is not None:
+        return command_class.paging.rows
+    (key,) = map(wire_name, command_class.reply.model_fields)
     return key
 
 
@@ -215,13 +217,13 @@ def records_in(listed: RawJSON) -> list[Record]:
     return [raw_record(text) for text in jsontext.elements(listed)]
 
 
-def built(kind: type[C], given: Mapping[str, Any]) -> C:
+def built(command_class: type[C], parameters: Mapping[str, Any]) -> C:
     """Return a command with these parameters (wire names); None counts as left out.
 
     Raises click.UsageError, which names the parameter and what was expected.
     """
     try:
-        return kind.read({name: value for name, value in given.items() if value is not None})
+        return command_class.read({name: value for name, value in parameters.items() if value is not None})
     except CommandError as error:
         raise click.UsageError(_as_typed(error.detail or error.reason)) from None
 
@@ -240,10 +242,10 @@ def _as_typed(fault: str) -> str:
             and wire_name(getattr(parameter, "field", "") or parameter.name or "") != wanted
         ):
             continue
-        words = fault.removeprefix(match[0] if match else "")
+        message = fault.removeprefix(match[0] if match else "")
         if isinstance(parameter, click.Argument):
-            return f"{(parameter.make_metavar(context) if context else wanted).strip('[]')}{words}"
-        return f"{max(parameter.opts, key=len)}{words}"
+            return f"{(parameter.make_metavar(context) if context else wanted).strip('[]')}{message}"
+        return f"{max(parameter.opts, key=len)}{message}"
     return fault
 
 
@@ -289,7 +291,7 @@ FILES = {
 
 def _file_options(command: F, *, of_program: bool) -> F:
     """Add an option for each of ``FILES``; those of the program are in its help, and have variables."""
-    for name, words in reversed(FILES.items()):
+    for name, help_text in reversed(FILES.items()):
         variable: dict[str, Any] = (
             {"envvar": f"BEDROCKJOBS_{name.upper()}", "show_envvar": True} if of_program else {}
         )
@@ -298,7 +300,7 @@ def _file_options(command: F, *, of_program: bool) -> F:
             name,
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help=words,
+            help=help_text,
             expose_value=False,
             callback=_note_file,
             allow_from_autoenv=False,

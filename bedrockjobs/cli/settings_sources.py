@@ -76,9 +76,9 @@ def file_in_use(named: Path | None) -> Path | None:
     return named or (Path(variable) if variable else usual_file())
 
 
-def settings_from(given: Mapping[str, Any], file: Path | None = None) -> Settings:
+def settings_from(values: Mapping[str, Any], file: Path | None = None) -> Settings:
     """Return the settings without their origins; see ``found_settings``."""
-    return found_settings(given, file).settings
+    return found_settings(values, file).settings
 
 
 def file_alone(database: str) -> Path:
@@ -89,7 +89,7 @@ def file_alone(database: str) -> Path:
         raise click.UsageError(str(error)) from None
 
 
-def found_settings(given: Mapping[str, Any], file: Path | None = None) -> LayeredSettings:
+def found_settings(values: Mapping[str, Any], file: Path | None = None) -> LayeredSettings:
     """Return the settings: given values win over the environment, that over the file, that over defaults.
 
     Without ``file``, the file of the environment or in a default location is read. Raises BadSettings, which
@@ -101,8 +101,8 @@ def found_settings(given: Mapping[str, Any], file: Path | None = None) -> Layere
     found = dict(read.good)
     for field in Settings.model_fields:
         name = variable_name(field)
-        if given.get(field) is not None:
-            found[field] = TableEntry(given[field], option_name(field))
+        if values.get(field) is not None:
+            found[field] = TableEntry(values[field], option_name(field))
         elif name in environment:
             found[field] = TableEntry(environment[name], name)
     origins = dict.fromkeys(Settings.model_fields, DEFAULT) | {
@@ -131,9 +131,9 @@ def read_settings(path: Path) -> FromFile:
         return FromFile({}, (str(error),))
     problems, good = list(table.problems), dict[str, TableEntry]()
     for key, entry in table.entries.items():
-        words = _fault_of(key, entry.value)
-        if words:
-            problems.append(f"{entry.place}: {key}: {words}")
+        problem = _fault_of(key, entry.value)
+        if problem:
+            problems.append(f"{entry.place}: {key}: {problem}")
         else:
             good[key] = TableEntry(_seconds(key, entry.value), entry.place)
     try:
@@ -172,19 +172,19 @@ def _fault_of(key: str, value: Any) -> str:
         return unknown_key(key, Settings.model_fields)
     kinds: set[type]
     if is_duration(key):
-        kinds, words = {int, float, str}, WORDS
+        kinds, expected = {int, float, str}, WORDS
     elif info.annotation is bool:
-        kinds, words = {bool}, "true or false"
+        kinds, expected = {bool}, "true or false"
     elif info.annotation is int:
-        kinds, words = {int}, "a whole number"
+        kinds, expected = {int}, "a whole number"
     elif info.annotation is float:
-        kinds, words = {int, float}, "a number"
+        kinds, expected = {int, float}, "a number"
     else:
-        kinds, words = {str}, "text in quotes"
+        kinds, expected = {str}, "text in quotes"
     good = type(value) in kinds and not (isinstance(value, float) and not math.isfinite(value))
     if good and is_duration(key) and isinstance(value, str):
         good = seconds_of(value) is not None
-    return "" if good else f"expected {words}, got {_shown(value)}"
+    return "" if good else f"expected {expected}, got {_shown(value)}"
 
 
 def _seconds(field: str, value: Any) -> Any:
@@ -193,12 +193,12 @@ def _seconds(field: str, value: Any) -> Any:
 
 
 _NUMBERS = {"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"}
-"""What is expected of numbers, by kind of error."""
+"""Descriptions of the expected numbers, by type of error."""
 
-ROLES_WORDS = "a comma list of the roles read, produce, work, operate and admin"
+ROLES_EXPECTED = "a comma list of the roles read, produce, work, operate and admin"
 PATTERNS = {
-    "unix_role": ROLES_WORDS,
-    "proxy_role": ROLES_WORDS,
+    "unix_role": ROLES_EXPECTED,
+    "proxy_role": ROLES_EXPECTED,
     "trusted_proxies": "a comma list of addresses and networks such as 10.0.0.2,fd00::/64; unix as the last",
     "proxy_user_header": "the name of a header such as X-Forwarded-User",
     "root_path": "a path such as /queue",
@@ -211,7 +211,7 @@ PATTERNS = {
     "smtp": "a mail server such as smtp://host:25, smtps://user:password@host:465 or smtp+starttls://host:587",
     "mail_from": "a mail address such as jobs@example.com",
 }
-"""What is expected of texts with a pattern, in words."""
+"""Descriptions of the texts that settings with a pattern expect."""
 
 SECRET = frozenset({"heartbeat_url"})
 """Settings with secrets, whose values are never shown."""

@@ -126,11 +126,11 @@ COUNTS = (
 )
 """Counts of Overview to show, and their colours."""
 
-SELDOM = frozenset({"blocked", "mocked", "untaken", "children"})
+HIDDEN_IF_ZERO = frozenset({"blocked", "mocked", "untaken", "children"})
 """Counts that are left out if they are 0."""
 
 
-class Picture(NamedTuple):
+class Snapshot(NamedTuple):
     """The state of the queue at one time."""
 
     server: str = ""
@@ -178,43 +178,43 @@ class Picture(NamedTuple):
         }
 
 
-def frame(picture: Picture, width: int | None = None, height: int | None = None) -> Group:
+def frame(snapshot: Snapshot, width: int | None = None, height: int | None = None) -> Group:
     """Return a frame that fits a terminal; without ``width`` or ``height`` it is not limited."""
     from rich.console import Group
     from rich.text import Text
 
-    tables = _tables(picture)
+    tables = _tables(snapshot)
     most = max((height - TOP_LINES) // len(tables) - TABLE_LINES, 2) if height else None
-    parts: list[Any] = [_head(picture), _counts(picture)]
+    parts: list[Any] = [_head(snapshot), _counts(snapshot)]
     parts += [
         Text(one_line(with_local_times(text_of(problem, "detail"))[:ERROR_CHARS]), style="yellow")
-        for problem in picture.problems[:PROBLEMS_SHOWN]
+        for problem in snapshot.problems[:PROBLEMS_SHOWN]
     ]
-    if (more := len(picture.problems) - PROBLEMS_SHOWN) > 0:
+    if (more := len(snapshot.problems) - PROBLEMS_SHOWN) > 0:
         parts.append(Text(f"and {more} more: bedrockjobs doctor shows all of them", style="yellow"))
-    if picture.problem:
-        parts.append(Text(one_line(picture.problem[:ERROR_CHARS]), style="bold red"))
+    if snapshot.problem:
+        parts.append(Text(one_line(snapshot.problem[:ERROR_CHARS]), style="bold red"))
     parts += [_table(title, columns, rows, width, most) for title, columns, rows in tables]
     return Group(*parts)
 
 
-def _tables(picture: Picture) -> list[tuple[str, tuple[str, ...], list[list[str]]]]:
+def _tables(snapshot: Snapshot) -> list[tuple[str, tuple[str, ...], list[list[str]]]]:
     """Return the tables of a frame; those of failed runs and queues are left out if empty."""
-    failures = ("Failed lately", ("run", "name", "status", "ended", "error"), _failure_rows(picture))
-    names = ("Names", ("name", "ready", "running", "failed", "oldest", "paused by"), _name_rows(picture))
+    failures = ("Failed lately", ("run", "name", "status", "ended", "error"), _failure_rows(snapshot))
+    names = ("Names", ("name", "ready", "running", "failed", "oldest", "paused by"), _name_rows(snapshot))
     return [
-        ("Running", ("run", "name", "for", "progress", "worker"), _run_rows(picture)),
+        ("Running", ("run", "name", "for", "progress", "worker"), _run_rows(snapshot)),
         *([failures] if failures[2] else []),
         *([names] if names[2] else []),
-        ("Next", ("schedule", "in", "at", "paused by"), _schedule_rows(picture)),
-        ("Workers", ("worker", "status", "runs", "slots", "host", "names"), _worker_rows(picture)),
+        ("Next", ("schedule", "in", "at", "paused by"), _schedule_rows(snapshot)),
+        ("Workers", ("worker", "status", "runs", "slots", "host", "names"), _worker_rows(snapshot)),
     ]
 
 
-def _failure_rows(picture: Picture) -> list[list[str]]:
+def _failure_rows(snapshot: Snapshot) -> list[list[str]]:
     rows = []
-    for run in picture.failures:
-        ago = seconds_between(text_of(run, "ended"), picture.now)
+    for run in snapshot.failures:
+        ago = seconds_between(text_of(run, "ended"), snapshot.now)
         rows.append(
             [
                 text_of(run, "runID"),
@@ -227,12 +227,12 @@ def _failure_rows(picture: Picture) -> list[list[str]]:
     return rows
 
 
-def _name_rows(picture: Picture) -> list[list[str]]:
+def _name_rows(snapshot: Snapshot) -> list[list[str]]:
     def jobs(row: Record) -> tuple[int, int]:
         ready, paused, failed = (int(text_of(row, key) or 0) for key in ("ready", "paused", "failed"))
         return ready + paused, failed
 
-    piled = sorted((row for row in picture.names if any(jobs(row))), key=jobs, reverse=True)[:NAMES_SHOWN]
+    piled = sorted((row for row in snapshot.names if any(jobs(row))), key=jobs, reverse=True)[:NAMES_SHOWN]
     return [
         [
             text_of(row, "name"),
@@ -244,43 +244,43 @@ def _name_rows(picture: Picture) -> list[list[str]]:
     ]
 
 
-def _head(picture: Picture) -> Text:
+def _head(snapshot: Snapshot) -> Text:
     from rich.text import Text
 
-    started = text_of(picture.status, "started")
-    up = seconds_between(started, picture.now)
-    words = [
-        f"bedrockjobs {text_of(picture.status, 'version')}",
-        picture.server,
+    started = text_of(snapshot.status, "started")
+    up = seconds_between(started, snapshot.now)
+    parts = [
+        f"bedrockjobs {text_of(snapshot.status, 'version')}",
+        snapshot.server,
         f"up {rough_text(up)}" if up is not None else "",
-        local_text(picture.now[:19]),
+        local_text(snapshot.now[:19]),
     ]
-    return Text(printable("  ".join(word for word in words if word)), style="bold")
+    return Text(printable("  ".join(part for part in parts if part)), style="bold")
 
 
-def _counts(picture: Picture) -> Text:
+def _counts(snapshot: Snapshot) -> Text:
     from rich.text import Text
 
     text = Text()
-    if not picture.overview and not picture.counted:
+    if not snapshot.overview and not snapshot.counted:
         return Text("The jobs could not be counted in time.")
     for name, colour in COUNTS:
-        number = picture.count(name)
-        if not number and name in SELDOM:
+        number = snapshot.count(name)
+        if not number and name in HIDDEN_IF_ZERO:
             continue
         text.append(f"{name} ", style="")
-        more = "+" if name in picture.more else ""
+        more = "+" if name in snapshot.more else ""
         text.append(f"{number:,}{more}", style=f"bold {colour}" if number else "bright_black")
         text.append("   ")
-    if not picture.counted:
+    if not snapshot.counted:
         text.append("(counted some time ago)", style="bright_black")
     return text
 
 
-def _run_rows(picture: Picture) -> list[list[str]]:
+def _run_rows(snapshot: Snapshot) -> list[list[str]]:
     rows = []
-    for run in picture.runs:
-        spent = seconds_between(text_of(run, "started"), picture.now)
+    for run in snapshot.runs:
+        spent = seconds_between(text_of(run, "started"), snapshot.now)
         where = "@".join(part for part in (text_of(run, "worker"), text_of(run, "host")) if part)
         rows.append(
             [
@@ -312,19 +312,19 @@ def progress_text(run: Record) -> str:
     return " ".join(part for part in (*parts, ending) if part)
 
 
-def _schedule_rows(picture: Picture) -> list[list[str]]:
+def _schedule_rows(snapshot: Snapshot) -> list[list[str]]:
     return [
         [
             text_of(row, "name"),
-            countdown_text(picture.now, text_of(row, "nextRun")),
+            countdown_text(snapshot.now, text_of(row, "nextRun")),
             local_text(text_of(row, "nextRun")),
             text_of(row, "paused"),
         ]
-        for row in picture.schedules
+        for row in snapshot.schedules
     ]
 
 
-def _worker_rows(picture: Picture) -> list[list[str]]:
+def _worker_rows(snapshot: Snapshot) -> list[list[str]]:
     return [
         [
             text_of(row, "name"),
@@ -334,7 +334,7 @@ def _worker_rows(picture: Picture) -> list[list[str]]:
             text_of(row, "host"),
             " ".join(jsontext.parse(row.get("names") or "[]")),
         ]
-        for row in picture.workers
+        for row in snapshot.workers
     ]
 
 
@@ -374,44 +374,44 @@ class Observer:
         self._session = session
         self._clock = SystemClock()
         self._count_again = float("-inf")
-        self._picture = Picture()
+        self._last_snapshot = Snapshot()
 
-    def snapshot(self) -> Picture:
+    def snapshot(self) -> Snapshot:
         """Return the current state; raises Failure if the server does not answer."""
         session = self._session
         status = session.reply(Status)
         now = text_of(status, "now")
         runs = session.rows(ListRuns, {"status": "running", "limit": RUNS_SHOWN})
-        picture = Picture(
+        snapshot = Snapshot(
             server=session.answering,
             status=status,
             now=now,
-            overview=self._picture.overview,
-            counted=self._picture.counted,
-            names=self._picture.names,
+            overview=self._last_snapshot.overview,
+            counted=self._last_snapshot.counted,
+            names=self._last_snapshot.names,
             runs=runs,
             failures=self._failures(),
             workers=self._workers(),
         )
         begun = self._clock.monotonic()
         if begun >= self._count_again:
-            picture = self._counted(picture)
+            snapshot = self._counted(snapshot)
             spent = self._clock.monotonic() - begun
             # Counting takes at most a tenth of the time: a huge table is counted less often than it is drawn.
             self._count_again = begun + spent * 10
-        self._picture = picture
-        return picture
+        self._last_snapshot = snapshot
+        return snapshot
 
-    def _counted(self, picture: Picture) -> Picture:
-        """Update the counts of a picture; keep the old ones if the server is too busy."""
+    def _counted(self, snapshot: Snapshot) -> Snapshot:
+        """Update the counts of a snapshot; keep the old ones if the server is too busy."""
         try:
             overview = self._session.reply(Overview)
             names = self._session.reply(ListQueues, {"limit": LIST_MAX})["queues"]
         except Failure as failure:
             if failure.exit_code == UNAVAILABLE:
                 raise
-            return picture._replace(counted=False)
-        return picture._replace(overview=overview, names=records_in(names), counted=True)
+            return snapshot._replace(counted=False)
+        return snapshot._replace(overview=overview, names=records_in(names), counted=True)
 
     def _workers(self) -> list[Record]:
         """Return the workers; none if the token is limited to some names and sees no workers."""
@@ -428,10 +428,10 @@ class Observer:
         query = built(ListRuns, {"status": ANY_FAILURE, "limit": 5})
         return records_in(self._session.record(query)["runs"])
 
-    def away(self, failure: Failure) -> Picture:
-        """Return the last picture, marked as without a server."""
-        self._picture = self._picture._replace(problem=failure.message)
-        return self._picture
+    def away(self, failure: Failure) -> Snapshot:
+        """Return the last snapshot, marked as without a server."""
+        self._last_snapshot = self._last_snapshot._replace(problem=failure.message)
+        return self._last_snapshot
 
 
 @click.command()
@@ -452,20 +452,20 @@ def top(session: Session, once: bool, interval: float) -> None:
     console = Console()
     session.tries = 1  # a retry would show an old state
     observer = Observer(session)
-    picture = observer.snapshot()
+    snapshot = observer.snapshot()
     if session.form != "table":
-        write_one(picture.record(), session.form, identity="ready")
+        write_one(snapshot.record(), session.form, identity="ready")
     elif once or not console.is_terminal:
         if fits_terminal():
-            console.print(frame(picture, console.width))
+            console.print(frame(snapshot, console.width))
         else:
             # Width of a frame that is neither cut nor wrapped: more than the longest line.
-            Console(width=100_000).print(frame(picture), crop=False)
+            Console(width=100_000).print(frame(snapshot), crop=False)
     else:
-        _live(console, observer, picture, interval)
+        _live(console, observer, snapshot, interval)
 
 
-def _live(console: Console, observer: Observer, picture: Picture, interval: float) -> None:
+def _live(console: Console, observer: Observer, snapshot: Snapshot, interval: float) -> None:
     """Draw until q is pressed, or an interrupt."""
     from rich.live import Live
 
@@ -473,21 +473,21 @@ def _live(console: Console, observer: Observer, picture: Picture, interval: floa
         with (
             quit_key() as ended,
             Live(
-                frame(picture, console.width, console.height),
+                frame(snapshot, console.width, console.height),
                 console=console,
                 screen=True,
                 auto_refresh=False,
             ) as live,
         ):
             while True:
-                live.update(frame(picture, console.width, console.height), refresh=True)
+                live.update(frame(snapshot, console.width, console.height), refresh=True)
                 if ended(interval):
                     return
                 try:
-                    picture = observer.snapshot()
+                    snapshot = observer.snapshot()
                 except Failure as failure:
                     if failure.exit_code != UNAVAILABLE:
                         raise
-                    picture = observer.away(failure)
+                    snapshot = observer.away(failure)
     except KeyboardInterrupt:
         return

@@ -98,13 +98,13 @@ class Moment(click.ParamType["str | timedelta"]):
         return timedelta(seconds=seconds)
 
 
-class Words(click.ParamType[str]):
-    """A program with arguments, quoted as for a shell, or as a JSON array; no shell runs them."""
+class Arguments(click.ParamType[str]):
+    """A program with its arguments, quoted as for a shell or as a JSON array; no shell is used."""
 
     name = "words"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the words as a JSON array; empty if there are none."""
+        """Return a JSON array of the program and its arguments; empty if there are none."""
         text = str(value)
         if not text.strip() or text.lstrip().startswith("["):
             return text.strip()
@@ -167,18 +167,18 @@ def _read(file: IO[bytes], label: str) -> bytes:
 DAYS_AGO = {"today": 0, "yesterday": 1}
 """Names of days; they stand for the beginning of the day."""
 
-SINCE_WORDS = "yesterday, today, a time ago like 2h, or a day like 2026-11-22"
+SINCE_FORMATS = "yesterday, today, a time ago like 2h, or a day like 2026-11-22"
 
-Given = timedelta | datetime | str
+PastTime = timedelta | datetime | str
 """A time ago, a timestamp (local time if it has no zone), or a word of ``DAYS_AGO``."""
 
 
-class Since(click.ParamType[Given]):
+class Since(click.ParamType[PastTime]):
     """A time in the past."""
 
     name = "since"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Given:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> PastTime:
         """Return the parsed value; ``since_timestamp`` makes a timestamp of it."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]  # it was converted before
@@ -191,27 +191,27 @@ class Since(click.ParamType[Given]):
         try:
             return datetime.fromisoformat(value.strip())
         except ValueError:
-            self.fail(f"expected {SINCE_WORDS}, got {value!r}", param, ctx)
+            self.fail(f"expected {SINCE_FORMATS}, got {value!r}", param, ctx)
 
 
-def since_timestamp(given: Given, now: datetime, option: str = "--since") -> str:
+def since_timestamp(since: PastTime, now: datetime, option: str = "--since") -> str:
     """Return a timestamp; days begin at local midnight.
 
     Raises click.UsageError if it is before year 1.
     """
     try:
-        if isinstance(given, timedelta):
-            return timestamp(now - given)
-        if isinstance(given, str):
-            day = now.astimezone().date() - timedelta(days=DAYS_AGO[given])
-            given = datetime.combine(day, time())
-        return timestamp(given.astimezone(now.tzinfo))
+        if isinstance(since, timedelta):
+            return timestamp(now - since)
+        if isinstance(since, str):
+            day = now.astimezone().date() - timedelta(days=DAYS_AGO[since])
+            since = datetime.combine(day, time())
+        return timestamp(since.astimezone(now.tzinfo))
     except (OverflowError, ValueError):
-        raise click.UsageError(f"{option}: expected {SINCE_WORDS}") from None
+        raise click.UsageError(f"{option}: expected {SINCE_FORMATS}") from None
 
 
 def since_option(what: str, name: str = "since", **more: Any) -> Callable[[F], F]:
     """Return --since; its help begins with ``what``: ``Only runs that began since``."""
     return click.option(
-        "--since", name, type=Since(), metavar="WHEN", help=f"{what} then: {SINCE_WORDS}.", **more
+        "--since", name, type=Since(), metavar="WHEN", help=f"{what} then: {SINCE_FORMATS}.", **more
     )

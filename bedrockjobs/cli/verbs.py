@@ -1,8 +1,8 @@
 """CLI commands derived from the command classes of the protocol.
 
 ``takes`` adds arguments and options for fields; their types, metavars and help follow from the fields.
-``asked`` builds the command from the typed values. ``act`` and ``listing`` make whole CLI commands from a
-class, its fields and a sentence.
+``typed_command`` builds the command from the typed values. ``act`` and ``listing`` make whole CLI commands
+from a class, its fields and a sentence.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from bedrockjobs.cli.groups import MAIN_SECTION, FieldArgument, FieldOption, Wor
 from bedrockjobs.cli.lookup import job_id_of, job_names, paged, run_ids, worker_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, built, records_in, server_options
+from bedrockjobs.cli.values import Arguments, Modifier, Moment, TextOrFile, current_user
 from bedrockjobs.cli.values import Duration as DurationType
-from bedrockjobs.cli.values import Modifier, Moment, TextOrFile, Words, current_user
 from bedrockjobs.commands import Command
 from bedrockjobs.commands.base import Parameters
 from bedrockjobs.commands.jobs import Delay
@@ -88,7 +88,7 @@ class OptionType(NamedTuple):
     """Parameters of the options for a type of values, and the last sentence of their help."""
 
     attributes: Mapping[str, Any]
-    words: str = ""
+    sentence: str = ""
 
 
 _SHAPES: tuple[tuple[Any, OptionType], ...] = (
@@ -109,7 +109,7 @@ _SHAPES: tuple[tuple[Any, OptionType], ...] = (
 """Shapes of value types, found by the last validator of each type; the first match counts."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
-    "argv": {"type": Words(), "metavar": "'PROGRAM ARG...'|JSON"},
+    "argv": {"type": Arguments(), "metavar": "'PROGRAM ARG...'|JSON"},
     "url": {"metavar": "URL|JSON"},
     "tags": {"metavar": "WORD[,WORD]"},
     "cmd": {"metavar": "COMMAND"},
@@ -156,15 +156,15 @@ GLOB = typed("name", "mask", required=False)
 
 
 def takes(
-    kind: type[Parameters], *fields: str | CommandParameter, section: str = MAIN_SECTION
+    command_class: type[Parameters], *fields: str | CommandParameter, section: str = MAIN_SECTION
 ) -> Callable[[F], F]:
     """Add an argument for each of these fields that is required, and an option for each other one."""
 
     def add(command: F) -> F:
         for each in reversed(fields):
             one = each if isinstance(each, CommandParameter) else CommandParameter(each)
-            info = kind.model_fields[one.field]
-            attributes = _attributes(kind, one.field, info) | {**one.attributes}
+            info = command_class.model_fields[one.field]
+            attributes = _attributes(command_class, one.field, info) | {**one.attributes}
             names = one.names or _names(one.field, info)
             if names[0].startswith("-"):
                 if one.field == "by":
@@ -186,14 +186,14 @@ def _names(field: str, info: FieldInfo) -> tuple[str, ...]:
 
 
 @cache
-def _in_options(kind: type[Parameters]) -> tuple[dict[str, str], re.Pattern[str]]:
-    """Return words of the protocol with the words of the command line, and a pattern that finds them."""
-    words = {"PingSchedule": "`bedrockjobs ping`", "its nextRun": "its next run"} | {
+def _in_options(command_class: type[Parameters]) -> tuple[dict[str, str], re.Pattern[str]]:
+    """Return the options by the names of the protocol, and a pattern that finds these names."""
+    replacements = {"PingSchedule": "`bedrockjobs ping`", "its nextRun": "its next run"} | {
         wire_name(field): FLAGS.get(field, f"--{field.replace('_', '-')}")
-        for field in kind.model_fields
+        for field in command_class.model_fields
         if "_" in field
     }
-    return words, re.compile("|".join(rf"\b{word}\b" for word in words))
+    return replacements, re.compile("|".join(rf"\b{word}\b" for word in replacements))
 
 
 def _validator(shape: Any) -> Any:
@@ -201,27 +201,27 @@ def _validator(shape: Any) -> Any:
     return [mark for mark in get_args(shape) if isinstance(mark, (BeforeValidator, AfterValidator))][-1]
 
 
-def _attributes(kind: type[Parameters], field: str, info: FieldInfo) -> dict[str, Any]:
+def _attributes(command_class: type[Parameters], field: str, info: FieldInfo) -> dict[str, Any]:
     """Return the parameters of the option of a field."""
-    said, pattern = _in_options(kind)
-    words = pattern.sub(lambda option: said[option.group()], info.description or "")
-    option: dict[str, Any] = {"type": str, "help": words}
+    replacements, pattern = _in_options(command_class)
+    help_text = pattern.sub(lambda option: replacements[option.group()], info.description or "")
+    option: dict[str, Any] = {"type": str, "help": help_text}
     parts = [info.annotation, *get_args(info.annotation)]
     choice = next((part for part in parts if get_origin(part) is Literal), None)
     if field in _FIELDS:
         return option | _FIELDS[field]
     if choice is not None:
-        empty = field in kind.emptied
+        empty = field in command_class.emptied
         return {**option, "type": WordChoice(get_args(choice), empty=empty)}
     marks = [*info.metadata, *(mark for part in parts for mark in getattr(part, "__metadata__", ()))]
     for shape, (attributes, more) in _SHAPES:
         if _validator(shape) in marks:
             option |= attributes
-            option["help"] = " ".join(filter(None, (words, more)))
+            option["help"] = " ".join(filter(None, (help_text, more)))
             break
     least = next((mark.ge for mark in marks if hasattr(mark, "ge")), None)
     most = next((mark.le for mark in marks if hasattr(mark, "le")), None)
-    if option.get("metavar") == "NUMBER" and least is not None and field not in kind.emptied:
+    if option.get("metavar") == "NUMBER" and least is not None and field not in command_class.emptied:
         option["type"] = WholeNumber(least, most)
     if option.get("is_flag"):
         del option["type"]
@@ -240,7 +240,7 @@ def job_options(command: F) -> F:
     return command
 
 
-def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
+def typed_values(session: Session, command_class: type[Parameters]) -> dict[str, Any]:
     """Return the typed values of the fields of a class, by wire name; None if left out.
 
     A time from now becomes a timestamp by the server's clock, a job's name its jobID.
@@ -249,9 +249,9 @@ def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     for parameter in context.command.params:
         field = getattr(parameter, "field", "")
-        if field not in kind.model_fields or parameter.name is None:
+        if field not in command_class.model_fields or parameter.name is None:
             continue
-        value, default = context.params[parameter.name], kind.model_fields[field].default
+        value, default = context.params[parameter.name], command_class.model_fields[field].default
         if isinstance(value, timedelta):
             value = session.parse_time(value)
         elif isinstance(value, float):
@@ -268,9 +268,9 @@ def given(session: Session, kind: type[Parameters]) -> dict[str, Any]:
     return parameters
 
 
-def asked(session: Session, kind: type[C], **more: Any) -> C:
+def typed_command(session: Session, command_class: type[C], **more: Any) -> C:
     """Return the command that was typed, with ``more`` parameters by wire name; raises click.UsageError."""
-    return built(kind, {**given(session, kind), **more})
+    return built(command_class, {**typed_values(session, command_class), **more})
 
 
 # Default number of records in a list.
@@ -289,46 +289,46 @@ def limit_option(what: str, default: int = 100) -> Callable[[F], F]:
 def act(
     group: click.Group,
     name: str,
-    kind: type[Command[Any]],
+    command_class: type[Command[Any]],
     *fields: str | CommandParameter,
-    said: str,
+    sentence: str,
     outcome: str = "",
     text: str = "",
     needs: str = "",
 ) -> click.Command:
-    """Add a CLI command that sends a command and says what it did.
+    """Add a CLI command that sends a command and prints a sentence about it.
 
-    ``said`` is the sentence of a table, with arguments and values of the reply in braces. With ``outcome``
-    other forms show the arguments and the outcome, without it the reply. ``text`` is the help, if that is not
-    the docstring of the class. ``needs`` is the error if all options are left out.
+    ``sentence`` contains arguments and values of the reply in braces. Other output forms show the
+    arguments and the outcome with ``outcome``, else the reply. ``text`` is the help; default: the docstring
+    of the class. ``needs`` is the error if all options are left out.
     """
 
-    @group.command(name, help=text or cleandoc(kind.__doc__ or ""))
-    @takes(kind, *fields)
+    @group.command(name, help=text or cleandoc(command_class.__doc__ or ""))
+    @takes(command_class, *fields)
     @server_options
     def command(session: Session, /, **_: Any) -> None:
-        typed_values = given(session, kind)
+        parameters = typed_values(session, command_class)
         arguments = [
             parameter.field
             for parameter in click.get_current_context().command.params
             if isinstance(parameter, FieldArgument)
         ]
-        changes = typed_values.keys() - {wire_name(field) for field in arguments} - {"by"}
-        if needs and all(typed_values[key] is None for key in changes):
+        changes = parameters.keys() - {wire_name(field) for field in arguments} - {"by"}
+        if needs and all(parameters[key] is None for key in changes):
             raise click.UsageError(needs)
-        sent = built(kind, typed_values)
+        sent = built(command_class, parameters)
         reply: Record = session.record(sent)
         identity = {wire_name(field): getattr(sent, field) for field in arguments}
         record = {**identity, "outcome": outcome} if outcome else reply
         shown = {**identity, **{key: text_of(reply, key) for key in reply}}
-        write_one(record, session.form, said.format_map(shown))
+        write_one(record, session.form, sentence.format_map(shown))
 
     return command
 
 
 def listing(
     group: click.Group,
-    kind: type[Command[Any]],
+    command_class: type[Command[Any]],
     *fields: str | CommandParameter,
     columns: Sequence[str] = (),
     none: str = "",
@@ -340,42 +340,43 @@ def listing(
 ) -> click.Command:
     """Add ``list`` to a group: the rows of a command's reply as a table or as JSON.
 
-    With ``what`` it has --limit, whose help says how many of what are shown; without it all pages are read.
-    ``none`` is said of an empty list, ``none_at_all`` if nothing was asked for in particular. ``row`` makes
-    the row of a table of a record.
+    With ``what``, the plural of the listed things, it has --limit; without it all pages are read. ``none`` is
+    the message for an empty list, ``none_at_all`` the one if no filter was given. ``row`` converts a record
+    to a table row.
     """
 
     limited: Callable[[Any], Any] = limit_option(what) if what else lambda command: command
 
-    @group.command("list", help=text or cleandoc(kind.__doc__ or ""))
-    @takes(kind, *fields)
+    @group.command("list", help=text or cleandoc(command_class.__doc__ or ""))
+    @takes(command_class, *fields)
     @limited
     @server_options
     def command(session: Session, /, **options: Any) -> None:
-        typed_values, most = given(session, kind), options.get("limit")
+        parameters, most = typed_values(session, command_class), options.get("limit")
         if most is None:
-            records = rows(session, kind, typed_values)
+            records = rows(session, command_class, parameters)
         else:
-            records = paged(session, kind, typed_values, most)
+            records = paged(session, command_class, parameters, most)
         if row is not None and session.form == "table":
             records = [row(record) for record in records]
-        particular = any(value is not None for value in typed_values.values())
-        words = none if particular else none_at_all or none
-        write_many(records, session.form, columns, none=words, identity=identity)
+        particular = any(value is not None for value in parameters.values())
+        message = none if particular else none_at_all or none
+        write_many(records, session.form, columns, none=message, identity=identity)
 
     return command
 
 
-def rows(session: Session, kind: type[Command[Any]], parameters: Mapping[str, Any]) -> list[Record]:
+def rows(session: Session, command_class: type[Command[Any]], parameters: Mapping[str, Any]) -> list[Record]:
     """Return all rows of a list, page by page if the server gives pages."""
-    if kind.paging is None:
-        return session.rows(kind, parameters)
+    paging = command_class.paging
+    if paging is None:
+        return session.rows(command_class, parameters)
     records: list[Record] = []
     while True:
-        after = {kind.paging.cursor: text_of(records[-1], kind.paging.key)} if records else {}
-        page = records_in(session.reply(kind, {**parameters, **after})[kind.paging.rows])
+        after = {paging.cursor: text_of(records[-1], paging.key)} if records else {}
+        page = records_in(session.reply(command_class, {**parameters, **after})[paging.rows])
         records += page
-        if len(page) < parameters.get("limit", kind.model_fields["limit"].default):
+        if len(page) < parameters.get("limit", command_class.model_fields["limit"].default):
             return records
 
 

@@ -20,14 +20,14 @@ from bedrockjobs.cli.lookup import worker_names
 from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one
 from bedrockjobs.cli.session import REFUSED, TIMED_OUT, Failure, Session, server_options
 from bedrockjobs.cli.values import Duration
-from bedrockjobs.cli.verbs import asked, listing, takes, typed
+from bedrockjobs.cli.verbs import listing, takes, typed, typed_command
 from bedrockjobs.commands import DrainWorker, ListServers, ListWorkers
 
 LIST_COLUMNS = ("name", "status", "runs", "slots", "host", "pid", "names", "heartbeat", "version")
 
 NONE = "No workers: `bedrock-worker --name NAME -- COMMAND` starts one."
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """Polling interval while a worker drains."""
 
 _drained = takes(DrainWorker, typed("worker", "name", metavar="NAME", shell_complete=worker_names), "undo")
@@ -91,7 +91,7 @@ def quiet(session: Session, /, name: str, undo: bool, **_: Any) -> None:
 
     Its runs continue. `worker drain --wait` waits for them.
     """
-    session.send(asked(session, DrainWorker))
+    session.send(typed_command(session, DrainWorker))
     outcome = "active" if undo else "quiet"
     did = "takes jobs again" if undo else "takes no more jobs"
     write_one({"name": name, "outcome": outcome}, session.form, f"Worker {name} {did}.")
@@ -114,7 +114,7 @@ def drain(session: Session, /, name: str, undo: bool, wait: bool, timeout: float
         raise click.UsageError("--undo cannot be combined with --wait")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout needs --wait")
-    session.send(asked(session, DrainWorker))
+    session.send(typed_command(session, DrainWorker))
     if undo:
         write_one({"name": name, "outcome": "active"}, session.form, f"Worker {name} takes jobs again.")
         return
@@ -146,7 +146,7 @@ def _until_drained(session: Session, name: str, timeout: float | None) -> str:
             spent = clock.monotonic() - begun
             if timeout is not None and spent >= timeout:
                 raise Failure(f"{number_of(left, 'run')} left after {duration_text(timeout)}", TIMED_OUT)
-            time.sleep(LOOK_S if timeout is None else min(LOOK_S, timeout - spent))
+            time.sleep(POLL_S if timeout is None else min(POLL_S, timeout - spent))
 
 
 @contextmanager
@@ -174,8 +174,8 @@ def _progress(name: str) -> Iterator[Callable[[int], None]]:
         def show(left: int) -> None:
             nonlocal most
             most = max(most, left)
-            words = f"Draining {escape(name)}: {number_of(left, 'run')} left"
-            bar.update(task, description=words, completed=most - left, total=most)
+            text = f"Draining {escape(name)}: {number_of(left, 'run')} left"
+            bar.update(task, description=text, completed=most - left, total=most)
 
         yield show
 

@@ -26,7 +26,7 @@ SCHEMES = {"http": False, "bedrock": False, "https": True, "bedrocks": True}
 """Schemes of an address, and whether they mean TLS; the protocol is the same."""
 
 UNIX_PATH_BYTES_MAX = 107
-"""Max length of a unix socket's path: Linux has 108 bytes, the last of which is a NUL."""
+"""Maximum length of a unix socket's path: Linux has 108 bytes, the last of which is a NUL."""
 
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?"
@@ -128,7 +128,7 @@ CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "BEDROCKJOBS_CA", "BEDROCKJOBS_CERT",
 """The environment variables with the paths of TLS files."""
 
 TOKEN_FILE_BYTES_MAX = 4_096
-"""Max size of a token file; a token has 52 characters."""
+"""Maximum size of a token file; a token has 52 characters."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 

@@ -83,7 +83,7 @@ RETURN_S = 30.0
 """Interval of probes of the first server: load returns soon, and a failing server gets only one probe per
 client and interval."""
 
-LOOK_S = 1.0
+PROBE_S = 1.0
 """Time limit of a probe, which delays one call."""
 
 NOT_DONE = (ServerFault, Unavailable, TimedOut)
@@ -103,7 +103,7 @@ class Route:
     def __init__(self, addresses: Sequence[AnyAddress]) -> None:
         self.addresses = tuple(addresses)
         self._at = 0
-        self._looked_at = 0.0
+        self._probed_at = 0.0
         self._lock = threading.Lock()
 
     @property
@@ -124,11 +124,11 @@ class Route:
             if failed != self.current or len(self.addresses) == 1:
                 return False
             if self._at == 0:
-                self._looked_at = now
+                self._probed_at = now
             self._at = (self._at + 1) % len(self.addresses)
             return True
 
-    def to_look_at(self, now: float) -> AnyAddress | None:
+    def first_to_probe(self, now: float) -> AnyAddress | None:
         """Return the first address if a probe is due, else None.
 
         Only one caller gets it in ``RETURN_S``.
@@ -136,12 +136,12 @@ class Route:
         if self._at == 0:
             return None
         with self._lock:
-            if self._at == 0 or now - self._looked_at < RETURN_S:
+            if self._at == 0 or now - self._probed_at < RETURN_S:
                 return None
-            self._looked_at = now
+            self._probed_at = now
             return self.addresses[0]
 
-    def come_back(self) -> None:
+    def return_to_first(self) -> None:
         """Return to the first address, which responds again."""
         with self._lock:
             self._at = 0
@@ -209,10 +209,10 @@ class Tries:
 # the server reports its end at once; before that, the job is polled at most once a second.
 
 
-LOOK_S_MAX = 1.0
-"""Max polling interval for a job that has not been taken."""
+POLL_S_MAX = 1.0
+"""Maximum polling interval for a job that has not been taken."""
 
-LOOKS_FOR_RUN_MAX = 4
+RUN_QUERIES_MAX = 4
 """Queries for the run of a deleted job; a server may read from a slightly stale standby."""
 
 WARN_AFTER_S = 5.0
@@ -227,10 +227,10 @@ ENDED = ("FAILED", "CANCELLED", "FINISHED")
 WAIT_MS = min(30_000, WAIT_MS_MAX)
 """Wait of one request for the end of a run: below the timeout of most proxies and firewalls."""
 
-Asked = Command[Any] | float
+WaitStep = Command[Any] | float
 """A command to send, or seconds to pause."""
-Told = Reply | CommandError | float
-"""Its reply or error; ignored after a pause."""
+StepOutcome = Reply | CommandError | float
+"""The reply or error of a step; ignored after a pause."""
 
 
 class OwnRun(NamedTuple):
@@ -248,17 +248,17 @@ def own_run() -> OwnRun | None:
         return None
 
 
-Asking = Generator[Asked, tuple[Told, float], RunReply]
+JobWait = Generator[WaitStep, tuple[StepOutcome, float], RunReply]
 
 
-def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) -> Asking:
+def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) -> JobWait:
     """Wait until a job has ended, and return its last run.
 
     Yields a command to send, or a pause; receives the reply and the seconds since the start. Raises
     JobFailed, NoResult, WaitNeverEnds if the job waits for the run ``own``, and JobNotEnded after ``seconds``
     (None: never). Warns if no live worker takes the job.
     """
-    looks = gone = 0
+    polls = gone = 0
     warned = False
     if own is not None and seconds != 0:
         yield from _refuse_deadlock(job_id, own)
@@ -272,7 +272,7 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
         remaining_s = None if seconds is None else seconds - passed
         over = remaining_s is not None and remaining_s <= 0
         gone += job is None
-        if gone >= LOOKS_FOR_RUN_MAX or (over and job is None and run is None):
+        if gone >= RUN_QUERIES_MAX or (over and job is None and run is None):
             raise NoResult(
                 f"job {job_id}: it no longer exists, and no stored run says how it ended; {KEEP_LONGER}"
             )
@@ -291,8 +291,8 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
             reply, passed = yield ExplainJob(job_id=job_id)
             if isinstance(reply, ExplainReply):
                 _warn(reply)
-        looks += 1
-        pause = min(backoff_s(looks), LOOK_S_MAX)
+        polls += 1
+        pause = min(backoff_s(polls), POLL_S_MAX)
         yield pause if remaining_s is None else min(pause, remaining_s)
 
 
@@ -303,8 +303,8 @@ def _only_slot(job: JobReply) -> str:
     return job.concurrency_key or "" if job.concurrency_limit in (None, 1) else ""
 
 
-def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, float], None]:
-    """Raise WaitNeverEnds if a job cannot end before our run: an ancestor, or a job that needs its lock.
+def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[WaitStep, tuple[StepOutcome, float], None]:
+    """Raise WaitNeverEnds if a job cannot end before this run: an ancestor, or a job that needs its lock.
 
     Information that is unavailable, for example forbidden, is ignored.
     """
@@ -329,7 +329,7 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[Asked, tuple[Told, f
         (own_job, job_id, f"its child, job {own.job_id}, waits for it, and has to end first"),
     ):
         parent_id, generations = first.parent_job_id, 0
-        # Max ancestors of a job that are checked.
+        # Maximum ancestors of a job that are checked.
         while parent_id and generations < 100:
             if parent_id == last:
                 raise WaitNeverEnds(f"job {job_id}: {words}")
@@ -347,14 +347,14 @@ def _warn(reply: ExplainReply) -> None:
             return
 
 
-def _unless_gone(reply: Told) -> JobReply | None:
+def _unless_gone(reply: StepOutcome) -> JobReply | None:
     """Return the job, or None if it is gone; raises other errors."""
     if isinstance(reply, CommandError) and not isinstance(reply, NotFound):
         raise reply
     return reply if isinstance(reply, JobReply) else None
 
 
-def _first(reply: Told) -> RunReply | None:
+def _first(reply: StepOutcome) -> RunReply | None:
     if isinstance(reply, CommandError):
         raise reply
     assert isinstance(reply, RunsReply)
@@ -390,7 +390,7 @@ def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
 
 
 IDLE_MAX = 32
-"""Max idle connections; excess ones are closed after their call."""
+"""Maximum idle connections; excess ones are closed after their call."""
 
 
 class ClientConnection(Protocol):
@@ -488,7 +488,7 @@ class SendRequest(NamedTuple):
 
 
 Steps = Generator[Connect | SendRequest | float, Any, V]
-"""The I/O steps of an operation; a float is a pause in seconds. An error of a step is thrown in."""
+"""The I/O steps of an operation; a float is a pause in seconds. The error of a failed step is thrown in."""
 
 
 class BaseClient(Generic[C]):
@@ -583,7 +583,7 @@ class BaseClient(Generic[C]):
         asking, began = end_of_job(job_id, timeout, own_run()), self._clock.monotonic()
         asked = next(asking)
         while True:
-            reply: Told = 0.0
+            reply: StepOutcome = 0.0
             if isinstance(asked, float):
                 yield asked
             else:
@@ -634,18 +634,18 @@ class BaseClient(Generic[C]):
 
     def _probe_first_server(self) -> Steps[None]:
         """Return to the first server if a probe is due and it answers a Ping."""
-        first = self._route.to_look_at(self._clock.monotonic())
+        first = self._route.first_to_probe(self._clock.monotonic())
         if first is None:
             return
-        until = _CLOCK.monotonic() + LOOK_S
+        deadline = _CLOCK.monotonic() + PROBE_S
         try:
-            connection = yield from self._connect(first, LOOK_S)
-            left_s = max(until - _CLOCK.monotonic(), 0.0)
+            connection = yield from self._connect(first, PROBE_S)
+            left_s = max(deadline - _CLOCK.monotonic(), 0.0)
             answer = yield from self._exchange_on(connection, Ping(), left_s)
         except ConnectionError:
             return
         if answer.code == 200 and not answer.closing:
-            self._route.come_back()
+            self._route.return_to_first()
 
     def _pause_after(self, tries: Tries, error: Exception, address: AnyAddress) -> float:
         """Return the pause before the next attempt; raise the error to report if there is none.

@@ -18,10 +18,10 @@ from bedrockjobs.commands import Command, Query, Reply
 from bedrockjobs.tls.contexts import why
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
-"""Max size of an answer: twice the server's own limit of unread data, so that the latter applies first."""
+"""Maximum size of an answer: twice the server's limit of unread data, so that the latter applies first."""
 
 HEAD_BYTES_MAX = 65_536
-"""Max size of an answer's head; a server sends a few hundred bytes."""
+"""Maximum size of an answer's head; a server sends a few hundred bytes."""
 
 ANSWER_S = 30.0
 """Time limit for an answer, in addition to the wait that the command requests."""

@@ -159,7 +159,7 @@ class Parameters(Wire):
         return tuple(refusals.values())
 
     @classmethod
-    def given(cls, text: str, *, strict: bool = False) -> dict[str, Any]:
+    def parameters_in(cls, text: str, *, strict: bool = False) -> dict[str, Any]:
         """Parse a JSON object into parameters by wire name; nulls count as left out.
 
         Unknown names are ignored, or with ``strict`` refused (``402 Unknown attribute``). Raises ValueError
@@ -356,7 +356,7 @@ class Command(Parameters, Generic[R_co]):
         ``defaults`` are parameters by wire name that apply if the object lacks them.
         """
         try:
-            values = cls.given(text or "{}", strict=True)
+            values = cls.parameters_in(text or "{}", strict=True)
         except ValueError as error:
             raise BadArguments("Malformed body", f"body: expected a JSON object: {error}") from None
         return cls.read({**(defaults or {}), **values})
@@ -386,7 +386,7 @@ class Command(Parameters, Generic[R_co]):
                 values[name] = value
         if body and body.lstrip()[:1] == "{":
             with suppress(ValueError):
-                values = {**cls.given(body), **values}
+                values = {**cls.parameters_in(body), **values}
         return cls.read(values)
 
     @classmethod

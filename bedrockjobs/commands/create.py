@@ -259,7 +259,7 @@ class JobSpec(JobOptions):
 
 
 def _specs(value: Any) -> list[dict[str, Any]]:
-    return [JobSpec.given(text) for text in json_list(value, JOBS_PER_CREATE_MAX)]
+    return [JobSpec.parameters_in(text) for text in json_list(value, JOBS_PER_CREATE_MAX)]
 
 
 class JobIDReply(Reply):

@@ -195,7 +195,7 @@ class FinishResults(Reply):
 
 
 def _ends(value: Any) -> list[dict[str, Any]]:
-    return [FinishSpec.given(text) for text in json_list(value, JOBS_PER_CREATE_MAX)]
+    return [FinishSpec.parameters_in(text) for text in json_list(value, JOBS_PER_CREATE_MAX)]
 
 
 class FinishJobs(TakeOptions, Command[FinishResults]):

@@ -273,7 +273,9 @@ class PutRule(RuleSpec, Command[Empty]):
 
 
 def _rules(value: Any) -> list[dict[str, Any]]:
-    return [RuleSpec.given(text, strict=True) for text in json_list(value, RULES_PER_SYNC_MAX, empty=True)]
+    return [
+        RuleSpec.parameters_in(text, strict=True) for text in json_list(value, RULES_PER_SYNC_MAX, empty=True)
+    ]
 
 
 class RulesShape:

@@ -281,7 +281,7 @@ DRY_RUN = f"Only report the difference, and up to {SYNC_PROBLEMS_MAX} problems a
 
 def _wanted(value: Any) -> list[dict[str, Any]]:
     schedules = json_list(value, SCHEDULES_PER_SYNC_MAX, empty=True)
-    return [JobSpec.given(text, strict=True) for text in schedules]
+    return [JobSpec.parameters_in(text, strict=True) for text in schedules]
 
 
 class SyncSchedules(Command[SyncReply]):

@@ -35,7 +35,7 @@ from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.lookups import Lookups
 from bedrockjobs.engine.maintenance import Minutes, maintenance_of
-from bedrockjobs.engine.outage import BUSY_LOOK_S, Health, Outage, Step
+from bedrockjobs.engine.outage import BUSY_POLL_S, Health, Outage, Step
 from bedrockjobs.engine.submission import (
     CallbackSubmission,
     CancelWait,
@@ -239,7 +239,7 @@ class Dispatcher:
         return bool(busy) and not self._outage.is_active
 
     def _looked_up(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
-        """Deliver what was read beside the writer."""
+        """Deliver what was read in parallel to the writer."""
         self.commands += len(outcomes)
         self._deliver(outcomes)
 
@@ -416,7 +416,7 @@ class Dispatcher:
         else:
             self._put_back(submissions)
         self._scheduled = True
-        self._loop.call_later(BUSY_LOOK_S, self._next)
+        self._loop.call_later(BUSY_POLL_S, self._next)
 
     def _ended(
         self, submissions: list[Submission], work: PendingCommit, took_s: float, failure: Exception | None

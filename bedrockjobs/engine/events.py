@@ -32,9 +32,9 @@ class JobsTaken(NamedTuple):
 
     jobs: int
     due: str
-    """When the first of them was due; empty if none waited, as those of pings."""
+    """The time at which the first of them was due; empty if none waited, as for pings."""
     at: str
-    """When they were taken."""
+    """The time of the commit."""
 
 
 class JobsFinished(NamedTuple):

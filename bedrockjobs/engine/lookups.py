@@ -1,4 +1,4 @@
-"""Lookups: commands that only read rows named by ID, answered beside the writer.
+"""Lookups: commands that only read rows named by ID, answered in parallel to the writer.
 
 While the writer is busy, they read committed rows on a connection of their own, and wait neither for the open
 transaction nor for its commit. The handlers are those of the writer; what cannot be answered here (a damaged

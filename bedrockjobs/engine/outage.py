@@ -17,7 +17,7 @@ from bedrockjobs.engine.submission import Submission
 from bedrockjobs.job.quarantine import RELEASE, hold_text
 from bedrockjobs.store.base import Engine, StoreBroken, StoreError
 
-BUSY_LOOK_S = 0.02
+BUSY_POLL_S = 0.02
 """Seconds between two attempts to begin while another process holds the database lock."""
 
 TROUBLE_S = 10.0

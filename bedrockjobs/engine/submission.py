@@ -51,7 +51,7 @@ class Submission:
     """Whether its client awaits no earlier reply and has sent nothing after it, so that a read may overtake
     the commands of others."""
     overtakes = False
-    """Whether it is read beside the writer; later commands of its client have to wait for the reply."""
+    """Whether it is read in parallel to the writer; later commands of its client wait for the reply."""
     tries = 0
     many = 0
     """Number of names asked for if it is large enough for the separate queue, else 0."""
@@ -61,7 +61,7 @@ class Submission:
 
     @property
     def command(self) -> Command[Any] | None:
-        """Return the command; that of a prepared request is made only if somebody needs it."""
+        """Return the command; for a prepared request, create it on first use."""
         if self._command is None and self.prepared is not None:
             self._command = self.prepared.with_value(self.value)
         return self._command

@@ -131,7 +131,7 @@ class OpenRun:
 
 @dataclass(slots=True)
 class Worker:
-    """A live worker with all that the registry knows about it."""
+    """A live worker and its state in the registry."""
 
     name: str
     joined: str
@@ -659,7 +659,7 @@ class WorkerRegistry:
     # --- heartbeats --------------------------------------------------------------------------------------
 
     async def heartbeat(self, command: Heartbeat, by: str = "") -> str:
-        """Renew leases; return what must stop, immediately if that is new or the command does not wait.
+        """Renew leases and return the runs to stop; a waiting command returns early if there are new ones.
 
         ``by`` is the name of the token that sends it.
         """

@@ -366,7 +366,7 @@ class ImportedSchedule(NamedTuple):
         return _times(cron.parse(self.expression), self.zone, after, count)
 
     def with_reading(self, old: Schedule, expression: str, notes: Iterable[str]) -> ImportedSchedule:
-        """Return it with both schedules, and a warning for each note."""
+        """Return it with the old schedule, an equivalent expression, and a warning for each difference."""
         changed = self._replace(old=old, expression=expression)
         return changed.with_warning(*(f"{note}; written so" for note in notes))
 

@@ -82,7 +82,7 @@ class Delivery(NamedTuple):
         """Return the state after a message was given up."""
         return self._ended()._replace(lost=self.lost + events)
 
-    def passed_over(self, events: int) -> Delivery:
+    def skipped_when_muted(self, events: int) -> Delivery:
         """Return the state after events were skipped because the rule was muted."""
         return self._ended()._replace(dropped=self.dropped + events)
 

@@ -39,7 +39,7 @@ from bedrockjobs.views.queues import QueueSnapshot
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0
+POLL_S = 10.0
 """Fallback polling interval: another server may have changed rules, or have stopped."""
 
 WATCH_S = 60.0
@@ -146,7 +146,7 @@ class NotificationDispatcher:
 
     async def _run(self) -> None:
         while True:
-            pause = LOOK_S
+            pause = POLL_S
             try:
                 pause = await self._start_due()
             except CommandError as error:
@@ -171,7 +171,7 @@ class NotificationDispatcher:
         )
         names = {rule.name for rule in rules}
         self._positions = {name: seen for name, seen in self._positions.items() if name in names}
-        pause = LOOK_S
+        pause = POLL_S
         for rule in rules:
             task = self._busy.get(rule.name)
             if task is not None and not task.done():

@@ -23,16 +23,16 @@ from bedrockjobs.observe.stats import UNKNOWN, Measurements
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.03
+SAMPLE_S = 0.03
 """Sampling interval, and the precision of the measured stalls."""
 
-LOOK_AT_REST_S = 0.25
+SAMPLE_IDLE_S = 0.25
 """Sampling interval after ``RESTS`` idle samples; stalls are unlikely then."""
 
 RESTS = 100
 """Idle samples (three seconds) after which the thread samples less often."""
 
-AT_WORK_S = LOOK_S / 10
+AT_WORK_S = SAMPLE_S / 10
 """CPU time per sample above which the loop counts as busy."""
 
 ROOMS = (
@@ -113,7 +113,7 @@ class LoopWatch:
     def _check(self) -> None:
         before, rests = 0.0, 0
         with suppress(OSError, RuntimeError):  # the loop or its thread has ended
-            while not self._stopped.wait(LOOK_S if rests < RESTS else LOOK_AT_REST_S):
+            while not self._stopped.wait(SAMPLE_S if rests < RESTS else SAMPLE_IDLE_S):
                 now, cpu = self._clock.monotonic(), self._cpu()
                 rests = 0 if self._scheduled_at or cpu - before >= AT_WORK_S else rests + 1
                 if self._scheduled_at is None:

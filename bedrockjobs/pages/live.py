@@ -19,7 +19,7 @@ from bedrockjobs.protocol.authentication import caller_of, cut
 STREAMS_MAX = 1_000
 """Concurrent streams, each of which is a connection; further pages are not refreshed."""
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """Interval between checks for changes: people read no faster."""
 
 COME_BACK_MS = 2_000
@@ -66,8 +66,8 @@ class _PageStreams:
         # scoped tokens every 5 s, as they must not learn when other jobs are processed.
         at_least_s = 5.0 if of_names else 15.0
         while self._access.is_still_allowed(caller) and not self._site.service.draining:
-            await asyncio.sleep(LOOK_S)
-            quiet_s += LOOK_S
+            await asyncio.sleep(POLL_S)
+            quiet_s += POLL_S
             done = 0 if of_names else self._done()
             if done != seen or quiet_s >= at_least_s:
                 seen, quiet_s = done, 0.0

@@ -715,7 +715,7 @@ class HTTPConnection(asyncio.Protocol):
         self._await("")
 
     def writes(self, size: int) -> None:
-        """Record the size of what aiohttp writes next; the transport holds a copy of it."""
+        """Record the size of the next write of aiohttp, of which the transport holds a copy."""
         self._writing = 2 * size
 
     def written(self, *, keep_alive: bool) -> None:

@@ -230,7 +230,7 @@ class Unit(Protocol):
         Return the names for which ``first_due`` should be retried. Searches for other names are cancelled.
         """
 
-    def passed_over(self, request: TakeRequest, now: str) -> bool:
+    def skipped_locked(self, request: TakeRequest, now: str) -> bool:
         """Return whether ``first_due`` skipped a due job that another unit has locked and may requeue.
 
         On a shared database this includes jobs that became due after the unit began.
@@ -396,7 +396,7 @@ class Reader(ABC):
 
 
 class RowReader(Protocol):
-    """Reads committed rows by ID beside the open unit, one transaction after another.
+    """Reads committed rows by ID in parallel to the open unit, one transaction after another.
 
     All that was acknowledged before ``begin`` is seen.
     """
@@ -423,7 +423,7 @@ class Engine(Protocol):
 
     @property
     def row_reader(self) -> RowReader | None:
-        """Return what reads rows beside the open unit; None if only the writer can."""
+        """Return an object that reads rows in parallel to the open unit; None if only the writer can."""
 
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` may continue; searches are rate limited by token."""

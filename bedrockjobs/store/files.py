@@ -330,7 +330,7 @@ def owner_of(database: Path) -> str | None:
 # closing a file of SQLite would drop SQLite's own locks.
 
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """Interval between two checks of all files; database and log are also checked after each sync."""
 
 

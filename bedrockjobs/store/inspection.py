@@ -66,7 +66,7 @@ def _definition(sql: str) -> str:
 
 def _differences(found: dict[str, str], meant: dict[str, str]) -> list[str]:
     missing = [f"{name} is missing" for name in meant if name not in found]
-    added = [f"{name} is not ours" for name in found if name not in meant]
+    added = [f"{name} is unexpected" for name in found if name not in meant]
     changed = [f"{name} is different" for name in meant if name in found and found[name] != meant[name]]
     return sorted(missing + added + changed)
 

@@ -71,7 +71,7 @@ COUNTED_MAX = 10_000
 CLEANED_MAX = 10_000
 """Maximum number of rows of one kind deleted in one transaction, which must be short."""
 
-LOOKED_AT_MAX = 1_000
+EXAMINED_MAX = 1_000
 """Maximum number of runs, runs with output, events and tick histories examined in one transaction."""
 
 MEASURED_MAX = 10
@@ -627,7 +627,7 @@ class Records:
             return False
         walk = self._walk or _NewestFirst()
         statement = self._sql["ended_runs_and_sizes" if sizes else "ended_runs"]
-        rows = self._execute(statement, (walk.before, LOOKED_AT_MAX)).fetchall()
+        rows = self._execute(statement, (walk.before, EXAMINED_MAX)).fetchall()
         for run_id, name, ended, kept, size in rows:
             walk.before = run_id
             over = walk.is_over(rule_for(sizes, name), size)
@@ -635,7 +635,7 @@ class Records:
             if over or (time is not None and ended <= after_seconds(now, -time[1])):
                 self._execute(self._sql["delete_output"], (run_id,))
                 self._execute(self._sql["delete_run"], (run_id,))
-        self._walk = walk if len(rows) == LOOKED_AT_MAX else None
+        self._walk = walk if len(rows) == EXAMINED_MAX else None
         return self._walk is not None
 
     def _drop_events(self, now: str) -> bool:
@@ -644,7 +644,7 @@ class Records:
         if not rules:
             return False
         soonest = after_seconds(now, -max(min(seconds for _, seconds in rules), EVENTS_KEPT_S_MIN))
-        rows = self._execute(self._sql["oldest_events"], (self._events_after, LOOKED_AT_MAX)).fetchall()
+        rows = self._execute(self._sql["oldest_events"], (self._events_after, EXAMINED_MAX)).fetchall()
         for seq, at, name in rows:
             if at > soonest:
                 break
@@ -653,7 +653,7 @@ class Records:
             if rule is not None and at <= after_seconds(now, -max(rule[1], EVENTS_KEPT_S_MIN)):
                 self._execute(self._sql["delete_event"], (seq,))
         else:
-            if len(rows) == LOOKED_AT_MAX:
+            if len(rows) == EXAMINED_MAX:
                 return True
         self._events_after = 0
         return False
@@ -665,12 +665,12 @@ class Records:
             self._events_walk = None
             return False
         walk, old = self._events_walk or _NewestFirst(), after_seconds(now, -EVENTS_KEPT_S_MIN)
-        rows = self._execute(self._sql["newest_events_and_sizes"], (walk.before, LOOKED_AT_MAX)).fetchall()
+        rows = self._execute(self._sql["newest_events_and_sizes"], (walk.before, EXAMINED_MAX)).fetchall()
         for seq, at, name, size in rows:
             walk.before = seq
             if walk.is_over(rule_for(rules, name), size) and at <= old:
                 self._execute(self._sql["delete_event"], (seq,))
-        self._events_walk = walk if len(rows) == LOOKED_AT_MAX else None
+        self._events_walk = walk if len(rows) == EXAMINED_MAX else None
         return self._events_walk is not None
 
     def _drop_runs(self, now: str) -> bool:
@@ -693,7 +693,7 @@ class Records:
         a new job at the same time: the age limit keeps that job's key.
         """
         after, end = self._unique_keys_after, UNIQUE_KEY_PREFIX[:-1] + " "
-        last = self._execute(self._sql["next_unique_keys"], (after, end, LOOKED_AT_MAX)).fetchone()[0]
+        last = self._execute(self._sql["next_unique_keys"], (after, end, EXAMINED_MAX)).fetchone()[0]
         if last is not None:
             old = after_seconds(now, -UNIQUE_KEY_AGE_S_MIN)
             self._execute(self._sql["trim_unique_keys"], (after, last, old, now))
@@ -703,7 +703,7 @@ class Records:
     def _drop_output(self, after: int, now: str) -> int:
         """Delete expired output; return the run to continue after, or 0 at the end."""
         rules = rules_of(self.retention(), "output")
-        for _ in range(LOOKED_AT_MAX):
+        for _ in range(EXAMINED_MAX):
             found = self._execute(self._sql["next_run_with_output"], (after,)).fetchone()
             if found is None:
                 return 0
@@ -718,7 +718,7 @@ class Records:
         """Delete tick histories of deleted jobs and old ticks; return the jobID to continue after, or 0."""
         times, sizes = rules_of(self.retention(), "ticks"), rules_of(self.retention(), "ticks_bytes")
         measured = 0
-        for _ in range(LOOKED_AT_MAX):
+        for _ in range(EXAMINED_MAX):
             found = self._execute(self._sql["next_tick_history"], (after,)).fetchone()
             if found is None:
                 return 0

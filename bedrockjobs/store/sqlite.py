@@ -18,7 +18,7 @@ from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, PAGE_BYTES
 from bedrockjobs.base.settings import Durability, Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.base import AccessPlan, StoreError
-from bedrockjobs.store.files import LOOK_S, DiskReserve, FileGone, FileWatch, UnsafeFile, fill
+from bedrockjobs.store.files import POLL_S, DiskReserve, FileGone, FileWatch, UnsafeFile, fill
 from bedrockjobs.store.sqlite_unit import SQLiteUnit, fault_of
 from bedrockjobs.store.statements import STATEMENTS as SQL
 from bedrockjobs.store.transfer import moved_refusal, moved_to
@@ -190,7 +190,7 @@ class SQLiteEngine:
             self._watch.look()
         except FileGone as gone:
             self._save_log(gone)
-        self._look_at = now + LOOK_S
+        self._look_at = now + POLL_S
 
     def _save_log(self, gone: FileGone) -> Never:
         """Raise FileGone; if only the log was removed, first copy its content into the database."""

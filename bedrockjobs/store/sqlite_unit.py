@@ -487,7 +487,7 @@ class SQLiteUnit:
         """Return whether a job has unfinished children."""
         return self._execute(SQL["has_pending_children"], (job_id,)).fetchone() is not None
 
-    def passed_over(self, request: TakeRequest, now: str) -> bool:
+    def skipped_locked(self, request: TakeRequest, now: str) -> bool:
         """Return False: there is only one unit at a time."""
         return False
 

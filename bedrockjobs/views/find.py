@@ -47,10 +47,10 @@ EVENTS_SHOWN = 100
 """Newest events of a job that are shown."""
 
 NAMES_WALKED = 5_000
-"""Names scanned for each pattern of a scope: 5 ms of the reader."""
+"""Names scanned for each pattern of a scope; reading them takes 5 ms."""
 
 SCHEDULES_EXAMINED = 10_000
-"""Schedules examined for a failed last run: 10 to 15 ms of the reader."""
+"""Schedules examined for a failed last run; reading them takes 10 to 15 ms."""
 
 _ERROR = 5
 """The column of the error in a row of ``newest_failed``."""
@@ -74,7 +74,7 @@ TimeField = Literal["created", "next", "last"]
 
 
 class JobMatches(NamedTuple):
-    """Jobs, newest first; the lowest jobID examined; whether there are none below it."""
+    """Matching jobs, newest first; the lowest jobID examined so far; whether no job has a lower one."""
 
     jobs: list[Job]
     reached: int

@@ -31,7 +31,7 @@ from bedrockjobs.views.queues import GROUPS_A_TURN, Held, QueuedGroup, Queues, Q
 # Free space on the disk of the database, for the overview, notification rules and metrics.
 
 
-ROOM_LOW_BYTES = 1024**3
+SPACE_LOW_BYTES = 1024**3
 """Free space below which a warning is shown: a day of a busy queue."""
 
 WHEN_FULL = "when it is full no jobs are created"
@@ -50,7 +50,7 @@ def free_bytes(settings: Settings) -> int | None:
 
 def low_space_warning(free: int | None) -> str:
     """Return a warning if little space is left; empty if there is enough or it is unknown."""
-    if free is None or free >= ROOM_LOW_BYTES:
+    if free is None or free >= SPACE_LOW_BYTES:
         return ""
     return f"{free / 1e6:,.0f} MB are free on the disk of the database: {WHEN_FULL}"
 
@@ -99,7 +99,7 @@ async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dic
 LATE_S = 300
 """Age in seconds from which a ready job is a problem: a free worker would take it at once."""
 
-SAID_MAX = 20
+PROBLEMS_MAX = 20
 """Problems of one kind that are listed; the rest are only counted."""
 
 NAMED_MAX = 3
@@ -211,7 +211,7 @@ def _untaken(
         troubles.append(_problem("no worker", totals.ready, text, since=totals.oldest))
     else:
         waiting = sorted(_untaken_names(snapshot), key=lambda one: one.since or now)
-        for one in waiting[:SAID_MAX]:
+        for one in waiting[:PROBLEMS_MAX]:
             age = age_s(one.since, now)
             waited = f", due for {duration_text(age)}" if age else ""
             text = (
@@ -219,7 +219,7 @@ def _untaken(
             )
             kind = "own command" if takers.asked_for(one.name, one.need) else "no worker"
             troubles.append(_problem(kind, one.jobs, text, name=one.name, since=one.since))
-        if rest := waiting[SAID_MAX:]:
+        if rest := waiting[PROBLEMS_MAX:]:
             text = f"no worker takes {len(rest):,} more names"
             troubles.append(_problem("no worker", sum(one.jobs for one in rest), text, since=rest[0].since))
     return troubles + _on_all_hosts(snapshot.held, on_all_hosts)
@@ -253,7 +253,7 @@ def _on_all_hosts(held: Held, schedules: Mapping[str, Requirements]) -> list[Tro
         kind = "own command" if held.takers.asked_for(name, need) else "no worker"
         text = f"no worker takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
         troubles.append(_problem(kind, 1, text, name=name))
-    return troubles[:SAID_MAX]
+    return troubles[:PROBLEMS_MAX]
 
 
 def _late(held: Held, totals: Totals) -> list[Trouble]:
@@ -284,7 +284,7 @@ def _blocked(snapshot: QueueSnapshot) -> list[Trouble]:
                 text += f", which job {holders.first} holds" if snapshot.held.may_name_all else ""
             text += f", the oldest for {duration_text(waited)}"
             troubles.append(_problem("blocked", count, text, name=lock, since=since))
-    return troubles[:SAID_MAX]
+    return troubles[:PROBLEMS_MAX]
 
 
 def _paused(snapshot: QueueSnapshot) -> list[Trouble]:
@@ -309,9 +309,11 @@ def _paused(snapshot: QueueSnapshot) -> list[Trouble]:
         text = f"{pause_text(pause)}: {waits}"
         text += f"; reason: {pause.reason}" if pause.reason else ""
         troubles.append(_problem("paused", due + later, text, name=pause.pattern, since=pause.since))
-    if len(troubles) > SAID_MAX:
-        text = f"{len(troubles) - SAID_MAX:,} more patterns are paused"
-        troubles[SAID_MAX:] = [_problem("paused", sum(one.count for one in troubles[SAID_MAX:]), text)]
+    if len(troubles) > PROBLEMS_MAX:
+        text = f"{len(troubles) - PROBLEMS_MAX:,} more patterns are paused"
+        troubles[PROBLEMS_MAX:] = [
+            _problem("paused", sum(one.count for one in troubles[PROBLEMS_MAX:]), text)
+        ]
     return troubles
 
 
@@ -336,9 +338,9 @@ def _drained(held: Held) -> list[Trouble]:
             by = f", by {drain.by}" if drain.by else ""
             text = f"worker {short(drain.worker)} takes no jobs: it has been drained since {drain.since}{by}"
             troubles.append(_problem("drained", 0, text, name=drain.worker, since=drain.since))
-    if len(troubles) > SAID_MAX:
-        troubles[SAID_MAX:] = [
-            _problem("drained", 0, f"{len(troubles) - SAID_MAX:,} more workers are drained")
+    if len(troubles) > PROBLEMS_MAX:
+        troubles[PROBLEMS_MAX:] = [
+            _problem("drained", 0, f"{len(troubles) - PROBLEMS_MAX:,} more workers are drained")
         ]
     return troubles
 

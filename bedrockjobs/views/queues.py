@@ -47,7 +47,7 @@ NAMES_MAX = 1_000
 """Names examined for one pattern or scope; there may be more."""
 
 NAMES_WALKED = 40_000
-"""Names scanned to find those that match: 40 ms of the reader."""
+"""Names scanned to find those that match; reading them takes 40 ms."""
 
 GROUPS_MAX = 1_000
 """Groups in a snapshot, about 20 index seeks each."""
@@ -64,11 +64,11 @@ COUNTS_MAX = 10_000
 COUNTED_LEAST = 10
 """Minimum number of jobs counted in each group."""
 
-LOOKS_MAX = 20_000
+GROUPS_READ_MAX = 20_000
 """Pairs of name and lane that are looked up for a page of names."""
 
 SET_ASIDE_SCANNED = 50_000
-"""Failed or waiting jobs scanned within the common prefix of a scope: 50 ms of the reader."""
+"""Failed or waiting jobs scanned within the common prefix of a scope; reading them takes 50 ms."""
 
 RUNNING_COUNTED_MAX = 100_000
 """Runs in progress that are counted: 0.3 s of the reader, and more than a server has workers for."""
@@ -95,7 +95,7 @@ NAMES_COUNTED_MAX = 20_000
 """Groups kept from a full count, those with the most jobs: about 5 MB."""
 
 AGE_PER_COST = 20
-"""A full count is cached for this many times its duration, so counting takes at most 5 % of the reader."""
+"""A full count is cached for this many times its duration: counting takes at most 5 % of a reader's time."""
 
 COUNTED_EACH_TIME = 20_000
 """Jobs that are counted for every snapshot, in about 20 ms; a larger count is cached."""
@@ -316,10 +316,10 @@ class Queues:
             return QueueSnapshot(await self.held(), groups, False, [], age)
         held = await self.held()
         lanes, more = await self._lanes()
-        most = max(LOOKS_MAX // max(len(names), 1), 1)
+        most = max(GROUPS_READ_MAX // max(len(names), 1), 1)
         more, lanes = more or len(lanes) > most, lanes[:most]
         parameters = {"lanes": jsontext.dump(lanes), "names": jsontext.dump(list(names))}
-        page = await self._reader.view("queue_groups_of_names", parameters, LOOKS_MAX, scans=True)
+        page = await self._reader.view("queue_groups_of_names", parameters, GROUPS_READ_MAX, scans=True)
         groups = [QueuedGroup(lane, name, oldest or "") for lane, name, _, oldest in page.rows]
         await self._count(groups, held)
         return QueueSnapshot(held, groups, more or page.more, [])

@@ -141,5 +141,5 @@ def test_hidden_data_is_not_searched(asker: Blind) -> None:
     """It would say that there are none."""
     refused = asker.told(asker.blind, "job", "list", "--text", "SECRET")
     assert (refused.returncode, refused.stdout) == (5, "")
-    assert "this token may not see what would be searched: data" in refused.stderr
+    assert "this token may not read data of jobs" in refused.stderr
     assert asker.told(asker.whole, "job", "list", "--text", "SECRET", "-o", "name").stdout.split() != []

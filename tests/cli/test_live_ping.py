@@ -27,7 +27,7 @@ def test_a_command_between_two_pings(bedrockjobs: Program) -> None:
     missing = bedrockjobs("ping", expected, "--", "there-is-no-such-program")
     assert missing.returncode == 127
     assert bedrockjobs("ping", expected, "--fail").stdout.endswith("of nas/backup has failed.\n")
-    assert bedrockjobs("ping", expected).stdout.endswith("of nas/backup has ended well.\n")
+    assert bedrockjobs("ping", expected).stdout.endswith("of nas/backup has succeeded.\n")
     runs = json.loads(bedrockjobs("run", "list", "--name", expected, "-o", "json").stdout)
     assert [one["exitCode"] for one in runs] == [None, None, 127, 3]
     url = bedrockjobs("schedule", "ping-url", expected).stdout

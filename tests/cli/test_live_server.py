@@ -226,7 +226,7 @@ def test_a_crontab_is_imported(bedrockjobs: Program, tmp_path: Path) -> None:
     crontab, definitions = tmp_path / "crontab", tmp_path / "jobs.toml"
     crontab.write_text("*/5 * * * * live-import --all\n", encoding="utf-8")
     shown = bedrockjobs("import", "crontab", str(crontab), "--to", str(definitions))
-    assert (shown.returncode, shown.stderr) == (0, f"Wrote {definitions}; `bedrockjobs apply` takes it.\n")
+    assert (shown.returncode, shown.stderr) == (0, f"Wrote {definitions}; `bedrockjobs apply` applies it.\n")
     assert asked(bedrockjobs, "apply", str(definitions), "-y")["added"] == ["live-import"]
     again = bedrockjobs("import", "crontab", str(crontab), "--apply", "--times", "0", "-o", "name")
     assert again.returncode == 0

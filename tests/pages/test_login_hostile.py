@@ -94,7 +94,7 @@ async def stream(live: Live, path: str, cookie: str) -> Talk:
 async def test_pages_are_kept_fresh_no_longer_than_the_session(
     serve: Serve, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_pages, "LOOK_S", 0.01)
+    monkeypatch.setattr(live_pages, "POLL_S", 0.01)
     live = await serve(clock)
     root = await admin_of(live)
     async with await stream(live, "/ui/live", await logged_in(live, root.token)) as talk:

@@ -224,9 +224,9 @@ async def test_pages_do_not_wake_themselves(site: Site, page: Page) -> None:
     job = await site.create("a")
     await site.open(page, f"ui/jobs/{job}")
     asked: list[str] = []
-    await page.wait_for_timeout(round(live.LOOK_S * 1000) + 200)
+    await page.wait_for_timeout(round(live.POLL_S * 1000) + 200)
     page.on("request", lambda request: asked.append(request.url))
-    await page.wait_for_timeout(round(live.LOOK_S * 2000))
+    await page.wait_for_timeout(round(live.POLL_S * 2000))
     assert asked == []
 
 

@@ -14,7 +14,7 @@ Direction = Literal["up", "down"]
 """``up``: what clients send. ``down``: what PostgreSQL answers."""
 
 READ_BYTES = 65_536
-LOOK_S = 0.01
+POLL_S = 0.01
 DONE_S = 10
 """Time in which the loop has done what it was asked."""
 
@@ -85,11 +85,11 @@ class Proxy:
         mine = {asyncio.current_task()}
         while others := asyncio.all_tasks() - mine:
             self._cut()
-            await asyncio.wait(others, timeout=LOOK_S)
+            await asyncio.wait(others, timeout=POLL_S)
         if self._server is not None:
             self._server.close()
             self._server = None
-        await asyncio.sleep(LOOK_S)  # until all of them are closed
+        await asyncio.sleep(POLL_S)  # until all of them are closed
 
     async def _listen(self) -> None:
         self._is_open = True

@@ -12,7 +12,7 @@ import pytest
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import doctor_postgresql as doctor
-from bedrockjobs.cli.doctor import Finding, ServerStatus, database_of, look_at_postgresql
+from bedrockjobs.cli.doctor import Finding, ServerStatus, database_of, postgresql_findings
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.inspection import Oldest, StandbyInfo, Tables
 from bedrockjobs.store.postgresql.schema import VERSION
@@ -55,7 +55,7 @@ def changed(change: str, back: str) -> Iterator[None]:
 
 def wrong(found: Iterator[Finding]) -> list[tuple[str, str, str]]:
     """Return what is not well: its level, its check, its words."""
-    return [(one.level, one.check, one.words) for one in found if one.level != "ok"]
+    return [(one.level, one.check, one.message) for one in found if one.level != "ok"]
 
 
 def test_a_database_that_is_well_gets_ok_from_every_check(settings: Settings) -> None:
@@ -68,8 +68,8 @@ def test_a_database_that_is_well_gets_ok_from_every_check(settings: Settings) ->
         ("ok", "connect"),
         ("ok", "listen"),
     ]
-    assert "UTF8" in found[0].words
-    assert found[1].words == f"version {VERSION} in {SCHEMA}, as expected"
+    assert "UTF8" in found[0].message
+    assert found[1].message == f"version {VERSION} in {SCHEMA}, as expected"
 
 
 def test_roles_that_may_connect_for_nothing_are_named(settings: Settings) -> None:
@@ -99,11 +99,11 @@ def known_to_citus(table: str, method: str, model: str, colocation: int) -> str:
 FORGET = "DROP TABLE pg_dist_partition"
 
 BY_HAND = {
-    "jobsholding is missing; old is not ours": (
+    "jobsholding is missing; old is unexpected": (
         "ALTER INDEX jobsHolding RENAME TO old",
         "ALTER INDEX old RENAME TO jobsHolding",
     ),
-    "mine is not ours": ("CREATE TABLE mine (x int PRIMARY KEY)", "DROP TABLE mine"),
+    "mine is unexpected": ("CREATE TABLE mine (x int PRIMARY KEY)", "DROP TABLE mine"),
     f"version 99; this program supports {VERSION}": (
         "UPDATE meta SET value = '99' WHERE key = 'schemaVersion'",
         f"UPDATE meta SET value = '{VERSION}' WHERE key = 'schemaVersion'",
@@ -112,9 +112,9 @@ BY_HAND = {
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'jobsmocked'::regclass",
         "UPDATE pg_index SET indisvalid = true WHERE indexrelid = 'jobsmocked'::regclass",
     ),
-    "pg_dist_partition is not ours; jobs is distributed": (known_to_citus("jobs", "h", "c", 1), FORGET),
-    "pg_dist_partition is not ours; runs is distributed": (known_to_citus("runs", "n", "t", 2), FORGET),
-    "pg_dist_partition is not ours": (known_to_citus("jobs", "n", "s", 0), FORGET),
+    "pg_dist_partition is unexpected; jobs is distributed": (known_to_citus("jobs", "h", "c", 1), FORGET),
+    "pg_dist_partition is unexpected; runs is distributed": (known_to_citus("runs", "n", "t", 2), FORGET),
+    "pg_dist_partition is unexpected": (known_to_citus("jobs", "n", "s", 0), FORGET),
     "jobIDs is at 7, but 7 is taken": (
         f"SELECT setval('jobIDs', 7, false), setval('runIDs', 9); {ADD_RUN.format(1, 7)}",
         "DELETE FROM runs",
@@ -243,13 +243,15 @@ def test_it_is_looked_at_where_the_server_says_so(
     monkeypatch.setenv("BEDROCKJOBS_DATABASE_SCHEMA", SCHEMA)
     server = ServerStatus({"database": CLUSTER.url, "durability": "full", "pid": 1}, SystemClock().now(), 0)
     told = database_of(None, server)
-    assert not wrong(look_at_postgresql(told, server, scrub=False))
-    assert wrong(look_at_postgresql(told, server, scrub=True)) == [("warn", "damage", "--scrub is for files")]
+    assert not wrong(postgresql_findings(told, server, scrub=False))
+    assert wrong(postgresql_findings(told, server, scrub=True)) == [
+        ("warn", "damage", "--scrub is for files")
+    ]
 
 
 def test_a_password_that_the_server_hides_is_asked_for() -> None:
     for url in ("postgresql://me:***@host/jobs", "postgresql://host/jobs?user=me&password=***"):
-        (found,) = look_at_postgresql(Settings(database=url), None, scrub=False)
+        (found,) = postgresql_findings(Settings(database=url), None, scrub=False)
         assert (found.level, found.check) == ("warn", "database")
         assert "BEDROCKJOBS_DATABASE" in found.advice
 
@@ -261,7 +263,7 @@ def test_without_the_driver_it_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("bedrockjobs.cli.doctor_postgresql", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    (found,) = look_at_postgresql(settings, None, scrub=False)
+    (found,) = postgresql_findings(settings, None, scrub=False)
     assert found.advice == "pip install 'bedrockjobs[postgresql]'"
 
 
@@ -269,5 +271,5 @@ def test_a_url_that_leads_nowhere_is_told() -> None:
     nowhere = f"postgresql://tester:secret@127.0.0.1:{free_port()}/postgres"
     ((level, check, words),) = wrong(doctor.check_listening(Settings(database_direct=nowhere)))
     assert (level, check) == ("fail", "listen")
-    assert words.startswith("the URL of database_direct cannot be connected to: ")
+    assert words.startswith("cannot connect to the URL of database_direct: ")
     assert "secret" not in words

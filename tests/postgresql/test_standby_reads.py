@@ -16,7 +16,7 @@ from bedrockjobs.databases import StartError
 from bedrockjobs.engine import cluster
 from bedrockjobs.server import Server
 from bedrockjobs.store.postgresql import read_connection
-from bedrockjobs.store.postgresql.read_connection import LAG_S_MAX, LOOK_S, ReadConnection, Standby
+from bedrockjobs.store.postgresql.read_connection import LAG_S_MAX, POLL_S, ReadConnection, Standby
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import DEADLINE_S
@@ -37,7 +37,7 @@ def both() -> Iterator[Pair]:
 async def live(both: Pair, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
     """Return a server that reads on the standby, which it finds out within a moment."""
     monkeypatch.setattr(cluster, "EXCHANGE_EVERY_S", 0.05)
-    monkeypatch.setattr(read_connection, "LOOK_S", 0.02)
+    monkeypatch.setattr(read_connection, "POLL_S", 0.02)
     monkeypatch.setattr(read_connection, "LAG_S_MAX", QUICK_S)
     given = Settings(port=0, database=both.primary.url, database_read=both.standby.url, server_name="a")
     async with AsyncExitStack() as stack:
@@ -143,7 +143,7 @@ async def test_what_one_cannot_read_the_other_does(error: Exception) -> None:
 
 
 def test_it_is_looked_at_before_it_is_too_far_behind() -> None:
-    assert LOOK_S + cluster.EXCHANGE_EVERY_S < LAG_S_MAX
+    assert POLL_S + cluster.EXCHANGE_EVERY_S < LAG_S_MAX
 
 
 async def test_a_file_has_no_standby() -> None:

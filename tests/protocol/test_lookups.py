@@ -81,7 +81,7 @@ def held(live: Live, monkeypatch: pytest.MonkeyPatch) -> Held:
 
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each QueryJob be read beside the writer, as if that were busy."""
+    """Let each QueryJob be read in parallel to the writer, as if that were busy."""
     monkeypatch.setattr(Dispatcher, "_would_wait", lambda _: True)
 
 

@@ -99,7 +99,7 @@ async def test_a_loop_at_rest_is_looked_at_less_often(monkeypatch: pytest.Monkey
     monkeypatch.setattr(watch._stopped, "wait", look)
     monkeypatch.setattr(watch, "_cpu", lambda: cpu_s, raising=False)
     watch._check()
-    quick, slow = [stalls.LOOK_S], [stalls.LOOK_AT_REST_S]
+    quick, slow = [stalls.SAMPLE_S], [stalls.SAMPLE_IDLE_S]
     assert waited == quick * stalls.RESTS + slow * 3 + quick * 3
 
 

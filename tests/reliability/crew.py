@@ -31,7 +31,7 @@ PORTS = range(20_000, 32_000)
 PATIENCE_S = 120.0
 """Time for anything that has to happen, on a busy machine too: a lease of a minute may have to pass."""
 
-LOOK_S = 0.02
+POLL_S = 0.02
 
 ORPHANS_S = 10.0
 """Time after a worker's death in which everything it started is gone: two seconds, and a busy machine's."""
@@ -69,7 +69,7 @@ async def until(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_
     began = time.monotonic()
     while not holds():
         assert time.monotonic() - began < seconds, f"not within {seconds:g} s: {what}"
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 class Worker:
@@ -297,7 +297,7 @@ class Crew:
             rows := await self.select(f"SELECT runID FROM runs WHERE status = 'running' AND name = '{name}'")
         ):
             assert time.monotonic() - began < PATIENCE_S, f"{name} has no run"
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return int(rows[0][0])
 
     async def over(self, run_id: int) -> str:
@@ -305,7 +305,7 @@ class Crew:
         began = time.monotonic()
         while (status := await self.status(run_id)) == "running":
             assert time.monotonic() - began < PATIENCE_S, f"run {run_id} does not end"
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return status
 
     async def at_rest(self, name: str) -> None:
@@ -316,7 +316,7 @@ class Crew:
             if rows and rows[0][0] > timestamp_ms(datetime.now(UTC) + timedelta(seconds=REST_S)):
                 return
             assert time.monotonic() - began < PATIENCE_S, f"{name} is never at rest"
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def caught_up(self, moment: str) -> None:
         """Wait until every schedule has gone past a moment."""
@@ -328,7 +328,7 @@ class Crew:
             if not rows[0][0]:
                 return
             assert time.monotonic() - began < PATIENCE_S, f"{rows[0][0]} schedules do not get past {moment}"
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def now(self) -> str:
         """Return the server's time."""

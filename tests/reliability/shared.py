@@ -23,7 +23,7 @@ NODE_SETTINGS = {
     "autovacuum_naptime": "10s",  # long runs leave many dead rows
 }
 
-AGAIN_S = 0.005
+RETRY_S = 0.005
 """Time until a client whose server was not there tries another."""
 
 

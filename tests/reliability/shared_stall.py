@@ -31,7 +31,7 @@ LARGE = 500
 STANDS_S = 0.2
 """Time after which it is seen whether a unit stands."""
 
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
 class Busy:
@@ -89,14 +89,14 @@ async def _stopped_in_a_unit(shared: Shared) -> tuple[float, set[tuple[Any, ...]
         if units := shared.rows(STANDING):
             return stopped, {*units}
         shared.signal(0, signal.SIGCONT)
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     raise AssertionError("no unit was ever open")
 
 
 async def _freed(shared: Shared, units: set[tuple[Any, ...]], until: float) -> float:
     """Return when none of some units stood any more, or that moment where one still does."""
     while units.intersection(shared.rows(STANDING)) and time.monotonic() < until:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     return time.monotonic()
 
 

@@ -14,7 +14,7 @@ from tests.history import Report
 from tests.reliability.accounts import Effect, judge_tables
 from tests.reliability.crew import EVERY_SECOND
 from tests.reliability.recorded import SILENCE_S
-from tests.reliability.shared import AGAIN_S, Shared
+from tests.reliability.shared import RETRY_S, Shared
 from tests.reliability.wire import Answer, Cut, Wire
 
 SERVERS = 5
@@ -34,7 +34,7 @@ LIFE_S = 0.5
 REST_S = 60.0
 """Time in which all schedules have caught up once nobody is killed any more."""
 
-LOOK_S = 0.05
+POLL_S = 0.05
 
 BEHIND = "SELECT count(*) FROM jobs WHERE state <> 'QUEUED' OR nextRun <= '{now}'"
 
@@ -98,7 +98,7 @@ class TickStorm:
         """Wait until no schedule runs, or is due by a moment."""
         async with asyncio.timeout(REST_S):
             while shared.rows(BEHIND.replace("{now}", now)) != [(0,)]:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
 
     async def _work(self, shared: Shared, worker: str) -> None:
         """Take runs at any server, write what they would have done, and bring their ends home."""
@@ -121,7 +121,7 @@ class TickStorm:
                         ends = [{"jobID": job["jobID"], "runID": job["runID"]} for job in jobs]
                         await _ask(shared, "FinishJobs", jobs=ends)
                 wire.close()
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
 
 async def _answer(wire: Wire, verb: str, given: dict[str, Any]) -> Answer:
@@ -139,5 +139,5 @@ async def _ask(shared: Shared, verb: str, **given: Any) -> Answer:
             wire.close()
             if answer.code == 200:
                 return answer
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)
     raise AssertionError(f"no server does {verb}")

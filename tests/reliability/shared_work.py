@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from tests.history import Report
-from tests.reliability.shared import AGAIN_S, Shared
+from tests.reliability.shared import RETRY_S, Shared
 from tests.reliability.wire import Answer, Cut, Wire
 
 PATIENCE_S = 60.0
@@ -201,7 +201,7 @@ class Deliveries:
                 wire = None if answer.closing else wire
             except (Cut, OSError):
                 wire = None
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
 
     async def _take(self, worker: str) -> None:
         wire, empty = None, 0
@@ -216,7 +216,7 @@ class Deliveries:
                 wire = None if answer.closing else wire
             except (Cut, OSError):
                 wire = None
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
 
     def _judged(self) -> Report:
         report = Report()

@@ -116,13 +116,13 @@ async def test_the_history_of_a_job_outlives_it(site: Site) -> None:
     assert (run["jobID"], run["status"]) == (1, "success")
 
 
-LOOK_S = 3_600
+POLL_S = 3_600
 """Time between two looks of the server for what is old."""
 
 
 async def clean(site: Site, seconds: float) -> None:
     """Let time pass, and at least until the server looks for what is old."""
-    await site.later(max(seconds, LOOK_S))
+    await site.later(max(seconds, POLL_S))
 
 
 async def test_old_events_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bedrockjobs.base.vocabulary import CONDITIONS
 from bedrockjobs.commands.rules import CONDITIONS_MAX, OLDER_S_DEFAULT, OVER_DEFAULT
 from bedrockjobs.notify.dispatcher import WATCH_S
-from bedrockjobs.views.problems import ROOM_LOW_BYTES
+from bedrockjobs.views.problems import SPACE_LOW_BYTES
 from tests.runs.rig import Site
 
 NOWHERE = "http://127.0.0.1:9/"
@@ -89,7 +89,7 @@ async def test_a_disk_with_little_room_is_told(site: Site, monkeypatch: pytest.M
     if real is None:
         return  # the database is on another machine
     assert await told(site) == []
-    usage = shutil.disk_usage("/")._replace(free=ROOM_LOW_BYTES - 1)
+    usage = shutil.disk_usage("/")._replace(free=SPACE_LOW_BYTES - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     await watch(site)
     monkeypatch.undo()

@@ -126,7 +126,7 @@ async def test_runs_have_room_for_the_newest(site: Site) -> None:
 
 
 async def test_a_walk_goes_on_where_a_look_ended(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.store.records.LOOKED_AT_MAX", 2)
+    monkeypatch.setattr("bedrockjobs.store.records.EXAMINED_MAX", 2)
     for _ in range(5):
         await ran(site, "a")
     await site.ok("SetRetention", name="a", runs=60, runsBytes=KEPT_BYTES_MAX)
@@ -184,7 +184,7 @@ async def test_events_of_names_go_but_not_within_a_day(site: Site) -> None:
 async def test_events_have_room_for_the_newest_and_stay_for_a_day(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bedrockjobs.store.records.LOOKED_AT_MAX", 2)
+    monkeypatch.setattr("bedrockjobs.store.records.EXAMINED_MAX", 2)
     for name in ("a", "b"):
         for number in range(5):
             await site.ok("PauseJobs", name=name, reason=f"{number}" + "x" * 100)

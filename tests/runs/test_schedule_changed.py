@@ -38,7 +38,7 @@ class Reason(NamedTuple):
 
     options: dict[str, Any]
     wait: Callable[[Site], Awaitable[Any]]
-    go_on: Callable[[Site, Any], Awaitable[Any]]
+    proceed: Callable[[Site, Any], Awaitable[Any]]
     runs: bool = True
     """Whether a run for the tick follows, or is in progress; otherwise it is entered as skipped."""
     asked: bool = False
@@ -209,7 +209,7 @@ async def test_the_due_tick_is_not_lost(site: Site, way: str, why: str) -> None:
     reason = REASONS[why]
     held = await waiting(site, reason)
     await WAYS[way](site, reason.options)
-    await reason.go_on(site, held)
+    await reason.proceed(site, held)
     if reason.asked:
         await take(site)
     assert await ticks_told(site) == [30], "the tick that was due, once, and none that never was"
@@ -234,7 +234,7 @@ async def test_the_same_ticks_in_other_words_change_nothing(site: Site, way: str
     after = await site.row(1)
     kept = ("state", "nextRun", "lastRun", "attempt", "runID", "expires", "lane", "memory")
     assert {key: after[key] for key in kept} == {key: before[key] for key in kept}
-    await reason.go_on(site, held)
+    await reason.proceed(site, held)
     if reason.asked:
         await take(site)
     assert 30 in await ticks_told(site)
@@ -276,7 +276,7 @@ async def test_a_due_run_outlives_the_schedule(site: Site, changes: dict[str, An
     await site.ok("UpdateJob", jobID=1, **changes)
     if why == "paused":
         await site.ok("ResumeJobs", name="s")
-    await (take if why in ("ping", "paused") else reason.go_on)(site, held)
+    await (take if why in ("ping", "paused") else reason.proceed)(site, held)
     wanted = "(deleted)" if "repeat" not in changes else "QUEUED"
     assert await site.state(1) == wanted
     assert len([run for run in await site.runs() if run["name"] == "s"]) >= 1

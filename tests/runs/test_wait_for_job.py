@@ -27,7 +27,7 @@ from bedrockjobs import (
     WaitNeverEnds,
 )
 from bedrockjobs.base.config import HISTORY_DEFAULT, RESULT_KEPT_S, WAIT_MS_MAX, WHOLE_MAX
-from bedrockjobs.client.base import LOOK_S_MAX, LOOKS_FOR_RUN_MAX, WAIT_MS, WARN_AFTER_S, end_of_job
+from bedrockjobs.client.base import POLL_S_MAX, RUN_QUERIES_MAX, WAIT_MS, WARN_AFTER_S, end_of_job
 from bedrockjobs.commands import (
     ExplainJob,
     ExplainReply,
@@ -131,7 +131,7 @@ def test_what_is_asked_while_time_passes(recwarn: pytest.WarningsRecorder) -> No
         asking.send((reply, WARN_AFTER_S))
     asking.send((0.0, 6.0))
     asking.send((queued, 6.0))
-    assert pauses[0] < pauses[-1] <= LOOK_S_MAX
+    assert pauses[0] < pauses[-1] <= POLL_S_MAX
     run = RunReply.model_construct(run_id=9, status="running")
     runs = RunsReply.model_construct(runs=[run])
     wait = asking.send((runs, 1.0))
@@ -151,7 +151,7 @@ def test_what_is_asked_while_time_passes(recwarn: pytest.WarningsRecorder) -> No
 def test_a_run_that_a_standby_does_not_know_yet_is_looked_for_again() -> None:
     asking = end_of_job(5, None)
     next(asking)
-    for _ in range(LOOKS_FOR_RUN_MAX - 1):
+    for _ in range(RUN_QUERIES_MAX - 1):
         asking.send((NotFound(), 0.0))
         assert isinstance(asking.send((RunsReply(runs=[]), 0.0)), float)
         asking.send((0.0, 0.0))

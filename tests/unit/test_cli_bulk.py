@@ -193,7 +193,7 @@ def test_cancel_waits_for_the_run_and_says_how_it_ended(fake: FakeServer) -> Non
     assert result.stderr == "Stopping run 3 of job 7: it gets SIGTERM, and SIGKILL after 5s.\n"
     assert result.stdout == "Run 3 ended after 0s: terminated. Job 7 is deleted.\n"
     [asked] = sent(fake, "ReadOutput")
-    assert (asked["runID"], asked["after"]) == (3, job.AFTER_ALL)
+    assert (asked["runID"], asked["after"]) == (3, job.AFTER_LAST_LINE)
     assert 20_000 < asked["timeout"] <= (5 + job.MARGIN_S) * 1000
 
 

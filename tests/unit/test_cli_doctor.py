@@ -84,7 +84,7 @@ def test_a_finding_is_a_line(server: FakeServer, path: Path) -> None:
     assert f"ok   schema   version {schema.VERSION}, as expected" in lines
     assert f"ok   owner    owned by the server with pid {os.getpid()} on 127.0.0.1:8888 only" in lines
     assert "ok   paused   nothing is paused" in lines
-    assert "ok   workers  1 of 1 take jobs; every ready name is asked for" in lines
+    assert "ok   workers  1 of 1 take jobs; each ready job has a worker for its name" in lines
     assert lines[-1] == ("ok   jobs     0 ready, 0 later, 0 running, 0 paused, 0 blocked, 0 mocked, 0 failed")
     assert len(lines) == 9
 

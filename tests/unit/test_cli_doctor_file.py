@@ -56,7 +56,7 @@ def changed(path: Path, *statements: str) -> None:
     ("statement", "words"),
     [
         ("DROP INDEX jobsByName", "index jobsByName is missing"),
-        ("CREATE TABLE mine (x)", "table mine is not ours"),
+        ("CREATE TABLE mine (x)", "table mine is unexpected"),
         ("ALTER TABLE drains ADD COLUMN x TEXT", "table drains is different"),
     ],
 )
@@ -152,8 +152,8 @@ def test_room_on_the_disk(server: FakeServer, monkeypatch: pytest.MonkeyPatch, f
 def test_a_disk_without_room_for_a_backup(
     server: FakeServer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROOM_LOW_BYTES", 1)
-    monkeypatch.setattr(module, "ROOM_FAIL_BYTES", 0)
+    monkeypatch.setattr(module, "SPACE_LOW_BYTES", 1)
+    monkeypatch.setattr(module, "SPACE_FAIL_BYTES", 0)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=path.stat().st_size - 1))
     (found,) = of(findings(), "disk")
     assert (found["level"], "backup" in found["advice"]) == ("warn", True)

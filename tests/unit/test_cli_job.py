@@ -432,12 +432,12 @@ def test_every_option_of_a_job_is_a_flag() -> None:
         ([], ["Nothing prevents it from running."]),
         (
             [{"reason": "lock", "detail": "job 3 has it"}],
-            ["What it waits for:", "  1. Another job with its lock is running: job 3 has it"],
+            ["Why it waits:", "  1. Another job with its lock is running: job 3 has it"],
         ),
         (
             [{"reason": "nextRun", "detail": ""}, {"reason": "new", "detail": "x\x1b[2J"}],
             [
-                "What it waits for, the most decisive first:",
+                "Why it waits, the most decisive reason first:",
                 "  1. It is not due yet.",
                 "  2. new: x\\u001b[2J",
             ],
@@ -452,7 +452,7 @@ def test_every_option_of_a_job_is_a_flag() -> None:
                 {"reason": "nextRun", "detail": "it is due at 2026-11-23 01:02:03"},
             ],
             [
-                "What it waits for, the most decisive first:",
+                "Why it waits, the most decisive reason first:",
                 "  1. It is paused: * has been paused since 2026-11-21 19:09:58 UTC"
                 ", until 2026-11-22 00:00:00 UTC: move",
                 "  2. It is not due yet: it is due at 2026-11-23 01:02:03 UTC",

@@ -157,10 +157,10 @@ def test_logs_follows_to_the_end(
 def test_a_server_that_does_not_wait_is_asked_slowly_and_not_for_ever(
     fake: FakeServer, pauses: list[float]
 ) -> None:
-    fake.will("ReadOutput", *[output(0)] * lookup.HASTY_MAX)
+    fake.will("ReadOutput", *[output(0)] * lookup.EARLY_EMPTY_MAX)
     result = run("run", "logs", "3", "-f")
     assert (result.exit_code, result.stderr) == (69, "Error: the server does not wait\n")
-    assert pauses == [lookup.PAUSE_S] * (lookup.HASTY_MAX - 1)
+    assert pauses == [lookup.PAUSE_S] * (lookup.EARLY_EMPTY_MAX - 1)
 
 
 def test_logs_in_each_form(fake: FakeServer, pauses: list[float]) -> None:

@@ -53,7 +53,7 @@ def test_local_time_stands_before_utc(zone: str, timestamp: str, text: str) -> N
         ("2026-11-21 12:00:12", "in 12s"),
         ("2026-11-21 13:30:05", "in 1h30m"),
         ("2026-11-23 12:00:01", "in 2d"),
-        ("2026-11-21 11:59:00", "due since 1m"),
+        ("2026-11-21 11:59:00", "due for 1m"),
         ("9999-12-31 23:59:59", "never"),
         ("", ""),
     ],

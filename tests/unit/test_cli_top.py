@@ -17,7 +17,7 @@ from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli import top
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Failure, Session
-from bedrockjobs.cli.top import Picture, frame, progress_text
+from bedrockjobs.cli.top import Snapshot, frame, progress_text
 from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import Command
 
@@ -178,10 +178,10 @@ def test_a_huge_table_is_counted_less_often_than_it_is_drawn(
             assert [name for name, _ in fake.wired].count("Overview") == counts
 
 
-def shown(picture: Picture, height: int | None = None) -> str:
+def shown(snapshot: Snapshot, height: int | None = None) -> str:
     """Return a frame as text."""
     screen = io.StringIO()
-    Console(file=screen, width=100).print(frame(picture, 100, height))
+    Console(file=screen, width=100).print(frame(snapshot, 100, height))
     return screen.getvalue()
 
 
@@ -190,9 +190,9 @@ def test_a_server_that_goes_away_keeps_the_last_frame(fake: FakeServer) -> None:
     with click.Context(click.Command("top")):
         observer = top.Observer(Session())
         observer.snapshot()
-        picture = observer.away(Failure("cannot connect to \x1b[2J", 69))
-    assert "cannot connect to \\u001b[2J" in shown(picture)
-    assert "1,200" in shown(picture)
+        snapshot = observer.away(Failure("cannot connect to \x1b[2J", 69))
+    assert "cannot connect to \\u001b[2J" in shown(snapshot)
+    assert "1,200" in shown(snapshot)
 
 
 def test_ctrl_c_ends_it_with_0(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,10 +213,10 @@ def test_ctrl_c_ends_it_with_0(fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 def test_a_small_screen_says_that_there_is_more() -> None:
     schedules = [{"name": f"s{at}", "nextRun": "2026-11-22"} for at in range(9)]
     overview = {"next": RawJSON(json.dumps(schedules))}
-    picture = Picture(now="2026-11-21 09:30:00", overview=overview)
-    assert "and 7 more" in shown(picture, 24)
-    assert "s8" in shown(picture)
-    assert len(shown(picture, 24).splitlines()) <= 24
+    snapshot = Snapshot(now="2026-11-21 09:30:00", overview=overview)
+    assert "and 7 more" in shown(snapshot, 24)
+    assert "s8" in shown(snapshot)
+    assert len(shown(snapshot, 24).splitlines()) <= 24
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_drain_waits_and_tells_how_far_it_is(fake: FakeServer, clock: ManualCloc
     result = run("worker", "drain", "w1", "--wait")
     assert (result.exit_code, result.stdout) == (0, "Worker w1 is drained.\n")
     assert result.stderr == "2 runs left\n1 run left\n"
-    assert clock.monotonic() - begun == pytest.approx(3 * worker.LOOK_S)
+    assert clock.monotonic() - begun == pytest.approx(3 * worker.POLL_S)
 
 
 def test_a_worker_that_ends_is_drained_too(fake: FakeServer, clock: ManualClock) -> None:

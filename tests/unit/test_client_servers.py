@@ -13,7 +13,7 @@ import pytest
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, Unavailable
 from bedrockjobs.client import Address, AsyncClient, ConnectionLost, ServerUnreachable, addresses_of
-from bedrockjobs.client.base import LOOK_S, RETURN_S, Route
+from bedrockjobs.client.base import PROBE_S, RETURN_S, Route
 from bedrockjobs.commands import CreateJob, Ping, UpdateJob
 from tests.unit.cli_fake import run
 from tests.unit.client_kinds import Blocking
@@ -183,8 +183,8 @@ async def test_first_server_that_is_not_back_yet(
     servers: Any, kind: Any, clock: ManualClock, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No command is tried on it, and it is not looked at more often than agreed."""
-    assert LOOK_S < RETURN_S
-    monkeypatch.setattr("bedrockjobs.client.base.LOOK_S", 0.05 if trouble == "silent" else 10.0)
+    assert PROBE_S < RETURN_S
+    monkeypatch.setattr("bedrockjobs.client.base.PROBE_S", 0.05 if trouble == "silent" else 10.0)
     first, second = servers
     await first.stop()
     async with kind(both(servers), clock=clock) as client:
@@ -255,10 +255,10 @@ def test_route_goes_round_and_one_address_is_never_left() -> None:
         assert route.move_on(route.current, 0.0)
         seen.append(route.current)
     assert seen == [a, b, c, a]
-    assert route.to_look_at(RETURN_S * 9) is None, "it is the first that is used"
+    assert route.first_to_probe(RETURN_S * 9) is None, "it is the first that is used"
     alone = Route((a,))
     assert not alone.move_on(a, 0.0)
-    assert (alone.current, alone.to_look_at(RETURN_S)) == (a, None)
+    assert (alone.current, alone.first_to_probe(RETURN_S)) == (a, None)
 
 
 def test_each_part_that_is_no_address_is_named() -> None:

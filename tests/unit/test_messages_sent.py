@@ -123,7 +123,7 @@ def test_each_try_waits_twice_as_long_up_to_a_limit() -> None:
     assert pauses == [FIRST_PAUSE_S * 2**number for number in range(7)] + [LONGEST_PAUSE_S]
     assert len(delivery.last_error) == ERROR_CHARS_KEPT
     assert CLAIM_S >= 2 * SEND_S
-    assert dispatcher.LOOK_S <= FIRST_PAUSE_S
+    assert dispatcher.POLL_S <= FIRST_PAUSE_S
 
 
 def test_a_delivery_is_read_as_it_was_written() -> None:

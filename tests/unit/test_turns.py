@@ -82,11 +82,11 @@ def test_work_that_waits_goes_on_when_that_is_there() -> None:
 
     slices = TimeSlices[str]()
     assert slices.start(ask) is None
-    slices.call_when_ready(lambda: called.append("there"), lambda go_on: called.append("soon"))
+    slices.call_when_ready(lambda: called.append("there"), lambda resume: called.append("soon"))
     assert called == []
     arrived[0]()
     assert called == ["there"]
     assert slices.resume() is None
-    slices.call_when_ready(lambda: called.append("there"), lambda go_on: called.append("soon"))
+    slices.call_when_ready(lambda: called.append("there"), lambda resume: called.append("soon"))
     assert called == ["there", "soon"]
     assert slices.resume() == "done"

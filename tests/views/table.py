@@ -47,7 +47,7 @@ class Table:
         self.db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
 
     def run(self, run_id: int, **values: Any) -> None:
-        """Add a run that has ended well, unless told otherwise."""
+        """Add a run; by default it has succeeded."""
         values = {"name": "a", "jobID": 1, "status": "success", "worker": "w", **values}
         self.add("runs", runID=run_id, attempt=1, cause="schedule", scheduledFor=AT, started=AT, **values)
 

@@ -14,7 +14,7 @@ from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import ListQueues, Overview
 from bedrockjobs.observe.stats import Minute
 from bedrockjobs.views import name_tree, queues
-from bedrockjobs.views.problems import ROOM_LOW_BYTES, SAID_MAX
+from bedrockjobs.views.problems import PROBLEMS_MAX, SPACE_LOW_BYTES
 from bedrockjobs.views.queues import COUNTED_MAX
 from tests.views.table import AT, Table
 
@@ -364,19 +364,19 @@ async def test_each_lane_has_its_share_of_the_names(table: Table, monkeypatch: p
 
 async def test_very_many_names_that_nobody_takes_are_counted(table: Table) -> None:
     table.presence.record_contact("w", names=["x"])
-    for number in range(SAID_MAX + 3):
+    for number in range(PROBLEMS_MAX + 3):
         job(table, name=f"n{number}")
     found = [one for one in (await table.ask(Overview()))["problems"] if one["kind"] == "no worker"]
-    assert len(found) == SAID_MAX + 1
+    assert len(found) == PROBLEMS_MAX + 1
     assert found[0]["detail"].startswith("no worker takes n")
     assert found[-1]["detail"] == "no worker takes 3 more names"
 
 
 async def test_very_many_pauses_are_counted(table: Table) -> None:
-    for number in range(SAID_MAX + 3):
+    for number in range(PROBLEMS_MAX + 3):
         table.add("pauses", pattern=f"n{number}", since=AT)
     found = (await table.ask(Overview()))["problems"]
-    assert [one["kind"] for one in found] == ["paused"] * (SAID_MAX + 1)
+    assert [one["kind"] for one in found] == ["paused"] * (PROBLEMS_MAX + 1)
     assert found[-1]["detail"] == "3 more patterns are paused"
 
 
@@ -391,7 +391,7 @@ async def test_what_is_paused_for_somebody_is_said_in_full(table: Table) -> None
     )
 
 
-@pytest.mark.parametrize(("free", "told"), [(ROOM_LOW_BYTES, False), (ROOM_LOW_BYTES - 1, True)])
+@pytest.mark.parametrize(("free", "told"), [(SPACE_LOW_BYTES, False), (SPACE_LOW_BYTES - 1, True)])
 async def test_a_disk_with_little_room_is_told_first_and_to_who_sees_everything(
     table: Table, monkeypatch: pytest.MonkeyPatch, free: int, told: bool
 ) -> None:

@@ -32,7 +32,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bedrock_worker.report.reporter.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.pull.puller.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.report.reporter.LATER_FIRST_S", 0.05)
-    monkeypatch.setattr("bedrock_worker.pull.heartbeat.AGAIN_S", 0.05)
+    monkeypatch.setattr("bedrock_worker.pull.heartbeat.RETRY_S", 0.05)
     monkeypatch.setattr("bedrock_worker.pull.heartbeat.GAP_S", 0.05)
 
 

@@ -82,7 +82,7 @@ def test_arguments_become_data_and_come_back(args: tuple[Any, ...], kwargs: Any,
         (("1",), {}, "number: expected int, got '1'"),
         ((True,), {}, "number: expected int, got True"),
         ((1, "x"), {}, "share: expected float, got 'x'"),
-        ((1, float("nan")), {}, "share: expected what JSON can say: Out of range float values"),
+        ((1, float("nan")), {}, "share: expected a value that JSON can hold: Out of range float values"),
         ((1,), {"note": 5}, "note: expected str, got 5"),
         ((1,), {"day": "soon"}, "day: Input should be a valid date"),
         ((1,), {"points": [{"x": "no"}]}, "points: 0: Input should be an instance of Point"),
@@ -132,7 +132,7 @@ def test_results_of_every_kind_come_back_as_they_were(kind: Any, value: Any, sto
         (list[int], [1, "2"], "its result: expected list[int]"),
         (Shape, {"corners": 3}, "its result: expected Shape"),
         (Point, {"x": 1}, "its result: "),
-        (Any, {1, 2}, "its result: expected what JSON can say"),
+        (Any, {1, 2}, "its result: expected a value that JSON can hold"),
         (sys.__class__, sys, "has no form in JSON that pydantic knows"),
     ],
 )
@@ -199,7 +199,7 @@ ONE = size.using(name="size/a", client=CLIENT)
         (lambda: ONE.using(retries=-1).enqueue(5), "CreateJob: retries: expected at least 0"),
         (lambda: size.using(name="size/a").enqueue_many([{}]), "size: missing a required argument: 'width'"),
         (lambda: ONE.schedule("0 9 * * *"), "size: missing a required argument"),  # type: ignore[call-arg]
-        (lambda: keep.schedule("0 9 * * *", 5), "keep: a schedule cannot give the parameter result"),
+        (lambda: keep.schedule("0 9 * * *", 5), "keep: a schedule cannot pass the parameter result"),
     ],
 )
 def test_a_wrong_call_is_an_invalid_command(wrong: Callable[[], object], words: str) -> None:

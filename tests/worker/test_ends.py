@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from bedrock_worker.pull.puller import ThenGet
-from bedrock_worker.report.reporter import DATA_CHARS_MAX, TOGETHER_MAX, CompletionBatcher
+from bedrock_worker.report.reporter import BATCH_MAX, DATA_CHARS_MAX, CompletionBatcher
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.client import AsyncClient, ConnectionLost
@@ -173,9 +173,9 @@ async def test_what_is_no_plain_end_goes_by_itself(server, sent):
 
 
 async def test_so_many_go_together_and_no_more(server, sent):
-    await _taken(server, TOGETHER_MAX + 1)
-    found = await sent([_end(number) for number in range(1, TOGETHER_MAX + 2)])
-    assert found.outcomes == [None] * (TOGETHER_MAX + 1)
+    await _taken(server, BATCH_MAX + 1)
+    found = await sent([_end(number) for number in range(1, BATCH_MAX + 2)])
+    assert found.outcomes == [None] * (BATCH_MAX + 1)
     assert [request.verb for request in server.requests[1:]] == ["FinishJobs", "FinishJob"]
 
 

@@ -179,7 +179,10 @@ def test_modules_inside_a_package_count(write: Callable[[str], str], tmp_path: P
         ('@job("x", unique="a")\ndef f(a): pass\n', ".f: unique: expected True, "),
         ('@job("x", timeout="0s")\ndef f(a): pass\n', ".f: timeout: expected a duration"),
         ('@job("x", timeout=True)\ndef f(a): pass\n', ".f: timeout: expected a duration"),
-        (NIGHTLY + '@cron("@daily", name=__name__ + ".nightly")\ndef f(): pass\n', "a name of its own"),
+        (
+            NIGHTLY + '@cron("@daily", name=__name__ + ".nightly")\ndef f(): pass\n',
+            "one schedule for each name",
+        ),
     ],
 )
 def test_what_is_refused(write: Callable[[str], str], text: str, words: str) -> None:
@@ -367,7 +370,7 @@ def test_how_a_function_ends(
 
 
 def test_exit_statuses_are_those_of_the_worker() -> None:
-    for name in ("TRY_AGAIN", "SNOOZE", "FAIL_FOR_GOOD", "RETRY", "UNFIT"):
+    for name in ("TRY_AGAIN", "SNOOZE", "FAIL_PERMANENTLY", "RETRY", "UNFIT"):
         assert getattr(outcome, name) == getattr(run_function, name)
     assert (outcome.FINISH, outcome.TRY_AGAIN) == (run_function.DONE, run_function.TRY_AGAIN) == (0, 75)
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from bedrock_worker.run.guard import TOLD_AFTER_S
+from bedrock_worker.run.guard import REPORT_AFTER_S
 from bedrock_worker.run.process import GUARDS_MAX, CannotStart, ChildProcess
 
 from tests.worker.conftest import ended, gone, until
@@ -142,7 +142,7 @@ async def test_each_run_has_its_own_output_to_the_last_line(begin):
 
 
 async def test_a_start_is_told_once_and_not_behind_the_end(watchdog, tmp_path):
-    """With the end, where the run is shorter than TOLD_AFTER_S; else by itself."""
+    """With the end, where the run is shorter than REPORT_AFTER_S; else by itself."""
     guard, heard, over = watchdog.take(), [], asyncio.Event()
 
     def hear(found):
@@ -176,4 +176,4 @@ async def test_a_start_is_told_once_and_not_behind_the_end(watchdog, tmp_path):
         assert heard[-1]["ended"] == 0
         assert len(heard) == 2 or not number
     guard.release()
-    assert TOLD_AFTER_S == 0.01
+    assert REPORT_AFTER_S == 0.01

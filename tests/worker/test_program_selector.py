@@ -342,7 +342,7 @@ async def test_busy_machine_gets_one_job_at_once(server, working, monkeypatch, t
 
 
 async def test_new_version_ends_the_worker_when_its_runs_have_ended(server, working, monkeypatch, tmp_path):
-    monkeypatch.setattr("bedrock_worker.agent.FILE_LOOK_S", 0.02)
+    monkeypatch.setattr("bedrock_worker.agent.FILE_POLL_S", 0.02)
     watched = tmp_path / "version"
     watched.write_text("1")
     script = 'until [ -e "$0/go" ]; do sleep 0.01; done'

@@ -139,7 +139,7 @@ FIELD = 'fields.x.match = ".*"\n'
         (RULE + "limits.as = 0", "limits.as: expected a size"),
         (RULE + "limits.nofile = 0", "limits.nofile: "),
         (RULE + "limits.stack = 1", "unknown key limits.stack"),
-        (RULE + 'env.BEDROCK_X = "1"', "begin with BEDROCK_ are the worker's own"),
+        (RULE + 'env.BEDROCK_X = "1"', "begin with BEDROCK_ are reserved"),
         (RULE + 'env."A-B" = "1"', "letters, digits and _"),
         (RULE + "env.A = 1", "env.A: expected a valid string"),
         (RULE + "secrets.A = {}", "secrets.A: expected either env or file"),
@@ -201,7 +201,7 @@ def with_argv(write: Write, *argv: str) -> Rules:
 def test_shells_get_no_fields(write: Write, programs: Callable[[str], str], shell: str, option: str) -> None:
     program = programs(shell)
     for argv in ([option, "{x}"], [option, 'echo "$1"', "--", "{x}"], ["-o", "pipefail", option, "{x}"]):
-        with pytest.raises(BadRules, match="a shell reads what it is given"):
+        with pytest.raises(BadRules, match="a shell interprets its arguments"):
             with_argv(write, program, *argv)
         with pytest.raises(BadRules, match="argv: expected"):
             with_argv(write, "/usr/bin/env", program, *argv)
@@ -210,7 +210,7 @@ def test_shells_get_no_fields(write: Write, programs: Callable[[str], str], shel
 
 @pytest.mark.parametrize("relay", sorted(RELAYS))
 def test_relays_get_no_fields(write: Write, programs: Callable[[str], str], relay: str) -> None:
-    with pytest.raises(BadRules, match="a shell reads what it is given"):
+    with pytest.raises(BadRules, match="a shell interprets its arguments"):
         with_argv(write, programs(relay), "host", "ls", "{x}")
 
 
@@ -220,7 +220,7 @@ def test_no_job_chooses_the_program(
     write: Write, programs: Callable[[str], str], launcher: str, argv: list[str]
 ) -> None:
     program = programs(launcher)
-    with pytest.raises(BadRules, match=f"a fixed program behind {launcher}"):
+    with pytest.raises(BadRules, match=f"a fixed program after {launcher}"):
         with_argv(write, program, *argv)
     assert with_argv(write, program, "-u", "script", "--", "{x}")
 

@@ -267,8 +267,8 @@ async def test_command_is_killed_at_its_moment(child):
 async def test_a_guard_that_does_not_answer_is_killed_with_its_run(child, monkeypatch, asked):
     """Nobody sees that it stands still, so it counts that it does not do as it is told."""
     monkeypatch.setattr("bedrock_worker.run.kernel.STOPPED", ())
-    monkeypatch.setattr("bedrock_worker.run.watchdog_client.OBEYS_S", 0.1 if asked else 1_000.0)
-    monkeypatch.setattr("bedrock_worker.run.watchdog_client.ANSWERS_S", 0.1)
+    monkeypatch.setattr("bedrock_worker.run.watchdog_client.KILL_WITHIN_S", 0.1 if asked else 1_000.0)
+    monkeypatch.setattr("bedrock_worker.run.watchdog_client.PING_WITHIN_S", 0.1)
     (watchdog,) = [pid for pid in children(os.getpid()) if b"run.watchdog" in cmdline(pid)]
     (guard,) = children(watchdog)
     for pid in (watchdog, guard):

@@ -39,15 +39,15 @@ LAST_OUTPUT_S = 1.0
 """Time for the last output lines once the grace period is used up; then only reports are sent."""
 
 LATER_MAX = 100
-"""Max reports retried without occupying a slot; further ones keep their slot."""
+"""Maximum reports retried without occupying a slot; further ones keep their slot."""
 
 SYNC_COUNTS = ("added", "changed", "removed", "unchanged", "kept", "undeclared")
 """Fields of a sync reply that are logged."""
 
 NAMED_MAX = 20
-"""Max schedules named in one log line."""
+"""Maximum schedules named in one log line."""
 
-FILE_LOOK_S = 5.0
+FILE_POLL_S = 5.0
 """Polling interval for the file of ``--version-watch``."""
 
 
@@ -178,7 +178,7 @@ class Agent:
     async def _watch_version(self, file: FileWatch) -> None:
         """Shut down gracefully once the file has changed."""
         while not file.changed():  # noqa: ASYNC110  there is no event for it
-            await asyncio.sleep(FILE_LOOK_S)
+            await asyncio.sleep(FILE_POLL_S)
         event(logging.INFO, "version changed", file=self._options.version_watch)
         self._outdated = True
         self._changed.set()
@@ -232,14 +232,14 @@ class Agent:
         self._synced["unchanged"] += counts["added"] + counts["changed"]
         event(logging.INFO, "schedules synced", source=source, **counts)
         if reply.kept:
-            words = "a live worker with another version of the module declares them otherwise"
-            event(logging.WARNING, "schedules kept", reason=words, names=_some(reply.kept))
+            reason = "a live worker with another version of the module declares them otherwise"
+            event(logging.WARNING, "schedules kept", reason=reason, names=_some(reply.kept))
         if reply.undeclared:
-            words = "no live worker declares them; they will be removed"
-            event(logging.WARNING, "schedules undeclared", reason=words, names=_some(reply.undeclared))
+            reason = "no live worker declares them; they will be removed"
+            event(logging.WARNING, "schedules undeclared", reason=reason, names=_some(reply.undeclared))
         if reply.removed:
-            words = "no live worker has declared them for a while"
-            event(logging.WARNING, "schedules removed", reason=words, names=_some(reply.removed))
+            reason = "no live worker has declared them for a while"
+            event(logging.WARNING, "schedules removed", reason=reason, names=_some(reply.removed))
 
     async def _pull_all(self) -> int:
         """Take jobs until the worker has to stop; return the exit status so far."""
@@ -309,11 +309,11 @@ class Agent:
         """Run a job, and then the jobs that come with the reports for the same slot."""
         following: TakenJob | None = job
         while following is not None:
-            following = await self._see_through(following, taken_at)
+            following = await self._run_and_report(following, taken_at)
             self._taken += following is not None
             taken_at = asyncio.get_running_loop().time()
 
-    async def _see_through(self, job: TakenJob, taken_at: float) -> TakenJob | None:
+    async def _run_and_report(self, job: TakenJob, taken_at: float) -> TakenJob | None:
         """Run and report one job; return the next job if the reply contains one."""
         if self._signals:  # the job came with the reply that ended the last wait
             await self._reporter.deliver(hand_back(job))

@@ -69,8 +69,8 @@ class Arguments:
         """Raise WrongArguments if a parameter cannot be passed by name."""
         for name, parameter in self._signature.parameters.items():
             if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
-                words = f"expected parameters that can be given by name, {name} cannot"
-                raise WrongArguments(f"{words}; or one for the job, like job: Job")
+                message = f"expected parameters that can be given by name, {name} cannot"
+                raise WrongArguments(f"{message}; or one for the job, like job: Job")
 
     def to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments by name as JSON values; raises WrongArguments."""
@@ -129,8 +129,8 @@ class Arguments:
         """
         own = self._signature.parameters
         dropped = {MOCK, RESULT} if repeats else {MOCK}
-        given = {name: value for name, value in data.items() if name in own or name not in dropped}
-        return {name: _value_of(value, kind, name) for name, kind, value in self._bound((), given)}
+        arguments = {name: value for name, value in data.items() if name in own or name not in dropped}
+        return {name: _value_of(value, kind, name) for name, kind, value in self._bound((), arguments)}
 
     def result_to_json(self, value: Any) -> Any:
         """Return the function's result as a JSON value; raises WrongArguments."""
@@ -224,7 +224,7 @@ def _json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
     except WrongArguments:
         raise
     except (TypeError, ValueError, RecursionError) as error:
-        raise WrongArguments(f"{name}: expected what JSON can say: {error}") from None
+        raise WrongArguments(f"{name}: expected a value that JSON can hold: {error}") from None
     return value
 
 
@@ -233,12 +233,12 @@ def _refuse_what_changes(value: Any, place: str) -> None:
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
-                words = f"{place}: JSON has only text as keys, and would turn {key!r:.100} into one"
-                raise WrongArguments(f"{words}; annotate the parameter, like dict[int, str], or give text")
+                message = f"{place}: JSON has only text as keys, and would turn {key!r:.100} into one"
+                raise WrongArguments(f"{message}; annotate the parameter, like dict[int, str], or give text")
             _refuse_what_changes(part, f"{place}[{key!r:.100}]")
     elif isinstance(value, tuple):
-        words = f"{place}: JSON has no tuples, and would turn {value!r:.100} into a list"
-        raise WrongArguments(f"{words}; annotate the parameter, like tuple[int, str], or give a list")
+        message = f"{place}: JSON has no tuples, and would turn {value!r:.100} into a list"
+        raise WrongArguments(f"{message}; annotate the parameter, like tuple[int, str], or give a list")
     elif isinstance(value, list):
         for at, part in enumerate(value):
             _refuse_what_changes(part, f"{place}[{at}]")

@@ -100,10 +100,10 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
     return click.option(flag, *names, envvar=[variable, *also], **attributes)
 
 
-def _file_option(flag: str, words: str) -> Callable[[F], F]:
+def _file_option(flag: str, help_text: str) -> Callable[[F], F]:
     """Declare an option for a client file; the client itself reads the environment variable."""
     variable = "BEDROCKJOBS_" + flag.removeprefix("--").replace("-", "_").upper()
-    return _option(flag, metavar="FILE", type=click.Path(path_type=Path), help=f"{words}  [{variable}]")
+    return _option(flag, metavar="FILE", type=click.Path(path_type=Path), help=f"{help_text}  [{variable}]")
 
 
 @click.command(
@@ -289,19 +289,19 @@ def _file_option(flag: str, words: str) -> Callable[[F], F]:
 @_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
 @click.version_option(package_name="bedrockjobs", prog_name="bedrock-worker", message="%(prog)s %(version)s")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
-def main(user: str | None, as_root: bool, **given: Any) -> None:
+def main(user: str | None, as_root: bool, **values: Any) -> None:
     """Pull jobs from a bedrockjobs server and run a command for each.
 
     It is COMMAND, run without a shell, unless --rules, --module or an allowed job say otherwise.
     """
-    if given["timeout_s"] == 0:
+    if values["timeout_s"] == 0:
         raise click.BadParameter("expected more than 0s", param_hint="--timeout")
     try:
-        switch_user(user, as_root=as_root, daemons=given["daemons"])
+        switch_user(user, as_root=as_root, daemons=values["daemons"])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    given |= _isolation(given)
-    options = WorkerOptions(**{**given, "spool": given["spool"] or default_spool()})
+    values |= _isolation(values)
+    options = WorkerOptions(**{**values, "spool": values["spool"] or default_spool()})
     _check(options)
     try:
         options.client()
@@ -353,20 +353,20 @@ def _become(name: str) -> None:
     os.environ["HOME"] = user.pw_dir
 
 
-def _isolation(given: dict[str, Any]) -> dict[str, Any]:
+def _isolation(values: dict[str, Any]) -> dict[str, Any]:
     """Return the isolation of functions and the runs of a process; raises UsageError.
 
     ``--start-method`` is the earlier spelling: with ``fork``, ``--max-jobs-per-process`` decided on reuse.
     """
-    isolation, earlier, jobs = given["isolation"], given.pop("start_method"), given["process_jobs_max"]
-    if given["module"] is None and (isolation or earlier == FORK or jobs):
+    isolation, earlier, jobs = values["isolation"], values.pop("start_method"), values["process_jobs_max"]
+    if values["module"] is None and (isolation or earlier == FORK or jobs):
         flag = "--isolation" if isolation else "--start-method" if earlier else "--max-jobs-per-process"
         raise click.UsageError(f"{flag} is for --module.")
     if isolation is None and earlier == FORK:
         isolation = REUSE if jobs and jobs > 1 else FORK
     elif isolation is None:
-        isolation = earlier or (SPAWN if given["daemons"] else REUSE)
-    if given["daemons"] and isolation != SPAWN:
+        isolation = earlier or (SPAWN if values["daemons"] else REUSE)
+    if values["daemons"] and isolation != SPAWN:
         raise click.UsageError(f"--isolation {isolation}: expected spawn with --allow-daemons.")
     if jobs and jobs > 1 and isolation != REUSE:
         raise click.UsageError(f"--max-jobs-per-process: expected --isolation reuse, got {isolation}.")

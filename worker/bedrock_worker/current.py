@@ -77,7 +77,7 @@ class CurrentRun:
 
             raise InvalidArgument(f"progress: expected a number from 0 to 1, got {done!r}")
         percent, message = f"{round(100 * done, 2):.6g}", message.translate(_LINE_ENDS)
-        # Max length of a progress message: a pipe accepts that much atomically.
+        # Maximum length of a progress message: a pipe accepts that much atomically.
         if _write_progress(f"{percent} {message[:1_000]}\n"):
             return
         out = sys.__stdout__  # also if the function redirects its output

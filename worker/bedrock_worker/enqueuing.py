@@ -321,8 +321,8 @@ class _Declared(Generic[P, R]):
 
         name = self._options.get("name", self.pattern)
         if "name" not in self._options and not is_plain(name):
-            words = f"{name} is for jobs of several names: say which, as in .using(name=...).enqueue(...)"
-            raise _refused(self, "Missing name", words)
+            message = f"{name} is for jobs of several names: say which, as in .using(name=...).enqueue(...)"
+            raise _refused(self, "Missing name", message)
         if not glob(name, self.pattern):
             raise _refused(
                 self, "Malformed name", f"name: expected one that {self.pattern} matches, got {name}"
@@ -338,8 +338,8 @@ class _Declared(Generic[P, R]):
         from bedrockjobs.commands import JobSpec, SyncSchedules
 
         if not self.arguments.takes_job and self.arguments.has(RESULT):
-            words = f"a schedule cannot give the parameter {RESULT}: under this name stands the last result"
-            raise _refused(self, "Malformed data", words)
+            message = f"a schedule cannot pass the parameter {RESULT}: this name holds the last result"
+            raise _refused(self, "Malformed data", message)
         zone = "" if self._zone.upper() == "UTC" else f"TZ={self._zone} "
         spec = JobSpec(**self._made_with(data), repeat=f"CRON {zone}{expression}")
         source = f"function {self.function.__module__}.{self.function.__qualname__}"
@@ -478,7 +478,7 @@ class AsyncHandle(Generic[R]):
         """Return the function's result; raises JobNotEnded if the job has not ended, else as ``wait``."""
         return await self.wait(0)
 
-    async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  as Handle has it
+    async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  like Handle
         """Wait and return the function's result, like ``Handle.wait``."""
         async with _asynchronous(self._client) as client:
             result: R = result_of_run(await client.wait_for_job(self.job_id, timeout), self._arguments)
@@ -694,20 +694,20 @@ def job_function(function: Callable[..., Any], pattern: str, options: Mapping[st
 
 
 @asynccontextmanager
-async def _asynchronous(given: Client | AsyncClient | None) -> AsyncIterator[AsyncClient]:
+async def _asynchronous(client: Client | AsyncClient | None) -> AsyncIterator[AsyncClient]:
     """Provide an asyncio client: the given one, else a temporary one."""
     from bedrockjobs.base.errors import InvalidArgument
     from bedrockjobs.client import AsyncClient, Client
 
-    if isinstance(given, Client):
+    if isinstance(client, Client):
         raise InvalidArgument(
             "client: expected an AsyncClient; enqueue, schedule and handle are for a Client"
         )
-    if given is not None:
-        yield given
-        return
-    async with AsyncClient() as client:
+    if client is not None:
         yield client
+        return
+    async with AsyncClient() as temporary:
+        yield temporary
 
 
 def result_of_run(run: RunReply, arguments: Arguments) -> Any:
@@ -715,7 +715,7 @@ def result_of_run(run: RunReply, arguments: Arguments) -> Any:
     from bedrockjobs.base.errors import NoResult
 
     if run.hidden and "result" in run.hidden:
-        raise NoResult(f"job {run.job_id}: it ended well; its result is not shown to this token (noData)")
+        raise NoResult(f"job {run.job_id}: it succeeded, but this token may not see its result (noData)")
     if arguments.takes_job:
         return run.result
     try:
@@ -733,7 +733,7 @@ def _outcome(synced: SyncReply) -> str:
     return "added" if synced.added else "changed" if synced.changed else "unchanged"
 
 
-def _refused(function: _Declared[Any, Any], reason: str, words: str) -> InvalidCommand:
+def _refused(function: _Declared[Any, Any], reason: str, detail: str) -> InvalidCommand:
     from bedrockjobs.base.errors import InvalidCommand
 
-    return InvalidCommand(reason, words, function.function.__qualname__)
+    return InvalidCommand(reason, detail, function.function.__qualname__)

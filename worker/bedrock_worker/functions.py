@@ -205,11 +205,11 @@ def look_in(folder: str) -> None:
         sys.path.insert(behind, folder)
 
 
-def _expect_text(given: object, words: str) -> None:
+def _expect_text(value: object, expected: str) -> None:
     """Reject a decorator without parentheses, which would receive the function and record nothing."""
-    if not isinstance(given, str):
-        name = getattr(given, "__qualname__", None)
-        raise TypeError(f"{words}; got {'the function ' + name if name else repr(given)}")
+    if not isinstance(value, str):
+        name = getattr(value, "__qualname__", None)
+        raise TypeError(f"{expected}; got {'the function ' + name if name else repr(value)}")
 
 
 def _note(function: F, pattern: str, expression: str | None, zone: str, options: Mapping[str, Any]) -> F:

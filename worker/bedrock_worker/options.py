@@ -117,12 +117,12 @@ class WorkerOptions:
 
     def take(self, free: int, names: Sequence[str]) -> GetJobs:
         """Return a request for this many jobs; raises CommandError."""
-        given = {wire_name(key): value for key, value in self.taker.items()}
-        given |= {"names": list(names), "numResults": free}
+        parameters = {wire_name(key): value for key, value in self.taker.items()}
+        parameters |= {"names": list(names), "numResults": free}
         if not self.burst:
             # Wait of one request for jobs: a dead peer is noticed within two minutes.
-            given |= {"connection": "wait", "timeout": 60_000}
-        return GetJobs.read(given)
+            parameters |= {"connection": "wait", "timeout": 60_000}
+        return GetJobs.read(parameters)
 
     def client(self) -> AsyncClient:
         """Return a client that tries each server once; raises ValueError for a bad token or file."""
@@ -183,14 +183,14 @@ def variables_of(texts: Iterable[str]) -> dict[str, str]:
     """Return the variables given as ``NAME=VALUE``, or as ``NAME`` from our own environment."""
     variables: dict[str, str] = {}
     for text in texts:
-        name, given, value = text.partition("=")
+        name, equals, value = text.partition("=")
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"expected NAME or NAME=VALUE, got {text!r}")
         if name.startswith("BEDROCK_"):
-            raise ValueError(f"{name}: names that begin with BEDROCK_ are the worker's own")
-        if not given and name not in os.environ:
+            raise ValueError(f"{name}: names that begin with BEDROCK_ are reserved")
+        if not equals and name not in os.environ:
             raise ValueError(f"{name}: is not set here, and no value is given (NAME=VALUE)")
-        variables[name] = value if given else os.environ[name]
+        variables[name] = value if equals else os.environ[name]
     return variables
 
 

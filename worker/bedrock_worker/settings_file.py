@@ -64,7 +64,7 @@ def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, 
 
 
 def file_faults(path: Path) -> list[str]:
-    """Return the problems of the files that a valid table names, in the worker's own words."""
+    """Return the problems of the files that a valid table names, with the messages of the worker."""
     entries = read_table(path, "worker").entries
     values = {key: str(entry.value) for key, entry in entries.items()}
     faults = []
@@ -81,20 +81,20 @@ def file_faults(path: Path) -> list[str]:
 
 
 def _check_token(values: Mapping[str, str]) -> None:
-    AsyncClient(_NOBODY, token_file=values["token_file"], ca="", cert="", key="")
+    AsyncClient(_NO_SERVER, token_file=values["token_file"], ca="", cert="", key="")
 
 
 def _check_certificates(values: Mapping[str, str]) -> None:
     """Load the TLS files given in the table, and none from variables."""
     ca, cert, key = (values.get(each, "") for each in ("ca", "cert", "key"))
-    AsyncClient(_NOBODY, token="", ca=ca, cert=cert, key=key)
+    AsyncClient(_NO_SERVER, token="", ca=ca, cert=cert, key=key)
 
 
 def _check_rules(values: Mapping[str, str]) -> None:
     read_rules(Path(values["rules"]).resolve())
 
 
-_NOBODY = "https://localhost"
+_NO_SERVER = "https://localhost"
 """A server that is never contacted."""
 
 _FILE_CHECKS: dict[tuple[str, ...], Callable[[Mapping[str, str]], None]] = {
@@ -110,15 +110,18 @@ def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:
     if option.is_flag:
         return "" if isinstance(value, bool) else "expected true or false"
     if option.multiple:
-        good, words = isinstance(value, list) and all(type(each) is str for each in value), "a list of texts"
+        good, expected = (
+            isinstance(value, list) and all(type(each) is str for each in value),
+            "a list of texts",
+        )
     elif isinstance(option.type, click.IntRange):
-        good, words = type(value) is int, "a whole number"
+        good, expected = type(value) is int, "a whole number"
     elif isinstance(option.type, click.FloatRange):
-        good, words = type(value) in (int, float), "a number"
+        good, expected = type(value) in (int, float), "a number"
     else:
-        good, words = type(value) is str, "text in quotes"
+        good, expected = type(value) is str, "text in quotes"
     if not good:
-        return f"expected {words}"
+        return f"expected {expected}"
     try:
         cast = option.type_cast_value(ctx, value)
         if option.callback is not None:

@@ -283,7 +283,7 @@ def _stop_cancelled(context: Context, row: Job, run: RunRow) -> None:
     changed = row.noting(cancelled=True, pending=False)
     if not row.memory.overtime:  # otherwise it is already being stopped because of a timeout
         runs.stop(context, run.run_id, run.stop or "TERM")
-        grace = runs.given(row.options.grace, GRACE_S_DEFAULT)
+        grace = runs.value_or(row.options.grace, GRACE_S_DEFAULT)
         changed = changed.noting(overtime=1)._replace(expires=after_seconds(context.now_ms, grace))
     if row.state == "RUNQUEUED":  # it must not be taken again meanwhile
         changed = changed._replace(next_run=repeats.NEVER)

@@ -23,7 +23,7 @@ from bedrockjobs.commands import MarkSeen
 from bedrockjobs.engine.events import JOB_LOST, JOB_RETRIED, RunForgotten
 from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
-from bedrockjobs.engine.handlers.runs import given
+from bedrockjobs.engine.handlers.runs import value_or
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
 from bedrockjobs.engine.handlers.trigger import after_asked_run
 from bedrockjobs.job import lifecycle
@@ -44,7 +44,7 @@ def after_failure(
     """
     memory = job.memory
     count = memory.failures + 1
-    if final or count > given(job.options.retries, retries or 0) or memory.removed:
+    if final or count > value_or(job.options.retries, retries or 0) or memory.removed:
         fail_permanently(context, job, "fail")
         return
     notes = memory._replace(failures=count, cause="retry", overtime=0)
@@ -64,8 +64,8 @@ def after_failure(
 
 def backoff_s(job: Job, count: int) -> float:
     """Return the backoff before a retry: doubled each time up to a limit, with jitter."""
-    first = given(job.options.backoff, BACKOFF_S_DEFAULT)
-    longest = given(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
+    first = value_or(job.options.backoff, BACKOFF_S_DEFAULT)
+    longest = value_or(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
     seconds = min(first * 2.0 ** min(count - 1, 40), longest)
     # Maximum share added to a backoff, so that jobs that failed together are not retried together.
     return float(seconds * (1 + 0.25 * (crc32(f"{job.job_id} {count}".encode()) % 1_000) / 1_000))
@@ -298,7 +298,7 @@ def _takes_too_long(context: Context, job: Job) -> None:
             runs.stop(context, job.run_id, "KILL" if stage else run.stop)
         else:
             runs.stop(context, job.run_id, signal + runs.TIMED_OUT)
-        wait = TAKE_BACK_S if stage else given(job.options.grace, GRACE_S_DEFAULT)
+        wait = TAKE_BACK_S if stage else value_or(job.options.grace, GRACE_S_DEFAULT)
         later = job.noting(overtime=stage + 1)
         context.save(later._replace(expires=after_seconds(context.now_ms, wait)))
         return

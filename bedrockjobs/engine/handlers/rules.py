@@ -176,7 +176,7 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
         raise WrongState("Message is claimed", f"sender: it is {delivery.sender or 'nobody'}")
     cursor = command.up_to
     if command.muted:
-        delivery = delivery.passed_over(command.events)
+        delivery = delivery.skipped_when_muted(command.events)
     elif command.error is None or command.partly:
         delivery = delivery.arrived(context.now, command.error or "")
     elif delivery.is_too_old(context.now):

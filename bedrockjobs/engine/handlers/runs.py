@@ -33,10 +33,10 @@ TIMED_OUT = " timeout"
 """Suffix of a stop signal that was sent because of a timeout."""
 
 BY_STOP = {"": "fail", "TERM": "terminated", "KILL": "killed"}
-"""Status of a failed run by the signal that its worker was told to send."""
+"""Status of a failed run by the signal that its worker was asked to send."""
 
 
-def given(value: int | None, default: int) -> int:
+def value_or(value: int | None, default: int) -> int:
     """Return the value of an option, or its default if it is not set."""
     return default if value is None else value
 
@@ -53,7 +53,7 @@ def open_run(context: Context, job: Job, request: TakeRequest, data: str) -> Non
             scheduled_for = context.now
         elif ticks.is_schedule(job):
             scheduled_for = ticks.tick_of(job)
-    lease = given(job.options.lease, LEASE_S_DEFAULT) if request.leased else 0
+    lease = value_or(job.options.lease, LEASE_S_DEFAULT) if request.leased else 0
     context.unit.records.open_run(
         RunRow(
             job.run_id,
@@ -85,7 +85,7 @@ def deadline(context: Context, job: Job, *, supervised: bool) -> str:
     if not limit:
         return ""
     if not supervised:
-        limit += given(job.options.grace, GRACE_S_DEFAULT)
+        limit += value_or(job.options.grace, GRACE_S_DEFAULT)
     return after_seconds(context.now_ms, limit)
 
 
@@ -119,14 +119,14 @@ def close(
         error=without_zeros(shortened(error)),
         exit_code=exit_code,
         result=result,
-        output=records.last_lines(run.run_id, given(options.output_lines, OUTPUT_TAIL_DEFAULT)),
+        output=records.last_lines(run.run_id, value_or(options.output_lines, OUTPUT_TAIL_DEFAULT)),
         kept=kept,
         created=job.created if kept else "",
     )
     records.end_run(
         run,
-        keep_success=given(options.keep_success, HISTORY_DEFAULT),
-        keep_fail=given(options.keep_fail, HISTORY_DEFAULT),
+        keep_success=value_or(options.keep_success, HISTORY_DEFAULT),
+        keep_fail=value_or(options.keep_fail, HISTORY_DEFAULT),
     )
     if status in FAILED_STATUSES:
         records.put_fingerprint("run", run.run_id, fingerprint_of(run.error))

@@ -69,7 +69,7 @@ class Serving(Protocol):
         """Return when the next job or maintenance task is due, or None."""
 
     async def move_clock(self, moment: datetime) -> None:
-        """Move a test clock; return when all that is due by then is done. Raise Unavailable."""
+        """Move a test clock; return once everything that is due by then has been done. Raise Unavailable."""
 
 
 @handles(Ping)

@@ -130,8 +130,8 @@ def or_wait(context: Context, request: TakeRequest, *, waiting: bool) -> Answer 
         return answer
     if waiting:
         return Answer(waits_for=request)
-    passed_over = not _drained(context, request) and context.unit.passed_over(request, context.now_ms)
-    return LockedElsewhere() if passed_over else nothing(request)
+    skipped_locked = not _drained(context, request) and context.unit.skipped_locked(request, context.now_ms)
+    return LockedElsewhere() if skipped_locked else nothing(request)
 
 
 def _drained(context: Context, request: TakeRequest) -> bool:

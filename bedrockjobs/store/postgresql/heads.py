@@ -417,7 +417,7 @@ class LanesWalk(Walk[MatchingHeads]):
         self.looked = 0
         self.places = dict.fromkeys(self.lanes, (self.prefix, max(PRIORITIES) + 1))
 
-    def go_on(self, read: Read) -> int:
+    def read_slice(self, read: Read) -> int:
         """Read one slice; return its cost in rows."""
         limit = -(-SEARCHED_AT_ONCE // len(self.places) // (ROWS_OF_SEEK if self._crowded else 1))
         names, classes = map(list, zip(*self.places.values(), strict=True))
@@ -542,7 +542,7 @@ class HeadIndex:
         return not heads.since <= self.now < after_seconds(heads.since, kept_s)
 
     def lower(self, job: Job) -> None:
-        """Record a queued job."""
+        """Record a job that has just been queued, which may be the new head of its name."""
         if not self._known:
             return
         key = found_in(job.lane), job.name
@@ -751,7 +751,7 @@ class HeadIndex:
         """Continue a scan for one slice."""
         self._walked.setdefault(walk, walk.places)
         by = walk.payer(self._budget) or ""
-        looked = walk.go_on(read)
+        looked = walk.read_slice(read)
         self._rows -= max(looked, ROWS_OF_READ)
         self._budget.spend(by, looked)
         for heads in walk.patterns:

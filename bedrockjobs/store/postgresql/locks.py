@@ -144,19 +144,19 @@ class IDAllocator:
         self._used: list[int] = []
 
     def planned(self, count: int) -> list[Statement]:
-        """Return the statement that draws the numbers missing for ``count``, if any."""
+        """Return the statement that draws the numbers missing for ``count`` from the sequence, if any."""
         missing = count - len(self._free)
         return [(self._sql, (missing,))] if missing > 0 else []
 
     def add_numbers(self, rows: list[Row]) -> None:
-        """Add drawn numbers."""
+        """Add numbers that were drawn from the sequence."""
         self._free.extend(number for (number,) in rows)
 
     def new(self) -> int:
         """Allocate a number.
 
-        A unit that needs more than planned draws as many as it has already used, since it may need very many.
-        The rest is kept for later units.
+        A unit that needs more than planned doubles its numbers with each draw. The rest is kept for later
+        units.
         """
         count = max(len(self._used), 1)
         while not self._free:  # a draw skips numbers that exist already

@@ -362,7 +362,7 @@ class PostgreSQLPeers:
         rest: list[Statement] = [
             (PEER_SQL["part"], (changes.left,)),
             (PEER_SQL["lost_workers"], (now,)),
-            *_LOOKS,
+            *_POLLS,
         ]
         met: list[Row] = []
         try:
@@ -427,7 +427,7 @@ def _finish(connecting: asyncio.Future[Connection]) -> None:
         connecting.result().pgconn.finish()
 
 
-_LOOKS: list[tuple[str, Sequence[Any]]] = [
+_POLLS: list[tuple[str, Sequence[Any]]] = [
     (PEER_SQL["servers"], ()),
     (PEER_SQL["workers"], (WORKERS_MAX,)),
     (PEER_SQL["open_runs"], ()),

@@ -223,7 +223,7 @@ log = logging.getLogger(__name__)
 LAG_S_MAX = 5.0
 """Maximum lag of a standby that is used for reads: acceptable for a person who reads pages."""
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """Interval between lag checks, the same as that of heartbeats."""
 
 
@@ -280,7 +280,7 @@ class Standby:
     async def _is_usable(self) -> None:
         while True:
             await self._check()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def _check(self) -> None:
         confirmed = self._confirmed()

@@ -721,7 +721,7 @@ class Takes:
             return False
         return not lane.lock or self._locks.is_free(lane.lock, slots_of(job))
 
-    def passed_over(self, request: TakeRequest, now: str) -> bool:
+    def skipped_locked(self, request: TakeRequest, now: str) -> bool:
         """Return whether another unit has locked a due job; a read without locks finds it still queued."""
         sort, names = self._sort_of(request), request.names
         for asked in names.exact or (names,):
@@ -802,4 +802,4 @@ class SkippedLocked:
         """
         if not self._present:
             self._present = max(now, timestamp_ms(self._clock.now() + CLOCKS_APART))
-        return self._takes.passed_over(request, self._present)
+        return self._takes.skipped_locked(request, self._present)

@@ -197,7 +197,7 @@ class UnitRows:
         return jobs
 
     def read_ended(self, rows: Iterable[Row]) -> None:
-        """Add rows that were deleted; handlers see them until one deletes them.
+        """Add rows that the database has deleted already; handlers see them until a handler deletes them too.
 
         Raises StoreConflict for a damaged one, as it could not be restored unchanged.
         """

@@ -317,8 +317,8 @@ class PostgreSQLUnit:
         """Whether to wait for locks of rows outside the plans, which would delay the other commands of the
         unit."""
         self.first_due, self.due_names = self._takes.first_due, self._takes.due_names
-        self._passed_over = SkippedLocked(self._takes, clock)
-        self.passed_over, self.soonest = self._passed_over.is_locked_elsewhere, self._takes.soonest
+        self._skipped_locked = SkippedLocked(self._takes, clock)
+        self.skipped_locked, self.soonest = self._skipped_locked.is_locked_elsewhere, self._takes.soonest
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
         self.return_job_id = self._job_ids.take_back
         self.lock_held = self._locks.held
@@ -425,7 +425,7 @@ class PostgreSQLUnit:
 
     def forget(self) -> None:
         """Drop all rows: the unit has ended."""
-        for part in (self._transaction, self._rows, self._takes, self._locks, self._passed_over):
+        for part in (self._transaction, self._rows, self._takes, self._locks, self._skipped_locked):
             part.forget()
         self._firsts, self._own_jobs = {}, None
         self._newly_ready, self._told_ready = [], []

@@ -142,7 +142,7 @@ async def test_no_server_starts_on_a_file_that_was_moved(path: Path) -> None:
     assert f"move --undo --from {path}" in again.stderr
     undone = move("--undo", "--from", str(path))
     assert undone.exit_code == 0
-    assert "can be served again. What was done at postgresql://" in undone.stdout
+    assert "can be served again. It lacks all changes made at postgresql://" in undone.stdout
     server = WholeServer(Settings(database=str(path), port=0))
     await server.start()
     await server.stop()
@@ -157,7 +157,7 @@ def test_no_server_starts_on_a_database_that_was_moved(path: Path, tmp_path: Pat
         postgresql_queue()
     with pytest.raises(TransferError, match="was moved to"):
         moving.to_sqlite(moved.database(), tmp_path / "more.db", STRICT)
-    assert "What was done at" in move("--undo", "--from", CLUSTER.url).stdout
+    assert "It lacks all changes made at" in move("--undo", "--from", CLUSTER.url).stdout
     postgresql_queue().store.close()
 
 

@@ -27,7 +27,7 @@ PRIVATE_TOO = "--allow-private"
 SHELL = "/bin/sh"
 """The shell that runs the ``cmd`` of a job."""
 
-NO_COMMAND = "no command: the job brings none, and this worker has none for it"
+NO_COMMAND = "no command: the job has none of its own, and this worker has none for it"
 """Error of a job without a program if there are no rules."""
 
 
@@ -112,10 +112,10 @@ class ProgramSelector:
         return None
 
     @staticmethod
-    def _check(job: TakenJob, kind: str, patterns: Sequence[str], option: str) -> None:
+    def _check(job: TakenJob, member: str, patterns: Sequence[str], option: str) -> None:
         if not any(glob(job.reply.name, pattern) for pattern in patterns):
             raise JobRefused(
-                f"{kind}: expected a name that {option} of this worker allows, got {job.reply.name}"
+                f"{member}: expected a name that {option} of this worker allows, got {job.reply.name}"
             )
 
     def _call(self, module: PythonModule, function: Function) -> Program:

@@ -193,8 +193,8 @@ class PythonModule:
     @cached_property
     def environment(self) -> dict[str, str]:
         """Return the variables that the functions' processes need to find the same modules."""
-        given = os.environ.get("PYTHONPATH", "")
-        return {"PYTHONPATH": given} if given else {}
+        path = os.environ.get("PYTHONPATH", "")
+        return {"PYTHONPATH": path} if path else {}
 
     def function_for(self, name: str) -> Function | None:
         """Return the first function for a job name; exact names take precedence over patterns."""
@@ -203,8 +203,13 @@ class PythonModule:
 
     def sync(self, worker: str = "") -> SyncSchedules:
         """Return the command that declares the module's schedules; raises CommandError."""
-        given = {"source": self.source, "schedules": list(self.schedules), "by": worker, "worker": worker}
-        return SyncSchedules.read(given)
+        parameters = {
+            "source": self.source,
+            "schedules": list(self.schedules),
+            "by": worker,
+            "worker": worker,
+        }
+        return SyncSchedules.read(parameters)
 
 
 def load(name: str) -> PythonModule:
@@ -234,13 +239,13 @@ def load(name: str) -> PythonModule:
             if declared.expression is not None:
                 schedules.append(_schedule(declared))
         except (ValueError, CommandError) as error:
-            words = (error.detail or error.reason) if isinstance(error, CommandError) else error
-            raise BadModule(f"{where}: {words}") from None
+            message = (error.detail or error.reason) if isinstance(error, CommandError) else error
+            raise BadModule(f"{where}: {message}") from None
     if not functions:
         raise BadModule(f"{name}: expected functions with @job or @cron")
     names = [schedule["name"] for schedule in schedules]
     if twice := [one for one in names if names.count(one) > 1]:
-        raise BadModule(f"{name}: expected a name of its own for each schedule, {twice[0]} has several")
+        raise BadModule(f"{name}: expected one schedule for each name, {twice[0]} has several")
     return PythonModule(name, tuple(functions), tuple(schedules))
 
 
@@ -249,9 +254,9 @@ def _fault(error: BaseException) -> str:
     worker."""
     summary = traceback.TracebackException.from_exception(error)
     _keep_own_frames(summary)
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     lines = [line.rstrip("\n") for line in summary.format()]
-    return "\n".join([words, *(lines[:-1] if lines[-1] == words else lines)])
+    return "\n".join([text, *(lines[:-1] if lines[-1] == text else lines)])
 
 
 def _keep_own_frames(summary: traceback.TracebackException) -> None:

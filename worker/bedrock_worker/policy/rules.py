@@ -75,16 +75,16 @@ NO_RULE = "no rule"
 """Error of a job without a rule."""
 
 VALUE_BYTES_MAX = 4_096
-"""Max size of a value in an argument: the longest path on Linux. Larger data comes by stdin."""
+"""Maximum size of a value in an argument: the longest path on Linux. Larger data comes by stdin."""
 
 MATCH_S = 0.2
 """CPU time limit for matching one value; some patterns take years for malicious texts."""
 
 SECRET_CHARS_MIN = 8
-"""Min length of a secret: a shorter one would be redacted within words, and can be guessed anyway."""
+"""Minimum length of a secret: a shorter one would be redacted within words, and can be guessed anyway."""
 
 SECRET_BYTES_MAX = 65_536
-"""Max size of a secret: keys and certificates fit, and it fits into the environment of a command."""
+"""Maximum size of a secret: keys and certificates fit, and it fits into the environment of a command."""
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*)\}")
 """An open argument: ``{source}``, or ``{size.width}`` for a nested member."""
@@ -232,10 +232,10 @@ def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
 
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Max size of a rules file: a thousand times the largest sensible one."""
+"""Maximum size of a rules file: a thousand times the largest sensible one."""
 
 RULES_MAX = PATTERNS_MAX
-"""Max rules in a file: a worker requests all their names at once."""
+"""Maximum rules in a file: a worker requests all their names at once."""
 
 SHELLS = frozenset({"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "tcsh", "zsh"})
 """Programs that execute the argument after ``-c`` as a command line."""
@@ -285,12 +285,12 @@ def read_rules(path: Path) -> Rules:
     if len(content) > FILE_BYTES_MAX:
         raise BadRules(f"{path}: expected at most {FILE_BYTES_MAX} bytes")
     try:
-        given = toml_document(content.decode())
+        document = toml_document(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadRules(f"{path}: expected TOML: {error}") from None
-    if unknown := given.keys() - {"rule"}:
+    if unknown := document.keys() - {"rule"}:
         raise BadRules(f"{path}: unknown key {min(unknown)}, expected [[rule]]")
-    tables = given.get("rule")
+    tables = document.get("rule")
     if not isinstance(tables, list) or not 1 <= len(tables) <= RULES_MAX:
         raise BadRules(f"{path}: expected 1 to {RULES_MAX} tables [[rule]]")
     rules: list[Rule] = []
@@ -309,8 +309,8 @@ def read_rules(path: Path) -> Rules:
 # Validation of the contents.
 
 
-def _expected(words: str) -> PydanticCustomError:
-    return PydanticCustomError("expected", "expected {words}", {"words": words})
+def _expected(expected: str) -> PydanticCustomError:
+    return PydanticCustomError("expected", "expected {words}", {"words": expected})
 
 
 def _seconds(value: Any) -> float:
@@ -350,7 +350,7 @@ def _variable(value: Any) -> Any:
     if not isinstance(value, str) or not _VARIABLE.fullmatch(value):
         raise _expected("the name of a variable: letters, digits and _")
     if value.startswith("BEDROCK_"):
-        raise _expected("another name: those that begin with BEDROCK_ are the worker's own")
+        raise _expected("another name: those that begin with BEDROCK_ are reserved")
     return value
 
 
@@ -416,9 +416,9 @@ def _words(error: ValidationError) -> str:
     return f"{where}: {words.replace('Input should be', 'expected')}" if where else words
 
 
-def _rule(given: Any, earlier: set[str]) -> Rule:
+def _rule(content: Any, earlier: set[str]) -> Rule:
     """Return the rule in a table; raises ValueError (also ValidationError) if it is invalid or unsafe."""
-    table = _RuleTable.model_validate(given)
+    table = _RuleTable.model_validate(content)
     if hidden := earlier & {"*", table.name}:
         raise ValueError(f"name: expected one that the earlier rule {min(hidden)} does not cover")
     argv = tuple(table.argv)
@@ -478,10 +478,10 @@ def _check_interpreter(program: str, arguments: tuple[str, ...]) -> None:
     if kind not in SHELLS | RELAYS | LAUNCHERS or not any(is_open):
         return
     if kind in RELAYS or (kind in SHELLS and any(re.match("-[A-Za-z]*c", word) for word in arguments)):
-        raise ValueError(f"argv: expected no field behind {program}, a shell reads what it is given")
+        raise ValueError(f"argv: expected no field after {program}, a shell interprets its arguments")
     fixed = next((at for at, word in enumerate(arguments) if word[:1] not in "-+{"), len(arguments))
     if any(is_open[:fixed]) or any(map(_is_code, arguments, is_open[1:])):
-        raise ValueError(f"argv: expected a fixed program behind {program}, not one that the job chooses")
+        raise ValueError(f"argv: expected a fixed program after {program}, not one that the job chooses")
 
 
 def _is_code(option: str, next_is_open: bool) -> bool:

@@ -20,7 +20,7 @@ from bedrockjobs.base.errors import CommandError, UnknownCommand
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.commands.runs import HeartbeatReply
 
-AGAIN_S = 2.0
+RETRY_S = 2.0
 """Pause before the next heartbeat after one without an answer."""
 
 ANSWER_S = 3.0
@@ -132,7 +132,7 @@ class Heartbeats:
             reply = await self._exchange(runs, wait)
             wait = reply is not None
             if reply is None:
-                await pause(AGAIN_S if self._known else HEARTBEAT_S, self._leaving)
+                await pause(RETRY_S if self._known else HEARTBEAT_S, self._leaving)
                 continue
             for run in runs.values():
                 run.renew(self._sent_at)
@@ -142,7 +142,7 @@ class Heartbeats:
     async def _exchange(self, runs: dict[int, LeasedRun], wait: bool) -> HeartbeatReply | None:
         """Send one heartbeat; return the answer, or None if there is no usable one."""
         wait_s = min((run.beat_s for run in runs.values()), default=float(HEARTBEAT_S))
-        self._last_sent = self._to_say()
+        self._last_sent = self._state_to_report()
         command = self._command(runs, wait_s=wait_s if wait else 0.0)
         address = self._client.server
         try:
@@ -169,7 +169,7 @@ class Heartbeats:
 
     def _command(self, run_ids: Iterable[int], *, wait_s: float = 0.0, leaving: bool = False) -> Heartbeat:
         options = self._options
-        given: dict[str, object] = {
+        parameters: dict[str, object] = {
             "worker": options.worker,
             "runIDs": sorted(run_ids),
             "host": options.host,
@@ -179,12 +179,12 @@ class Heartbeats:
             "slots": options.concurrency,
         }
         if self.quiet:
-            given["quiet"] = True
+            parameters["quiet"] = True
         if leaving:
-            given["leaving"] = True
+            parameters["leaving"] = True
         if wait_s:
-            given |= {"connection": "wait", "timeout": int(wait_s * 1_000)}
-        return Heartbeat.read(given)
+            parameters |= {"connection": "wait", "timeout": int(wait_s * 1_000)}
+        return Heartbeat.read(parameters)
 
     def _apply_reply(self, reply: HeartbeatReply, runs: dict[int, LeasedRun]) -> None:
         self._on_quiet(reply.quiet)
@@ -200,8 +200,8 @@ class Heartbeats:
     def _request_if_changed(self) -> None:
         """Request another heartbeat if the state differs from the last one sent."""
         self._timer = None
-        if self._to_say() != self._last_sent:
+        if self._state_to_report() != self._last_sent:
             self._requested_again.set()
 
-    def _to_say(self) -> object:
+    def _state_to_report(self) -> object:
         return {run.leased_id for run in self._runs} - {None}, self.quiet, self._names()

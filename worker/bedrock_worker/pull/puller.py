@@ -35,10 +35,10 @@ class ThenGet:
     """The fetch of the next job."""
 
     def __init__(
-        self, options: WorkerOptions, names: Callable[[], tuple[str, ...]], wanted: Callable[[], bool]
+        self, options: WorkerOptions, names: Callable[[], tuple[str, ...]], is_wanted: Callable[[], bool]
     ) -> None:
-        """Request jobs for the patterns that ``names`` returns, if ``wanted`` returns true at that time."""
-        self._options, self._names, self._wanted = options, names, wanted
+        """Request jobs for the patterns that ``names`` returns, if ``is_wanted`` then returns true."""
+        self._options, self._names, self._wanted = options, names, is_wanted
         self.has_requested = False
         """True while an answer with a job may be in flight."""
         self.job: TakenJob | None = None
@@ -95,7 +95,7 @@ def pattern_of(names: tuple[str, ...]) -> str | None:
 R = TypeVar("R", bound=Reply)
 
 FAULTS_MAX = 8
-"""Max attempts of a command that the server fails at, within about 10 s."""
+"""Maximum attempts of a command that the server fails at, within about 10 s."""
 
 
 class ServerLink:
@@ -110,8 +110,8 @@ class ServerLink:
     def down(self, error: Exception) -> None:
         """Record that the server did not answer or refused this worker."""
         if self._there:
-            words = "not authorised" if isinstance(error, Forbidden) else "server away"
-            event(logging.WARNING, words, error=error)
+            message = "not authorised" if isinstance(error, Forbidden) else "server away"
+            event(logging.WARNING, message, error=error)
         self._there = False
 
     def up(self) -> None:

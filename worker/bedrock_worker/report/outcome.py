@@ -22,7 +22,7 @@ from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX
 from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 
-FINISH, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 75, 100, 101, 102, 103
+FINISH, TRY_AGAIN, FAIL_PERMANENTLY, SNOOZE, RETRY, UNFIT = 0, 75, 100, 101, 102, 103
 """Exit statuses with a meaning of their own; 75 is EX_TEMPFAIL of sysexits.h."""
 
 TIMED_OUT = 124
@@ -61,7 +61,7 @@ class CompletedCommand:
         return how if self.timed_out_s is None else f"timed out after {self.timed_out_s:g} s ({how})"
 
     @property
-    def last_words(self) -> str | None:
+    def last_line(self) -> str | None:
         """Return the cause of the failure in one line, or None if there was no output."""
         if self.failure is not None:
             return self.failure.partition("\n")[0]
@@ -194,7 +194,7 @@ def _delay_of(result: str | None, status: int) -> int | None:
 def _failed(
     job: TakenJob, ended: CompletedCommand, error: str, data: str | None = None, *, timed_out: bool = False
 ) -> FailJob:
-    how = {"timed_out": True} if timed_out else {"final": True} if ended.status == FAIL_FOR_GOOD else {}
+    how = {"timed_out": True} if timed_out else {"final": True} if ended.status == FAIL_PERMANENTLY else {}
     return FailJob(
         job_id=job.job_id,
         run_id=job.run_id,

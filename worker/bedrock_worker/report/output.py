@@ -27,7 +27,7 @@ from bedrockjobs.commands import AppendOutput, UpdateJob
 
 
 LINE_BYTES_MAX = 4_096
-"""Max bytes of a line; the rest is dropped.
+"""Maximum bytes of a line; the rest is dropped.
 
 Of a longer line that is overwritten with ``\\r``, such as a progress bar, the last state is kept.
 """

@@ -43,10 +43,10 @@ from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, QueryRun, Retry
 
 
 FILES_MAX = 1_000
-"""Max files in a folder: a server that accepts no report for that long will not accept these either."""
+"""Maximum files in a folder: a server that accepts no report for that long will not accept these either."""
 
 FILE_BYTES_MAX = 2 * DATA_BYTES_MAX
-"""Max size of a file that is read; a report with the largest result fits."""
+"""Maximum size of a file that is read; a report with the largest result fits."""
 
 KINDS = {kind.__name__: kind for kind in (FinishJob, RetryJob, FailJob)}
 
@@ -165,7 +165,7 @@ def _read_report(path: Path) -> Kept:
     with suppress(StopIteration):
         parts = jsontext.members(text)
         kind = KINDS[json.loads(parts["verb"])]
-        report = kind.read(kind.given(parts["report"]))
+        report = kind.read(kind.parameters_in(parts["report"]))
         servers = tuple(map(str, json.loads(parts.get("servers", "[]"))))
         return Kept(path, str(json.loads(parts["worker"])), servers, report)
     raise ValueError("expected a report as JSON")
@@ -178,8 +178,8 @@ def _read_report(path: Path) -> Kept:
 # reporter.
 
 
-TOGETHER_MAX = 100
-"""Max ends in one FinishJobs: far more than arrive at once, few enough not to block the server."""
+BATCH_MAX = 100
+"""Maximum ends in one FinishJobs: far more than arrive at once, few enough not to block the server."""
 
 DATA_CHARS_MAX = 32_768
 """Longest result of a batched end; larger ones would delay the others."""
@@ -212,7 +212,7 @@ class CompletionBatcher:
         Raises the server's CommandError, ConnectionError if no answer came, and ValueError if the report was
         accepted but the next job is unreadable.
         """
-        if self._goes_together(report):
+        if self._may_be_batched(report):
             assert isinstance(report, FinishJob)
             end = _End(report, then, asyncio.get_running_loop().create_future())
             self._waiting.append(end)
@@ -222,7 +222,7 @@ class CompletionBatcher:
                 return
         await self._send_alone(report, then)
 
-    def _goes_together(self, report: Report) -> bool:
+    def _may_be_batched(self, report: Report) -> bool:
         return (
             self._together
             and isinstance(report, FinishJob)
@@ -234,14 +234,14 @@ class CompletionBatcher:
         batch: list[_End] = []
         try:
             while self._waiting:
-                batch = [end for end in self._waiting[:TOGETHER_MAX] if not end.sent.done()]
-                del self._waiting[:TOGETHER_MAX]
+                batch = [end for end in self._waiting[:BATCH_MAX] if not end.sent.done()]
+                del self._waiting[:BATCH_MAX]
                 try:
                     if len(batch) == 1:
                         await self._send_alone(batch[0].report, batch[0].then)
                         _answer(batch[0], True)
                     elif batch:
-                        await self._send_together(batch)
+                        await self._send_batch(batch)
                 except Exception as error:
                     for end in batch:  # a copy each, since raising an exception extends its traceback
                         _answer(end, copy(error) if isinstance(error, BedrockjobsError) else error)
@@ -265,13 +265,13 @@ class CompletionBatcher:
         finally:
             then.unanswered()
 
-    async def _send_together(self, batch: list[_End]) -> None:
+    async def _send_batch(self, batch: list[_End]) -> None:
         """Send a batch; ends that the server did not accept are left to be sent alone."""
         asking = [end.then for end in batch if end.then is not None and end.then.should_fetch()]
-        given: dict[str, Any] = {"jobs": [end.report for end in batch]}
+        parameters: dict[str, Any] = {"jobs": [end.report for end in batch]}
         if asking:
-            given |= {**asking[0].question, "num_results": len(asking)}
-        command = FinishJobs.model_construct(None, **given)
+            parameters |= {**asking[0].question, "num_results": len(asking)}
+        command = FinishJobs.model_construct(None, **parameters)
         try:
             answer = await self._client.exchange(command)
             taken = self._taken(command, answer.body)
@@ -320,7 +320,7 @@ LATER_FIRST_S, LATER_MAX_S = 5.0, 60.0
 """Pauses before retries without a slot: the first, doubled up to the maximum."""
 
 LATER_TRIES_MAX = 30
-"""Max retries without a slot: about half an hour, in which the server can be repaired."""
+"""Maximum retries without a slot: about half an hour, in which the server can be repaired."""
 
 
 class Reporter:
@@ -461,15 +461,15 @@ def failure_instead(report: Report, refusal: CommandError) -> FailJob:
     """
     verb, detail = type(report).__name__, refusal.detail
     if detail.startswith("data:"):  # the command's author knows its result, but not our parameters
-        words = f"result{detail.removeprefix('data')} ({verb} was refused: {refusal.status_line})"
+        message = f"result{detail.removeprefix('data')} ({verb} was refused: {refusal.status_line})"
     else:
-        words = f"{verb} was refused: {refusal}"
-    words = words[:ERROR_CHARS_MAX]
+        message = f"{verb} was refused: {refusal}"
+    message = message[:ERROR_CHARS_MAX]
     if isinstance(report, FailJob):
-        first = (report.error or "")[: max(0, ERROR_CHARS_MAX - len(words) - 1)]
-        return report.model_copy(update={"error": f"{first}\n{words}" if first else words, "data": None})
+        first = (report.error or "")[: max(0, ERROR_CHARS_MAX - len(message) - 1)]
+        return report.model_copy(update={"error": f"{first}\n{message}" if first else message, "data": None})
     final = {"final": True} if report.data is not None else {}
-    return FailJob(job_id=report.job_id, run_id=report.run_id, error=words, **final)
+    return FailJob(job_id=report.job_id, run_id=report.run_id, error=message, **final)
 
 
 def _log(level: int, title: str, report: Report, **keys: object) -> None:

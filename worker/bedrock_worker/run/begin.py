@@ -29,10 +29,10 @@ MACHINES = ("x86_64", "aarch64")
 """Machines with the ``ucontext_t`` layout of ``_Context``; others use a fork."""
 
 PATHS_MAX = 16
-"""Max candidate paths of a program; with more, it is started by a fork."""
+"""Maximum candidate paths of a program; with more, it is started by a fork."""
 
 CALLS_MAX = 20 + PATHS_MAX
-"""Max calls of a child: one per limit, and a dozen others."""
+"""Maximum calls of a child: one per limit, and a dozen others."""
 
 CONTEXT_BYTES, STACK_BYTES = 8_192, 32_768
 """Memory of a call: its context, and a stack large enough for a signal. Only touched pages are used."""
@@ -107,7 +107,7 @@ class VFork:
             raise OSError("contexts have an unexpected layout")
 
     def start(
-        self, given: Mapping[str, Any], stdio: Sequence[int], group: int | None, paths: Sequence[str]
+        self, program: Mapping[str, Any], stdio: Sequence[int], group: int | None, paths: Sequence[str]
     ) -> int:
         """Execute the first usable of several paths; return its process id, or 0 if none could be executed.
 
@@ -117,11 +117,14 @@ class VFork:
         if (
             len(paths) > PATHS_MAX
             or min(stdio) < max(OURS, len(stdio))
-            or not all(_may_be(*limit) for limit in given["limits"])
+            or not all(_may_be(*limit) for limit in program["limits"])
         ):
             return 0
-        limits = [(kind, (ctypes.c_ulong * 2)(soft, hard)) for kind, soft, hard in given["limits"]]
-        argv, env = _texts(given["argv"]), _texts([f"{name}={value}" for name, value in given["env"].items()])
+        limits = [(kind, (ctypes.c_ulong * 2)(soft, hard)) for kind, soft, hard in program["limits"]]
+        argv, env = (
+            _texts(program["argv"]),
+            _texts([f"{name}={value}" for name, value in program["env"].items()]),
+        )
         files = [ctypes.create_string_buffer(os.fsencode(path)) for path in paths]
         zero, exec_with = ctypes.addressof(self._zero), (ctypes.addressof(argv), ctypes.addressof(env))
         calls: list[Call] = [
@@ -133,8 +136,8 @@ class VFork:
             ("close", self._alive),
             ("write", self._asks, zero, 1),
             *(("dup2", handle, at) for at, handle in enumerate(stdio)),
-            *([] if given["privileges"] else [("prctl", kernel.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)]),
-            *([("nice", given["nice"])] if given["nice"] else []),
+            *([] if program["privileges"] else [("prctl", kernel.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)]),
+            *([("nice", program["nice"])] if program["nice"] else []),
             *(("setrlimit", kind, ctypes.addressof(values)) for kind, values in limits),
             *(("execve", ctypes.addressof(file), *exec_with) for file in files),
         ]
@@ -178,7 +181,7 @@ def _texts(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
 CANNOT_KILL, FAULT = 128 + int(signal.SIGKILL), 70
 """Exit statuses that are never read: the guard is dead; an internal error (EX_SOFTWARE)."""
 
-DEFAULT_AGAIN = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
+RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that the watchdog or Python ignores, and that a command expects at their defaults."""
 
 
@@ -187,7 +190,7 @@ def catch_signals() -> None:
 
     Ignored signals would stay ignored after exec.
     """
-    for number in DEFAULT_AGAIN:
+    for number in RESET_SIGNALS:
         signal.signal(number, lambda *_: None)
 
 
@@ -204,7 +207,7 @@ def paths_of(program: str, env: Mapping[str, str]) -> list[str]:
 
 
 def become(
-    given: Mapping[str, Any],
+    program: Mapping[str, Any],
     stdio: Sequence[int],
     report: int,
     guard: int,
@@ -227,16 +230,16 @@ def become(
         if group is not None:
             with suppress(OSError):
                 group.join()
-        where = given["cwd"]
+        where = program["cwd"]
         os.chdir(where)
         where = ""
-        if not given["privileges"]:
+        if not program["privileges"]:
             kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if given["nice"]:
-            os.nice(given["nice"])
-        for kind, soft, hard in given["limits"]:
+        if program["nice"]:
+            os.nice(program["nice"])
+        for kind, soft, hard in program["limits"]:
             resource.setrlimit(kind, (soft, hard))
-        _exec(paths, given["argv"], given["env"])
+        _exec(paths, program["argv"], program["env"])
     except OSError as error:
         os.write(report, json.dumps({"error": error.errno, "in": where}).encode())
     except BaseException as error:

@@ -33,16 +33,16 @@ from pydantic import ValidationError
 from yarl import URL
 
 from bedrock_worker.policy.program import PRIVATE_TOO
-from bedrock_worker.report.outcome import FAIL_FOR_GOOD, TIMED_OUT
-from bedrock_worker.run.run_function import job_given
+from bedrock_worker.report.outcome import FAIL_PERMANENTLY, TIMED_OUT
+from bedrock_worker.run.run_function import read_job
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch
 
 BODY_SHOWN_BYTES = 10_000
-"""Max bytes of the body that are read and printed."""
+"""Maximum bytes of the body that are read and printed."""
 
 REDIRECTS_MAX = 5
-"""Max redirects in a row."""
+"""Maximum redirects in a row."""
 
 EXPECTED, NOT_EXPECTED = 0, 1
 """Exit statuses, in addition to those with a meaning to every worker."""
@@ -71,15 +71,15 @@ cloud."""
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Perform the request and return the exit status."""
-    if unknown := [given for given in arguments if given != PRIVATE_TOO]:
+    if unknown := [argument for argument in arguments if argument != PRIVATE_TOO]:
         print(f"expected {PRIVATE_TOO} or nothing, got {unknown[0]}", file=sys.stderr)
-        return FAIL_FOR_GOOD
+        return FAIL_PERMANENTLY
     try:
-        fetch = Fetch.model_validate(job_given().get("url") or {})
+        fetch = Fetch.model_validate(read_job().get("url") or {})
     except ValidationError as error:
         words = command_error(error)
         print(f"url: {words.detail or words.reason}", file=sys.stderr)
-        return FAIL_FOR_GOOD
+        return FAIL_PERMANENTLY
     return asyncio.run(perform(fetch, private=PRIVATE_TOO in arguments))
 
 
@@ -100,12 +100,12 @@ async def perform(fetch: Fetch, *, private: bool = False) -> int:
     except (ClientError, OSError) as error:
         if door.refused:
             print(f"expected a public address, got {door.refused} (see --allow-private)", file=sys.stderr)
-            return FAIL_FOR_GOOD
+            return FAIL_PERMANENTLY
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return NOT_EXPECTED
     except ValueError as error:  # a header with a line end, or an invalid address
         print(f"the request cannot be made: {error}", file=sys.stderr)
-        return FAIL_FOR_GOOD
+        return FAIL_PERMANENTLY
     if text:
         print(text)
     if status in fetch.status or (not fetch.status and 200 <= status <= 299):
@@ -176,13 +176,13 @@ def _session(door: AddressFilter) -> ClientSession:
 
 def _request(session: ClientSession, fetch: Fetch) -> Any:
     """Start a request. It asks for an uncompressed body: a few compressed bytes may expand to gigabytes."""
-    given = {name.lower() for name in fetch.headers}
+    names = {name.lower() for name in fetch.headers}
     own = {"Accept-Encoding": "identity", "User-Agent": f"bedrockjobs/{version('bedrockjobs')}"}
     return session.request(
         fetch.method,
         fetch.url,
         headers={
-            **{name: value for name, value in own.items() if name.lower() not in given},
+            **{name: value for name, value in own.items() if name.lower() not in names},
             **fetch.headers,
         },
         data=fetch.body.encode() if fetch.body else None,

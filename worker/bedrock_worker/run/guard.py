@@ -22,7 +22,7 @@ from bedrock_worker.run.begin import FAULT, VFork, become, catch_signals, paths_
 from bedrock_worker.run.kernel import NEVER, ControlGroup
 from bedrock_worker.run.warm import Functions
 
-TOLD_AFTER_S = 0.01
+REPORT_AFTER_S = 0.01
 """Delay of the report that a run has started; a shorter run is reported in one message."""
 
 DATA_FILE = "job.json"
@@ -46,7 +46,7 @@ class Guard:
         self._pid = self._end = self._late = 0
         self._serving = False
         self._until = self._tell_at = NEVER
-        self._until_said: float | None = None
+        self._until_requested: float | None = None
         """The latest deadline that the worker set for the pending run."""
         self._started: dict[str, object] = {}
         self._folder = ""
@@ -95,11 +95,11 @@ class Guard:
         return "" if self._group is None else self._group.path
 
     def start(
-        self, given: Mapping[str, Any], stdio: Sequence[int], *, grouped: bool = False
+        self, program: Mapping[str, Any], stdio: Sequence[int], *, grouped: bool = False
     ) -> dict[str, object]:
         """Start a program; return its ``pid``, or why it failed."""
-        ours, paths = os.getpid(), paths_of(given["argv"][0], given["env"])
-        if pid := self._start_by_vfork(given, stdio, paths, grouped):
+        ours, paths = os.getpid(), paths_of(program["argv"][0], program["env"])
+        if pid := self._start_by_vfork(program, stdio, paths, grouped):
             return {"pid": pid}
         reads, writes = os.pipe()
         try:
@@ -109,7 +109,7 @@ class Guard:
             os.close(writes)
             return {"error": error.errno, "in": ""}
         if pid == 0:
-            become(given, stdio, writes, ours, self._group if grouped else None, paths)
+            become(program, stdio, writes, ours, self._group if grouped else None, paths)
         os.close(writes)
         with os.fdopen(reads, "rb") as pipe:
             why = pipe.read()
@@ -120,16 +120,16 @@ class Guard:
         return reply
 
     def _start_by_vfork(
-        self, given: Mapping[str, Any], stdio: Sequence[int], paths: Sequence[str], grouped: bool
+        self, program: Mapping[str, Any], stdio: Sequence[int], paths: Sequence[str], grouped: bool
     ) -> int:
         """Start a program without copying memory; return 0 if a fork has to try it or find the error."""
         if self._vfork is None:
             return 0
         group = self._group.members if grouped and self._group is not None else None
         try:
-            os.chdir(given["cwd"])
+            os.chdir(program["cwd"])
             try:
-                return self._vfork.start(given, stdio, group, paths)
+                return self._vfork.start(program, stdio, group, paths)
             finally:
                 os.chdir("/")  # the guard does not stay in the folder, so that it can be removed
         except OSError:
@@ -138,7 +138,7 @@ class Guard:
     def report_started(self, pid: int) -> None:
         """Report the process of the run to the worker after a short delay, or with its end."""
         self._started = {"started": pid, "guard": os.getpid()}
-        self._tell_at = time.monotonic() + TOLD_AFTER_S
+        self._tell_at = time.monotonic() + REPORT_AFTER_S
 
     def watch(self, pid: int, end: int) -> None:
         """Direct the worker's signals to the group of a process until ``end`` becomes readable.
@@ -196,27 +196,29 @@ class Guard:
         if self._functions.process is not None:
             self._end_process()
         head, template, data = request.split(b"\n", 2)
-        given = json.loads(head.decode())  # str, since json would detect the encoding of bytes
-        self._until = NEVER if given["until"] is None else float(given["until"])
-        if self._until_said is not None:
-            self._until = self._until_said
+        program = json.loads(head.decode())  # str, since json would detect the encoding of bytes
+        self._until = NEVER if program["until"] is None else float(program["until"])
+        if self._until_requested is not None:
+            self._until = self._until_requested
         self._signalled, self._folder = False, ""
         try:
-            stdin = self._make_folder(given["folder"], data)
+            stdin = self._make_folder(program["folder"], data)
         except OSError as error:
             message: dict[str, object] = {"folder": error.errno}
         else:
             if not template:
                 self._functions.end()
-                message = self._run_command(given, (stdin, *output))
+                message = self._run_command(program, (stdin, *output))
             else:
                 self._output, output = output or self._output, []
-                message = self._functions.run_in_new_process(head, given["runs_max"], template, self._output)
+                message = self._functions.run_in_new_process(
+                    head, program["runs_max"], template, self._output
+                )
             os.close(stdin)
         for handle in output:
             os.close(handle)
         process = self._functions.process
-        self._late, self._until_said = 0, None
+        self._late, self._until_requested = 0, None
         if process is None:
             self._pid = 0
         self._serving = False
@@ -265,9 +267,9 @@ class Guard:
         # The worker removes the folder: the job in it shows which run was the last.
         self._report({**message, "files": True, "folder": self._folder})
 
-    def _run_command(self, given: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
+    def _run_command(self, program: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
         """Run a command; return how it ended, or why it could not be started."""
-        started = self.start(given, stdio, grouped=True)
+        started = self.start(program, stdio, grouped=True)
         pid = started.get("pid")
         if not isinstance(pid, int):
             return started
@@ -343,7 +345,7 @@ class Guard:
         elif word == b"until":
             self._until = float(value)
             if self._serving or self._next is not None:
-                self._until_said = self._until
+                self._until_requested = self._until
         elif self._pid:
             self._signal(int(value))
         else:

@@ -34,16 +34,16 @@ from bedrock_worker.report.outcome import CompletedCommand, report_of
 from bedrock_worker.retry_rules import RetryRules
 from bedrock_worker.run.run_function import (
     DONE,
-    FAIL_FOR_GOOD,
+    FAIL_PERMANENTLY,
     RAISED,
     RETRY,
     SNOOZE,
     UNFIT,
-    asked_for,
     called_for_job,
     declaration,
     job_of,
     last_line,
+    requested_by,
     traceback_of,
 )
 from bedrockjobs.base.clock import SystemClock
@@ -126,7 +126,7 @@ def _finished(returned: Any) -> Any:
 
 
 def _of_error(error: Exception, rules: RetryRules, attempt: int) -> EndedRun:
-    request = asked_for(error)
+    request = requested_by(error)
     if request is None:
         words = f"{last_line(error)}\n{traceback_of(error)}"
         try:
@@ -136,10 +136,10 @@ def _of_error(error: Exception, rules: RetryRules, attempt: int) -> EndedRun:
         if decision is None:
             return EndedRun(RAISED, None, words, error)
         if decision.final:
-            return EndedRun(FAIL_FOR_GOOD, None, words, error)
+            return EndedRun(FAIL_PERMANENTLY, None, words, error)
         delay = None if decision.delay is None else {"delay": decision.delay}
         return EndedRun(RETRY, delay, words, error)
-    status = {"Snooze": SNOOZE, "Unfit": UNFIT, "Fail": FAIL_FOR_GOOD}.get(type(request).__name__, RETRY)
+    status = {"Snooze": SNOOZE, "Unfit": UNFIT, "Fail": FAIL_PERMANENTLY}.get(type(request).__name__, RETRY)
     delay_s = getattr(request, "delay", None)
     words = str(request) if status in (SNOOZE, UNFIT) else f"{type(request).__name__}: {request}"
     return EndedRun(status, None if delay_s is None else {"delay": delay_s}, words, error)
@@ -194,7 +194,7 @@ class Enqueued:
         self.exception = ended.exception
         asked = RETRIES_ASKED if ended.status == RETRY else 0
         retries = asked if self.spec.retries is None else self.spec.retries
-        if ended.status in (FAIL_FOR_GOOD, UNFIT) or len(self.errors) > retries:
+        if ended.status in (FAIL_PERMANENTLY, UNFIT) or len(self.errors) > retries:
             self.state = "FAILED"
         else:
             self.delays.append(ended.result["delay"] if ended.result else None)

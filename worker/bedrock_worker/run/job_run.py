@@ -188,9 +188,9 @@ class JobRun:
             retries = job.reply.retries if job.reply.retries is not None else report.retries
             retried = not report.final and (job.reply.attempt or 1) <= (retries or 0)
             level = logging.WARNING if retried else logging.ERROR
-            error = ended.last_words
+            error = ended.last_line
         elif isinstance(report, RetryJob) and not report.snoozed:
-            level, error = logging.WARNING, ended.last_words
+            level, error = logging.WARNING, ended.last_line
         event(level, "ended", job=job.job_id, run=job.run_id, how=ended.words, error=error)
 
     def end(self, number: signal.Signals) -> None:
@@ -400,7 +400,7 @@ class JobRun:
             shown = printable(line)
             if self._options.echo:
                 LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, shown)
-            # Max length of each; together with the first line they fit into the error of a job.
+            # Maximum length of each; together with the first line they fit into the error of a job.
             self._tail.append(shown[:800])
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 
 
 INLINE_BYTES_MAX = 32_768
-"""Max size sent through the socket itself; the kernel's buffers hold several times as much."""
+"""Maximum size sent through the socket itself; the kernel's buffers hold several times as much."""
 
 HANDLES_MAX = 4
 """Max handles of a message: the socket of a process for functions, its output, and its progress pipe."""

@@ -106,7 +106,7 @@ class Pump:
 
     def drain(self) -> None:
         """Read what is left: the writer has ended, unless it may live on and keeps writing."""
-        # Max reads of the rest of a pipe at the end: the capacity of the largest pipe (``pipe-max-size``).
+        # Maximum reads of a pipe's rest at the end: the capacity of the largest pipe (``pipe-max-size``).
         for _ in range(128):
             if self.ended.is_set():
                 return

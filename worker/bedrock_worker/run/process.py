@@ -34,7 +34,7 @@ START_S = 30.0
 GUARDS_MAX = 8
 """Guards tried for one command: the idle ones may all have just been killed."""
 
-MAY_PASS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
+TEMPORARY_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 """Temporary reasons for a failed start: the machine is out of resources, or the program is being written."""
 
 PROGRAM_CHARS_MAX = 200
@@ -171,7 +171,7 @@ class ChildProcess:
         if "folder" in message:
             raise OSError(message["folder"], os.strerror(message["folder"]), "the folder of the run")
         error = OSError(message["error"], os.strerror(message["error"]), message["in"] or None)
-        if error.errno in MAY_PASS:
+        if error.errno in TEMPORARY_ERRORS:
             raise error
         raise CannotStart(_why_not(self._argv[0], self._cwd, error))
 
@@ -295,8 +295,15 @@ def kind_of(warm: Warm, cwd: str, new_privileges: bool) -> bytes:
 
 @lru_cache(maxsize=64)  # one per function of a module
 def _template(argv: Sequence[str], env: Sequence[tuple[str, str]], cwd: str, privileges: bool) -> bytes:
-    given = {"argv": argv, "env": dict(env), "cwd": cwd, "limits": [], "nice": 0, "privileges": privileges}
-    return line_of(given)
+    description = {
+        "argv": argv,
+        "env": dict(env),
+        "cwd": cwd,
+        "limits": [],
+        "nice": 0,
+        "privileges": privileges,
+    }
+    return line_of(description)
 
 
 def pooled_run(

@@ -37,7 +37,7 @@ ITIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 OFF = (0.0, 0.0)
 """State of a timer that is not set."""
 
-THREAD_LOOKS, THREAD_PAUSE_S = 20, 0.001
+THREAD_CHECKS, THREAD_PAUSE_S = 20, 0.001
 """Retries if there is one more thread, and the pause between: a joined thread may take a moment to end."""
 
 
@@ -87,7 +87,7 @@ class ProcessState:
                 os.dup2(output, at)
             now = self._of_kernel()
             looks = 0
-            while now != self._kernel and looks < THREAD_LOOKS and self._only_threads(now):
+            while now != self._kernel and looks < THREAD_CHECKS and self._only_threads(now):
                 looks += 1
                 select.select([], [], [], THREAD_PAUSE_S)
                 now = self._of_kernel()

@@ -27,7 +27,7 @@ from bedrock_worker.current import PROGRESS_VARIABLE, Job, current_run, set_curr
 from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
 from bedrock_worker.retry_rules import RetryRules, leaves
 
-DONE, RAISED, USAGE, TRY_AGAIN, FAIL_FOR_GOOD, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
+DONE, RAISED, USAGE, TRY_AGAIN, FAIL_PERMANENTLY, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
 """Exit statuses; ``outcome`` defines the meaning of the last five."""
 
 ERROR_FILE = "error.json"
@@ -61,14 +61,14 @@ Write = Callable[[str], object]
 """Called with the result of a run, a JSON object."""
 
 
-def run_for_job(module: str, function: str, given: str | None = None, write: Write | None = None) -> int:
+def run_for_job(module: str, function: str, job_text: str | None = None, write: Write | None = None) -> int:
     """Run one function for a job, and return the exit status.
 
-    ``given`` is the job's text if it is already read; ``write`` receives the result instead of the file
+    ``job_text`` is the job's text if it is already read; ``write`` receives the result instead of the file
     ``BEDROCK_RESULT``.
     """
     try:
-        return _store_result(_call(module, function, given), DONE, write)
+        return _store_result(_call(module, function, job_text), DONE, write)
     except Exception as error:
         return _failed(error, _rules(module, function), write)
 
@@ -84,7 +84,7 @@ def _rules(module: str, function: str) -> RetryRules:
 
 def _failed(error: Exception, rules: RetryRules, write: Write | None) -> int:
     """Report how a failed function ended, and return the exit status."""
-    request = asked_for(error)
+    request = requested_by(error)
     if isinstance(request, Snooze):
         print(request, file=sys.stderr)
         return _store_result({"delay": request.delay}, SNOOZE, write)
@@ -100,7 +100,7 @@ def _failed(error: Exception, rules: RetryRules, write: Write | None) -> int:
     print(request, file=sys.stderr)
     _leave_error(f"{type(request).__name__}: {request}", traceback_of(request) if request.__cause__ else "")
     if isinstance(request, Fail):
-        return FAIL_FOR_GOOD
+        return FAIL_PERMANENTLY
     return _store_result(None if request.delay is None else {"delay": request.delay}, RETRY, write)
 
 
@@ -114,7 +114,7 @@ def _by_rules(error: Exception, rules: RetryRules, write: Write | None) -> int:
     if decision is None:
         return RAISED
     if decision.final:
-        return FAIL_FOR_GOOD
+        return FAIL_PERMANENTLY
     return _store_result(None if decision.delay is None else {"delay": decision.delay}, RETRY, write)
 
 
@@ -122,7 +122,7 @@ class Unfit(Exception):
     """The job's data is for another version of the function: an argument is unknown or missing."""
 
 
-def asked_for(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
+def requested_by(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
     """Return the request that a function raised, also within exception groups, or None for other errors.
 
     In a group the gravest counts: ``Fail``, another error, the longest ``Retry``, the longest ``Snooze``.
@@ -175,7 +175,7 @@ def _leave_error(error: str, text: str) -> None:
             Path(path).with_name(ERROR_FILE).write_text(document, encoding="utf-8")
 
 
-def job_given() -> dict[str, Any]:
+def read_job() -> dict[str, Any]:
     """Return the job of this process, as the server sent it."""
     path = os.environ.get("BEDROCK_DATA_FILE")
     text = Path(path).read_text(encoding="utf-8") if path else sys.stdin.read()
@@ -205,14 +205,14 @@ def declaration(module: str, name: str) -> Declared:
     raise LookupError(f"{module} has no function {name} with @job or @cron")
 
 
-def _call(module: str, name: str, given: str | None) -> Any:
+def _call(module: str, name: str, job_text: str | None) -> Any:
     imported = importlib.import_module(module)
     declared = declaration(module, name)
     function = getattr(imported, name)
     if declared.expression is not None:
-        set_current_run(lambda: job_of(job_given() if given is None else json.loads(given)))
+        set_current_run(lambda: job_of(read_job() if job_text is None else json.loads(job_text)))
         return _awaited(function())
-    job = job_of(job_given() if given is None else json.loads(given))
+    job = job_of(read_job() if job_text is None else json.loads(job_text))
     set_current_run(lambda: job)
     return called_for_job(declared, function, job, _awaited)
 
@@ -238,12 +238,12 @@ def _call_with_data(
     """Call a function with the job's data; return the new data with its result."""
     repeats = bool(job.fields.get("repeat"))
     try:
-        given = arguments.of_data(job.data, repeats=repeats)
+        values = arguments.of_data(job.data, repeats=repeats)
     except OtherArguments as error:
         raise Unfit(f"the job's data is for another version of the function: {error}") from None
     except WrongArguments as error:
         raise Fail(f"the job's data does not fit the function: {error}") from None
-    value = arguments.result_to_json(awaited(function(**given)))
+    value = arguments.result_to_json(awaited(function(**values)))
     if value is None:
         return None
     result = job.data if repeats else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
@@ -259,17 +259,17 @@ def _awaited(returned: Any) -> Any:
     return asyncio.run(returned)
 
 
-def job_of(given: dict[str, Any]) -> Job:
+def job_of(fields: dict[str, Any]) -> Job:
     """Return a job as its function sees it, from the fields that the server sent."""
-    due = os.environ.get("BEDROCK_SCHEDULED_FOR") or given["nextRun"]
+    due = os.environ.get("BEDROCK_SCHEDULED_FOR") or fields["nextRun"]
     return Job(
-        id=given["jobID"],
-        name=given["name"],
-        data=given["data"],
-        attempt=given.get("attempt", 1),
-        run_id=given.get("runID", 0),
+        id=fields["jobID"],
+        name=fields["name"],
+        data=fields["data"],
+        attempt=fields.get("attempt", 1),
+        run_id=fields.get("runID", 0),
         scheduled_for=datetime.fromisoformat(due).replace(tzinfo=UTC),
-        fields=given,
+        fields=fields,
     )
 
 

@@ -35,7 +35,7 @@ STAYS = (
     run_function.DONE,
     run_function.SNOOZE,
     run_function.RETRY,
-    run_function.FAIL_FOR_GOOD,
+    run_function.FAIL_PERMANENTLY,
     run_function.UNFIT,
 )
 """Exit statuses of functions that ended normally; after any other the process is not reused."""
@@ -122,10 +122,10 @@ def _serve(channel: socket.socket, imported: _Imported) -> NoReturn:
             continue
         ended, group, first, head = value.split(b"\n", 3)
         # Done before the fork, since the child copies each page that it touches.
-        given = json.loads(head.decode())
-        environment = _Environment(given["env"], imported)
+        request = json.loads(head.decode())
+        environment = _Environment(request["env"], imported)
         if not prepared:  # and the variables exist, so that the child only changes them
-            environment.set(given["own"])
+            environment.set(request["own"])
             prepared = True
         try:
             pid = os.fork()
@@ -135,7 +135,9 @@ def _serve(channel: socket.socket, imported: _Imported) -> NoReturn:
             if pid == 0:
                 channel.close()
                 mine = socket.socket(fileno=handles[0])
-                _be_process(mine, ours, os.fsdecode(group), first, given, environment, imported, handles[1:])
+                _be_process(
+                    mine, ours, os.fsdecode(group), first, request, environment, imported, handles[1:]
+                )
         for handle in handles:
             os.close(handle)
         if ended != b"0":  # the previous one, which the guard no longer needs
@@ -147,7 +149,7 @@ def _be_process(
     template: int,
     group: str,
     word: bytes,
-    given: dict[str, Any],
+    request: dict[str, Any],
     environment: _Environment,
     imported: _Imported,
     handles: Sequence[int],
@@ -172,7 +174,7 @@ def _be_process(
         kernel.become_subreaper()  # so that it also becomes the parent of orphans
     state = ProcessState() if word == b"again" else None
     data = file = None
-    folder, name = os.path.split(given["env"]["BEDROCK_DATA_FILE"])
+    folder, name = os.path.split(request["env"]["BEDROCK_DATA_FILE"])
     while word:
         try:
             if data is not None:
@@ -180,9 +182,9 @@ def _be_process(
         except OSError:
             traceback.print_exc()
             _exit(run_function.TRY_AGAIN, None, channel)
-        environment.set(given["own"])
+        environment.set(request["own"])
         imported.begin_run()
-        status, result = _perform_run(given, environment, imported, data, file)
+        status, result = _perform_run(request, environment, imported, data, file)
         imported.end_run()
         reusable = word == b"again" and status in STAYS and not _has_children()
         if not (reusable and flushed() and state is not None and state.same()):
@@ -191,7 +193,7 @@ def _be_process(
         word, text, _ = kernel.receive(channel)
         if word:
             head, _, data = text.partition(b"\n")
-            given = json.loads(head.decode())  # str, since json would detect the encoding of bytes
+            request = json.loads(head.decode())  # str, since json would detect the encoding of bytes
     os._exit(run_function.DONE)
 
 
@@ -230,7 +232,7 @@ def _renew(folder: str, name: str, data: bytes) -> os.stat_result:
 
 
 def _perform_run(
-    given: dict[str, Any],
+    request: dict[str, Any],
     environment: _Environment,
     imported: _Imported,
     data: bytes | None,
@@ -239,7 +241,7 @@ def _perform_run(
     """Perform one run in its folder; return its status and its result."""
     if "tempfile" in sys.modules:  # it has cached the folder of another run
         sys.modules["tempfile"].__dict__["tempdir"] = imported.temporary
-    os.chdir(given["cwd"] if imported.folder is None else imported.folder)
+    os.chdir(request["cwd"] if imported.folder is None else imported.folder)
     _renew_stdin(environment.data_file, file)
     results: list[str] = []
 
@@ -249,7 +251,7 @@ def _perform_run(
         else:
             Path(environment["BEDROCK_RESULT"]).write_text(text, encoding="utf-8")
 
-    module, function = given["function"]
+    module, function = request["function"]
     job = _read_all(0) if data is None else data
     status = run_function.run_for_job(module, function, job.decode(), keep)
     return status, results[-1] if results else None
@@ -316,14 +318,14 @@ class _Environment:
             "_data"
         ]  # in bytes: converting its texts takes several times as long
         how = _ENCODING  # as fsencode does, in half the time
-        given = {**self._base, **{name.encode(*how): value.encode(*how) for name, value in own.items()}}
-        given |= self._imported.set
+        variables = {**self._base, **{name.encode(*how): value.encode(*how) for name, value in own.items()}}
+        variables |= self._imported.set
         for name in self._imported.unset:
-            given.pop(name, None)
+            variables.pop(name, None)
         _clearenv()  # a run may have set variables without Python's knowledge
         environment.clear()
-        environment.update(given)
-        for name, value in given.items():
+        environment.update(variables)
+        for name, value in variables.items():
             os.putenv(name, value)
 
 

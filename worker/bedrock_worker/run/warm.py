@@ -50,7 +50,7 @@ class Peer:
         """Return the next message, empty if the process is gone."""
         return read_available(self.way)
 
-    def heard_end(self) -> dict[str, Any] | None:
+    def receive_end(self) -> dict[str, Any] | None:
         """Return the reported end of a run, empty if the process is gone, None for another message."""
         word = _word(self.way)
         return read_end(word) or (None if word else {})
@@ -162,7 +162,7 @@ class Functions:
         self._guard.report_started(process.pid)
         if word == b"again":
             ready = self._guard.process_messages(process.way.fileno(), process.end)
-            message = process.heard_end() if process.way.fileno() in ready else {}
+            message = process.receive_end() if process.way.fileno() in ready else {}
             if message is None:  # the function itself wrote to the socket: its messages cannot be trusted
                 self._guard.end_group(process.pid)
                 message = {}
@@ -172,7 +172,7 @@ class Functions:
         else:
             self._guard.process_messages(process.end)
             message = {}
-        message = message or process.heard_end() or {}
+        message = message or process.receive_end() or {}
         return {**message, "ended": self._reaped(message)}
 
     def _reaped(self, message: Mapping[str, Any]) -> int:

@@ -37,18 +37,17 @@ main(adopts=kind == "adopts")
 It does not import the package's public modules: their dependencies would make every fork slower.
 """
 
-LOOK_S = 1.0
+STOP_CHECK_S = 1.0
 """Interval for checking whether the watchdog or a guard was stopped while something runs.
 
 The watchdog notices stopped guards at once; this check covers a stopped watchdog.
 """
 
-OBEYS_S = 3.0
+KILL_WITHIN_S = 3.0
 """Time for a guard to kill its run, unless the kernel holds a process."""
 
-ANSWERS_S = 1.0
-"""Time for a guard to answer a ping. With ``OBEYS_S`` it is shorter than what is left of a lease when its run
-is killed."""
+PING_WITHIN_S = 1.0
+"""Time for a guard to answer a ping. With ``KILL_WITHIN_S`` it ends before the lease of a killed run."""
 
 STARTS_MAX = 2
 """Attempts to request a guard: the first watchdog may just have been killed."""
@@ -111,7 +110,7 @@ class WatchdogClient:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                self._ask_for_guard(theirs.fileno())
+                self._request_guard(theirs.fileno())
             assert self._process is not None
             made = GuardLink(ours, lambda _: None, self._process.pid)
         except BaseException:
@@ -141,7 +140,7 @@ class WatchdogClient:
                 guard.ping()
                 # it was killing leftovers of the run
                 busy = bool(pid) and kernel.state_of(pid) in kernel.DEAD
-                loop.call_later(ANSWERS_S + (kernel.END_S if busy else 0.0), look)
+                loop.call_later(PING_WITHIN_S + (kernel.END_S if busy else 0.0), look)
 
         def look() -> None:
             if running() and not guard.answered:
@@ -149,15 +148,15 @@ class WatchdogClient:
                 guard.kill()
 
         loop = asyncio.get_running_loop()
-        loop.call_later(OBEYS_S, ask)
+        loop.call_later(KILL_WITHIN_S, ask)
 
     def _watch(self, guard: GuardLink) -> None:
         """Check periodically whether a busy guard or the watchdog was stopped."""
         self._busy.add(guard)
         if self._look is None:
-            self._look = asyncio.get_running_loop().call_later(LOOK_S, self._look_for_stops)
+            self._look = asyncio.get_running_loop().call_later(STOP_CHECK_S, self._check_for_stops)
 
-    def _look_for_stops(self) -> None:
+    def _check_for_stops(self) -> None:
         self._look = None
         if self._process is not None and kernel.state_of(self._process.pid) in kernel.STOPPED:
             event(logging.WARNING, "watchdog was stopped")
@@ -165,7 +164,7 @@ class WatchdogClient:
         for guard in self._busy:
             guard.resume_if_stopped(self._stops)
         if self._busy:
-            self._look = asyncio.get_running_loop().call_later(LOOK_S, self._look_for_stops)
+            self._look = asyncio.get_running_loop().call_later(STOP_CHECK_S, self._check_for_stops)
 
     def register_guard(self, guard: int) -> None:
         """Register a guard that has started."""
@@ -195,9 +194,9 @@ class WatchdogClient:
             os.waitpid(guard.pid, os.WNOHANG)
         if orphans:
             self._left = True
-            self._end_what_is_left()
+            self._end_orphans()
 
-    def _end_what_is_left(self) -> None:
+    def _end_orphans(self) -> None:
         """Kill the orphans that we inherited from killed guards."""
         if self._left:
             ours = {*self._guards} | ({self._process.pid} if self._process is not None else set())
@@ -216,7 +215,7 @@ class WatchdogClient:
         if self._process is not None:
             self._leave(self._process)
 
-    def _ask_for_guard(self, way: int) -> None:
+    def _request_guard(self, way: int) -> None:
         for _ in range(STARTS_MAX):
             if self._way is None:
                 self._start()
@@ -283,4 +282,4 @@ class WatchdogClient:
             process.kill()
             process.wait()
             self._left = self._left or self._adopts
-        self._end_what_is_left()  # it may have been killed after it inherited a guard's orphans
+        self._end_orphans()  # it may have been killed after it inherited a guard's orphans
