@@ -281,7 +281,7 @@ async def test_cancel(site: Site, page: Page) -> None:
     await act(page, "Cancel", question=f"Cancel job {plain} (NAMED)?")
     await expect(page.locator("#job .badge").first).to_contain_text("CANCELLED")
     await site.open(page, f"ui/jobs/{plain}")
-    await expect(page.get_by_text("Kept until")).to_be_visible()
+    await expect(page.get_by_text("Kept until", exact=True)).to_be_visible()
 
 
 async def test_delete_leads_back_to_the_list(site: Site, page: Page) -> None:

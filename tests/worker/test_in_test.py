@@ -11,14 +11,18 @@ from typing import Any
 
 import pytest
 from bedrock_worker import Handle, Progress, as_completed, as_completed_async, job, wait_all, wait_all_async
+from bedrock_worker.agent import Agent
 from bedrock_worker.arguments import WrongArguments
+from bedrock_worker.options import ISOLATIONS, PROCESS_JOBS, REUSE, WorkerOptions
 from bedrock_worker.policy.python_module import BadModule, load
 from bedrock_worker.retry_rules import RetryRules
 
 from bedrockjobs import InvalidCommand, JobFailed, JobNotEnded
+from bedrockjobs.client import addresses_of
 from bedrockjobs.commands import CreateJob, ListRuns, QueryJob
 from bedrockjobs.testing import ServerUnderTest, capture, eager
 from tests.worker import jobs_in_test as app
+from tests.worker.fake_server import DEADLINE_S
 
 
 @pytest.fixture(autouse=True)
@@ -312,6 +316,30 @@ def test_handles_follow_jobs_on_a_server(server: ServerUnderTest) -> None:
     assert sorted(each.job_id for each in done) == [1, 2, 3, 4, 5]
     with pytest.raises(JobFailed, match="job 5: cancelled"):
         wait_all(handles, timeout=20)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+async def test_a_worker_applies_the_rules_in_each_isolation(server: ServerUnderTest, isolation: str) -> None:
+    """As ``eager`` does; the function of the second job is asynchronous."""
+    rules, later = app.rules.using(client=server.client), app.by_function.using(client=server.client)
+    handles = [rules.enqueue("final"), rules.enqueue("other"), rules.enqueue("group"), later.enqueue("four")]
+    options = WorkerOptions(
+        names=(),
+        argv=(),
+        servers=addresses_of(server.address),
+        module=app.__name__,
+        burst=True,
+        concurrency=2,
+        isolation=isolation,
+        process_jobs_max=PROCESS_JOBS if isolation == REUSE else 1,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        assert await Agent(options).run_until_stopped() == 0
+    assert [each.status() for each in handles] == ["FAILED", "FAILED", "QUEUED", "QUEUED"]
+    types = [run.error_type for run in server.client.call(ListRuns()).runs]
+    assert sorted(types, key=str) == ["ConnectionRefusedError", "ExceptionGroup", "OSError", "ValueError"]
+    due = [server.client.call(QueryJob(job_id=each.job_id)).next_run[:19] for each in handles[2:]]
+    assert due == ["2030-01-01 00:00:01", "2030-01-01 00:00:04"]
 
 
 async def test_asyncio_handles_follow_jobs_on_a_server(server: ServerUnderTest) -> None:
