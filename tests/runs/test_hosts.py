@@ -361,4 +361,4 @@ async def test_one_token_gets_jobs_for_a_limited_number(site: Site, monkeypatch:
     bound = await site.select("SELECT lane FROM jobs WHERE name = 's' AND jobID > 2")
     assert sorted(row["lane"].split()[-1] for row in bound) == ["a", "w"], bound
     (event,) = await site.events("limited")
-    assert event["detail"].startswith("2 of 6 workers were given a job")
+    assert event["detail"].startswith("2 of 6 workers got a job")

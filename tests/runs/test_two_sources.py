@@ -61,7 +61,7 @@ async def test_one_of_another_source_is_refused_and_nothing_is_done(site: Site, 
     assert raw.status == "405 Name is taken"
     (problem,) = (await site.ok(kind.command, **given, dryRun=True))["problems"]
     assert (problem["place"], problem["name"]) == (1, "a")
-    assert "the source 'first' has it" in problem["detail"]
+    assert "it belongs to the source 'first'" in problem["detail"]
     assert await entries(site, kind) == before
     taken = await site.ok(kind.command, **given, takeOver=True)
     assert (taken["added"], taken["changed"]) == (["mine"], ["a"])

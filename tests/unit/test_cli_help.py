@@ -46,6 +46,7 @@ FORMS = {
     "NAME[=VALUE]",
     "NAME|true",
     "NUMBER",
+    "NUMBER/DURATION",
     "PATH",
     "REPEAT",
     "ROLE[,ROLE]",

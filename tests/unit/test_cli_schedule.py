@@ -199,7 +199,7 @@ def test_update_wants_one_schedule(
         (["update", "backup", "--retries", "x"], "retries: expected"),
         (["pause"], "give a name or a pattern like 'report*', or --all"),
         (["pause", "foo", "--all"], "not both"),
-        (["pause", "foo", "--until", "someday"], "--until: expected a time from now like 5m, or a date like"),
+        (["pause", "foo", "--until", "someday"], "--until: expected a date like 2026-11-21 03:29:56"),
         (["resume"], "or --all"),
         (["trigger"], "give the name of a job, or --job ID"),
         (["trigger", "foo", "--job", "7"], "give the name of a job, or --job ID"),

@@ -214,7 +214,7 @@ def test_a_moment_without_a_zone_is_refused() -> None:
         ("*/1234567890 * * * *", "minute", "*/1234567890", "expected a step in 1-999999999"),
         ("0 0 30 2 *", "day-of-month", "30", "month 2 of year 1970-2199; '0 0 30 2 *' would never fire"),
         ("0 0 31 4,6,9,11 *", "day-of-month", "31", "would never fire"),
-        ("0 0 29 2 * 2023", "day-of-month", "29", "month 2 of year 2023 has"),
+        ("0 0 29 2 * 2023", "day-of-month", "29", "a day that exists in month 2 of year 2023"),
         ("0 0 * 2 1#5 2023", "day-of-week", "1#5", "would never fire"),
         ("@reboot", "expression", "@reboot", "expected one of @minutely, @hourly"),
         ("90s", "second", "90s", "expected an interval of 1-59 seconds"),

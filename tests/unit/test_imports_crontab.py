@@ -212,7 +212,7 @@ def test_only_a_line_feed_ends_a_line() -> None:
         ("CRON_TZ=Asia/Tokyo\n0 1 * * * x", "debian", "CRON 0 1 * * *", "ignores CRON_TZ=Asia/Tokyo"),
         ("CRON_TZ=Asia/Tokyo\n0 1 * * * x", "supercronic", "CRON TZ=Asia/Tokyo 0 1 * * *", ""),
         ("0 1 * * * x\nCRON_TZ=Asia/Tokyo", "supercronic", "CRON TZ=Asia/Tokyo 0 1 * * *", ""),
-        ("MAILTO=\n0 1 * * * x", None, "CRON 0 1 * * *", "Debian's cron refuses it"),
+        ("MAILTO=\n0 1 * * * x", None, "CRON 0 1 * * *", 'Debian\'s cron requires MAILTO=""'),
         ("MAILTO=\n0 1 * * * x", "cronie", "CRON 0 1 * * *", ""),
         ("0 0 * * 5#2 x", "debian", "CRON 0 0 * * FRI", "Debian's cron ignores #2"),
         ("0 0 * * 5#2 x", "supercronic", "CRON 0 0 * * 5#2", ""),
