@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bedrock_worker import current
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import WorkerOptions
 from bedrock_worker.run.watchdog_client import WatchdogClient
@@ -34,6 +35,12 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bedrock_worker.report.reporter.LATER_FIRST_S", 0.05)
     monkeypatch.setattr("bedrock_worker.pull.heartbeat.RETRY_S", 0.05)
     monkeypatch.setattr("bedrock_worker.pull.heartbeat.GAP_S", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def _current_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restore the current run, which a function that runs inside a test replaces."""
+    monkeypatch.setattr(current, "_current", current._current)
 
 
 @pytest.fixture
