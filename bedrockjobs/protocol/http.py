@@ -268,6 +268,8 @@ class HTTPFront:
             return text_response("{}", "application/json", 202)
         answer = None if handed is None else handed.answer
         if answer is None:
+            if command.waiting and (connection := _connection_of(request)) is not None:
+                connection.waits()
             answer = await self._service.call(command, caller)
         large = len(answer.body) > CONNECTION_BYTES_FREE
         if large:

@@ -345,6 +345,7 @@ class HTTPConnection(asyncio.Protocol):
         "_submission",
         "_transport",
         "_unsent",
+        "_waits",
         "_writing",
         "deadline",
         "flushes",
@@ -376,6 +377,8 @@ class HTTPConnection(asyncio.Protocol):
         self._handed_over: HandedOver | None = None
         self._active = False
         """Whether aiohttp's handler is running."""
+        self._waits = False
+        """Whether that handler waits for a job or sends a stream."""
         self._awaits = ""
         """What the current deadline is for: head, body, or idle (the next request)."""
         self._ended = False
@@ -439,8 +442,11 @@ class HTTPConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Answer requests received so far, but stop waiting for a job: the client may be gone."""
         self._ended = True
+        if self._passing:
+            return self._passed_left == 0 and not self._waits
         waits = self._submission is not None and self._submission.waiter is not None
-        return self._head is not None and not waits
+        left = self._head is not None or self._scheduled or (self._paused and self._buffer != b"")
+        return left and not waits
 
     def pause_writing(self) -> None:
         """Start the deadline for a client that does not read its replies."""
@@ -714,6 +720,12 @@ class HTTPConnection(asyncio.Protocol):
         self._active = True
         self._await("")
 
+    def waits(self) -> None:
+        """Record that aiohttp's handler will wait or send a stream, which ends with the client's sending."""
+        self._waits = True
+        if self._ended and self._transport is not None:
+            self._transport.close()
+
     def writes(self, size: int) -> None:
         """Record the size of the next write of aiohttp, of which the transport holds a copy."""
         self._writing = 2 * size
@@ -721,7 +733,7 @@ class HTTPConnection(asyncio.Protocol):
     def written(self, *, keep_alive: bool) -> None:
         """Record that aiohttp has written a reply; with ``keep_alive`` the next request may start."""
         self._writing = 0
-        self._active = False
+        self._active = self._waits = False
         if not keep_alive:
             return
         if self._passed_left is None:

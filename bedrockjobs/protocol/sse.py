@@ -157,6 +157,8 @@ async def _page(views: Views, command: Command[Any]) -> web.Response:
 async def _open_stream(request: web.Request) -> web.StreamResponse:
     headers = {"Content-Type": _STREAM, "Cache-Control": "no-store", "X-Accel-Buffering": "no", **_SERVER}
     response = web.StreamResponse(headers=headers)
+    if isinstance(request.protocol, AiohttpProtocol):
+        request.protocol.connection.waits()
     await response.prepare(request)
     await _write(request, response, f"retry: {COME_BACK_MS}\n\n".encode())
     return response

@@ -256,6 +256,51 @@ async def test_what_was_asked_before_the_end_of_the_input_is_answered(live: Live
     assert await talk.ended() == b""
 
 
+LARGE = {"name": "a", "data": {"text": "x" * 2 * CONNECTION_BYTES_FREE}}
+
+
+@pytest.mark.parametrize(
+    ("ahead", "behind"),
+    [
+        (post("CreateJob", LARGE), b""),
+        (post("CreateJob", {"name": "a"}, USUAL), b""),
+        (post("CreateJob", {"name": "a"}), post("CreateJob", LARGE)),
+        (post("CreateJob", LARGE), post("CreateJob", {"name": "a"}) * 300),
+        (post("CreateJob", {"name": "a"}) * 300, b""),
+    ],
+)
+async def test_whatever_was_sent_before_the_end_of_the_input_is_answered(
+    live: Live, ahead: bytes, behind: bytes
+) -> None:
+    """Large bodies and unusual headers, which take another way, and more requests than one turn takes."""
+    talk = await live.connect()
+    talk.send(ahead + behind)
+    talk.end()
+    count = (ahead + behind).count(b"POST ")
+    assert [(await talk.reply()).json for _ in range(count)] == [
+        {"jobID": number} for number in range(1, count + 1)
+    ]
+    assert await talk.ended() == b""
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        post("GetJob", {"name": "none"}, {"Prefer": "wait=60"}),
+        b"GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("ended", ["before", "after"])
+async def test_a_wait_ends_with_the_input(live: Live, waits: bytes, ended: str) -> None:
+    talk = await live.connect()
+    talk.send(waits)
+    if ended == "after":
+        await live.settle()
+    talk.end()
+    await talk.ended()
+    await live.waiting(0)
+
+
 async def test_a_client_that_sends_ahead_is_read_no_further(live: Live) -> None:
     """The worst case: a client whose first request waits sends megabytes of others behind it."""
     talk = await live.connect()
