@@ -12,6 +12,7 @@ from bedrock_worker.enqueuing import (
     wait_all_async,
 )
 from bedrock_worker.functions import CurrentRun, Fail, Job, Retry, Snooze, cron, current_run, job
+from bedrock_worker.hooks import lifespan, middleware
 
 __all__ = [
     "AsyncHandle",
@@ -29,6 +30,8 @@ __all__ = [
     "cron",
     "current_run",
     "job",
+    "lifespan",
+    "middleware",
     "wait_all",
     "wait_all_async",
 ]

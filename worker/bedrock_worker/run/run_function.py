@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bedrock_worker import hooks
 from bedrock_worker.arguments import MOCK, RESULT, Arguments, OtherArguments, WrongArguments
 from bedrock_worker.current import PROGRESS_VARIABLE, Job, current_run, set_current_run, tell_progress_to
 from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
@@ -48,7 +49,17 @@ def main(arguments: Sequence[str]) -> int:
     module, function, *folders = arguments
     for folder in folders:
         look_in(folder)
-    return run_for_job(module, function)
+    status = run_for_job(module, function)
+    close_lifespans()
+    return status
+
+
+def close_lifespans() -> None:
+    """Close what this process has opened for its runs; a failure is only printed."""
+    try:
+        hooks.close_lifespans()
+    except Exception:
+        traceback.print_exc()
 
 
 def print_line_by_line() -> None:
@@ -156,7 +167,13 @@ def _begin_in_function(summary: traceback.TracebackException, seen: set[int]) ->
             _begin_in_function(other, seen)
 
 
-_NOT_OF_USERS = (str(Path(__file__).parents[1]), f"{Path(os.__file__).parent}/asyncio/", "<frozen ")
+_LIBRARY = Path(os.__file__).parent
+_NOT_OF_USERS = (
+    str(Path(__file__).parents[1]),
+    f"{_LIBRARY}/asyncio/",
+    f"{_LIBRARY}/contextlib.py",
+    "<frozen ",
+)
 """Prefixes of files whose frames precede those of a function."""
 
 
@@ -209,9 +226,12 @@ def _call(module: str, name: str, job_text: str | None) -> Any:
     imported = importlib.import_module(module)
     declared = declaration(module, name)
     function = getattr(imported, name)
+    hooks.open_lifespans()
     if declared.expression is not None:
         set_current_run(lambda: job_of(read_job() if job_text is None else json.loads(job_text)))
-        return _awaited(function())
+        with hooks.around_run():
+            return _awaited(function())
+        return None  # a middleware has handled the exception
     job = job_of(read_job() if job_text is None else json.loads(job_text))
     set_current_run(lambda: job)
     return called_for_job(declared, function, job, _awaited)
@@ -224,12 +244,14 @@ def called_for_job(
 
     ``awaited`` makes a value of what the function returns.
     """
-    if declared.expression is not None:
-        return awaited(function())
-    arguments = _arguments(declared.function)
-    if arguments.takes_job:
-        return awaited(function(job))
-    return _call_with_data(function, arguments, job, awaited)
+    with hooks.around_run():
+        if declared.expression is not None:
+            return awaited(function())
+        arguments = _arguments(declared.function)
+        if arguments.takes_job:
+            return awaited(function(job))
+        return _call_with_data(function, arguments, job, awaited)
+    return None  # a middleware has handled the exception
 
 
 def _call_with_data(

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from bedrock_worker import current
+from bedrock_worker import current, hooks
 from bedrock_worker.functions import look_in
 from bedrock_worker.run import kernel, run_function
 from bedrock_worker.run.kernel import ControlGroup
@@ -172,7 +172,7 @@ def _be_process(
     imported.begin_process()
     if word == b"again":
         kernel.become_subreaper()  # so that it also becomes the parent of orphans
-    state = ProcessState() if word == b"again" else None
+    state: ProcessState | None = None
     data = file = None
     folder, name = os.path.split(request["env"]["BEDROCK_DATA_FILE"])
     while word:
@@ -183,6 +183,10 @@ def _be_process(
             traceback.print_exc()
             _exit(run_function.TRY_AGAIN, None, channel)
         environment.set(request["own"])
+        if state is None and word == b"again":
+            with suppress(Exception):  # the run raises it again
+                hooks.open_lifespans()  # before, since what they open stays from run to run
+            state = ProcessState()
         imported.begin_run()
         status, result = _perform_run(request, environment, imported, data, file)
         imported.end_run()
@@ -194,6 +198,7 @@ def _be_process(
         if word:
             head, _, data = text.partition(b"\n")
             request = json.loads(head.decode())  # str, since json would detect the encoding of bytes
+    run_function.close_lifespans()
     os._exit(run_function.DONE)
 
 
@@ -342,6 +347,7 @@ def _exit(status: int, result: str | None, channel: socket.socket) -> NoReturn:
 
     The status is sent to the guard, so that it need not wait for the template to reap this process.
     """
+    run_function.close_lifespans()
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()  # waits for threads, as multiprocessing does
     atexit._run_exitfuncs()

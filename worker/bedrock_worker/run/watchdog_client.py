@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,6 +36,9 @@ main(adopts=kind == "adopts")
 
 It does not import the package's public modules: their dependencies would make every fork slower.
 """
+
+CLOSE_S = 2.0
+"""Time in which idle processes of functions close what they have opened when the worker ends."""
 
 STOP_CHECK_S = 1.0
 """Interval for checking whether the watchdog or a guard was stopped while something runs.
@@ -61,16 +64,21 @@ def _ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _until_over(pid: int) -> None:
-    """Wait until a killed process has exited and its children are reparented; its files close earlier."""
-    with suppress(ProcessLookupError):
-        handle = os.pidfd_open(pid)
-        try:
-            end = select.poll()
-            end.register(handle, select.POLLIN)
-            end.poll(ROUND_S * 1000)
-        finally:
-            os.close(handle)
+def _until_over(pids: Iterable[int], seconds: float = ROUND_S) -> None:
+    """Wait until each of some processes has exited and its children are reparented; its files close earlier.
+
+    Processes that end together need this time together; a further one is only waited for if it ended in time.
+    """
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+            try:
+                end = select.poll()
+                end.register(handle, select.POLLIN)
+                if not end.poll(seconds * 1000):
+                    return
+            finally:
+                os.close(handle)
 
 
 class WatchdogClient:
@@ -189,7 +197,7 @@ class WatchdogClient:
         self._guards.discard(guard.pid)
         orphans = killed and self._adopts
         if orphans:
-            _until_over(guard.pid)
+            _until_over([guard.pid])
         with suppress(ChildProcessError):  # it is our child only if its watchdog is dead
             os.waitpid(guard.pid, os.WNOHANG)
         if orphans:
@@ -203,7 +211,14 @@ class WatchdogClient:
             kernel.end_children(ours, ROUND_S)
 
     def stop_guards(self) -> None:
-        """Stop the idle guards and the watchdog."""
+        """Stop the idle guards and the watchdog.
+
+        The processes of functions get some time to close what they have opened.
+        """
+        ends = [guard.process.pid for guard in self._idle if guard.process is not None]
+        for guard in self._idle:
+            guard.drop_process()
+        _until_over(ends, CLOSE_S)
         while self._idle:
             self.release_guard(self._idle.pop(), killed=False)
         if self._look is not None:
