@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import traceback
 import warnings
 from typing import Any
@@ -15,7 +16,11 @@ from weakref import WeakKeyDictionary
 import pytest
 from psycopg import AsyncConnection, Connection
 
+from bedrockjobs.store.postgresql.session import CONNECTING
 from tests.postgresql.cluster import CLUSTER
+
+DEADLINE_S = 30
+"""Time in which a thread has connected."""
 
 FRAMES = 12
 """Innermost calls that are shown of where a connection was opened."""
@@ -41,7 +46,13 @@ _watch(AsyncConnection)
 
 
 def connections() -> dict[AnyConnection, str]:
-    """Return the connections to PostgreSQL that are open, each with where it was opened."""
+    """Return the connections to PostgreSQL that are open, each with where it was opened.
+
+    A thread that connects for a session that has ended closes what it gets.
+    """
+    for thread in threading.enumerate():
+        if thread.name == CONNECTING:
+            thread.join(DEADLINE_S)
     return {
         each: where for each, where in list(_opened.items()) if not each.closed and not CLUSTER.owns(each)
     }

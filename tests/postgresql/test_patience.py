@@ -87,6 +87,6 @@ def test_a_connection_made_after_the_loop_has_ended_is_closed(monkeypatch: pytes
     connecting.session.end()
     connecting.may_end.set()
     for thread in threading.enumerate():
-        if thread.name == "connect":
+        if thread.name == sessions.CONNECTING:
             thread.join(DEADLINE_S)
     assert [connection.closed for connection in connecting.made] == [True]

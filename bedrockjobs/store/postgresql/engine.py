@@ -83,7 +83,7 @@ class PostgreSQLEngine:
         self.unit = PostgreSQLUnit(self.session, self._keys, self.id, self._clock, serial=terms.serial)
         """The open unit, or the last one."""
         self.row_reader = PostgreSQLRowReader(
-            lambda: DatabaseSession(url, name, terms), self._arrival, self._keys, self._clock
+            lambda: DatabaseSession(url, name, terms, at_once=False), self._arrival, self._keys, self._clock
         )
 
     def _now(self) -> str:

@@ -193,6 +193,10 @@ def answered_within(connection: psycopg.AsyncConnection[Any], seconds: float) ->
         timer.cancel()
 
 
+CONNECTING = "connect"
+"""Name of the threads that connect."""
+
+
 def run_in_thread(work: Callable[[], T]) -> T:
     """Run blocking work in a thread, yielding to the event loop until it is done; return its result.
 
@@ -213,7 +217,7 @@ def run_in_thread(work: Callable[[], T]) -> T:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(resume)
 
-        threading.Thread(target=do, name="connect", daemon=True).start()
+        threading.Thread(target=do, name=CONNECTING, daemon=True).start()
 
     yield_to_loop(until)
     return done.result()
@@ -518,8 +522,13 @@ def fault_of(error: Exception) -> StoreError | None:
 class DatabaseSession:
     """A connection that runs several statements per round trip and returns all their rows."""
 
-    def __init__(self, url: str, schema: str, terms: SessionRequirements | None = None) -> None:
-        """Connect to ``url``, using the tables in ``schema``; raises StoreError."""
+    def __init__(
+        self, url: str, schema: str, terms: SessionRequirements | None = None, *, at_once: bool = True
+    ) -> None:
+        """Connect to ``url``, using the tables in ``schema``; raises StoreError.
+
+        Unless ``at_once``, ``connect_again`` connects.
+        """
         self._url = url
         self._schema = schema
         self._terms = terms or SessionRequirements()
@@ -534,7 +543,8 @@ class DatabaseSession:
         self.parameters: dict[str, str] = {}
         """PostgreSQL parameters to set in each transaction: behind a pooler, all of ours."""
         self._unconfirmed: list[str] = []
-        self._connect()
+        if at_once:
+            self._connect()
 
     # --- the connection ----------------------------------------------------------------------------------
 
