@@ -446,7 +446,8 @@ class PostgreSQLUnit:
         if job.parent_job_id:
             self._rows.note_child(job.parent_job_id)
         self._write(job, None)
-        if self._firsts.get(_kind_of(job), 0) is None:
+        first = self._firsts.get(_kind_of(job), 0)
+        if first is None or job.job_id < first:  # another server may have drawn a higher jobID before
             self._firsts[_kind_of(job)] = job.job_id
 
     def job(self, job_id: int) -> Job | None:
@@ -681,7 +682,10 @@ class PostgreSQLRowReader:
     def __init__(
         self, connect: Callable[[], DatabaseSession], checks: ConnectChecks, keys: AdvisoryKeys, clock: Clock
     ) -> None:
-        """Read over a session that ``connect`` returns, from the server that ``checks`` has seen last."""
+        """Read over a session that ``connect`` returns, from the server that ``checks`` has seen last.
+
+        The session is not connected yet, so that ``close`` ends it also while it connects.
+        """
         self._connect, self._checks, self._keys, self._clock = connect, checks, keys, clock
         self._session: DatabaseSession | None = None
         self._place: Timeline | None = None
@@ -714,14 +718,14 @@ class PostgreSQLRowReader:
 
     def _opened(self) -> tuple[DatabaseSession, CommittedRows]:
         session, rows = self._session, self._rows
+        if self._closed:
+            raise StoreAway("the session has ended")
         if session is None or rows is None or not session.is_open or self._place != self._checks.seen:
             if session is not None:
                 session.end()
             self._place = self._checks.seen
             self._session = session = self._connect()
-            if self._closed:  # while a thread was connecting
-                session.end()
-                raise StoreAway("the session has ended")
+            session.connect_again()
             try:
                 self._checks.check_reader(session)
             except StoreError:
