@@ -78,7 +78,7 @@ def test_the_page_on_tests(tmp_path: Path) -> None:
     failed = subprocess.run(
         command, cwd=tmp_path, timeout=4 * DEADLINE_S, capture_output=True, text=True, check=False
     )
-    assert failed.stderr[failed.stderr.index("AssertionError") :] in page
+    assert failed.stderr[failed.stderr.rindex("AssertionError:") :] in page
 
 
 def test_the_page_on_functions(player: Player, tmp_path: Path) -> None:

@@ -204,6 +204,6 @@ def test_doctor_tells_that_servers_do_not_hear_each_other(
     monkeypatch.setattr(inspection, "NOTIFICATION_S", 0.2)
     (found,) = doctor.check_listening(Settings(database=pooler.url))
     assert (found.level, found.check) == ("warn", "listen")
-    assert "LISTEN over database receives nothing" in found.words
+    assert "LISTEN over database receives nothing" in found.message
     (found,) = doctor.check_listening(Settings(database=pooler.url, database_direct=CLUSTER.url))
     assert (found.level, found.check) == ("ok", "listen")

@@ -469,7 +469,7 @@ async def test_python_programs_cannot_take_hidden_for_empty(place: Place) -> Non
         taken = await root.ok("GetJob", name="square", worker="w")
         await root.ok("FinishJob", jobID=squared, runID=taken["runID"], data={"result": 9})
         handle = square.using(client=client).ahandle(squared)
-        with pytest.raises(NoResult, match="not shown to this token"):
+        with pytest.raises(NoResult, match="may not see its result"):
             await handle.wait(0)
     whole = await root.token_for("whole", "read")
     async with AsyncClient(f"127.0.0.1:{root.live.port}", token=whole.token) as client:

@@ -169,6 +169,8 @@ async def test_it_goes_with_no_option_of_runs(site: Site) -> None:
         "url": "http://a",
         "hosts": "all",
         "lock": True,
+        "concurrencyKey": "k",
+        "concurrencyLimit": 2,
         "retries": 1,
         "expireAfter": 5,
         "maxLate": 5,

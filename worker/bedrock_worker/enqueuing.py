@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from functools import update_wrapper
 from hashlib import sha256
 from math import isfinite
-from threading import Event
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -610,6 +609,8 @@ def as_completed(handles: Iterable[H], timeout: float | None = None) -> Iterator
 
     Raises JobNotEnded if some have not ended after ``timeout`` seconds.
     """
+    from threading import Event  # imported here, since runs need not have it
+
     left, rounds = list(handles), _Rounds(timeout)
     while left:
         rounds.begin()
