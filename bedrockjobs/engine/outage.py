@@ -25,6 +25,10 @@ TROUBLE_S = 10.0
 without further writes does not stay unready."""
 
 
+def _text_of(error: Exception) -> str:
+    return f"{getattr(error, 'reason', 'failure').lower()}: {error}"
+
+
 class Health:
     """What is wrong with the database of one server, if anything."""
 
@@ -50,13 +54,15 @@ class Health:
     @property
     def problem(self) -> str:
         """Return a description of what is wrong, or an empty string."""
+        if self._engine.lost_commit is not None:
+            return _text_of(self._engine.lost_commit)
         if self._clock.monotonic() < self._until:
             return self._problem
         return "disk full: no jobs are created until space is freed" if self._engine.tight else ""
 
     def failed(self, error: Exception) -> None:
         """Record that a transaction failed; permanently if the server must stop."""
-        self._problem = f"{getattr(error, 'reason', 'failure').lower()}: {error}"
+        self._problem = _text_of(error)
         self._until = self._clock.monotonic() + TROUBLE_S
         if isinstance(error, StoreBroken):
             self._until = float("inf")

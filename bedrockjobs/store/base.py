@@ -420,6 +420,8 @@ class Engine(Protocol):
     """Whether other servers may share the database; units are then SharedUnits."""
     waits_for_disk: bool
     """Whether a commit is slow enough to run in a thread."""
+    lost_commit: StoreError | None
+    """Why the outcome of a commit is unknown, while it is looked up; no other unit can begin meanwhile."""
 
     @property
     def row_reader(self) -> RowReader | None:

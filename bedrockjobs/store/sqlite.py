@@ -54,6 +54,8 @@ class SQLiteEngine:
         self._execute = self._db.execute
         self.tight = False
         """Whether the disk is full, so that only commands that free space are executed."""
+        self.lost_commit: StoreError | None = None
+        """Always None: a commit on a file answers."""
         self._watch: FileWatch | None = None
         self._look_at = 0.0
         self._wipe_at = 0.0

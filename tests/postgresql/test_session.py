@@ -21,6 +21,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
+from bedrockjobs.engine.outage import Health
 from bedrockjobs.store.base import (
     StoreAway,
     StoreBroken,
@@ -285,13 +286,19 @@ def test_where_nobody_can_be_asked_nobody_knows(servers: Servers, monkeypatch: p
     one.opened(c.CreateJob(name="b"))
     monkeypatch.setattr(engine, "OUTCOME_S_MAX", OUTCOME_S_MAX / 6000)
 
+    health, problems = Health(one.store, one.clock), []
+
     def away(*_: Any, **__: Any) -> None:
+        problems.append(health.problem)
         raise psycopg.OperationalError("connection refused")
 
     monkeypatch.setattr(PatientConnection, "connect", away)
     with answer_lost(one, done=True), pytest.raises(OutcomeUnknown) as told:
         one.commit()
     assert isinstance(told.value, StoreBroken)
+    assert problems
+    assert all(problem.startswith("database away") for problem in problems), "it is not ready meanwhile"
+    assert health.problem == ""
 
 
 def test_the_session_of_a_server_that_was_killed_is_forgotten_one_day(servers: Servers) -> None:

@@ -525,7 +525,8 @@ def test_a_process_imports_nothing_of_the_server_and_little_of_the_worker() -> N
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     ours = [name for name in found if name.startswith("bedrock")]
-    parts = ("", *(f".{name}" for name in ("arguments", "current", "enqueuing", "functions", "retry_rules")))
+    light = ("arguments", "current", "enqueuing", "functions", "hooks", "retry_rules")
+    parts = ("", *(f".{name}" for name in light))
     parts += (".run", ".run.run_function")
     assert ours == [f"bedrock_worker{part}" for part in parts]
     assert not {"asyncio", "pydantic"} & set(found)

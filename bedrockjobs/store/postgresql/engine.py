@@ -42,6 +42,7 @@ class PostgreSQLEngine:
     """Always false: PostgreSQL itself refuses writes if its disk is full."""
     shared = True
     waits_for_disk = True
+    lost_commit: StoreError | None = None
 
     def __init__(
         self,
@@ -173,6 +174,13 @@ class PostgreSQLEngine:
 
         It retries for a while, since a standby may have to be promoted first.
         """
+        self.lost_commit = error
+        try:
+            return self._look_up_outcome(error)
+        finally:
+            self.lost_commit = None
+
+    def _look_up_outcome(self, error: StoreAway) -> bool:
         until = self._seconds.monotonic() + OUTCOME_S_MAX
         while True:
             try:
