@@ -172,7 +172,7 @@ def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: M
     """Act on each chosen job, after a confirmation unless --yes; ``verb`` names the act, such as ``delete``.
 
     Jobs are handled one by one: a refusal concerns one job only, and an interrupt undoes nothing. The exit
-    status is 4 if any was refused. Raises click.UsageError if nobody can confirm.
+    status is 4 if any was refused. Raises click.UsageError if there is no terminal to ask for confirmation.
     """
     jobs = chosen(session, choice)
     if not jobs and session.form == "table":

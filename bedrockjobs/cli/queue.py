@@ -153,7 +153,7 @@ def _pattern(pattern: str | None, everything: bool) -> str:
 
 def resume_command(pattern: str, group: str = "schedule") -> str:
     """Return the command that ends the pause of a pattern."""
-    # Somebody else may have chosen the pattern: quoted, it cannot inject a command into the reader's shell.
+    # Another user may have chosen the pattern: quoted, it cannot inject a command into the reader's shell.
     quoted = "'" + pattern.replace("'", "'\"'\"'") + "'"
     return f"bedrockjobs {group} resume {quoted}"
 

@@ -244,7 +244,7 @@ class Dispatcher:
         self._deliver(outcomes)
 
     def _refer(self, submissions: list[Submission]) -> None:
-        """Queue lookups that only the writer can execute, or that nobody waits for."""
+        """Queue lookups that only the writer can execute, or whose clients are gone."""
         self._gathered += submissions
         self._some_gone = True
         if not self._open and not self._scheduled:

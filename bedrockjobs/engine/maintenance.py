@@ -479,7 +479,7 @@ class SharedMaintenance(Maintenance):
         """Return True if something is due and not yet done."""
         try:
             soonest = self.next_timestamp()
-        except StoreError:  # the database is unreachable, so nobody can catch up
+        except StoreError:  # the database is unreachable: waiting would not help
             return False
         return soonest is not None and soonest <= timestamp_ms(self._clock.now())
 

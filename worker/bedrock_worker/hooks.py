@@ -21,7 +21,7 @@ _opened = 0
 
 
 def lifespan(function: Callable[[], Iterator[object]]) -> Callable[[], Iterator[object]]:
-    """Declare what a process of functions opens before its first run, and closes after its last.
+    """Declare a resource that a process of functions opens before its first run and closes after its last.
 
     ``function`` opens it, yields once, and closes it. A process opens the lifespans in the order of their
     declaration and closes them in reverse. If one cannot be opened, the run fails with its exception, and the
@@ -35,9 +35,9 @@ def lifespan(function: Callable[[], Iterator[object]]) -> Callable[[], Iterator[
 def middleware(
     function: Callable[[CurrentRun], Iterator[object]],
 ) -> Callable[[CurrentRun], Iterator[object]]:
-    """Declare what is done around every run of every function: for tracing, sessions or reports of errors.
+    """Wrap every run of every function, for tracing, sessions or error reports.
 
-    ``function`` gets the run. What precedes its ``yield`` is done before the run, what follows it afterwards.
+    ``function`` gets the run. Code before its ``yield`` runs before the run, code after it afterwards.
     The function's exception is raised at the ``yield``, also ``Retry``, ``Snooze`` and ``Fail``. The one that
     was declared first is the outermost.
     """

@@ -241,7 +241,7 @@ def _end_cancelled(context: Context, row: Job) -> None:
 
 
 def _cancel_children(context: Context, row: Job) -> None:
-    """Cancel the pending children of a cancelled job, and delete the ended ones, which nobody reports."""
+    """Cancel the pending children of a cancelled job, and delete the ended ones: no run will get them."""
     for child in in_slices(context.unit.children(row.job_id)):
         run = _leased_run(context, child)
         if run is not None:

@@ -44,7 +44,7 @@ def start_children(context: Context, job: Job) -> None:
 def cancel_unstarted_children(context: Context, job: Job, *, kept: bool = False) -> None:
     """Cancel the children that wait for an ended parent; running ones end without reporting.
 
-    With ``kept``, nobody will report them, and they are deleted after a while.
+    With ``kept``, they stay as records that no parent reports, and are deleted after a while.
 
     Differs from Bedrock: there, they stay PAUSED forever.
     """
@@ -86,8 +86,8 @@ def failed_children(context: Context, parent: Job) -> list[Job]:
 
 
 # Limits of runs and of starts: when one is reached, its pattern is paused until a run ends, or until the next
-# start. The runs are counted in the table before each take that a limit applies to; of the starts, ``meta``
-# has one number for each pattern. The pause only saves takes a search in vain; it expires by itself and is
+# start. The runs are counted in the table before each take to which a limit applies; ``meta`` has one number
+# for the starts of each pattern. The pause only saves takes a search in vain; it expires by itself and is
 # renewed while the limit is reached.
 
 
@@ -143,7 +143,7 @@ def note_start(context: Context, job: Job) -> None:
 
 
 def recheck_after_clock_change(context: Context) -> None:
-    """Check all limits again, because the clock was ahead by which they were reached."""
+    """Check all limits again after the clock was set back."""
     records = context.unit.records
     for limit in records.limits():
         if limit.starts:

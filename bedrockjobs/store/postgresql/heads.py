@@ -137,7 +137,7 @@ TRIES_MAX = 10
 before those."""
 
 ASIDE_AT_ONCE = 250
-"""Max heads of paused names that one take sets aside or returns: 1 to 4 ms, in which nobody is heard."""
+"""Maximum heads of paused names that one take sets aside or returns: 1 to 4 ms of the event loop."""
 
 BLOCK_HEADS = 500
 """Heads in one list: an insert moves those that follow, so a long list is split at twice as many."""

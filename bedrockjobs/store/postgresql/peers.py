@@ -55,8 +55,8 @@ from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.transfer import moved_refusal
 
 MOVES_MAX = 10
-"""Maximum number of restarts of a unit because the test clock moved; whoever moves it runs units in
-between."""
+"""Maximum number of restarts of a unit because the test clock moved: the server that moves it
+runs units in between."""
 
 
 class ClockMoved(StoreConflict):
