@@ -62,6 +62,10 @@ class Delivery(NamedTuple):
         until = after_seconds(now, CLAIM_S)
         return self._replace(up_to=up_to, sender=sender, sender_until=until, since=self.since or now)
 
+    def claimed_by_another(self, sender: str, now: str) -> bool:
+        """Return whether another server than ``sender`` still has time to send its message."""
+        return self.sender not in ("", sender) and self.sender_until > now
+
     def arrived(self, now: str, missed: str = "") -> Delivery:
         """Return the state after delivery; ``missed`` names recipients that did not get it, and why."""
         missed = missed[:ERROR_CHARS_KEPT]

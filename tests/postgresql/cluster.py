@@ -119,8 +119,11 @@ class Node:
             raise RuntimeError("PostgreSQL did not start: " + "".join(told))
 
     def do(self, sql: str) -> list[tuple[Any, ...]]:
-        """Do a statement in a transaction of its own; return its rows."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        """Do a statement in a transaction of its own; return its rows.
+
+        One that waits for a transaction of a server in the same loop would wait forever, hence the timeout.
+        """
+        with psycopg.connect(self.url, autocommit=True, options="-c lock_timeout=20s") as connection:
             cursor = connection.execute(sql)
             return cursor.fetchall() if cursor.description is not None else []
 

@@ -302,7 +302,8 @@ async def test_a_worker_that_the_database_refuses_holds_up_nobody(
     a, b = await start("a", "b")
     await a.ask(c.CreateJob(name="x"))
     run = (await a.take("x", "w"))["runID"]
-    CLUSTER.do(f"ALTER TABLE {SCHEMA}.workers ADD CONSTRAINT odd CHECK (name <> 'odd')")
+    odd = f"ALTER TABLE {SCHEMA}.workers ADD CONSTRAINT odd CHECK (name <> 'odd')"
+    await asyncio.to_thread(CLUSTER.do, odd)  # it waits for transactions that this loop has to end
     try:
         for _ in range(2):
             await asyncio.gather(a.beat("odd"), a.beat("w", run), a.beat("v"))
@@ -310,7 +311,7 @@ async def test_a_worker_that_the_database_refuses_holds_up_nobody(
         assert rows("SELECT beat <> '' FROM runs") == [(True,)]
         await b.until(lambda: sorted(b.workers.workers) == ["v", "w"])
     finally:
-        CLUSTER.do(f"ALTER TABLE {SCHEMA}.workers DROP CONSTRAINT odd")
+        await asyncio.to_thread(CLUSTER.do, f"ALTER TABLE {SCHEMA}.workers DROP CONSTRAINT odd")
     assert sum("'odd'" in words for words in caplog.messages) == 1
 
 

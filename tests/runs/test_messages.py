@@ -298,6 +298,7 @@ async def test_what_was_not_sent_before_the_server_ended_is_sent_by_the_next(
 
 
 async def test_a_message_is_claimed_by_one_server(site: Site) -> None:
+    await site.server.service.messenger.close()  # this server would claim it too
     await site.ok("PutRule", name="r", on="clock set", to="mailto:a@example.com")
     await failed(site, "a")
     (event,) = await site.events("failed")
@@ -306,6 +307,9 @@ async def test_a_message_is_claimed_by_one_server(site: Site) -> None:
     claimed = (405, "Message is claimed")
     assert await site.refused("ClaimMessage", sender="two", **claim) == claimed
     assert await site.refused("ReportDelivery", sender="two", events=1, **claim) == claimed
+    for events in (0, 1):  # of a message whose events were deleted, or of a rule that was muted
+        answer = await site.refused("ReportDelivery", sender="two", events=events, muted=True, **claim)
+        assert answer == claimed
     await site.later(61)
     await site.ok("ClaimMessage", sender="two", **claim)
     assert await site.refused("ReportDelivery", sender="one", events=1, **claim) == claimed

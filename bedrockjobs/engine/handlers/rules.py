@@ -149,7 +149,7 @@ def claim_message(context: Context, command: ClaimMessage) -> Answer:
     """Claim a message for sending, unless another server has claimed it."""
     row = _existing(context, command.name)
     delivery = delivery_of(row)
-    others = delivery.sender not in ("", command.sender) and delivery.sender_until > context.now
+    others = delivery.claimed_by_another(command.sender, context.now)
     another = delivery.up_to > row.cursor and delivery.up_to != command.up_to
     if command.up_to <= row.cursor or another or (others and not command.alone):
         raise WrongState(
@@ -168,7 +168,7 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
     """Record the result of a delivery; a message that was retried for a day is given up as lost."""
     row = _existing(context, command.name)
     delivery = delivery_of(row)
-    if command.muted:
+    if command.muted and not delivery.claimed_by_another(command.sender, context.now):
         if command.events and not delivery.muted_until:  # unmuted after the server read the rule
             raise WrongState("Rule is not muted", f"name: {command.name} sends its events")
         delivery = delivery._replace(up_to=command.up_to, sender=command.sender)
