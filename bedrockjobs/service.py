@@ -84,6 +84,8 @@ class Service:
         ``move_clock`` moves a test clock; it raises Unavailable if that is impossible now.
         """
         self._dispatcher = dispatcher
+        self.enqueue = dispatcher.put
+        """Queue a command of the writer that needs no authorization; raises Unavailable."""
         self.views = views
         self.presence = presence
         self._notifier = notifier

@@ -53,7 +53,16 @@ def unanswered(request: TakeRequest) -> Outcome:
 class PendingCommit:
     """The outcomes and events of one transaction until it is committed or rolled back."""
 
-    __slots__ = ("_heard", "again", "answer_bytes", "careful", "context", "done", "left", "outcomes", "wrote")
+    answer_bytes = 0
+    """Total size of the replies, which is limited per transaction."""
+    again: Sequence[Submission] = ()
+    """Takes that found only locked rows and should be retried."""
+    left: Sequence[Submission] = ()
+    """Commands that have to go into the next transaction."""
+    wrote = False
+    """Whether anything has to be written to the disk."""
+    heard = 0
+    """The number of events that ``new_events`` has returned."""
 
     def __init__(self, context: Context, *, careful: bool) -> None:
         """Start empty; in ``careful`` work each command has a savepoint and fails alone."""
@@ -61,23 +70,14 @@ class PendingCommit:
         self.careful = careful
         self.outcomes: list[tuple[Submission, Outcome]] = context.outcomes
         """The replies to send after the commit."""
-        self.answer_bytes = 0
-        """Total size of these replies, which is limited per transaction."""
         self.done = Done()
-        self.again: list[Submission] = []
-        """Takes that found only locked rows and should be retried."""
-        self.left: list[Submission] = []
-        """Commands that have to go into the next transaction."""
-        self.wrote = False
-        """Whether anything has to be written to the disk."""
-        self._heard = 0
 
     def new_events(self) -> Sequence[Event]:
         """Return the events raised since the last call."""
         events = self.context.events
-        if len(events) == self._heard:
+        if len(events) == self.heard:
             return ()
-        found, self._heard = events[self._heard :], len(events)
+        found, self.heard = events[self.heard :], len(events)
         return found
 
 
@@ -178,7 +178,8 @@ class Batch:
             if self._engine.shared:
                 jobs, anybody = cast(SharedUnit, open_unit).left_ready()
                 context.emit(LeftReady(jobs, anybody or families.has_room_left(context)))
-        del submissions[len(submissions) - len(work.left) :]
+        if work.left:
+            del submissions[-len(work.left) :]
         for submission in work.again:
             submissions.remove(submission)
         return work
@@ -186,6 +187,7 @@ class Batch:
     def _do_all(self, work: PendingCommit, submissions: list[Submission]) -> None:
         """Execute commands in order; once the replies exceed the size limit, leave the rest."""
         waiting, context, outcomes = self._waiting, work.context, work.outcomes
+        news, events = context.unit.news, context.events
         special, size = work.careful or self._engine.tight, work.answer_bytes
         for submission in submissions:
             outcome: Outcome | None = None
@@ -203,10 +205,10 @@ class Batch:
                 else:
                     self._park(work, submission, outcome.waits_for, searching=outcome.searching)
             elif type(outcome) is take.LockedElsewhere and submission.may_retry():
-                work.again.append(submission)
+                work.again = [*work.again, submission]
             elif outcome is not None:
                 outcomes.append((submission, outcome))
-            if waiting.count:
+            if waiting.count and (news.jobs or news.wakes_all or len(events) != work.heard):
                 self._serve_ready(work)
             if size > BATCH_ANSWER_BYTES_MAX:
                 work.left = submissions[submissions.index(submission) + 1 :]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -142,6 +142,7 @@ class Dispatcher:
         """
         workers.on_events = self.poke
         self._engine, self._clock, self._settings = engine, clock, settings
+        self._pending_max = settings.pending_max
         self._on_failure, self._on_commit = on_failure, on_commit
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
@@ -215,20 +216,22 @@ class Dispatcher:
         """Queue a submission with a command; raise Unavailable as ``submit`` does."""
         if self._draining:
             raise Unavailable("Server is stopping", "try again in a moment")
-        if self.pending >= self._settings.pending_max:
+        if self.pending >= self._pending_max:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
-        command = submission.template
-        if command.asks and (many := command.names_asked) > NAMES_AT_ONCE:
+        prepared, command = submission.prepared, submission.template
+        simple = prepared is not None and prepared.simple
+        if not simple and command.asks and (many := command.names_asked) > NAMES_AT_ONCE:
             if self._many.full:
                 raise Unavailable("Too many commands are waiting", "names: too many are asked for now")
             submission.many = many
             self._some_many = True
         self.pending += 1
-        if command.by_id and self._would_wait() and self._lookups.accept(submission):
+        if not simple and command.by_id and self._would_wait() and self._lookups.accept(submission):
             return
         self._gathered.append(submission)
-        if not self._open and not self._scheduled:
-            self._schedule()
+        if not (self._open or self._scheduled):
+            self._scheduled = True
+            self._loop.call_soon(self._next)
 
     def _would_wait(self) -> bool:
         """Return whether a lookup would wait for other work: else it is cheapest in the writer's caches."""
@@ -365,7 +368,7 @@ class Dispatcher:
             self._some_many = bool(gathered)
         return arrived
 
-    def _put_back(self, submissions: list[Submission]) -> None:
+    def _put_back(self, submissions: Sequence[Submission]) -> None:
         """Queue submissions again, before those that arrived since."""
         self._gathered.extendleft(reversed(submissions))
         self._some_gone = self._some_many = True

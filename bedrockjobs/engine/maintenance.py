@@ -129,6 +129,9 @@ class Maintenance:
 
     def due(self) -> bool:
         """Return True if there is something to do."""
+        quiet = self._quiet_until > self._clock.monotonic() and not self._written
+        if quiet and not (self._workers.pending_events or self._to_plan):
+            return False
         return self.sleep_s() <= 0
 
     def as_before(self) -> bool:

@@ -328,8 +328,6 @@ class RawConnection(asyncio.Protocol):
                 return
         self._pipeline.feed(data)
         self._take_turn()
-        if self._counted or self._pipeline.holds_bytes:
-            self._account()
 
     def eof_received(self) -> bool:
         """Answer requests received so far, and cancel waits: the client sends nothing more."""
@@ -370,7 +368,6 @@ class RawConnection(asyncio.Protocol):
         self._connections.expect_nothing(self)
         self._write()
         self._take_turn()
-        self._account()
 
     # --- Connection --------------------------------------------------------------------------------------
 
@@ -408,7 +405,7 @@ class RawConnection(asyncio.Protocol):
     def _account(self) -> None:
         """Update the memory budget; close the connection if it exceeds the budget."""
         transport, pipeline, memory = self._transport, self._pipeline, self._connections.memory
-        if transport is None or not (pipeline.holds_bytes or self._counted):
+        if transport is None:
             return
         held = pipeline.request_bytes + pipeline.answers_bytes + self._unread
         if held <= CONNECTION_BYTES_FREE and not self._counted:
@@ -459,10 +456,10 @@ class RawConnection(asyncio.Protocol):
 
     def _take_turn(self) -> None:
         """Submit commands that may start, at most a pipeline's worth so that other connections get a turn."""
-        pipeline = self._pipeline
+        pipeline, service = self._pipeline, self._service
         self._in_turn = True
-        pipeline.draining = self._service.draining
-        check = self._caller if self._service.access.asks else None
+        pipeline.draining = service.draining
+        check = self._caller if service.access.asks else None
         left = self._turn_max
         while left and (exchange := pipeline.begin(check)) is not None:
             left -= 1
@@ -472,7 +469,7 @@ class RawConnection(asyncio.Protocol):
                 self._submit(exchange)
             if pipeline.writable:
                 self._write()
-            if not pipeline.buffer and not pipeline.ended:
+            if not (pipeline.buffer or pipeline.ended):
                 break
         self._in_turn = pipeline.wants_turn = False
         if not left:
@@ -480,8 +477,11 @@ class RawConnection(asyncio.Protocol):
         elif pipeline.closing and pipeline.finished:
             self._close_when_finished()
             return
-        if self._awaited or not self._reading or pipeline.holds_bytes:
+        holds = pipeline.holds_bytes
+        if holds or self._awaited or not self._reading:
             self._watch()
+        if holds or self._counted:
+            self._account()
 
     def _schedule_turn(self) -> None:
         if not self._scheduled:
@@ -494,6 +494,18 @@ class RawConnection(asyncio.Protocol):
 
     def _submit(self, exchange: Exchange) -> None:
         service, memory = self._service, self._connections.memory
+        prepared = exchange.prepared
+        if prepared is not None and prepared.simple and not (service.access.asks or exchange.size):
+            exchange.connection = self
+            try:
+                service.enqueue(exchange)  # the common case
+            except CommandError as error:
+                self._pipeline.answer(exchange, error)
+                return
+            exchange.submission = exchange
+            if exchange.waits and self._pipeline.ended:
+                service.leave(exchange)
+            return
         command = exchange.template
         try:
             if (service.access.asks or command.signed) and not command.open:
@@ -541,17 +553,18 @@ class RawConnection(asyncio.Protocol):
         """Write the outcome of a command; return False if its client cannot receive it."""
         if exchange.size:
             self._connections.memory.give_back(exchange.size)
-        waited = None
-        submission = exchange.submission
+        waiter, submission = None, exchange.submission
         if submission is not None:
-            waited = None if submission.waiter is None else submission.waiter.request
+            waiter = submission.waiter
             exchange.submission = None  # breaks a reference cycle that only the garbage collector would free
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return False
         pipeline = self._pipeline
         pipeline.draining = self._service.draining
-        delivered = pipeline.answer(exchange, outcome, waited=waited)
-        self._write()
+        delivered = pipeline.answer(exchange, outcome, waiter=waiter)
+        if pipeline.writable:
+            self._write()
         if pipeline.paused or pipeline.answers_bytes:
             self._account()
         return delivered

@@ -21,7 +21,7 @@ from bedrockjobs.commands import Command, command_named
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.take import nothing
 from bedrockjobs.engine.submission import Outcome, Submission
-from bedrockjobs.job.take_request import TakeRequest
+from bedrockjobs.engine.waiters import Waiter
 from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.raw import Request, RequestCache
 
@@ -105,7 +105,8 @@ class Pipeline:
         self._exchanges: list[Exchange] = []  # an empty deque takes 760 bytes
         self._blocker: Exchange | None = None
         """The exchange after which no command may start."""
-        self._unsent: list[Answer] = []
+        self._unsent: Answer | None = None
+        """What the last reply carried, if that was jobs; it may be sent partially."""
         self._lost = False
         self.ended = False
         """Whether the client has closed its sending side."""
@@ -163,10 +164,13 @@ class Pipeline:
         if request.ordinary:  # the common case
             exchange = Exchange()
             exchange.authorization = request.authorization
-            prepared = request.prepared
+            exchange.prepared = prepared = request.prepared
             assert prepared is not None
-            exchange.prepared, exchange.template, exchange.value = prepared, prepared.command, request.value
+            exchange.template, exchange.value = prepared.command, request.value
             exchanges.append(exchange)
+            if request.waits:
+                exchange.waits = True
+                self._blocker = exchange
             return exchange
         wish = request.headers.get("connection", "").lower()
         exchange = Exchange()
@@ -209,7 +213,7 @@ class Pipeline:
             if len(exchanges) > 1:
                 exchange.held = True
                 return None
-        elif _is_barrier(command):
+        elif command.waiting or _asks_for_many(command):
             self._blocker = exchange
         return exchange
 
@@ -217,10 +221,10 @@ class Pipeline:
         """Start no command before this exchange is answered: it is executed in parallel to the others."""
         self._blocker = exchange
 
-    def answer(self, exchange: Exchange, outcome: Outcome, *, waited: TakeRequest | None = None) -> bool:
+    def answer(self, exchange: Exchange, outcome: Outcome, *, waiter: Waiter | None = None) -> bool:
         """Set the outcome of an exchange; return False if its jobs must be requeued.
 
-        ``waited`` is the take that waited for the jobs in its outcome, if one did.
+        ``waiter`` has waited for the jobs in its outcome, if one did.
         """
         if exchange.data is not None or self._lost:  # already answered (``forget``), or the client is gone
             return False
@@ -230,21 +234,22 @@ class Pipeline:
                 self._blocker = None
                 if self.buffer:
                     self.wants_turn = True
-            if waited is not None and self.ended and isinstance(outcome, Answer) and outcome.taken:
+            if self.ended and waiter is not None and isinstance(outcome, Answer) and outcome.taken:
                 # The client closed its sending side while the job was being handed out.
-                outcome, delivered = nothing(waited), False
+                outcome, delivered = nothing(waiter.request), False
         if self.draining:
             self.closing = True
         connection = "close" if exchange.closes or self.closing else ""
         if isinstance(outcome, CommandError):
-            exchange.data = raw.refusal(outcome, connection)
+            data = raw.refusal(outcome, connection)
         else:
-            exchange.data = raw.answer(outcome.body, connection)
+            data = raw.answer(outcome.body, connection)
             if outcome.taken:
                 exchange.outcome = outcome
         if exchange.warning:
-            exchange.data = raw.with_warning(exchange.data, exchange.warning)
-        self.answers_bytes += len(exchange.data)
+            data = raw.with_warning(data, exchange.warning)
+        exchange.data = data
+        self.answers_bytes += len(data)
         if exchange is self._exchanges[0]:
             self.writable = True
         return delivered
@@ -271,9 +276,10 @@ class Pipeline:
         """
         self._lost = self.closing = True
         begun = [exchange for exchange in self._exchanges if exchange.data is None and not exchange.held]
-        unsent = self._unsent if self.paused else []
-        unsent += [exchange.outcome for exchange in self._exchanges if exchange.outcome is not None]
-        self._unsent = []
+        replies = [self._unsent] if self.paused else []
+        replies += [exchange.outcome for exchange in self._exchanges]
+        unsent = [outcome for outcome in replies if outcome is not None]
+        self._unsent = None
         self._exchanges.clear()
         self._blocker = None
         self.writable = False
@@ -286,16 +292,13 @@ class Pipeline:
 
         It counts as sent at the next call, unless ``pause`` is called before ``resume``.
         """
-        if self._unsent and not self.paused:
-            self._unsent.clear()
         exchanges = self._exchanges
         full = len(exchanges) >= self._pipelined_max
         exchange = exchanges.pop(0)
         data = exchange.data
         assert data is not None
         self.answers_bytes -= len(data)
-        if exchange.outcome is not None:
-            self._unsent.append(exchange.outcome)
+        self._unsent = exchange.outcome
         if exchange.closes:
             self.closing = True
         if exchanges:
@@ -316,7 +319,7 @@ class Pipeline:
     def resume(self) -> None:
         """Record that all replies so far have been sent."""
         self.paused = False
-        self._unsent.clear()
+        self._unsent = None
 
     @property
     def holds_bytes(self) -> bool:
@@ -358,7 +361,7 @@ class Pipeline:
         command = command_class.read_raw(request.headers, request.body)
         if not exchange.warning:  # a cached request would lose the warning
             ordinary = command.where == "writer" and not (
-                command.reads or exchange.closes or _is_barrier(command)
+                command.reads or exchange.closes or _asks_for_many(command)
             )
             self._requests.remember(request, command, ordinary=ordinary)
         return command
@@ -378,6 +381,6 @@ class Pipeline:
             self.writable = True
 
 
-def _is_barrier(command: Command[Any]) -> bool:
-    """Return whether later commands of the connection wait until this one is answered."""
-    return command.waiting or (command.asks and command.names_asked > NAMES_AT_ONCE)
+def _asks_for_many(command: Command[Any]) -> bool:
+    """Return whether a command asks for so many names that later ones wait until it is answered."""
+    return command.asks and command.names_asked > NAMES_AT_ONCE

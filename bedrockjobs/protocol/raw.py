@@ -53,7 +53,9 @@ class Request:
     """The parsed command, if cached; ``value`` is that of its open field."""
     value: Any = None
     ordinary: bool = False
-    """Whether the command is cached and may share a transaction with its neighbours."""
+    """Whether the command is cached and runs in the writer, so that nothing else is to be examined."""
+    waits: bool = False
+    """Whether the command may wait."""
     authorization: str = ""
     like_http: bool = False
     """Whether its first line ends like an HTTP request line, with an unknown method."""
@@ -76,7 +78,8 @@ class RequestCache:
         known = self._whole.get(head)
         if known is not None:
             return known
-        value_at, end = _last_value(head), len(head)
+        value_at = head.find(b":", head.rfind(b"\n") + 1) + 1  # that of the last line; 0 if it has none
+        end = len(head)
         template = self._templates.get(head[:value_at])
         if template is None:
             value_at, end = _open_value(head)
@@ -123,6 +126,7 @@ class RequestCache:
         head = request.head
         if not head or len(head) > REQUEST_CACHED_BYTES_MAX:
             return
+        request.waits = command.waiting
         spans = _open_pair(head)
         if spans:
             parts = [self._open_part(request, command, *span, alone=False) for span in spans]
@@ -136,7 +140,7 @@ class RequestCache:
             request.prepared, request.ordinary = Prepared(command), ordinary
             _put(self._whole, head, request)
             return
-        value_at = _last_value(head)
+        value_at = head.find(b":", head.rfind(b"\n") + 1) + 1
         if self._remember_all_but(request, command, value_at, len(head), head[:value_at], ordinary=ordinary):
             return
         value_at, end = _open_value(head)
@@ -185,11 +189,6 @@ Spans = tuple[tuple[int, int], ...]
 
 _OPEN_LINES = {kind.__name__.encode(): b"\n%b:" % name.encode() for kind, name in OPEN_FIELDS.items() if name}
 """Beginning of the line that differs from request to request, by method line."""
-
-
-def _last_value(head: bytes) -> int:
-    """Return where the value of the last line begins; 0 if it has none."""
-    return head.find(b":", head.rfind(b"\n") + 1) + 1
 
 
 def _open_pair(head: bytes) -> Spans:
@@ -313,14 +312,11 @@ class RawParser:
 
         Raises BadRequest or TooLarge, after which the parser is ``broken``.
         """
-        if not self.buffer and self.partial is None:
-            return None
         try:
-            if self.partial is None and not self._read_head():
-                return None
-            if not self._body_left and self._chunks is None:
-                request, self.partial = self.partial, None
-                return request
+            if self.partial is None:
+                request = self._read_head()
+                if request is not None or self.partial is None:
+                    return request
             return self._read_body()
         except CommandError:
             self.broken = True
@@ -328,8 +324,11 @@ class RawParser:
             self.buffer.clear()
             raise
 
-    def _read_head(self) -> bool:
+    def _read_head(self) -> Request | None:
+        """Return a request without a body, or None; then the request is ``partial`` once its head is read."""
         buffer = self.buffer
+        if not buffer:
+            return None
         if buffer[0] in _LINE_END_BYTES:
             blank = len(buffer) - len(buffer.lstrip(b"\r\n"))
             del buffer[:blank]
@@ -339,7 +338,7 @@ class RawParser:
             if len(buffer) > self._bytes_max + len(b"\n\r"):  # may be the start of the blank line
                 raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
             self._searched = max(0, len(buffer) - 2)
-            return False
+            return None
         length, self.size = found.span()
         if length > self._bytes_max:
             raise TooLarge("Request too large", f"expected a head of at most {self._bytes_max} bytes")
@@ -348,16 +347,17 @@ class RawParser:
         self._searched = 0
         known = self._requests.find(head)
         if known is not None:
-            self.partial, self._body_left = known, 0
-            return True
+            return known
         try:
-            self.partial = self._parse_head(head.decode())
+            request = self._parse_head(head.decode())
         except UnicodeDecodeError:
             raise BadRequest("Malformed request", "expected UTF-8") from None
-        self._expect_body(self.partial.headers)
+        self._expect_body(request.headers)
         if not self._body_left and self._chunks is None:
-            self.partial.head = head
-        return True
+            request.head = head
+            return request
+        self.partial = request
+        return None
 
     def _parse_head(self, head: str) -> Request:
         """Parse the method line and the headers of a request."""
@@ -419,9 +419,9 @@ class RawParser:
             del self.buffer[: self._body_left]
         request, self.partial = self.partial, None
         assert request is not None
+        self._body_left = 0
         if body:
             self.size += len(body)
-            self._body_left = 0
             try:
                 request.body = body.decode()
             except UnicodeDecodeError:

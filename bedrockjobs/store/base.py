@@ -139,8 +139,25 @@ class LockPeriod(NamedTuple):
     """When it was released; empty while it is held."""
 
 
+class ReadyNews:
+    """What became ready in a unit since waiters were last served."""
+
+    __slots__ = ("jobs", "wakes_all")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.jobs: list[Job] = []
+        """Jobs that were queued, whether due or not."""
+        self.wakes_all = False
+        """Whether all waiters must be checked again."""
+
+
 class Unit(Protocol):
     """An open transaction."""
+
+    @property
+    def news(self) -> ReadyNews:
+        """Return what ``became_ready`` and ``must_wake_all`` are going to return."""
 
     @property
     def records(self) -> Records:

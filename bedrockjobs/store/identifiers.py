@@ -56,11 +56,10 @@ class Identifiers:
 
     def save(self) -> None:
         """Reserve a new block in the open transaction if the last one is used up."""
-        if not self._known:
-            return
-        for counter in self._counters:
-            if counter.next > counter.end:
-                counter.write(counter.next + ID_BLOCK)
+        if self._known and (self._jobs.next > self._jobs.end or self._runs.next > self._runs.end):
+            for counter in self._counters:
+                if counter.next > counter.end:
+                    counter.write(counter.next + ID_BLOCK)
 
     def give_back(self) -> None:
         """Release the unused part of the blocks in the open transaction."""

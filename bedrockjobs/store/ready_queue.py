@@ -42,7 +42,7 @@ from bedrockjobs.job.rows import (
     slots_of,
 )
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
-from bedrockjobs.store.base import LockPeriod
+from bedrockjobs.store.base import LockPeriod, ReadyNews
 from bedrockjobs.store.pattern_index import GroupHead, PatternIndex, first_in_order
 from bedrockjobs.store.records import LAST_CHARACTER, Records, StatementExecutor
 from bedrockjobs.store.statements import STATEMENTS as SQL
@@ -366,8 +366,8 @@ class ReadyQueue:
         self.moment = datetime.min.replace(tzinfo=UTC)
         """The timestamp of the open unit."""
         self._lock_history = LockHistory()
-        self._newly_ready: list[Job] = []
-        self._wake_all = False
+        self.news = ReadyNews()
+        """What became ready in the open unit."""
         self._version = 0
         """Counts changes of the lanes and locks."""
         self._next = NextJobs(self._execute)
@@ -406,19 +406,19 @@ class ReadyQueue:
 
     def mark(self) -> tuple[int, int, bool]:
         """Return the version and the number of newly ready jobs."""
-        return self._version, len(self._newly_ready), self._wake_all
+        return self._version, len(self.news.jobs), self.news.wakes_all
 
     def undo(self, mark: tuple[int, int, bool]) -> None:
         """Drop the jobs queued since the mark; reload lanes and locks if they changed."""
-        version, ready, self._wake_all = mark
-        del self._newly_ready[ready:]
+        version, ready, self.news.wakes_all = mark
+        del self.news.jobs[ready:]
         self._next.forget()
         if version != self._version:
             self._known = False
 
     def forget(self) -> None:
         """Drop cached lanes and locks; waiters are checked again anyway."""
-        self._newly_ready = []
+        self.news.jobs = []
         self._next.forget()
         self._known = False
 
@@ -439,7 +439,7 @@ class ReadyQueue:
             else:
                 self._next.offer(job)
             self.patterns.offer(job, found_in(job.lane) if job.lane else OPEN_LANE)
-            self._newly_ready.append(job)
+            self.news.jobs.append(job)
 
     def took(self, job: Job) -> None:
         """Update the caches for a plain job that was taken."""
@@ -450,12 +450,12 @@ class ReadyQueue:
 
     def became_ready(self) -> list[Job]:
         """Return the jobs queued since the last call, whether due or not."""
-        found, self._newly_ready = self._newly_ready, []
+        found, self.news.jobs = self.news.jobs, []
         return found
 
     def must_wake_all(self) -> bool:
         """Return, once, whether all waiters must be checked again."""
-        found, self._wake_all = self._wake_all, False
+        found, self.news.wakes_all = self.news.wakes_all, False
         return found
 
     def _open_lane(self, lane: str) -> None:
@@ -526,10 +526,10 @@ class ReadyQueue:
         for lane in self._lanes_of_lock.get(lock, ()):
             found = self.groups(lane, everything, GROUPS_FREED_MAX)
             if found is None:
-                self._wake_all = True
+                self.news.wakes_all = True
                 return
             rows = [self.job(first) for _, _, _, first in found]
-            self._newly_ready += [row for row in rows if row is not None]
+            self.news.jobs += [row for row in rows if row is not None]
 
     def held_lock(self, job: Job) -> str:
         """Return the lock of a job if it keeps the job from starting, otherwise an empty string."""
@@ -547,7 +547,7 @@ class ReadyQueue:
         """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
         self.patterns.pauses_changed()
         self._all_hosts.pauses_changed()
-        self._wake_all = self._wake_all or wake
+        self.news.wakes_all = self.news.wakes_all or wake
 
     # --- takes -------------------------------------------------------------------------------------------
 

@@ -245,6 +245,7 @@ class SQLiteUnit:
         self.search = self.ready.patterns.search
         self.pauses_changed = self.ready.pauses_changed
         self.became_ready, self.must_wake_all = self.ready.became_ready, self.ready.must_wake_all
+        self.news = self.ready.news
         self.workers_with_own_jobs = self.ready.workers_with_own_jobs
         self.due_on_all_hosts, self.lock_held = self.ready.due_on_all_hosts, self.ready.lock_held
         self.crash_patterns, self.next_expiry = self._facts.crash_patterns, self._facts.next_expiry

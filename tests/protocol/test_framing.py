@@ -49,7 +49,7 @@ async def test_no_more_than_pipelined_max_commands_of_a_connection_are_under_way
         put(submission)
         most = max(most, dispatcher.pending)
 
-    dispatcher.put = counting  # type: ignore[method-assign]
+    live.server.service.enqueue = counting
     talk = await live.connect()
     talk.send(b"".join(request("CreateJob", name="p") for _ in range(50)))
     assert len([await talk.reply() for _ in range(50)]) == 50

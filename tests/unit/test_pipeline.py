@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bedrockjobs.base.config import NAMES_AT_ONCE, READS_PIPELINED_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.waiters import Waiter
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
 
@@ -172,7 +173,7 @@ def test_a_take_whose_client_has_left_is_told_that_there_is_nothing() -> None:
         assert exchange is not None
         assert pipeline.eof() == [exchange]
         outcome = Answer('{"jobID":1}', taken=("job",))  # type: ignore[arg-type]
-        assert not pipeline.answer(exchange, outcome, waited=asked)
+        assert not pipeline.answer(exchange, outcome, waiter=Waiter(exchange, asked, 1, 0.0))
         assert told in pipeline.next_bytes()
         assert pipeline.lose() == ([], [])
 

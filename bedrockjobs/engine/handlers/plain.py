@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from bedrockjobs.base.config import NAMES_AT_ONCE
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.engine.handlers import take
@@ -47,13 +48,17 @@ _new = tuple.__new__  # a third faster than the constructor of a named tuple
 class Prepared:
     """A parsed request in which values of fields may be open; requests that differ in them share this."""
 
-    __slots__ = ("act", "command", "field")
+    __slots__ = ("act", "command", "field", "simple")
 
     def __init__(self, command: Command[Any], field: OpenField = "") -> None:
         """Prepare a command; an empty ``field`` means that no value is open."""
         self.command = command
         self.field = field
         self.act = plain_act(command, field)
+        self.simple = command.where == "writer" and not (
+            command.signed or command.by_id or (command.asks and command.names_asked > NAMES_AT_ONCE)
+        )
+        """Whether the writer executes it in its turn, for anybody unless tokens are asked for."""
 
     def with_value(self, value: Any) -> Command[Any]:
         """Return the command with the validated value of its open field, or those of several."""

@@ -18,7 +18,7 @@ from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.wire import SECONDS, timestamp_ms
 from bedrockjobs.job.rows import EVERY_LANE, DamagedJob, Job, job_from, workers_of
 from bedrockjobs.job.take_request import Names
-from bedrockjobs.store.base import AccessPlan, RowDamaged, StoreAway, StoreError, Unit
+from bedrockjobs.store.base import AccessPlan, ReadyNews, RowDamaged, StoreAway, StoreError, Unit
 from bedrockjobs.store.postgresql import transaction
 from bedrockjobs.store.postgresql.connect_checks import ConnectChecks, Timeline
 from bedrockjobs.store.postgresql.locks import AdvisoryKeys, IDAllocator, JobLocks
@@ -311,8 +311,10 @@ class PostgreSQLUnit:
         """Jobs started here that are probably deleted when they end."""
         self._own_jobs: frozenset[str] | None = None
         """The workers with queued jobs bound to them; None if unknown."""
-        self._newly_ready, self._told_ready = list[Job](), list[Job]()
-        self._wake_all = self._told_wake_all = False  # told: returned, not yet sent to others
+        self.news = ReadyNews()
+        """What became ready in the open unit."""
+        self._told_ready = list[Job]()
+        self._told_wake_all = False  # told: returned, not yet sent to others
         self._may_wait = True
         """Whether to wait for locks of rows outside the plans, which would delay the other commands of the
         unit."""
@@ -345,7 +347,7 @@ class PostgreSQLUnit:
         results = iter(self._transaction.begin(statements))
         self.caches_dropped = self.records.at_epoch(opening.epoch(results))
         if self.caches_dropped:
-            self._wake_all = True
+            self.news.wakes_all = True
         lanes = opening.bound_lanes(results)
         self._own_jobs = workers_of(lanes) if opening.own_jobs else None
         self._rows.read_ended(opening.removed(results))
@@ -400,8 +402,8 @@ class PostgreSQLUnit:
             self._rows.mark(),
             self._job_ids.mark(),
             self._run_ids.mark(),
-            len(self._newly_ready),
-            self._wake_all,
+            len(self.news.jobs),
+            self.news.wakes_all,
         )
 
     def release(self) -> None:
@@ -415,8 +417,8 @@ class PostgreSQLUnit:
         self._rows.undo(mark.rows)
         self._job_ids.undo(mark.job_ids)
         self._run_ids.undo(mark.run_ids)
-        del self._newly_ready[mark.ready :]
-        self._wake_all = mark.wake_all
+        del self.news.jobs[mark.ready :]
+        self.news.wakes_all = mark.wake_all
         self.records.forget()
         self._firsts = {}
         self._locks.forget()  # those acquired since the savepoint are released
@@ -428,8 +430,8 @@ class PostgreSQLUnit:
         for part in (self._transaction, self._rows, self._takes, self._locks, self._skipped_locked):
             part.forget()
         self._firsts, self._own_jobs = {}, None
-        self._newly_ready, self._told_ready = [], []
-        self._wake_all = self._told_wake_all = False
+        self.news.jobs, self._told_ready = [], []
+        self.news.wakes_all = self._told_wake_all = False
 
     def roll_back(self) -> None:
         """Drop the changes of the open unit; its IDs are reused."""
@@ -515,7 +517,7 @@ class PostgreSQLUnit:
         self._rows.write(job)
         self._update_caches(before, job)
         if job.queued:
-            self._newly_ready.append(job)
+            self.news.jobs.append(job)
             self.remembered.lower(job)
             if job.lane and self._own_jobs is not None:
                 self._own_jobs |= workers_of([job.lane])
@@ -529,7 +531,7 @@ class PostgreSQLUnit:
             let_go = self._locks.record_write(before, after, timestamp_ms(self.moment))
             if let_go or self._locks.steps_aside(before, after):
                 self._takes.forget()
-            self._wake_all |= let_go
+            self.news.wakes_all |= let_go
 
     # --- queries
     # ---------------------------------------------------------------------------------------------
@@ -608,27 +610,27 @@ class PostgreSQLUnit:
 
     def became_ready(self) -> list[Job]:
         """Return the jobs queued since the last call, whether due or not."""
-        ready, self._newly_ready = self._newly_ready, []
+        ready, self.news.jobs = self.news.jobs, []
         self._told_ready += ready
         return ready
 
     def must_wake_all(self) -> bool:
         """Return, once, whether all waiters must be checked again."""
-        wakes, self._wake_all = self._wake_all, False
+        wakes, self.news.wakes_all = self.news.wakes_all, False
         self._told_wake_all = self._told_wake_all or wakes
         return wakes
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
         """Return name and nextRun of the jobs left queued, and whether all waiters must be checked again."""
         now = self._rows.now
-        jobs = [now.get(job.job_id) for job in (*self._told_ready, *self._newly_ready)]
+        jobs = [now.get(job.job_id) for job in (*self._told_ready, *self.news.jobs)]
         left = [(job.name, job.next_run) for job in jobs if job is not None and job.queued]
-        return left, self._told_wake_all or self._wake_all
+        return left, self._told_wake_all or self.news.wakes_all
 
     def pauses_changed(self, *, wake: bool = True) -> None:
         """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
         self._takes.forget()
-        self._wake_all = self._wake_all or wake
+        self.news.wakes_all = self.news.wakes_all or wake
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
         """Continue a scan for postponed takes; see ``store.base.Unit``."""
