@@ -338,12 +338,12 @@ class Batch:
             alone = not (self._engine.shared or job.lane or open_unit.records.pauses())
             alone = alone and open_unit.job(job.job_id) is job
         while groups:
-            first = oldest_of(groups).group
+            waiter = oldest_of(groups)
+            first = waiter.group
             found = alone and first is not None and (first.due is None or first.due > work.context.now_ms)
-            answer = self._serve_oldest(work, groups, job if found else None)
+            answer = self._serve(work, waiter, job if found else None)
             if answer is not None and answer.searching:
-                unknown = oldest_of(groups).group
-                groups = [group for group in groups if group is not unknown]
+                groups = [group for group in groups if group is not first]
                 continue
             if found or answer is None or any(taken.before.job_id == job.job_id for taken in answer.taken):
                 break
@@ -376,7 +376,7 @@ class Batch:
                 break
             _, group = heappop(queue)
             asked += 1
-            answer = self._serve_oldest(work, [group])
+            answer = self._serve(work, group.oldest())
             if answer is not None and answer.searching:
                 continue
             if answer is not None:
@@ -392,14 +392,11 @@ class Batch:
             elif group.waiters:
                 self._note_soonest(work, group)
 
-    def _serve_oldest(
-        self, work: PendingCommit, groups: Sequence[WaiterGroup], only: Job | None = None
-    ) -> Answer | None:
-        """Take a job for the longest-waiting waiter of some groups; return None if there is none.
+    def _serve(self, work: PendingCommit, waiter: Waiter, only: Job | None = None) -> Answer | None:
+        """Take a job for a waiter; return None if there is none.
 
         ``only`` is the job if it is known to be the only one.
         """
-        waiter = oldest_of(groups)
         outcome: Outcome | None
         try:
             if work.careful:

@@ -321,7 +321,10 @@ class Waiting:
             groups = self._groups_at(row.name)
         else:
             groups = iter(self._by_name.get(row.name, ()))
-        return [group for group in groups if group.request.fits(row)]
+        if row.lane:
+            return [group for group in groups if group.request.fits(row)]
+        priority = row.priority  # the rest of what such a job has to fit are the names
+        return [group for group in groups if group.request.priority in (None, priority)]
 
     def plan(self, names: Iterable[str]) -> AccessPlan:
         """Return the access set of the waiters that will be served if jobs of these names are created."""
