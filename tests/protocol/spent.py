@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cli.live_server import start, stop
 from tests.pace import slowness
 from tests.protocol.talk import Reply, Talk, request
+from tests.reliability.servers import ForkServer
 
 LOOP_S_MAX = 0.25
 """Processor time that the loop's thread may spend on one request: nobody else is served meanwhile."""
@@ -91,12 +91,16 @@ def comparable(spent_s: float) -> float:
 
 @contextmanager
 def watched(database: Path, **settings: Any) -> Iterator[Spender]:
-    """Start a server as a user does, since its memory is measured, and stop it in the end."""
+    """Fork a server with the arguments of `bedrockjobs serve`, and end it."""
     options = [
         text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", str(value))
     ]
-    running = start(database, *options)
-    try:
-        yield Spender(running.process.pid, int(running.address.rpartition(":")[2]))
-    finally:
-        stop(running.process)
+    argv = ["serve", "--port", "0", "--database", str(database), *options]
+    with ForkServer.borrowed() as forks:
+        forks.order(settings={}, log=f"{database}.log", argv=argv)
+        try:
+            pid = int(forks.find(r"forked (\d+)")[1])
+            yield Spender(pid, int(forks.find(r"listens on 127\.0\.0\.1:(\d+)")[1]))
+        finally:
+            forks.order(end=True)
+            forks.find("none left")

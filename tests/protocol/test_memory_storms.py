@@ -34,6 +34,8 @@ LEFT_MAX = 64 * MIB
 """What a storm may leave in the process."""
 STAYING = 5
 """Clients that stay after the first ones, which is what is measured."""
+STEADY_S = 0.5
+"""Time for which memory does not grow once a storm has reached its height."""
 SETTLED_S = 30.0
 """Time after a storm within which its memory is given back."""
 
@@ -186,10 +188,15 @@ async def weather(
         await server.settled()
         done = asyncio.ensure_future(meanwhile(server))
 
+        time = asyncio.get_running_loop().time
+        grown_at = time()
+
         def grew_no_more() -> bool:
-            nonlocal most
-            most = max(most, server.memory_bytes())
-            return False
+            nonlocal most, grown_at
+            held = server.memory_bytes()
+            if held > most:
+                most, grown_at = held, time()
+            return time() - grown_at > STEADY_S
 
         await until(grew_no_more, 1.0)
         await done
