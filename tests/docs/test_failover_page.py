@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ import pytest
 from tests.cli import warm
 from tests.cli.live_server import clean_environment
 from tests.docs.sessions import alike, steps
+from tests.postgresql.cluster import quiet_port
 from tests.postgresql.pair import Pair, pair
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/fail-over-postgresql.md"
@@ -32,18 +31,6 @@ COMMAND_S = 90
 END_S = 5
 NEVER_S = 5
 """Time for the command that waits for a run which never ends."""
-
-PORTS = range(20_000, 30_000)
-"""Where servers listen: below what connections are given, which come and go until a server has its port."""
-
-
-def quiet_port() -> int:
-    """Return a port of these on which nobody listens."""
-    for port in random.sample(PORTS, len(PORTS)):
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("every port is taken")
 
 
 class Rehearsal:

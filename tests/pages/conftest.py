@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
@@ -14,6 +15,7 @@ from bedrockjobs.server import Server
 from tests.conftest import begin
 from tests.engines import Databases
 from tests.pages.looking import CHROMIUM, FLAGS, Site
+from tests.postgresql.cluster import quiet_port
 
 DEADLINE_MS = 15_000
 
@@ -30,14 +32,21 @@ async def browser() -> AsyncIterator[Browser]:
 StartSite = Callable[..., Awaitable[Site]]
 
 
+@pytest.fixture(scope="session")
+def port() -> int:
+    """Return where the first server of each test listens: the browser keeps files that it knows from there."""
+    return quiet_port()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def start_site(databases: Databases) -> AsyncIterator[StartSite]:
+async def start_site(databases: Databases, port: int) -> AsyncIterator[StartSite]:
     """Return a function that starts a server with pages; settings are its named arguments."""
+    ports = [port]
     async with AsyncExitStack() as stack:
 
         async def start(**settings: Any) -> Site:
             given = {**databases.settings(settings.pop("database", "")), **settings}
-            server = Server(Settings(port=0, **given))
+            server = Server(Settings(port=ports.pop() if ports else 0, **given))
             await begin(server)
             stack.push_async_callback(server.stop)
             return Site(server)
@@ -68,14 +77,16 @@ async def window(browser: Browser) -> AsyncIterator[Page]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def context(window: Page) -> AsyncIterator[BrowserContext]:
-    """Return a browser without a past: what a test leaves of pages, cookies and storage is removed."""
+    """Return a browser without a past: what a test leaves of pages, cookies and storage is removed.
+
+    What it has loaded of scripts and styles stays: their addresses name their content.
+    """
     yield window.context
     for page in window.context.pages:
         if page != window:
             await page.close()
     await window.context.clear_cookies()
     devtools = await window.context.new_cdp_session(window)
-    await devtools.send("Network.clearBrowserCache")
     await devtools.send("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
     await devtools.detach()
 

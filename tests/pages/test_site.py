@@ -35,6 +35,20 @@ async def test_a_browser_is_sent_to_the_pages(site: Site, page: Page) -> None:
     assert (await page.title()).startswith("Overview ")
 
 
+LEFT = "[localStorage.getItem('left'), sessionStorage.getItem('left'), document.cookie]"
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+async def test_a_page_of_another_test_leaves_nothing(site: Site, page: Page, turn: int) -> None:
+    """Servers of these tests have the same address, by which a browser keeps what pages store."""
+    await page.goto(f"{site.root}/ui/login")
+    assert await page.evaluate(LEFT) == [None, None, ""]
+    await page.evaluate(
+        "localStorage.left = sessionStorage.left = document.cookie = 'left=1; path=/; max-age=1000'"
+    )
+    assert None not in await page.evaluate(LEFT)
+
+
 async def test_others_are_told_what_this_is(site: Site) -> None:
     answer, text = await get(site, "/", Accept="*/*")
     assert answer.status == 200

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
@@ -286,6 +288,19 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+PORTS = range(20_000, 30_000)
+"""Ports below what connections are given, which come and go until a server has its port."""
+
+
+def quiet_port() -> int:
+    """Return a port for a server that starts later, or again and again."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("every port is taken")
 
 
 CLUSTER = Cluster()
