@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from bedrockjobs.store import queries
 from tests import engines, late_queries, leaks
-from tests.effort import LONG, PROFILE
+from tests.effort import LONG, PROFILE, dealt
 from tests.postgresql.cluster import CLUSTER
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
 
@@ -37,6 +38,8 @@ os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 queries.QUERY_PROCESSES = 1
 late_queries.begin()
 
+_dealt = pytest.StashKey[Iterator[str]]()
+
 gc.disable()  # while tests are collected: all that is made then stays
 
 START = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
@@ -47,6 +50,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the engine be chosen that tests of servers run on."""
     words = "what tests of servers run on; without it on files, and some of them on PostgreSQL too"
     parser.addoption("--engine", choices=["sqlite", "postgresql"], default="sqlite", help=words)
+    words = "share the test files that this folder names with other processes; see tests/run.py"
+    parser.addoption("--dealt", metavar="FOLDER", type=Path, help=words)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the first of the files that are shared."""
+    folder = config.getoption("--dealt")
+    if folder is not None:
+        config.stash[_dealt] = files = dealt(folder)
+        config.args = [next(files, str(Path(__file__)))]
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run files that are shared one after the other: to collect all in each process takes half a minute.
+
+    Only the session goes on from file to file: its fixtures stay, and all others end.
+    """
+    files = session.config.stash.get(_dealt, None)
+    if files is None:
+        return None
+    collected = 0
+    for items in chain([session.items], (session.perform_collect([file]) for file in files)):
+        collected += len(items)
+        for item, following in zip(items, [*items[1:], session], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail or session.shouldstop:
+                raise session.Interrupted(session.shouldfail or session.shouldstop)
+    session.testscollected = collected
+    return True
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -6,9 +6,12 @@ It says only how often and in which order; what a test does with each example is
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
+
+from tests.run import SLASH
 
 PROFILE = os.environ.get("BEDROCKJOBS_TEST_PROFILE", "same")
 """``same``: the same examples in each run. ``random``: others in each run, and as many as a night allows.
@@ -54,3 +57,15 @@ def crossed(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     if PROFILE == "random":
         return list(product(*values))
     return [tuple(axis[at % len(axis)] for axis in values) for at in range(max(map(len, values)))]
+
+
+def dealt(folder: Path) -> Iterator[str]:
+    """Yield the test files that a folder names, the longest first, each to one of those who share it."""
+    files = {place.name.replace(SLASH, "/"): place for place in folder.iterdir()}
+    places = {file: place for place, file in enumerate(LONG)}
+    for file in sorted(files, key=lambda file: (places.get(file, len(LONG)), file)):
+        try:
+            files[file].unlink()
+        except FileNotFoundError:  # another process has it
+            continue
+        yield file

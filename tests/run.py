@@ -16,8 +16,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -42,35 +43,50 @@ NODE_PACKAGES = ("openapi-typescript@7.13.0", "typescript@5.9.3")
 SEARCHED = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
 """Where programs are, also where it is not root who asks."""
 
-PARALLEL = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
-"""Three processes on two cores, as tests often wait; file by file, the longest first. Bars on time allow for
-the pace of the machine (``pace.py``)."""
+AT_ONCE = 4
+"""Processes that share the test files on two cores, as tests often wait. Bars on time allow for the pace of
+the machine (``pace.py``)."""
 
-FAST = [
-    *("tests/architecture", "tests/conformance", "tests/unit", "tests/runs", "tests/protocol", "tests/views"),
-    # They take long, as they ask for the worst or wait for the time that something may take:
-    "--ignore=tests/protocol/test_deadlines.py",
-    "--ignore=tests/protocol/test_hostile.py",
-    "--ignore=tests/protocol/test_hostile_queries.py",
-    "--ignore=tests/protocol/test_loop_stalls.py",
-    "--ignore=tests/protocol/test_loop_time.py",
-    "--ignore=tests/protocol/test_memory_storms.py",
-    "--ignore=tests/protocol/test_openapi_against_server.py",
-    "--ignore=tests/protocol/test_openapi_clients.py",
-    "--ignore=tests/protocol/test_nothing_left.py",
-    "--ignore=tests/protocol/test_waiting_gone.py",
-    "--ignore=tests/unit/test_cli_import.py",
-    "--ignore=tests/unit/test_cron_oracles.py",
-    "--ignore=tests/unit/test_imports_ftl.py",
-    "--ignore=tests/unit/test_imports_hostile.py",
-    "--ignore=tests/unit/test_worker_registry.py",
-    # Each of them starts processes:
-    "--ignore=tests/unit/test_cli_program.py",
-    "--ignore=tests/unit/test_peers.py",
-    "--ignore=tests/unit/test_template_code.py",
-    "--ignore=tests/unit/test_testing.py",
-]
+SLASH = "+"
+"""What stands for a slash in the name by which such a file is dealt out (``dealt`` in ``effort.py``)."""
+
+FAST_AT_ONCE = 2
+"""Few of those tests wait."""
+
+FAST = (
+    "tests/architecture",
+    "tests/conformance",
+    "tests/unit",
+    "tests/runs",
+    "tests/protocol",
+    "tests/views",
+)
 """What nearly every mistake breaks: rules, model, parts, runs, and both protocols."""
+
+SLOW = {
+    # They take long, as they ask for the worst or wait for the time that something may take:
+    "tests/protocol/test_deadlines.py",
+    "tests/protocol/test_hostile.py",
+    "tests/protocol/test_hostile_queries.py",
+    "tests/protocol/test_loop_stalls.py",
+    "tests/protocol/test_loop_time.py",
+    "tests/protocol/test_memory_storms.py",
+    "tests/protocol/test_openapi_against_server.py",
+    "tests/protocol/test_openapi_clients.py",
+    "tests/protocol/test_nothing_left.py",
+    "tests/protocol/test_waiting_gone.py",
+    "tests/unit/test_cli_import.py",
+    "tests/unit/test_cron_oracles.py",
+    "tests/unit/test_imports_ftl.py",
+    "tests/unit/test_imports_hostile.py",
+    "tests/unit/test_worker_registry.py",
+    # Each of them starts processes:
+    "tests/unit/test_cli_program.py",
+    "tests/unit/test_peers.py",
+    "tests/unit/test_template_code.py",
+    "tests/unit/test_testing.py",
+}
+"""Files of these that ``--fast`` leaves out."""
 
 FAST_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "fast"}
 """Fewer examples, half of the tests of servers, and one event loop: see ``effort.py``."""
@@ -78,20 +94,11 @@ FAST_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "fast"}
 READING = [["mypy"], ["ruff", "check"], ["ruff", "format", "--check"], ["lint-imports"]]
 """What reads the code: beside the tests, as alone it would keep one core of two waiting for mypy."""
 
-PATIENT = ["tests/docs/test_readme.py", "tests/docs/test_failover_page.py"]
-"""Sessions of the pages, which wait for the moments that they tell of: a third beside two keeps nobody."""
-
 RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
-RELIABILITY_LONG = [
-    *("shared_kills", "shared_load", "kills", "runs_killed"),
-    *("takeover", "other_hands", "io_faults", "soak"),
-]
-"""Those of them that take longest, dealt out first: a row here is one for each of those that run at once."""
-
-RELIABILITY_AT_ONCE = 4
-"""Twice as many as there are cores: they spend half of their time waiting for servers that are away."""
+RELIABILITY_AT_ONCE = 5
+"""More than twice as many as there are cores: they spend half of their time waiting for servers."""
 
 NIGHTLY_STEP_S_MAX = 12 * 3600
 """Time for one step of a night, and for each of its tests."""
@@ -155,51 +162,49 @@ ANY_TEXT = "from hypothesis import given, strategies; given(strategies.text())(l
 """A program after which Hypothesis has written down which characters there are, which takes seconds."""
 
 
-def rewrite_assertions(environment: dict[str, str], folders: list[str]) -> None:
-    """Let pytest compile all tests of some folders once, on a fresh clone.
+@contextmanager
+def compiled(environment: dict[str, str]) -> Iterator[None]:
+    """On a fresh clone, compile meanwhile what each of the processes that run tests would compile."""
+    commands = [["-m", "compileall", "-q", "bedrockjobs", "worker"], ["-c", ANY_TEXT]]
+    with ExitStack() as stack:
+        for command in commands if not (ROOT / ".hypothesis").exists() else ():
+            stack.enter_context(subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment))
+        yield
 
-    Each of the processes that run tests would do it for all of them, and one needs half a minute. They report
-    what is wrong with a file.
+
+def files_in(folders: Iterable[str], *, without: Container[str] = ()) -> list[str]:
+    """Return the test files below some folders."""
+    found = sorted(
+        str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).glob("**/test_*.py")
+    )
+    return [file for file in found if file not in without]
+
+
+def checks(arguments: list[str], folder: Path) -> list[list[list[str]]]:
+    """Return the steps of a check, each with the commands that run beside each other.
+
+    Processes share test files by a folder, of which each takes one after the other.
     """
-    if any(ROOT.glob("tests/**/__pycache__/*-pytest-*.pyc")):
-        return
-    began = time.monotonic()
-    files = sorted(str(path) for folder in folders for path in (ROOT / folder).glob("**/test_*.py"))
-    commands = [
-        *([sys.executable, "-m", "pytest", "--collect-only", *files[half::2]] for half in range(2)),
-        [sys.executable, "-c", ANY_TEXT],
-    ]
-    running = [
-        subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for command in commands
-    ]
-    for process in running:
-        status_of(process)
-    print(f"= {time.monotonic() - began:.0f} s to compile the tests", flush=True)
-
-
-def checks(arguments: list[str]) -> list[list[list[str]]]:
-    """Return the steps of a check, each with the commands that run beside each other."""
     pytest = [sys.executable, "-m", "pytest"]
+
+    def shared(name: str, files: list[str], at_once: int) -> list[list[str]]:
+        (folder / name).mkdir()
+        for file in files:
+            (folder / name / file.replace("/", SLASH)).touch()
+        # Percentages would be of one file.
+        return [[*pytest, "-o", "console_output_style=classic", f"--dealt={folder / name}"]] * at_once
+
     if arguments == ["--fast"]:
-        steps = [[[*pytest, *PARALLEL, "-n", "2", *FAST]]]  # few of these tests wait
+        steps = [shared("fast", files_in(FAST, without=SLOW), FAST_AT_ONCE)]
     elif arguments == ["--nightly"]:
         return [[[sys.executable, "-m", *words.split()]] for words in NIGHTLY]
     elif arguments:
         steps = [[[*pytest, *arguments]]]
     else:
-        long = [f"{RELIABILITY}/test_{name}.py" for name in RELIABILITY_LONG]
-        files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / RELIABILITY).glob("test_*.py"))
-        files = long + [file for file in files if file not in long]
-        # Not by xdist, which keeps to itself what these tests tell of each run.
+        reliability = files_in([RELIABILITY])
         steps = [
-            [
-                [*pytest, *PARALLEL, *(f"--ignore={path}" for path in (RELIABILITY, *PATIENT))],
-                [*pytest, *PATIENT],
-            ],
-            [[*pytest, *files[turn::RELIABILITY_AT_ONCE]] for turn in range(RELIABILITY_AT_ONCE)],
+            shared("tests", files_in(["tests"], without=reliability), AT_ONCE),
+            shared("reliability", reliability, RELIABILITY_AT_ONCE),
         ]
     steps[0] += READING
     return steps
@@ -253,7 +258,7 @@ def status_of(process: subprocess.Popen[bytes]) -> int:
 @contextmanager
 def files_of(commands: list[list[str]]) -> Iterator[dict[str, str]]:
     """Yield variables that put temporary files into memory, where there is room and programs may run."""
-    real_disk = any(part.startswith(RELIABILITY) for command in commands for part in command)
+    real_disk = any(RELIABILITY in part or part.endswith("/reliability") for part in chain(*commands))
     usable = not real_disk and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     found = os.statvfs(MEMORY) if usable else None
     if found is None or found.f_flag & os.ST_NOEXEC or found.f_bavail * found.f_frsize < MEMORY_BYTES:
@@ -269,9 +274,6 @@ def main() -> int:
     arguments = sys.argv[1:]
     if len(arguments) > 1 and {"--fast", "--nightly"} & set(arguments):
         sys.exit("--fast and --nightly stand alone: with arguments for pytest, leave them out")
-    if "--fast" not in arguments:
-        install_programs()
-        node_programs()
     bin_folder = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     # Each worker of pytest and each server would compile everything again.
@@ -280,15 +282,16 @@ def main() -> int:
         environment |= FAST_ENVIRONMENT
     elif arguments == ["--nightly"]:
         environment |= NIGHTLY_ENVIRONMENT
-    if not arguments:
-        rewrite_assertions(environment, ["tests"])
-    elif arguments == ["--fast"]:
-        rewrite_assertions(environment, [folder for folder in FAST if not folder.startswith("--")])
+    with compiled(environment):
+        if "--fast" not in arguments:
+            install_programs()
+            node_programs()
     failed: list[str] = []
     spent_s: Counter[str] = Counter()
-    for commands in checks(arguments):
-        with files_of(commands) as files:
-            failed += run(commands, environment | files, spent_s)
+    with tempfile.TemporaryDirectory() as folder:
+        for commands in checks(arguments, Path(folder)):
+            with files_of(commands) as files:
+                failed += run(commands, environment | files, spent_s)
     print(f"The slowest of {len(spent_s)} test files:")
     for file, seconds in spent_s.most_common(SLOWEST):
         print(f"{seconds:8.1f} s  {file}")

@@ -1,20 +1,20 @@
-"""Every file named in the check exists: a wrong name would silently have no effect."""
+"""The check runs each file once, and the files that it names exist: a wrong name would have no effect."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import effort, run
-from tests.effort import LONG, crossed
+from tests.effort import LONG, crossed, dealt
 
 ROOT = Path(__file__).parents[2]
-IGNORED = [word.removeprefix("--ignore=") for word in run.FAST]
-RELIABILITY = [f"{run.RELIABILITY}/test_{name}.py" for name in run.RELIABILITY_LONG]
 
 
-@pytest.mark.parametrize("name", [*LONG, *run.PATIENT, *IGNORED, *RELIABILITY])
+@pytest.mark.parametrize("name", [*LONG, *run.FAST, *sorted(run.SLOW), run.RELIABILITY])
 def test_what_the_check_names_is_there(name: str) -> None:
     assert (ROOT / name).exists(), "tests/run.py or tests/effort.py names a file that is gone"
 
@@ -29,3 +29,36 @@ def test_independent_parameters_are_crossed_at_night_and_each_has_its_turn_by_da
     found = crossed(*axes)
     assert len(found) == 5
     assert [set(values) for values in zip(*found, strict=True)] == [set(axis) for axis in axes]
+
+
+def lay_out(folder: Path, *files: str) -> None:
+    for file in files:
+        (folder / file.replace("/", run.SLASH)).touch()
+
+
+def test_each_file_goes_to_one_process_and_the_longest_come_first(tmp_path: Path) -> None:
+    files = ["tests/unit/test_b.py", LONG[1], "tests/cli/test_a.py", LONG[0]]
+    lay_out(tmp_path, *files)
+    one, two = dealt(tmp_path), dealt(tmp_path)
+    assert [next(one), next(two), next(one), next(two)] == [LONG[0], LONG[1], files[2], files[0]]
+    assert [*one, *two] == []
+
+
+def test_a_process_runs_all_files_that_it_gets(tmp_path: Path) -> None:
+    here = "tests/architecture/test_effort.py"
+    lay_out(tmp_path, "tests/unit/test_glob.py", f"{here}::test_every_test_file_is_dealt_out_once")
+    command = [sys.executable, "-m", "pytest", "-vv", f"--dealt={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "test_glob.py::" in done.stdout
+    assert "test_every_test_file_is_dealt_out_once PASSED" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_test_file_is_dealt_out_once(tmp_path: Path) -> None:
+    steps = run.checks([], tmp_path)
+    assert len(steps[0]) == run.AT_ONCE + len(run.READING)
+    assert len(steps[1]) == run.RELIABILITY_AT_ONCE
+    found = [file for folder in tmp_path.iterdir() for file in dealt(folder)]
+    wanted = (ROOT / "tests").glob("**/test_*.py")
+    assert sorted(found) == sorted(str(path.relative_to(ROOT)) for path in wanted)

@@ -34,7 +34,7 @@ StartSite = Callable[..., Awaitable[Site]]
 
 @pytest.fixture(scope="session")
 def port() -> int:
-    """Return where the first server of each test listens: the browser keeps files that it knows from there."""
+    """Return where the first server of each test listens: from there the browser keeps files."""
     return quiet_port()
 
 
