@@ -19,6 +19,17 @@ PROFILE = os.environ.get("BEDROCKJOBS_TEST_PROFILE", "same")
 ``run.py --fast`` sets it."""
 
 LONG = [
+    "tests/docs/test_readme.py",
+    "tests/docs/test_failover_page.py",
+    "tests/reliability/test_kills.py",
+    "tests/reliability/test_shared_kills.py",
+    "tests/reliability/test_shared_load.py",
+    "tests/reliability/test_runs_killed.py",
+    "tests/reliability/test_io_faults.py",
+    "tests/reliability/test_other_hands.py",
+    "tests/reliability/test_soak.py",
+    "tests/reliability/test_takeover.py",
+    "tests/reliability/test_power.py",
     "tests/protocol/test_memory_storms.py",
     "tests/worker/test_watchdog_client.py",
     "tests/simulation/test_histories.py",

@@ -35,9 +35,9 @@ from tests.postgresql.cluster import CLUSTER, SCHEMA
 
 FOUND_WITHIN = 60
 """Histories within which a difference must be found."""
-HISTORIES = examples(30, night=3_000)
-"""By day five times as many as it takes to find any of ``WIDER``."""
-HISTORIES_POSTGRESQL = examples(5, night=500)
+HISTORIES = examples(12, night=3_000)
+"""By day twice as many as it takes to find any of ``WIDER``."""
+HISTORIES_POSTGRESQL = examples(3, night=500)
 STEPS = 40
 
 KEYS_LAST = ("2", "3")

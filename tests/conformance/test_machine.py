@@ -18,7 +18,7 @@ from tests.conformance.state_changes import StateChanges
 from tests.effort import examples
 from tests.model import Outcome
 
-EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(40, night=1_000)))
+EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(25, night=1_000)))
 STEPS = int(os.environ.get("BEDROCKJOBS_TEST_STEPS", "50"))
 
 NAMES = st.sampled_from(["a", "b", "ab", "manual/x", "[c]"])

@@ -15,7 +15,7 @@ from tests.fuzz.gates import Meter
 from tests.fuzz.hostile import HOSTILE
 from tests.fuzz.targets import TARGETS
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", examples(40, night=6_000) / 100))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", examples(25, night=6_000) / 100))
 """Time for the made-up inputs of each target."""
 
 MEMORY_EACH = examples(2, night=1)

@@ -95,7 +95,7 @@ THREE = [
 ]
 
 
-THREE_MIXED = examples(20, night=1_000)
+THREE_MIXED = examples(12, night=1_000)
 """Orders of all steps of three units, drawn by lot."""
 
 

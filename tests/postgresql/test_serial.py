@@ -27,7 +27,7 @@ from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
 
 SERVERS = 3
-EXAMPLES = examples(6, night=2_000)
+EXAMPLES = examples(4, night=2_000)
 UNIT_MAX = 5
 """Commands in one unit: several units of each server go on at the same time."""
 

@@ -25,7 +25,7 @@ from tests.effort import PROFILE, examples
 from tests.engines import Files
 from tests.runs.rig import Site, moment
 
-EXAMPLES, STEPS = examples(10, night=150), 60
+EXAMPLES, STEPS = examples(6, night=150), 60
 """About 20 s in all."""
 
 NAMES = st.sampled_from(["a", "b", "s", "t", "*"])

@@ -24,7 +24,7 @@ from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.moving import moved
 
-EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(5, night=300)))
+EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(3, night=300)))
 
 
 class Histories(test_machine.Histories):
