@@ -20,7 +20,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
-from bedrockjobs.base.principal import Principal, Scope
+from bedrockjobs.base.principal import READING_TOKEN, Principal, Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp
 from bedrockjobs.commands import ALL, Command, CreateJob, CreateJobs, Heartbeat, RequeueJobs, RetryJob, Status
@@ -271,6 +271,7 @@ class Service:
     async def _read(self, submission: Submission) -> None:
         command = submission.command
         assert command is not None
+        READING_TOKEN.set("" if submission.caller is None else submission.caller.name)
         outcome: Outcome
         try:
             try:

@@ -12,11 +12,15 @@ import ipaddress
 import re
 import secrets
 from base64 import urlsafe_b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
 
+from bedrockjobs.base.config import TOKEN_SHARE
+from bedrockjobs.base.errors import TooMany
 from bedrockjobs.base.glob import common_of_all, glob, lies_within
 
 PREFIX = "bj_"
@@ -312,3 +316,56 @@ class Principal(NamedTuple):
     def scope(self) -> Scope | None:
         """Return the names that it sees; None: all."""
         return self.grant.scope
+
+
+# Shares: what one token may use of a limit that all tokens share. Clients without a token have no share of
+# their own: if there are tokens, only requests that need none come without one.
+
+
+READING_TOKEN: ContextVar[str] = ContextVar("READING_TOKEN", default="")
+"""The name of the token for which this task reads; empty without one."""
+
+
+def token_share(limit: int) -> int:
+    """Return how much of a limit one token may use."""
+    return max(limit // TOKEN_SHARE, 1)
+
+
+class TokenShares:
+    """Counts what each token uses of one limit."""
+
+    def __init__(self, what: str) -> None:
+        """Start without uses; ``what`` is limited, in the plural."""
+        self._what = what
+        self._used: Counter[str] = Counter()
+        self.total = 0
+        """What all clients use."""
+
+    def used(self, token: str) -> int:
+        """Return how much a token uses."""
+        return self._used[token]
+
+    def check(self, token: str, limit: int, more: int = 1) -> None:
+        """Raise TooMany if a token that uses ``more`` would exceed its share of a limit."""
+        share = token_share(limit)
+        if token and self._used[token] + more > share:
+            raise TooMany(f"Too many {self._what}", f"token {token}: expected at most {share} at once")
+
+    def begin(self, token: str, limit: int) -> None:
+        """Count one more use; raise TooMany if all clients have used up the limit, or a token its share."""
+        if self.total >= limit:
+            raise TooMany(f"Too many {self._what}", f"expected at most {limit} at once")
+        self.check(token, limit)
+        self.add(token)
+
+    def add(self, token: str, count: int = 1) -> None:
+        """Count uses of a token."""
+        self.total += count
+        self._used[token] += count
+
+    def remove(self, token: str, count: int = 1) -> None:
+        """Count uses that ended."""
+        self.total -= count
+        self._used[token] -= count
+        if self._used[token] <= 0:
+            del self._used[token]

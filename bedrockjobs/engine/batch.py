@@ -15,7 +15,7 @@ from typing import cast
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, SEARCH_S_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
-from bedrockjobs.base.errors import ServerFault, Unavailable
+from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
 from bedrockjobs.engine.events import DrainsChanged, Event, HoldChanged, LeftReady, Listeners, WaitLeft
@@ -281,12 +281,10 @@ class Batch:
         self._seq += 1
         wait_s = SEARCH_S_MAX if once else min(wait_ms, WAIT_MS_MAX) / 1000
         deadline = self._clock.monotonic() + wait_s
-        waiter = Waiter(submission, request, self._seq, deadline, once=once)
-        group = self._waiting.add(waiter, self._settings.patterns_waiting_max)
-        if group is None:
-            refused = Unavailable(
-                "Too many patterns are waited for", "names: ask for longer fixed parts, or do not wait"
-            )
+        waiter = Waiter(submission, request, self._seq, deadline, once=once, token=submission.by)
+        try:
+            group = self._waiting.add(waiter, self._settings.patterns_waiting_max)
+        except CommandError as refused:
             work.outcomes.append((submission, take.nothing(request) if request.after_end else refused))
             return
         submission.waiter = waiter

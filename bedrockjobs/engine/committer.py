@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from bedrockjobs.base.background import yield_to_loop
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import NAMES_PER_COMMIT_MAX, NAMES_QUEUED_MAX, QUICK_COMMIT_S, QUICK_COMMITS
+from bedrockjobs.base.principal import TokenShares, token_share
 from bedrockjobs.engine.submission import Submission
 
 
@@ -203,6 +204,13 @@ class ManyNames:
     def full(self) -> bool:
         """Return True if the limit of queued names is reached."""
         return self._names >= NAMES_QUEUED_MAX
+
+    def check_share(self, token: str) -> None:
+        """Raise TooMany if a token has queued its share of the names."""
+        if token and self._names >= token_share(NAMES_QUEUED_MAX):
+            shares = TokenShares("names are asked for")
+            shares.add(token, sum(one.many for one in self._waiting if one.by == token))
+            shares.check(token, NAMES_QUEUED_MAX)
 
     def put_aside(self, arrived: list[Submission]) -> list[Submission]:
         """Queue those that ask for many names; return the others."""

@@ -24,7 +24,7 @@ from bedrockjobs.base.config import (
     SLEEP_S_MAX,
 )
 from bedrockjobs.base.errors import Unavailable
-from bedrockjobs.base.principal import Principal
+from bedrockjobs.base.principal import Principal, TokenShares, token_share
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.commands import Command
@@ -182,6 +182,7 @@ class Dispatcher:
             over=self._wake,
         )
         self.pending = 0  # unanswered commands, without those that wait for a job
+        self._shares, self._counted_at = TokenShares("commands are waiting"), -1
         self.cut_off = False  # whether it stopped without answering some commands
         self._more = partial(self._group.more, self._arrived)
         self.commands = self.commits = 0  # since the start; only commits of transactions with commands count
@@ -218,11 +219,14 @@ class Dispatcher:
             raise Unavailable("Server is stopping", "try again in a moment")
         if self.pending >= self._pending_max:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
+        if submission.by and self.pending >= token_share(self._pending_max):
+            self._check_share(submission.by)
         prepared, command = submission.prepared, submission.template
         simple = prepared is not None and prepared.simple
         if not simple and command.asks and (many := command.names_asked) > NAMES_AT_ONCE:
             if self._many.full:
                 raise Unavailable("Too many commands are waiting", "names: too many are asked for now")
+            self._many.check_share(submission.by)
             submission.many = many
             self._some_many = True
         self.pending += 1
@@ -232,6 +236,15 @@ class Dispatcher:
         if not (self._open or self._scheduled):
             self._scheduled = True
             self._loop.call_soon(self._next)
+
+    def _check_share(self, token: str) -> None:
+        """Raise TooMany if a token has its share of the queued commands, which are counted once a commit."""
+        if self._counted_at != self.commands:
+            self._counted_at, self._shares = self.commands, TokenShares("commands are waiting")
+            for queued in self._gathered:
+                self._shares.add(queued.by)
+        self._shares.check(token, self._pending_max)
+        self._shares.add(token)
 
     def _would_wait(self) -> bool:
         """Return whether a lookup would wait for other work: else it is cheapest in the writer's caches."""

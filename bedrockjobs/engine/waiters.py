@@ -11,17 +11,20 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from math import inf
 from typing import Any, cast
 
+from bedrockjobs.base.errors import CommandError, Unavailable
 from bedrockjobs.base.glob import PatternSet
-from bedrockjobs.base.principal import Scope
+from bedrockjobs.base.principal import Scope, TokenShares
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.peers import SharedUnit
+
+LONGER_PARTS = "names: ask for longer fixed parts, or do not wait"
+"""How a client avoids patterns that are compared with every name."""
 
 HEAP_SLACK = 100
 """Maximum number of outdated entries of a heap, beyond the number of current ones, before the heap is
@@ -38,12 +41,19 @@ if it has jobs of its own or is drained."""
 class Waiter:
     """One GetJob that waits."""
 
-    __slots__ = ("deadline", "group", "once", "request", "seq", "submission")
+    __slots__ = ("deadline", "group", "once", "request", "seq", "submission", "token")
 
     def __init__(
-        self, submission: Any, request: TakeRequest, seq: int, deadline: float, *, once: bool = False
+        self,
+        submission: Any,
+        request: TakeRequest,
+        seq: int,
+        deadline: float,
+        *,
+        once: bool = False,
+        token: str = "",
     ) -> None:
-        """Wait for ``request`` until ``deadline`` (monotonic seconds); ``seq`` orders waiters by age.
+        """Wait for ``request`` of a token until ``deadline`` (monotonic seconds); ``seq`` orders by age.
 
         A waiter with ``once`` waits only until the store knows whether there is a job.
         """
@@ -52,6 +62,7 @@ class Waiter:
         self.seq = seq
         self.deadline = deadline
         self.once = once
+        self.token = token
         self.group: WaiterGroup | None = None
 
 
@@ -108,6 +119,10 @@ class Waiting:
         self.sooner = False
         """Whether a deadline or due time was added since the dispatcher last looked at them."""
         self._waits_of: Counter[str] = Counter()
+        self._unindexed_of: Counter[tuple[str, str]] = Counter()
+        """Waiters by token and pattern, for patterns that are compared with every name."""
+        self._shares = TokenShares("patterns are waited for")
+        """How many such patterns each token waits for."""
         self._changes: list[tuple[Waiter, bool]] = []
         """Waiters added (True) or removed since the last commit, for rollback."""
 
@@ -152,17 +167,24 @@ class Waiting:
 
     # --- adding and removing waiters ---------------------------------------------------------------------
 
-    def add(self, waiter: Waiter, unindexed_max: float = inf) -> WaiterGroup | None:
+    def add(self, waiter: Waiter, unindexed_max: int | None = None) -> WaiterGroup:
         """Add a waiter; return its group, whose ``due`` may have to be updated.
 
-        Return None without adding it if more than ``unindexed_max`` patterns would have to be compared with
-        every job.
+        Raises Unavailable without adding it if more than ``unindexed_max`` patterns would have to be compared
+        with every job, and TooMany if its token has more than its share of them.
         """
-        before = self._by_glob.unindexed
+        before, token = self._by_glob.unindexed, waiter.token
+        own_before = self._shares.used(token)
         group = self._put_in(waiter)
-        if before < self._by_glob.unindexed > unindexed_max:
-            self._take_out(waiter)
-            return None
+        if unindexed_max is not None and self._by_glob.unindexed:
+            try:
+                if before < self._by_glob.unindexed > unindexed_max:
+                    raise Unavailable("Too many patterns are waited for", LONGER_PARTS)
+                if own_before < self._shares.used(token):
+                    self._shares.check(token, unindexed_max, 0)
+            except CommandError:
+                self._take_out(waiter)
+                raise
         self._changes.append((waiter, True))
         return group
 
@@ -176,6 +198,11 @@ class Waiting:
             self._file(group)
         group.waiters[waiter.seq] = waiter
         waiter.group = group
+        if self._by_glob.unindexed:
+            for use in self._unindexed(waiter, group):
+                self._unindexed_of[use] += 1
+                if self._unindexed_of[use] == 1:
+                    self._shares.add(use[0])
         self.count += 1
         self.sooner = True
         if request.worker is not None:
@@ -244,6 +271,12 @@ class Waiting:
         if group is None:
             return False
         del group.waiters[waiter.seq]
+        if self._by_glob.unindexed:
+            for use in self._unindexed(waiter, group):
+                self._unindexed_of[use] -= 1
+                if not self._unindexed_of[use]:
+                    del self._unindexed_of[use]
+                    self._shares.remove(use[0])
         self.count -= 1
         worker = waiter.request.worker
         if worker is not None:
@@ -257,6 +290,13 @@ class Waiting:
                 self._end_search(group)
             group.due = None
         return True
+
+    def _unindexed(self, waiter: Waiter, group: WaiterGroup) -> Iterator[tuple[str, str]]:
+        """Yield the token of a waiter with each of its patterns that are compared with every name."""
+        if not (group.held or group.once):
+            for pattern in group.request.names.globs:
+                if not self._by_glob.indexes(pattern):
+                    yield waiter.token, pattern
 
     def _file(self, group: WaiterGroup) -> None:
         """Index a group by its names, unless it is held or asks only once."""

@@ -12,7 +12,8 @@ from functools import partial
 
 from aiohttp import web
 
-from bedrockjobs.base.principal import Principal
+from bedrockjobs.base.errors import TooMany
+from bedrockjobs.base.principal import Principal, TokenShares
 from bedrockjobs.pages.site import HEADERS, Site
 from bedrockjobs.protocol.authentication import caller_of, cut
 
@@ -37,14 +38,15 @@ class _PageStreams:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._access = site.service.access
-        self._open = 0
+        self._streams = TokenShares("streams")
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Stream until the client disconnects, its session ends, or the server drains."""
-        if self._open >= STREAMS_MAX:
-            return web.Response(status=429, text="Too many streams\n", headers=HEADERS)
-        self._open += 1
         caller = caller_of(request, self._access)
+        try:
+            self._streams.begin(caller.name, STREAMS_MAX)
+        except TooMany as error:
+            return web.Response(status=429, text=f"{error.reason}\n", headers=HEADERS)
         end = partial(cut, request)
         caller.grant.ends.add(end)
         try:
@@ -56,7 +58,7 @@ class _PageStreams:
                 await self._send_changes(response, caller)
             return response
         finally:
-            self._open -= 1
+            self._streams.remove(caller.name)
             caller.grant.ends.discard(end)
 
     async def _send_changes(self, response: web.StreamResponse, caller: Principal) -> None:

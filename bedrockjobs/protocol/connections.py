@@ -19,11 +19,10 @@ from bedrockjobs.base.config import (
     LARGE_BYTES,
     MEMORY_COUNTED_LEAST_BYTES,
     MEMORY_RESERVE_BYTES,
-    TOKEN_SHARE,
     TRIM_BYTES,
 )
-from bedrockjobs.base.errors import TooMany, Unavailable
-from bedrockjobs.base.principal import net_of
+from bedrockjobs.base.errors import Unavailable
+from bedrockjobs.base.principal import TokenShares, net_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.raw import RequestCache
 from bedrockjobs.service import Service
@@ -215,7 +214,7 @@ class Connections:
         self._addresses: Counter[str] = Counter()
         self._arrivals: dict[str, tuple[float, float]] = {}
         """Token bucket of new connections per network: tokens left, and when that was computed."""
-        self._tokens: Counter[str] = Counter()
+        self._shares = TokenShares("connections")
         self._token_of: dict[Connection, str] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._ended: asyncio.Event | None = None
@@ -241,20 +240,16 @@ class Connections:
         before = self._token_of.get(connection, "")
         if token == before or connection not in self.open:
             return
-        most = max(self.settings.connections_max // TOKEN_SHARE, 1)
-        if token and self._tokens[token] >= most:
-            raise TooMany("Too many connections", f"token {token}: expected at most {most} at once")
+        self._shares.check(token, self.settings.connections_max)
         self._forget_token(connection)
         if token:
-            self._tokens[token] += 1
+            self._shares.add(token)
             self._token_of[connection] = token
 
     def _forget_token(self, connection: Connection) -> None:
         token = self._token_of.pop(connection, "")
         if token:
-            self._tokens[token] -= 1
-            if not self._tokens[token]:
-                del self._tokens[token]
+            self._shares.remove(token)
 
     def admit(self, connection: Connection, address: str) -> bool:
         """Count a new connection; return False if it exceeds a limit and the caller must close it."""

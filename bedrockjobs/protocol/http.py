@@ -26,6 +26,7 @@ from bedrockjobs.base.errors import (
     Unauthenticated,
     UnknownCommand,
 )
+from bedrockjobs.base.principal import READING_TOKEN
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS, Authenticate, Command, PingSchedule
 from bedrockjobs.commands.control import PING_OUTPUT_CHARS_MAX
@@ -214,6 +215,7 @@ class HTTPFront:
                     self._origins.check(request)
                 self._gate.check(request, path)
                 caller, connection = request.get(CALLER), _connection_of(request)
+                READING_TOKEN.set("" if caller is None else caller.name)
                 if caller is not None and connection is not None:
                     connection.belongs(caller)
                 if path not in PROBES and self._gate.needs_name(request, path):

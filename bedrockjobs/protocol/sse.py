@@ -8,7 +8,6 @@ JSON.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
@@ -16,9 +15,9 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from bedrockjobs.base.config import STREAM_BYTES_MAX, TOKEN_SHARE
-from bedrockjobs.base.errors import BadArguments, CommandError, TooMany
-from bedrockjobs.base.principal import Principal
+from bedrockjobs.base.config import STREAM_BYTES_MAX
+from bedrockjobs.base.errors import BadArguments, CommandError
+from bedrockjobs.base.principal import Principal, TokenShares
 from bedrockjobs.commands import Command, Events, ReadOutput
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.authorization import admit
@@ -63,8 +62,7 @@ class _Streams:
         self._access = access
         self._streams_max = streams_max
         self._wait = {"connection": "wait", "timeout": round(keep_alive_s * 1000)}
-        self._open = 0
-        self._open_of: Counter[str] = Counter()
+        self._streams = TokenShares("streams")
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /events``: each event with its kind and ID."""
@@ -117,13 +115,7 @@ class _Streams:
 
         An error after the start ends the stream; a client that reconnects gets the error as its reply.
         """
-        if self._open >= self._streams_max:
-            raise TooMany("Too many streams", f"expected at most {self._streams_max} at once")
-        token, share = caller.name, max(self._streams_max // TOKEN_SHARE, 1)
-        if token and self._open_of[token] >= share:
-            raise TooMany("Too many streams", f"token {token}: expected at most {share} at once")
-        self._open += 1
-        self._open_of[token] += 1
+        self._streams.begin(caller.name, self._streams_max)
         begun: web.StreamResponse | None = None
         end = partial(cut, request)
         caller.grant.ends.add(end)
@@ -140,10 +132,7 @@ class _Streams:
             if begun is None:
                 raise
         finally:
-            self._open -= 1
-            self._open_of[token] -= 1
-            if not self._open_of[token]:
-                del self._open_of[token]
+            self._streams.remove(caller.name)
             caller.grant.ends.discard(end)
         assert begun is not None
         return begun

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import BadQuery
+from bedrockjobs.base.principal import READING_TOKEN, TokenShares
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.records import Records
@@ -325,6 +326,34 @@ class Page(NamedTuple):
 
     rows: list[tuple[Any, ...]]
     more: bool
+
+
+class PendingReads:
+    """Counts running and waiting reads; one token may have a share of the limit.
+
+    A task that is created for a read has the same ``READING_TOKEN`` as its caller.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Admit at most ``most`` reads at once."""
+        self.most = most
+        self._reads = TokenShares("queries")
+
+    @property
+    def count(self) -> int:
+        """Return the number of running and waiting reads."""
+        return self._reads.total
+
+    def begin(self, *, again: bool = False) -> None:
+        """Count a read; raise TooMany if too many are pending, unless it reads ``again``."""
+        if again:
+            self._reads.add(READING_TOKEN.get())
+        else:
+            self._reads.begin(READING_TOKEN.get(), self.most)
+
+    def end(self) -> None:
+        """Count the end of a read."""
+        self._reads.remove(READING_TOKEN.get())
 
 
 class FreeQueries(Protocol):

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from bedrockjobs.base.config import JSON_DEPTH_MAX, QUERY_MEMORY_BYTES_MAX, QUERY_OVERTIME_S, QUERY_PROCESSES
-from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, TooMany, Unavailable, error_for
+from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, Unavailable, error_for
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.base import StoreDamaged
+from bedrockjobs.store.base import PendingReads, StoreDamaged
 from bedrockjobs.store.query_process import Limits
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class Queries:
             bytes=settings.query_bytes_max,
             levels=JSON_DEPTH_MAX,
         )
-        self._waiting_max = settings.query_waiting_max
+        self._reads = PendingReads(settings.query_waiting_max)
         self._on_damage = on_damage
         self._keepers: list[asyncio.Task[None]] = []
         self._running: set[_Process] = set()
@@ -160,8 +160,11 @@ class Queries:
         self._waiting: deque[asyncio.Future[_Process]] = deque()
         self._refusal: CommandError | None = None
         self._closing = asyncio.Event()
-        self.pending = 0
-        """Number of running and waiting Queries."""
+
+    @property
+    def pending(self) -> int:
+        """Return the number of running and waiting Queries."""
+        return self._reads.count
 
     def start_processes(self) -> None:
         """Start the processes; a Query waits until one is ready."""
@@ -188,9 +191,7 @@ class Queries:
         """
         if self._refusal is not None:
             raise self._refusal
-        if self.pending >= self._waiting_max:
-            raise TooMany("Too many queries", f"expected at most {self._waiting_max} at once")
-        self.pending += 1
+        self._reads.begin()
         return await asyncio.shield(self._in_turn(sql, form))
 
     async def _in_turn(self, sql: str, form: str) -> str:
@@ -208,7 +209,7 @@ class Queries:
                 raise self._late() from None
             raise BadQuery("Query aborted", f"query: the process that ran it ended: {ended}") from None
         finally:
-            self.pending -= 1
+            self._reads.end()
         if "damage" in head:
             self._on_damage(StoreDamaged(head["damage"]))
         if "refused" in head:

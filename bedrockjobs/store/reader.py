@@ -11,10 +11,10 @@ from typing import Any
 import aiosqlite
 from typing_extensions import override
 
-from bedrockjobs.base.errors import TooMany, Unavailable
+from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.store.base import Page, Parameters, Reader, StoreDamaged
+from bedrockjobs.store.base import Page, Parameters, PendingReads, Reader, StoreDamaged
 from bedrockjobs.store.queries import Queries
 from bedrockjobs.store.sandbox import SandboxedConnection, is_damage, refusal
 from bedrockjobs.store.sqlite_unit import is_undecodable, replacing
@@ -36,8 +36,7 @@ class _ReadConnection:
         self._path = path
         self._on_damage = on_damage
         self._seconds = seconds
-        self._waiting_max = waiting_max
-        self._waiting = 0
+        self._pending = PendingReads(waiting_max)
         self._turn = asyncio.Lock()
         self._guarded: SandboxedConnection | None = None
         self._connection: aiosqlite.Connection | None = None
@@ -67,9 +66,7 @@ class _ReadConnection:
         Raises TooMany if too many reads wait, unless ``again``; Unavailable once it is closed. A read whose
         caller is cancelled keeps its slot until it ends, so that limits hold.
         """
-        if self._waiting >= self._waiting_max and not again:
-            raise TooMany("Too many queries", f"expected at most {self._waiting_max} at once")
-        self._waiting += 1
+        self._pending.begin(again=again)
         read = asyncio.ensure_future(self._in_turn(sql, parameters, rows_max, bytes_max))
         read.add_done_callback(_retrieve_exception)
         return await asyncio.shield(read)
@@ -83,7 +80,7 @@ class _ReadConnection:
                     raise Unavailable("Server is stopping", "try again in a moment")
                 return await self._fetch(sql, parameters, rows_max, bytes_max)
         finally:
-            self._waiting -= 1
+            self._pending.end()
 
     async def _fetch(
         self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int

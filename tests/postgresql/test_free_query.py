@@ -165,7 +165,7 @@ async def test_time_is_limited(reader: PostgreSQLReader) -> None:
 
 
 async def test_very_many_are_refused(reader: PostgreSQLReader) -> None:
-    reader.queries._line._waiting_max = 0
+    reader.queries._line._reads.most = 0
     with pytest.raises(TooMany):
         await reader.query("SELECT 1;", "rows")
 

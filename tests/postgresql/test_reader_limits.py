@@ -263,9 +263,9 @@ async def test_what_nobody_answers_is_given_up_with_its_connection(
 
 async def test_very_many_reads_are_refused_but_not_to_those_let_in(opened: Open) -> None:
     reader = await opened()
-    assert reader._seeks._waiting_max == SEEKS_WAITING_MAX
-    assert reader._scans._waiting_max == Settings().query_waiting_max
-    reader._seeks._waiting_max = 2
+    assert reader._seeks._reads.most == SEEKS_WAITING_MAX
+    assert reader._scans._reads.most == Settings().query_waiting_max
+    reader._seeks._reads.most = 2
     many = [asyncio.ensure_future(reader.view("newest_event", {}, 1)) for _ in range(4)]
     again = asyncio.ensure_future(reader.view("newest_event", {}, 1, again=True))
     found = await asyncio.gather(*many, again, return_exceptions=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bedrockjobs.base import principal
 from bedrockjobs.base.clock import ManualClock, SystemClock
 from bedrockjobs.base.config import ADDRESSES_TRACKED_MAX, TOKEN_SHARE
 from bedrockjobs.base.settings import Settings
@@ -208,7 +209,7 @@ async def test_a_token_has_half_of_the_connections(serve: Serve) -> None:
 async def test_a_token_has_half_of_the_streams(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     root = await admin_of(live)
     greedy, other = await root.token_for("greedy", "read"), await root.token_for("other", "read")
-    monkeypatch.setattr(sse, "TOKEN_SHARE", sse.STREAMS_MAX // 2)  # so that it is two
+    monkeypatch.setattr(principal, "TOKEN_SHARE", sse.STREAMS_MAX // 2)  # so that it is two
     ask = "GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nAuthorization: {}\r\n\r\n"
 
     async def first_line(bearer: Bearer) -> bytes:

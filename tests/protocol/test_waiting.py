@@ -156,6 +156,7 @@ async def test_finish_and_wait_for_the_next(live: Live) -> None:
     talk = await live.connect()
     talk.send(request("FinishJob", jobID=1, thenGet="t", Connection="wait", timeout=LONG_MS))
     await live.waiting(1)
+    await live.until(lambda: live.server.dispatcher.pending == 0)  # its transaction has been committed
     assert (await live.ask("QueryJob", jobID=1)).code == 404, "the finish itself is committed at once"
     await live.ask("CreateJob", name="t")
     assert (await talk.reply()).json["job"]["jobID"] == 2

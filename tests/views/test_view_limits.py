@@ -53,8 +53,8 @@ async def test_very_many_reads_are_refused_but_not_to_those_let_in(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 5
-    assert table.reader._seeks._waiting_max == reading.SEEKS_WAITING_MAX
-    monkeypatch.setattr(table.reader._seeks, "_waiting_max", most)
+    assert table.reader._seeks._pending.most == reading.SEEKS_WAITING_MAX
+    monkeypatch.setattr(table.reader._seeks._pending, "most", most)
     table.run(5, status="running")
     waits = [
         asyncio.ensure_future(table.ask(ReadOutput(run_id=5, connection="wait", timeout=LONG_MS)))

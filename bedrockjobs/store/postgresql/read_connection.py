@@ -15,8 +15,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
-from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, TooMany, Unavailable
+from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, Unavailable
 from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.store.base import PendingReads
 from bedrockjobs.store.postgresql.peers import PEER_SQL
 from bedrockjobs.store.postgresql.session import Row, adapt, answered_within
 
@@ -66,18 +67,21 @@ class ReadConnection:
         self._options += f' -c search_path="{schema}"'
         self._attributes = attributes
         self._seconds = seconds
-        self._waiting_max = waiting_max
         self._turn = asyncio.Lock()
         self._connection: Connection | None = None
         self._away: tuple[float, CommandError] = (0.0, STOPPING)
         self._refusal: CommandError | None = None
-        self.pending = 0
-        """Number of running and waiting reads."""
+        self._reads = PendingReads(waiting_max)
+
+    @property
+    def pending(self) -> int:
+        """Return the number of running and waiting reads."""
+        return self._reads.count
 
     def elsewhere(self, url: str) -> ReadConnection:
         """Return a connection with the same settings to any server in ``url``, which may be a standby."""
         return ReadConnection(
-            url, self._schema, self._seconds, self._waiting_max, self._given, attributes="any"
+            url, self._schema, self._seconds, self._reads.most, self._given, attributes="any"
         )
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
@@ -103,9 +107,7 @@ class ReadConnection:
         """
         if self._refusal is not None:
             raise self._refusal
-        if self.pending >= self._waiting_max and not again:
-            raise TooMany("Too many queries", f"expected at most {self._waiting_max} at once")
-        self.pending += 1
+        self._reads.begin(again=again)
         read = asyncio.ensure_future(self._in_turn(act))
         read.add_done_callback(_retrieve_exception)
         return await asyncio.shield(read)
@@ -128,7 +130,7 @@ class ReadConnection:
                 raise away(error) from error
             raise
         finally:
-            self.pending -= 1
+            self._reads.end()
 
     async def _done(self, act: Callable[[Connection], Awaitable[_T]]) -> _T:
         connection = await self._connected()
