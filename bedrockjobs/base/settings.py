@@ -319,8 +319,8 @@ class Settings(BaseModel):
         ge=1,
         description="Patterns without a distinct fixed part that may be waited for at once, counting each"
         " pattern of a list, such as the ninth of `?*`, `??*` and so on: every new job is compared with"
-        " all of them. A GetJob with more is refused with 503. Patterns such as `jobs/*/host-17` are"
-        " indexed and do not count.",
+        " all of them. A GetJob with more is refused with 503, or with 429 if its token alone waits for half"
+        " of them. Patterns such as `jobs/*/host-17` are indexed and do not count.",
     )
     groups_remembered_max: int = Field(
         500_000,

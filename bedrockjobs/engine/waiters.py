@@ -167,21 +167,21 @@ class Waiting:
 
     # --- adding and removing waiters ---------------------------------------------------------------------
 
-    def add(self, waiter: Waiter, unindexed_max: int | None = None) -> WaiterGroup:
+    def add(self, waiter: Waiter, patterns_waiting_max: int | None = None) -> WaiterGroup:
         """Add a waiter; return its group, whose ``due`` may have to be updated.
 
-        Raises Unavailable without adding it if more than ``unindexed_max`` patterns would have to be compared
-        with every job, and TooMany if its token has more than its share of them.
+        Raises Unavailable without adding it if more than ``patterns_waiting_max`` patterns would have to be
+        compared with every job, and TooMany if its token has more than its share of them.
         """
         before, token = self._by_glob.unindexed, waiter.token
         own_before = self._shares.used(token)
         group = self._put_in(waiter)
-        if unindexed_max is not None and self._by_glob.unindexed:
+        if patterns_waiting_max is not None and self._by_glob.unindexed:
             try:
-                if before < self._by_glob.unindexed > unindexed_max:
+                if before < self._by_glob.unindexed > patterns_waiting_max:
                     raise Unavailable("Too many patterns are waited for", LONGER_PARTS)
                 if own_before < self._shares.used(token):
-                    self._shares.check(token, unindexed_max, 0)
+                    self._shares.check(token, patterns_waiting_max, 0)
             except CommandError:
                 self._take_out(waiter)
                 raise

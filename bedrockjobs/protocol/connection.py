@@ -519,15 +519,17 @@ class RawConnection(asyncio.Protocol):
             exchange.closes |= isinstance(error, TooManyWrong)
             self._pipeline.answer(exchange, error)
             return
-        if exchange.size and not memory.borrow(exchange.size):
-            self._pipeline.answer(exchange, full())
-            return
+        if exchange.size:
+            exchange.payer = self._token
+            if not memory.borrow(exchange.size, exchange.payer):
+                self._pipeline.answer(exchange, full())
+                return
         try:
             exchange.connection = self
             exchange.submission = submission = service.put(exchange)
         except CommandError as error:
             if exchange.size:
-                memory.give_back(exchange.size)
+                memory.give_back(exchange.size, exchange.payer)
             self._pipeline.answer(exchange, error)
             return
         if exchange.data is not None:  # answered already; the reference cycle would keep it
@@ -552,7 +554,7 @@ class RawConnection(asyncio.Protocol):
     def answered(self, exchange: Exchange, outcome: Outcome) -> bool:
         """Write the outcome of a command; return False if its client cannot receive it."""
         if exchange.size:
-            self._connections.memory.give_back(exchange.size)
+            self._connections.memory.give_back(exchange.size, exchange.payer)
         waiter, submission = None, exchange.submission
         if submission is not None:
             waiter = submission.waiter

@@ -9,8 +9,9 @@ import asyncio
 import ctypes
 import gc
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import (
@@ -22,7 +23,7 @@ from bedrockjobs.base.config import (
     TRIM_BYTES,
 )
 from bedrockjobs.base.errors import Unavailable
-from bedrockjobs.base.principal import TokenShares, net_of
+from bedrockjobs.base.principal import TokenShares, net_of, token_share
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.raw import RequestCache
 from bedrockjobs.service import Service
@@ -30,7 +31,8 @@ from bedrockjobs.service import Service
 # One memory budget for requests being received, requests in progress and unread replies.
 #
 # Small amounts per connection are not counted. If the budget is used up, connections with unread replies are
-# closed, largest first; if that does not free enough, the new request is refused.
+# closed, largest first; if that does not free enough, the new request is refused. If clients need tokens,
+# each token has a share, and so have all clients together that have not shown one yet.
 
 
 def full() -> Unavailable:
@@ -52,11 +54,22 @@ class Holder(Protocol):
 class MemoryBudget:
     """The memory that the connections of one server may hold."""
 
-    def __init__(self, bytes_max: int) -> None:
-        """Limit the growth of the process to ``bytes_max``, less a reserve for what is not counted."""
+    def __init__(
+        self,
+        bytes_max: int,
+        token_of: Callable[[Any], str] = lambda holder: "",
+        needs_token: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Limit the growth of the process to ``bytes_max``, less a reserve for what is not counted.
+
+        ``token_of`` returns the token of a connection, empty if it is unknown.
+        """
+        self._token_of, self._needs_token = token_of, needs_token
         self._bytes_max = max(bytes_max - MEMORY_RESERVE_BYTES, min(bytes_max, MEMORY_COUNTED_LEAST_BYTES))
-        self._held: dict[Holder, int] = {}
+        self._held: dict[Holder, tuple[int, str]] = {}
+        """Bytes that each connection holds, and the token that they are counted for."""
         self._used = 0
+        self._used_by: Counter[str] = Counter()
         self._most = 0
         self._shed = 0
 
@@ -65,48 +78,68 @@ class MemoryBudget:
         """Return the bytes held at present."""
         return self._used
 
-    def borrow(self, size: int) -> bool:
+    def borrow(self, size: int, token: str = "") -> bool:
         """Reserve bytes for a request in progress until ``give_back``; return False if they do not fit."""
         if size <= CONNECTION_BYTES_FREE:
             return True
-        if self._used + size > self._bytes_max and not self._made_room(size):
+        if not self._made_room(size, token):
             return False
-        self._add(size)
+        self._add(size, token)
         return True
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, size: int, token: str = "") -> None:
         """Release bytes that were reserved by ``borrow``."""
         if size > CONNECTION_BYTES_FREE:
-            self._used -= size
+            self._add(-size, token)
 
     def hold(self, holder: Holder, size: int) -> bool:
         """Set the bytes a connection holds; return False if they do not fit and it must be closed."""
-        before = self._held.get(holder, 0)
+        before, token_before = self._held.get(holder, (0, ""))
         if size <= CONNECTION_BYTES_FREE:
             size = 0
         if size == before:
             return True
+        token = self._token_of(holder)
         if size:
-            self._held[holder] = size
+            self._held[holder] = size, token
         else:
             del self._held[holder]
-        self._add(size - before)
-        return size < before or self._used <= self._bytes_max or self._made_room(0)
+        self._add(-before, token_before)
+        self._add(size, token)
+        return size < before or self._made_room(0, token)
 
-    def _add(self, size: int) -> None:
+    def _add(self, size: int, token: str) -> None:
         self._used += size
+        self._used_by[token] += size
+        if not self._used_by[token]:
+            del self._used_by[token]
         self._most = max(self._most, self._used)
 
-    def _made_room(self, size: int) -> bool:
-        """Close connections with unread replies until ``size`` more bytes fit; return whether they do."""
-        slow = sorted(self._held, key=lambda holder: holder.unread_bytes)
-        while self._used + size > self._bytes_max and slow and slow[-1].unread_bytes:
+    def _fits(self, size: int, token: str) -> bool:
+        return self._used + size <= self._bytes_max and self._within_share(size, token)
+
+    def _within_share(self, size: int, token: str) -> bool:
+        return self._used_by[token] + size <= token_share(self._bytes_max) or not self._needs_token()
+
+    def _made_room(self, size: int, token: str) -> bool:
+        """Close connections with unread replies until ``size`` more bytes fit; return whether they do.
+
+        A token that would exceed its share only loses connections of its own.
+        """
+        if self._fits(size, token):
+            return True
+        own = not self._within_share(size, token)
+        slow = sorted(
+            (holder for holder, (_, by) in self._held.items() if by == token or not own),
+            key=lambda holder: holder.unread_bytes,
+        )
+        while not self._fits(size, token) and slow and slow[-1].unread_bytes:
             holder = slow.pop()
-            held = self._held.pop(holder, 0)
-            self._used -= held
+            held, by = self._held.pop(holder, (0, ""))
+            self._add(-held, by)
             self._shed += held
             holder.shed()
-        return self._used + size <= self._bytes_max
+        return self._fits(size, token)
 
     def trim(self) -> None:
         """Collect cyclic garbage of closed connections and return free memory to the system.
@@ -207,7 +240,11 @@ class Connections:
         self.settings = settings
         self.requests = RequestCache()
         """Cache of parsed raw requests."""
-        self.memory = MemoryBudget(settings.memory_bytes)
+        self.memory = MemoryBudget(
+            settings.memory_bytes,
+            lambda connection: self._token_of.get(connection, ""),
+            lambda: service.access.on,
+        )
         """The memory budget of all connections."""
         self.open: set[Connection] = set()
         self._timed: set[Connection] = set()

@@ -198,7 +198,7 @@ class HTTPFront:
             except web.HTTPException as error:
                 response = error
             finally:
-                self._memory.give_back(_taken_back(request))
+                self._memory.give_back(_taken_back(request), _token_of(request))
                 if connection is not None:
                     connection.discard_handed_over()
             await _send(request, response)
@@ -215,7 +215,7 @@ class HTTPFront:
                     self._origins.check(request)
                 self._gate.check(request, path)
                 caller, connection = request.get(CALLER), _connection_of(request)
-                READING_TOKEN.set("" if caller is None else caller.name)
+                READING_TOKEN.set(_token_of(request))
                 if caller is not None and connection is not None:
                     connection.belongs(caller)
                 if path not in PROBES and self._gate.needs_name(request, path):
@@ -266,7 +266,9 @@ class HTTPFront:
         if caller is None and (command_class.signed or (access.asks and not command_class.open)):
             caller = self._gate.visitor(request)
         if command.connection is not None and command.connection.lower() == "forget":
-            self._service.submit(command, partial(self._forgotten, _taken_back(request)), caller)
+            self._service.submit(
+                command, partial(self._forgotten, _taken_back(request), _token_of(request)), caller
+            )
             return text_response("{}", "application/json", 202)
         answer = None if handed is None else handed.answer
         if answer is None:
@@ -291,8 +293,8 @@ class HTTPFront:
         answer.body = ""  # free the text, since a slow client may keep the response for long
         return await self._hand_out(request, response, answer)
 
-    def _forgotten(self, borrowed: int, _: Outcome) -> bool:
-        self._memory.give_back(borrowed)
+    def _forgotten(self, borrowed: int, token: str, _: Outcome) -> bool:
+        self._memory.give_back(borrowed, token)
         return False
 
     async def _hand_out(
@@ -403,7 +405,7 @@ class HTTPFront:
         """Reserve memory until the request is answered; raises Unavailable."""
         if size <= CONNECTION_BYTES_FREE:
             return
-        if not self._memory.borrow(size):
+        if not self._memory.borrow(size, _token_of(request)):
             raise full()
         request[_BORROWED] = request.get(_BORROWED, 0) + size
 
@@ -473,6 +475,12 @@ async def _send(request: web.Request, response: web.StreamResponse) -> None:
 
 def _connection_of(request: web.Request) -> HTTPConnection | None:
     return request.protocol.connection if isinstance(request.protocol, AiohttpProtocol) else None
+
+
+def _token_of(request: web.Request) -> str:
+    """Return the name of the token of a request; empty without one."""
+    caller = request.get(CALLER)
+    return "" if caller is None else caller.name
 
 
 def _taken_back(request: web.Request) -> int:

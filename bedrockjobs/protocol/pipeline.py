@@ -40,6 +40,8 @@ class Exchange(Submission):
     """The ``Authorization`` of the request."""
     size = 0
     """Size of the request, or 0 if it is too small to be counted."""
+    payer = ""
+    """The token that the size is counted for."""
     warning = ""
     """Warning in the reply about headers that look misspelled."""
     waits = False
