@@ -334,9 +334,9 @@ def token_share(limit: int) -> int:
 class TokenShares:
     """Counts what each token uses of one limit."""
 
-    def __init__(self, what: str) -> None:
-        """Start without uses; ``what`` is limited, in the plural."""
-        self._what = what
+    def __init__(self, reason: str) -> None:
+        """Start without uses; ``reason`` is that of refusals."""
+        self._reason = reason
         self._used: Counter[str] = Counter()
         self.total = 0
         """What all clients use."""
@@ -345,16 +345,21 @@ class TokenShares:
         """Return how much a token uses."""
         return self._used[token]
 
+    def clear(self) -> None:
+        """Forget all uses."""
+        self._used.clear()
+        self.total = 0
+
     def check(self, token: str, limit: int, more: int = 1) -> None:
         """Raise TooMany if a token that uses ``more`` would exceed its share of a limit."""
         share = token_share(limit)
         if token and self._used[token] + more > share:
-            raise TooMany(f"Too many {self._what}", f"token {token}: expected at most {share} at once")
+            raise TooMany(self._reason, f"token {token}: expected at most {share} at once")
 
     def begin(self, token: str, limit: int) -> None:
         """Count one more use; raise TooMany if all clients have used up the limit, or a token its share."""
         if self.total >= limit:
-            raise TooMany(f"Too many {self._what}", f"expected at most {limit} at once")
+            raise TooMany(self._reason, f"expected at most {limit} at once")
         self.check(token, limit)
         self.add(token)
 

@@ -208,7 +208,7 @@ class ManyNames:
     def check_share(self, token: str) -> None:
         """Raise TooMany if a token has queued its share of the names."""
         if token and self._names >= token_share(NAMES_QUEUED_MAX):
-            shares = TokenShares("names are asked for")
+            shares = TokenShares("Too many names are asked for")
             shares.add(token, sum(one.many for one in self._waiting if one.by == token))
             shares.check(token, NAMES_QUEUED_MAX)
 

@@ -182,7 +182,7 @@ class Dispatcher:
             over=self._wake,
         )
         self.pending = 0  # unanswered commands, without those that wait for a job
-        self._shares, self._counted_at = TokenShares("commands are waiting"), -1
+        self._shares, self._counted_at = TokenShares("Too many commands are waiting"), -1
         self.cut_off = False  # whether it stopped without answering some commands
         self._more = partial(self._group.more, self._arrived)
         self.commands = self.commits = 0  # since the start; only commits of transactions with commands count
@@ -240,7 +240,8 @@ class Dispatcher:
     def _check_share(self, token: str) -> None:
         """Raise TooMany if a token has its share of the queued commands, which are counted once a commit."""
         if self._counted_at != self.commands:
-            self._counted_at, self._shares = self.commands, TokenShares("commands are waiting")
+            self._counted_at = self.commands
+            self._shares.clear()
             for queued in self._gathered:
                 self._shares.add(queued.by)
         self._shares.check(token, self._pending_max)

@@ -121,7 +121,7 @@ class Waiting:
         self._waits_of: Counter[str] = Counter()
         self._unindexed_of: Counter[tuple[str, str]] = Counter()
         """Waiters by token and pattern, for patterns that are compared with every name."""
-        self._shares = TokenShares("patterns are waited for")
+        self._shares = TokenShares("Too many patterns are waited for")
         """How many such patterns each token waits for."""
         self._changes: list[tuple[Waiter, bool]] = []
         """Waiters added (True) or removed since the last commit, for rollback."""

@@ -38,7 +38,7 @@ class _PageStreams:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._access = site.service.access
-        self._streams = TokenShares("streams")
+        self._streams = TokenShares("Too many streams")
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Stream until the client disconnects, its session ends, or the server drains."""

@@ -251,7 +251,7 @@ class Connections:
         self._addresses: Counter[str] = Counter()
         self._arrivals: dict[str, tuple[float, float]] = {}
         """Token bucket of new connections per network: tokens left, and when that was computed."""
-        self._shares = TokenShares("connections")
+        self._shares = TokenShares("Too many connections")
         self._token_of: dict[Connection, str] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._ended: asyncio.Event | None = None

@@ -62,7 +62,7 @@ class _Streams:
         self._access = access
         self._streams_max = streams_max
         self._wait = {"connection": "wait", "timeout": round(keep_alive_s * 1000)}
-        self._streams = TokenShares("streams")
+        self._streams = TokenShares("Too many streams")
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /events``: each event with its kind and ID."""

@@ -337,7 +337,7 @@ class PendingReads:
     def __init__(self, most: int) -> None:
         """Admit at most ``most`` reads at once."""
         self.most = most
-        self._reads = TokenShares("queries")
+        self._reads = TokenShares("Too many queries")
 
     @property
     def count(self) -> int:

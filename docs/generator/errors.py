@@ -99,6 +99,8 @@ def reasons_of_code() -> dict[int, list[str]]:
             words = set(named.get(first.id, [])) if isinstance(first, ast.Name) else set(_texts(first))
             if node.func.id in kinds:
                 found[kinds[node.func.id].code] |= words - {""}
+            elif node.func.id == "TokenShares":
+                found[429] |= words - {""}
             elif node.func.id == "refused":
                 codes = [key.value for key in node.keywords if key.arg == "code"]
                 number = codes[0].value if codes and isinstance(codes[0], ast.Constant) else 402
