@@ -142,7 +142,6 @@ class Dispatcher:
         """
         workers.on_events = self.poke
         self._engine, self._clock, self._settings = engine, clock, settings
-        self._pending_max = settings.pending_max
         self._on_failure, self._on_commit = on_failure, on_commit
         self._loop = asyncio.get_running_loop()
         self._waiting = Waiting()
@@ -217,9 +216,9 @@ class Dispatcher:
         """Queue a submission with a command; raise Unavailable as ``submit`` does."""
         if self._draining:
             raise Unavailable("Server is stopping", "try again in a moment")
-        if self.pending >= self._pending_max:
+        if self.pending >= self._settings.pending_max:
             raise Unavailable("Too many commands are waiting", "try again in a moment")
-        if submission.by and self.pending >= token_share(self._pending_max):
+        if submission.by and self.pending >= token_share(self._settings.pending_max):
             self._check_share(submission.by)
         prepared, command = submission.prepared, submission.template
         simple = prepared is not None and prepared.simple
@@ -244,7 +243,7 @@ class Dispatcher:
             self._shares.clear()
             for queued in self._gathered:
                 self._shares.add(queued.by)
-        self._shares.check(token, self._pending_max)
+        self._shares.check(token, self._settings.pending_max)
         self._shares.add(token)
 
     def _would_wait(self) -> bool:
