@@ -98,7 +98,7 @@ class Moment(click.ParamType["str | timedelta"]):
         return timedelta(seconds=seconds)
 
 
-class Arguments(click.ParamType[str]):
+class CommandLine(click.ParamType[str]):
     """A program with its arguments, quoted as for a shell or as a JSON array; no shell is used."""
 
     name = "words"

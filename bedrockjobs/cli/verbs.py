@@ -37,7 +37,7 @@ from bedrockjobs.cli.groups import MAIN_SECTION, FieldArgument, FieldOption, Wor
 from bedrockjobs.cli.lookup import job_id_of, job_names, paged, run_ids, worker_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, built, records_in, server_options
-from bedrockjobs.cli.values import Arguments, Modifier, Moment, TextOrFile, current_user
+from bedrockjobs.cli.values import CommandLine, Modifier, Moment, TextOrFile, current_user
 from bedrockjobs.cli.values import Duration as DurationType
 from bedrockjobs.commands import Command
 from bedrockjobs.commands.base import Parameters
@@ -109,7 +109,7 @@ _SHAPES: tuple[tuple[Any, OptionType], ...] = (
 """Shapes of value types, found by the last validator of each type; the first match counts."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
-    "argv": {"type": Arguments(), "metavar": "'PROGRAM ARG...'|JSON"},
+    "argv": {"type": CommandLine(), "metavar": "'PROGRAM ARG...'|JSON"},
     "url": {"metavar": "URL|JSON"},
     "tags": {"metavar": "WORD[,WORD]"},
     "cmd": {"metavar": "COMMAND"},

@@ -26,7 +26,7 @@ from bedrockjobs.protocol import raw
 from bedrockjobs.protocol.raw import Request, RequestCache
 
 
-class Receiver(Protocol):
+class ReplyWriter(Protocol):
     """Writes the replies of a connection."""
 
     def answered(self, exchange: Exchange, outcome: Outcome) -> bool:
@@ -58,7 +58,7 @@ class Exchange(Submission):
     """The answer, if it carries jobs."""
     submission: Submission | None = None
     """Handle with which the owner of the socket can cancel the command."""
-    connection: Receiver
+    connection: ReplyWriter
     """The connection that writes the reply; set before the command is submitted."""
 
     def deliver(self, outcome: Outcome) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.base.clock import duration_text, seconds_of
 from bedrockjobs.cli import values
-from bedrockjobs.cli.values import Arguments, Duration, Modifier, Moment, TextOrFile, current_user
+from bedrockjobs.cli.values import CommandLine, Duration, Modifier, Moment, TextOrFile, current_user
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_a_moment_may_be_a_time_from_now() -> None:
     ],
 )
 def test_words_are_split_as_a_shell_does_without_one(text: str, words: str) -> None:
-    assert Arguments().convert(text, None, None) == words
+    assert CommandLine().convert(text, None, None) == words
 
 
 def test_words_with_an_open_quote_are_refused() -> None:
     with pytest.raises(click.BadParameter, match="quoted as for a shell, or a JSON array"):
-        Arguments().convert("echo 'half", None, None)
+        CommandLine().convert("echo 'half", None, None)
 
 
 def test_a_user_without_a_name_is_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from bedrock_worker.pull.puller import (
     GROW_S,
     SHRINK_S,
     SLOTS_MIN,
-    FileWatch,
     Throttle,
+    VersionWatch,
     digest_of,
     load_per_cpu,
     mark_of,
@@ -99,7 +99,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_stays(file: Path) -> None:
-    file_watch = FileWatch(file)
+    file_watch = VersionWatch(file)
     assert not file_watch.changed()
     os.utime(file, ns=(0, 0))
     assert not file_watch.changed()
@@ -110,7 +110,7 @@ def test_a_file_that_stays(file: Path) -> None:
 
 
 def test_a_file_that_changes(file: Path) -> None:
-    file_watch = FileWatch(file)
+    file_watch = VersionWatch(file)
     file.write_text("22")
     assert file_watch.changed()
     file.write_text("1")
@@ -118,7 +118,7 @@ def test_a_file_that_changes(file: Path) -> None:
 
 
 def test_a_file_that_is_gone_for_a_moment(file: Path) -> None:
-    file_watch = FileWatch(file)
+    file_watch = VersionWatch(file)
     file.unlink()
     assert not file_watch.changed()
     file.write_text("1")
@@ -129,7 +129,7 @@ def test_a_file_that_is_gone_for_a_moment(file: Path) -> None:
 
 
 def test_a_file_that_comes(tmp_path: Path) -> None:
-    file_watch = FileWatch(tmp_path / "none")
+    file_watch = VersionWatch(tmp_path / "none")
     assert not file_watch.changed()
     (tmp_path / "none").write_text("1")
     assert file_watch.changed()
@@ -140,7 +140,7 @@ def test_a_link_that_is_turned(tmp_path: Path) -> None:
         (tmp_path / release).write_text(release)
     link = tmp_path / "current"
     link.symlink_to("1")
-    file_watch = FileWatch(link)
+    file_watch = VersionWatch(link)
     assert not file_watch.changed()
     link.unlink()
     link.symlink_to("2")
@@ -152,7 +152,7 @@ def test_the_content_is_read_only_where_the_mark_is_new(file: Path, monkeypatch:
     monkeypatch.setattr(
         "bedrock_worker.pull.puller.digest_of", lambda path: reads.append(path) or digest_of(path)
     )
-    file_watch = FileWatch(file)
+    file_watch = VersionWatch(file)
     assert not file_watch.changed()
     assert len(reads) == 1
     os.utime(file, ns=(0, 0))

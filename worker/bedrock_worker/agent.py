@@ -17,7 +17,7 @@ from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import PythonModule
 from bedrock_worker.pull.heartbeat import Heartbeats
 from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.pull.puller import FileWatch, Puller, ServerLink, ThenGet, Throttle
+from bedrock_worker.pull.puller import Puller, ServerLink, ThenGet, Throttle, VersionWatch
 from bedrock_worker.report.outcome import Report, hand_back, try_again
 from bedrock_worker.report.output import LiveOutput
 from bedrock_worker.report.reporter import Outbox, Reporter
@@ -87,7 +87,7 @@ class Agent:
         )
         self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
-        self._file = None if options.version_watch is None else FileWatch(options.version_watch)
+        self._file = None if options.version_watch is None else VersionWatch(options.version_watch)
         self._runs: set[JobRun] = set()
         self._outputs: set[LiveOutput] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -175,7 +175,7 @@ class Agent:
             self._drained = drained
             self._changed.set()
 
-    async def _watch_version(self, file: FileWatch) -> None:
+    async def _watch_version(self, file: VersionWatch) -> None:
         """Shut down gracefully once the file has changed."""
         while not file.changed():  # noqa: ASYNC110  there is no event for it
             await asyncio.sleep(FILE_POLL_S)

@@ -215,7 +215,7 @@ FileState = tuple[int, int, int]
 """Inode, size and ctime in ns: a cheap sign that a file may have changed."""
 
 
-class FileWatch:
+class VersionWatch:
     """Detects changed content; touching a file or copying the same content is no change."""
 
     def __init__(self, path: Path) -> None:
