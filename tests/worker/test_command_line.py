@@ -22,8 +22,11 @@ from tests.worker.fake_server import DEADLINE_S
 
 
 @asynccontextmanager
-async def program(server, *arguments, python=sys.executable, user=None, **variables):
-    """Run a worker for ``Foo*``; it is killed where the test has not ended it."""
+async def program(server, *arguments, python=sys.executable, user=None, path=None, **variables):
+    """Run a worker for ``Foo*``; it is killed where the test has not ended it.
+
+    ``path`` is a folder with modules of functions.
+    """
     as_user = {} if user is None else {"user": user, "group": user, "extra_groups": [], "cwd": "/"}
     process = await asyncio.create_subprocess_exec(
         python,
@@ -32,7 +35,7 @@ async def program(server, *arguments, python=sys.executable, user=None, **variab
         *arguments,
         env={
             **os.environ,
-            "PYTHONPATH": module_path(),
+            "PYTHONPATH": module_path() if path is None else f"{path}{os.pathsep}{module_path()}",
             "BEDROCKJOBS_WORKER_NAME": "Foo*",
             "BEDROCKJOBS_SERVER": server if isinstance(server, str) else server.address,
             **variables,

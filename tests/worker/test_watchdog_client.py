@@ -167,42 +167,12 @@ async def test_nobody_outlives_the_lease_of_a_worker_that_stands_still(server, f
 STOPS = {
     "the guard": "kill -STOP $PPID",
     "the guard for ever": "while :; do kill -STOP $PPID; done",
-    "the watchdog": "kill -STOP $W",
     "the watchdog for ever": "while :; do kill -STOP $W; done",
-    "both": "kill -STOP $W $PPID",
-    "both, from below": "kill -STOP $PPID $W",
-    "both for ever": "while :; do kill -STOP $W $PPID; done",
-    "by the signals of a terminal": "kill -TSTP $PPID; kill -TTIN $PPID $W; kill -TTOU $PPID",
 }
 """What a command may do to the processes that are to end it; ``W`` is its watchdog."""
 
-STOPPING = """
-echo $$ > "$D/main.new"; mv "$D/main.new" "$D/main"; read -r _ _ _ W _ < /proc/$PPID/stat
-{}
-sleep 1000
-"""
 
-
-@pytest.mark.parametrize("batch", [["the guard", "the guard for ever", "both"], list(STOPS)[3:]])
-async def test_time_limits_hold_whoever_was_stopped(server, tmp_path, batch):
-    """The run ends at its limit, and the slot does the next job, which its predecessor does not outlast."""
-    argv = ["--timeout", "1", "--grace", "0.2", "--env", "D", "--", "sh", "-c", '. "$D/script"']
-    async with program(server, *argv, D=str(tmp_path)) as worker:
-        for number, name in enumerate(name for stop in batch for name in (stop, "")):
-            (tmp_path / "script").write_text(STOPPING.format(STOPS[name]) if name else "exit 0")
-            (tmp_path / "main").unlink(missing_ok=True)
-            await server.add()
-            report = await server.report(number + 1)
-            if name:
-                error = report.given["error"]
-                assert error.startswith(("timed out", "SIGKILL")), (name, error)
-                assert gone(int((tmp_path / "main").read_text())), name
-            else:
-                assert report.verb == "FinishJob", batch
-        assert worker.returncode is None
-
-
-@pytest.mark.parametrize("stop", ["the guard", "the guard for ever", "the watchdog for ever"])
+@pytest.mark.parametrize("stop", STOPS)
 async def test_nobody_outlives_the_worker_although_a_guard_was_stopped(server, folder, stop):
     then = f"read -r _ _ _ W _ < /proc/$PPID/stat; {STOPS[stop]}\nsleep 1000"
     async with escaping(server, folder, [], then=then) as (worker, pids):

@@ -82,6 +82,11 @@ def protect() -> None:
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+def resume_with_death_of_parent() -> None:
+    """Let the kernel resume this process, should it be stopped, when its parent dies."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
+
+
 def become_subreaper() -> None:
     """Become the parent of all orphans below us (subreaper)."""
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

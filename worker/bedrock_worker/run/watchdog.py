@@ -70,7 +70,7 @@ class Watchdog:
                 self._stops.end(pid, handle)
 
     def _clean_up(self, handle: int, *, alone: bool) -> None:
-        """Clean up after a guard that has ended; if it was killed, kill what it left.
+        """Clean up after a guard that has ended; if it was killed, kill what it left and tell the worker.
 
         If ``alone``, the worker is dead, so remove the folder of the run too.
         """
@@ -95,6 +95,9 @@ class Watchdog:
                 self._remove_left()
         folder.close()
         kernel.reap(0)
+        if status:
+            with suppress(OSError):  # the worker is gone, or reads nothing
+                self._worker.send(b"%d" % pid, socket.MSG_DONTWAIT)
 
     def _remove_left(self) -> None:
         """Remove the folders that the dead worker did not remove."""
@@ -148,6 +151,7 @@ class Watchdog:
 def main(adopts: bool) -> None:
     """Serve the worker at the other end of stdin."""
     kernel.protect()
+    kernel.resume_with_death_of_parent()
     worker = socket.socket(fileno=os.dup(0))
     os.dup2(1, 0)  # /dev/null
     gc.freeze()  # guards share the memory of existing objects

@@ -52,6 +52,9 @@ KILL_WITHIN_S = 3.0
 PING_WITHIN_S = 1.0
 """Time for a guard to answer a ping. With ``KILL_WITHIN_S`` it ends before the lease of a killed run."""
 
+CLEAN_UP_S = 2 * ROUND_S
+"""Time for the watchdog to kill what a killed guard left. The worker does nothing else meanwhile."""
+
 STARTS_MAX = 2
 """Attempts to request a guard: the first watchdog may just have been killed."""
 
@@ -166,13 +169,16 @@ class WatchdogClient:
 
     def _check_for_stops(self) -> None:
         self._look = None
-        if self._process is not None and kernel.state_of(self._process.pid) in kernel.STOPPED:
-            event(logging.WARNING, "watchdog was stopped")
-            self._stops.end(self._process.pid, self._dead)
+        self._resume_watchdog()
         for guard in self._busy:
             guard.resume_if_stopped(self._stops)
         if self._busy:
             self._look = asyncio.get_running_loop().call_later(STOP_CHECK_S, self._check_for_stops)
+
+    def _resume_watchdog(self) -> None:
+        if self._process is not None and kernel.state_of(self._process.pid) in kernel.STOPPED:
+            event(logging.WARNING, "watchdog was stopped")
+            self._stops.end(self._process.pid, self._dead)
 
     def register_guard(self, guard: int) -> None:
         """Register a guard that has started."""
@@ -198,11 +204,28 @@ class WatchdogClient:
         orphans = killed and self._adopts
         if orphans:
             _until_over([guard.pid])
+            if self._process is not None and guard.watchdog == self._process.pid:
+                self._until_cleaned_up(guard.pid)
         with suppress(ChildProcessError):  # it is our child only if its watchdog is dead
             os.waitpid(guard.pid, os.WNOHANG)
         if orphans:
             self._left = True
             self._end_orphans()
+
+    def _until_cleaned_up(self, guard: int) -> None:
+        """Wait until the watchdog has killed what a killed guard left: the job may start again at once.
+
+        A watchdog that does not report it in time is stopped or busy; it does so later.
+        """
+        assert self._way is not None
+        self._resume_watchdog()
+        loop, poll = asyncio.get_running_loop(), select.poll()
+        deadline = loop.time() + CLEAN_UP_S
+        poll.register(self._way, select.POLLIN)
+        while poll.poll(max(0.0, deadline - loop.time()) * 1000):
+            word, _, _ = kernel.receive(self._way)
+            if not word or int(word) == guard:
+                return
 
     def _end_orphans(self) -> None:
         """Kill the orphans that we inherited from killed guards."""
