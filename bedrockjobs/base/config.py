@@ -402,10 +402,10 @@ SCHEDULE_GRACE_S = 600
 """Seconds after which a schedule that live workers no longer declare is removed: by then a restarted worker
 or a rebooted host is back, and people who follow events have had time to act."""
 
-DECLARE_AGAIN_S = 60
+REDECLARE_S = 60
 """Seconds after which a worker declares its schedules again, so that a missing one is restored."""
 
-DECLARE_AGAIN_S_MAX = 600
+REDECLARE_S_MAX = 600
 """Maximum of that interval, which grows by a second with each live worker, so that many workers together send
 about one declaration a second."""
 

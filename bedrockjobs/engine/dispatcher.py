@@ -98,7 +98,7 @@ class Shutdown:
             return False
         return True
 
-    async def sign_off(self, do: Callable[[Callable[[], Step]], object]) -> None:
+    async def record_shutdown(self, do: Callable[[Callable[[], Step]], object]) -> None:
         """Record the time of shutdown; otherwise ticks since the last write would count as missed.
 
         ``do`` runs a function that may yield to the event loop, then calls the step that it returns.
@@ -107,7 +107,7 @@ class Shutdown:
 
         def work() -> Step:
             with suppress(StoreError):
-                self._engine.begin().sign_off(timestamp(self._clock.now()))
+                self._engine.begin().record_shutdown(timestamp(self._clock.now()))
                 self._engine.commit()
             return partial(_resolve, done)
 
@@ -324,7 +324,7 @@ class Dispatcher:
         self._alarm.cancel()
         await self._commits.end()
         if not (self._broken or self._outage.is_active):
-            await self._ending.sign_off(lambda work: self._follow(self._slices.start(work)))
+            await self._ending.record_shutdown(lambda work: self._follow(self._slices.start(work)))
 
     def _busy_with(self) -> object:
         """Return a true value if there is work that can still be done."""

@@ -22,7 +22,7 @@ from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, R
 from bedrockjobs.engine.handlers import control, failing, families, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import replan
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.trigger import pass_over, plan_by_new_rules
+from bedrockjobs.engine.handlers.trigger import plan_by_new_rules, skip_queued
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.quarantine import hold_of
@@ -231,7 +231,7 @@ class Maintenance:
             done.ahead_s = self._ahead_s + moved_s
             self._report_clock_change(context, done, moved_s)
         self._replan(context, done)
-        self._end_what_is_over(context)
+        self._end_expired_rows(context)
         if self._workers.pending_events:
             done.worker_events = self._write_worker_events(context)
         if self._clock.monotonic() >= self._settled_at:
@@ -243,7 +243,7 @@ class Maintenance:
         if self._until_cleaning_s(self._clock.monotonic()) <= 0:
             done.cleaned, done.clean_more = True, self._clean(context)
 
-    def _end_what_is_over(self, context: Context) -> None:
+    def _end_expired_rows(self, context: Context) -> None:
         """End runs whose lease has expired, jobs past their deadline, and pauses."""
         overdue = self._workers.overdue(context.unit)
         for run_id in overdue:
@@ -338,7 +338,7 @@ class Maintenance:
         """Skip the ticks that were missed while no server ran, for schedules that ask for that."""
         for job in context.unit.repeating(due=context.now_ms):
             if job.options.catchup == "skip" and ticks.is_schedule(job):
-                skip = partial(pass_over, context, job, "server down")
+                skip = partial(skip_queued, context, job, "server down")
                 self._attempt(
                     context,
                     ("start", job.job_id),
@@ -508,7 +508,7 @@ class SharedMaintenance(Maintenance):
         """Record that maintenance runs; catch up if no server ran it for a while."""
         now = timestamp_ms(self._workers.lease_moment())
         if watch.seen and after_seconds(watch.seen, AWAY_S) < now:
-            unit.was_away(watch.seen, now)
+            unit.record_outage(watch.seen, now)
             self.seen, self.since = watch.seen, now
             self._settled_at = self._clock.monotonic() + SETTLE_S
             self._pass_over_missed(context)

@@ -260,12 +260,12 @@ class EligibleWorkers:
             self._known[patterns, need] = found
         return found
 
-    def any_of(self, name: str, need: Requirements) -> bool:
+    def any_eligible(self, name: str, need: Requirements) -> bool:
         """Return whether any worker is eligible; stops at the first one."""
         patterns = self._by_names.patterns_of(name)
         return any(not self._why_not(worker, need) for worker in self._requesting(patterns, need))
 
-    def asked_for(self, name: str, need: Requirements) -> bool:
+    def is_requested(self, name: str, need: Requirements) -> bool:
         """Return whether an active worker asks for such jobs, even if it does not accept them."""
         return any(
             not self.held_back(worker) for worker in self._requesting(self._by_names.patterns_of(name), need)

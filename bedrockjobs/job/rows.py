@@ -159,7 +159,7 @@ class Memory(NamedTuple):
     are kept while the schedule still waits or runs for one of these ticks."""
 
     @property
-    def asked_for(self) -> bool:
+    def has_triggered_run(self) -> bool:
         """Return whether it has a triggered run, in progress or to follow."""
         return self.trigger is not None or self.pending
 

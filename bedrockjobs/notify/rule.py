@@ -108,7 +108,7 @@ def _all_of(rule: RuleReply) -> str:
 
 
 def _takers(snapshot: QueueSnapshot, group: QueuedGroup) -> bool:
-    return snapshot.held.takers.any_of(group.name, need_of(group.lane))
+    return snapshot.held.takers.any_eligible(group.name, need_of(group.lane))
 
 
 def _waiting(rule: RuleReply, snapshot: QueueSnapshot, groups: Iterable[QueuedGroup]) -> dict[str, str]:

@@ -148,7 +148,7 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
         why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
         if slots > 1:
             why = f"{slots} jobs with its key run"
-    elif standing == "ready" and not held.takers.any_of(job.name, need_of(job.lane)):
+    elif standing == "ready" and not held.takers.any_eligible(job.name, need_of(job.lane)):
         why = "no worker takes it"
     elif standing == "later" and runs_only_if_triggered(job.next_run):
         why = "only by hand"

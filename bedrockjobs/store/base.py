@@ -311,7 +311,7 @@ class Unit(Protocol):
     def wipe_log(self) -> None:
         """Purge deleted data from the engine's write-ahead log after the commit."""
 
-    def sign_off(self, now: str) -> None:
+    def record_shutdown(self, now: str) -> None:
         """Store that the server shut down cleanly; release reserved ids."""
 
 

@@ -206,7 +206,7 @@ class Walk(Generic[W]):
         self._matching, self._matching_next = self._matching_next, PatternSet()
         self._lists = [pattern for pattern in self.patterns if pattern.names.exact]
 
-    def that_match(self, name: str) -> list[W]:
+    def matching(self, name: str) -> list[W]:
         """Return the patterns of this round that match a name."""
         found = [one for one in self._matching.matching(name) if one in self.patterns]
         if self._lists:
@@ -414,7 +414,7 @@ class PatternIndex:
             return
         matching = self._matching.get((lane, row.name))
         if matching is None:
-            matching = self._matching[lane, row.name] = self._that_match(lane, row.name)
+            matching = self._matching[lane, row.name] = self._patterns_matching(lane, row.name)
             if len(self._matching) > NAMES_MATCHED_MAX:
                 self._forget_matches()
         if matching:
@@ -422,7 +422,7 @@ class PatternIndex:
             for pattern in matching:
                 self._offer(pattern, (row.next_run, row.job_id, group), row.priority)
 
-    def _that_match(self, lane: str, name: str) -> Sequence[_Pattern]:
+    def _patterns_matching(self, lane: str, name: str) -> Sequence[_Pattern]:
         by_pattern, by_name = self._by_lane.get(lane), self._lists.get(lane)
         found = by_pattern.matching(name) if by_pattern else []
         return [*found, *by_name.get(name, ())] if by_name else found
@@ -804,7 +804,7 @@ class PatternIndex:
         heads, walk.at, cost = self._seeks.heads_after(walk.lane, walk.at, walk.prefix, limit)
         ended = walk.at is None
         for head in heads:
-            for pattern in walk.that_match(head[1]):
+            for pattern in walk.matching(head[1]):
                 self._found(pattern, head)
             if walk.patterns is not patterns:  # no pattern needs this round any longer
                 return cost

@@ -134,7 +134,7 @@ class SharedUnit(Unit, Protocol):
     def watched(self, now: str) -> None:
         """Store that maintenance has run."""
 
-    def was_away(self, since: str, until: str) -> None:
+    def record_outage(self, since: str, until: str) -> None:
         """Store an outage of all servers and renew the lease of each run in progress."""
 
     def leases_over(self, now: str, limit: int) -> list[int]:

@@ -505,7 +505,7 @@ class SQLiteUnit:
         """Purge deleted data from the write-ahead log after the commit."""
         self.wipes_log = True
 
-    def sign_off(self, now: str) -> None:
+    def record_shutdown(self, now: str) -> None:
         """Store that the server shut down cleanly; release reserved ids."""
         self.set_seen(now)
         self.identifiers.give_back()

@@ -157,9 +157,9 @@ def _no_tick(repeat: str) -> str:
 
 def _workers(name: str, need: Requirements, takers: EligibleWorkers) -> Reasons:
     """Return why no worker takes a job of this name and requirement."""
-    if takers.any_of(name, need):
+    if takers.any_eligible(name, need):
         return []
-    asked_for = takers.asked_for(name, need)
+    asked_for = takers.is_requested(name, need)
     reasons: Reasons = []
     if not asked_for and (asking := how_to_ask(name)) is not None:
         wrong, right = asking

@@ -217,7 +217,7 @@ def _untaken(
             text = (
                 f"no worker takes {short(one.name)}{waited}{_why_nobody(snapshot.held, one.name, one.need)}"
             )
-            kind = "own command" if takers.asked_for(one.name, one.need) else "no worker"
+            kind = "own command" if takers.is_requested(one.name, one.need) else "no worker"
             troubles.append(_problem(kind, one.jobs, text, name=one.name, since=one.since))
         if rest := waiting[PROBLEMS_MAX:]:
             text = f"no worker takes {len(rest):,} more names"
@@ -236,7 +236,7 @@ def _untaken_names(snapshot: QueueSnapshot) -> Iterable[_Untaken]:
         need = need_of(group.lane)
         if not group.due or group.rest or snapshot.held.standing(group, due=True) != "ready":
             continue
-        if snapshot.held.takers.any_of(group.name, need):
+        if snapshot.held.takers.any_eligible(group.name, need):
             continue
         other = known.get((group.name, need), _Untaken(group.name, need, 0, group.oldest))
         since = min(filter(None, (other.since, group.oldest)), default="")
@@ -248,9 +248,12 @@ def _on_all_hosts(held: Held, schedules: Mapping[str, Requirements]) -> list[Tro
     """Return problems for schedules on all hosts whose next tick would create no job."""
     troubles = []
     for name, need in schedules.items():
-        if held.takers.any_of(name, need) or held.pause_of(QueuedGroup(EVERY_LANE, name, "")) is not None:
+        if (
+            held.takers.any_eligible(name, need)
+            or held.pause_of(QueuedGroup(EVERY_LANE, name, "")) is not None
+        ):
             continue
-        kind = "own command" if held.takers.asked_for(name, need) else "no worker"
+        kind = "own command" if held.takers.is_requested(name, need) else "no worker"
         text = f"no worker takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
         troubles.append(_problem(kind, 1, text, name=name))
     return troubles[:PROBLEMS_MAX]

@@ -462,7 +462,7 @@ class Queues:
             if stands == "ready":
                 if group.oldest and group.oldest <= held.now:
                     totals.note_oldest(group.oldest)
-                if not group.rest and not held.takers.any_of(group.name, need_of(group.lane)):
+                if not group.rest and not held.takers.any_eligible(group.name, need_of(group.lane)):
                     totals.untaken += group.due
 
     async def totals(self, snapshot: QueueSnapshot) -> Totals:

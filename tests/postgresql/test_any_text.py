@@ -21,7 +21,7 @@ from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
-from tests.postgresql.test_neighbours import date, rows, start
+from tests.postgresql.test_peers import date, rows, start
 from tests.postgresql.test_tokens_shared import pair_of
 from tests.protocol.talk import DEADLINE_S, Reply, Talk
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import (
-    DECLARE_AGAIN_S,
-    DECLARE_AGAIN_S_MAX,
     DECLARERS_KEPT_MAX,
     DECLARERS_SETTLE_S,
+    REDECLARE_S,
+    REDECLARE_S_MAX,
     SCHEDULE_GRACE_S,
     SCHEDULES_PER_SYNC_MAX,
     VERSIONS_KEPT_MAX,
@@ -356,7 +356,7 @@ async def declare(site: Site, worker: str, *specs: dict[str, Any]) -> dict[str, 
     """Let a worker be there and declare its schedules; return what became of them."""
     await beat(site, worker)
     found = await sync(site, *specs, worker=worker, by=worker)
-    assert DECLARE_AGAIN_S < found.pop("again") <= DECLARE_AGAIN_S_MAX
+    assert REDECLARE_S < found.pop("again") <= REDECLARE_S_MAX
     return found
 
 

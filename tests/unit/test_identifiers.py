@@ -46,7 +46,7 @@ class Opened:
         self.engine = self._open()
 
     def ended(self) -> None:
-        self.begin().sign_off(NOW)
+        self.begin().record_shutdown(NOW)
         self.engine.commit()
         self.killed()
 

@@ -55,7 +55,7 @@ def test_where_that_one_does_not_take_it_the_words_say_why(name: str, worker: st
 def test_a_job_that_nobody_takes_says_why(workers: list[Worker], words: str) -> None:
     takers = EligibleWorkers(workers, {})
     assert takers.names_for("post", Requirements("url")) == frozenset()
-    assert not takers.any_of("post", Requirements("url"))
+    assert not takers.any_eligible("post", Requirements("url"))
     assert takers.why_none_eligible("post", Requirements("url")) == words
 
 

@@ -185,7 +185,7 @@ async def test_a_worker_with_older_code_that_restarts_leaves_the_newer_schedules
     # Both texts have one size and may have one mtime, which is all that a cached .pyc is compared by.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     caplog.set_level("INFO", "bedrock_worker")
-    monkeypatch.setattr("bedrockjobs.engine.handlers.sync.DECLARE_AGAIN_S", 0)
+    monkeypatch.setattr("bedrockjobs.engine.handlers.sync.REDECLARE_S", 0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     file = tmp_path / "their_schedules.py"

@@ -18,7 +18,7 @@ from bedrock_worker.policy.python_module import PythonModule
 from bedrock_worker.pull.heartbeat import Heartbeats
 from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.pull.puller import Puller, ServerLink, ThenGet, Throttle, VersionWatch
-from bedrock_worker.report.outcome import Report, hand_back, try_again
+from bedrock_worker.report.outcome import Report, requeued, try_again
 from bedrock_worker.report.output import LiveOutput
 from bedrock_worker.report.reporter import Outbox, Reporter
 from bedrock_worker.run.job_run import JobRun
@@ -316,7 +316,7 @@ class Agent:
     async def _run_and_report(self, job: TakenJob, taken_at: float) -> TakenJob | None:
         """Run and report one job; return the next job if the reply contains one."""
         if self._signals:  # the job came with the reply that ended the last wait
-            await self._reporter.deliver(hand_back(job))
+            await self._reporter.deliver(requeued(job))
             return None
         output = LiveOutput(self._server, job)
         then = ThenGet(self._options, lambda: self._selector.names, self._wants_another)

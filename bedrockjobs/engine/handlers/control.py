@@ -28,7 +28,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.end import existing
 from bedrockjobs.engine.handlers.failing import unless_broken
 from bedrockjobs.engine.handlers.plans import plan_by_name
-from bedrockjobs.engine.handlers.trigger import pass_over, triggered
+from bedrockjobs.engine.handlers.trigger import skip_queued, triggered
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.quarantine import hold_of, plain_pattern
@@ -110,7 +110,7 @@ def resume(context: Context, gone: list[PauseRow], *, by: str = "", kind: str = 
         context.note(kind, name=plain_pattern(pause.pattern), by=by)
     for row in held:
         if records.pause_of(row.name) is None:
-            unless_broken(context, row, partial(pass_over, context, row, "paused"))
+            unless_broken(context, row, partial(skip_queued, context, row, "paused"))
     context.unit.pauses_changed()
 
 

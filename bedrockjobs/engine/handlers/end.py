@@ -20,7 +20,7 @@ from bedrockjobs.engine.handlers.failing import after_failure, resume_parent, st
 from bedrockjobs.engine.handlers.plans import plan_ending, plan_finish, plan_finishes
 from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_get_jobs, then_names
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
-from bedrockjobs.engine.handlers.trigger import after_asked_run
+from bedrockjobs.engine.handlers.trigger import after_triggered_run
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.lifecycle import Transition
@@ -103,8 +103,8 @@ def _finish(
 
 def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job | None:
     """Return a job planned for its next run after a success, or None if there is no next run."""
-    if job.memory.asked_for:
-        return after_asked_run(context, ended)
+    if job.memory.has_triggered_run:
+        return after_triggered_run(context, ended)
     if not _asks_for_deletion(data):
         return next_run_of(context, ended)
     if job.repeat:
@@ -154,7 +154,7 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
         runs.close(context, job, "fail", error="retried", result=command.data or "")
         stopped(context, changed)
     elif command.is_requeued:
-        _hand_back(context, job, changed, command)
+        _requeue(context, job, changed, command)
     elif event != "retry":
         _queue_again(context, job, changed, command, event)
     else:
@@ -195,7 +195,7 @@ def _is_another_try(job: Job) -> bool:
     return bool(job.run_id) or ticks.is_schedule(job)
 
 
-def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> None:
+def _requeue(context: Context, job: Job, changed: Job, command: RetryJob) -> None:
     """Requeue a job as if it had not been taken, with later changes; its run is closed as returned.
 
     If the worker is ``unfit`` for the job, the job waits so that another worker can take it. After several
@@ -211,7 +211,7 @@ def _hand_back(context: Context, job: Job, changed: Job, command: RetryJob) -> N
         return
     if job.run_id:
         context.note("handed back", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=unfit or "")
-    ticks.take_back_fired(context, job)
+    ticks.remove_fired(context, job)
     runs.close(
         context, job, "returned", error=unfit or "", exit_code=command.exit_code, result=command.data or ""
     )
@@ -259,8 +259,8 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
         return ticks.with_tick(again, ticks.next_after(again, context.now_ms))
     if job.repeat and not job.mocked and not command.ignore_repeat:
         following: Job | None
-        if job.memory.asked_for:
-            following = after_asked_run(context, again)
+        if job.memory.has_triggered_run:
+            following = after_triggered_run(context, again)
         elif job.state == "FAILED" and ticks.is_schedule(job):
             following = ticks.after_run(context, again, ticks.FAILED)
         else:

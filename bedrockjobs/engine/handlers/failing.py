@@ -25,7 +25,7 @@ from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.runs import value_or
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
-from bedrockjobs.engine.handlers.trigger import after_asked_run
+from bedrockjobs.engine.handlers.trigger import after_triggered_run
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import ping_grace_s, placed
 from bedrockjobs.job.lifecycle import Transition
@@ -131,7 +131,7 @@ def _record(context: Context, kind: str, job: Job, detail: str) -> None:
 def _following(context: Context, job: Job) -> Job | None:
     """Return a job planned for its next run after a failure, or None if there is no next run."""
     memory = job.memory
-    if memory.asked_for and (following := after_asked_run(context, job)) is not None:
+    if memory.has_triggered_run and (following := after_triggered_run(context, job)) is not None:
         return following
     if ticks.is_schedule(job):  # a failed run does not end a schedule
         return ticks.after_run(context, job.remembering(memory.after_end()))

@@ -14,7 +14,7 @@ from bedrockjobs.base.config import HOSTS_PER_CALLER_MAX
 from bedrockjobs.base.wire import moment_of
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.trigger import after_asked_run
+from bedrockjobs.engine.handlers.trigger import after_triggered_run
 from bedrockjobs.engine.workers import Worker
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
@@ -73,7 +73,7 @@ def fire_on_all_hosts(context: Context, job: Job) -> None:
         if worker not in busy:
             context.unit.insert(_job_for(context, job, worker, tick, following, manual=manual))
     ran = job._replace(last_run=context.now, attempt=job.attempt + 1)
-    again = after_asked_run(context, ran) if manual else ticks.with_tick(ran, following)
+    again = after_triggered_run(context, ran) if manual else ticks.with_tick(ran, following)
     assert again is not None
     context.save(again)
 

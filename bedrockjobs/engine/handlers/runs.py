@@ -186,7 +186,7 @@ def _kept_until(context: Context, job: Job) -> str:
 
 def undo(context: Context, job: Job) -> None:
     """Delete the current run of a job whose reply could not be delivered, since it never started."""
-    ticks.take_back_fired(context, job)
+    ticks.remove_fired(context, job)
     if job.run_id:
         context.unit.records.delete_run(job.run_id)
         families.recheck_limits(context, job.name)

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
-from bedrockjobs.base.config import DECLARE_AGAIN_S, DECLARE_AGAIN_S_MAX, DECLARERS_SETTLE_S, SCHEDULE_GRACE_S
+from bedrockjobs.base.config import DECLARERS_SETTLE_S, REDECLARE_S, REDECLARE_S_MAX, SCHEDULE_GRACE_S
 from bedrockjobs.base.errors import BadArguments, CommandError, NotFound, WrongState
 from bedrockjobs.base.wire import SECONDS, after_seconds
 from bedrockjobs.commands import JobSpec, SyncSchedules
@@ -156,7 +156,7 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
             context.note("synced", name=command.source, by=command.by, detail=detail)
     others = specs.keys() & ours.keys() - set(differs) - restored
     unchanged = [name for name in specs if name in others]
-    again = min(DECLARE_AGAIN_S + len(context.presence.workers), DECLARE_AGAIN_S_MAX) if command.worker else 0
+    again = min(REDECLARE_S + len(context.presence.workers), REDECLARE_S_MAX) if command.worker else 0
     return synced(
         added,
         changed,

@@ -250,7 +250,7 @@ def enter_fired(context: Context, job: Job, run_id: int, *, caught_up: bool) -> 
     _enter(context, job, last, TickRow(job.job_id, tick, tick, 1, outcome, "", late, run_id))
 
 
-def take_back_fired(context: Context, job: Job) -> None:
+def remove_fired(context: Context, job: Job) -> None:
     """Remove the tick of a returned run from the history, as it will be taken again or skipped."""
     if not is_schedule(job) or not stands_for_a_tick(job):
         return
@@ -291,7 +291,7 @@ def skip(context: Context, job: Job, first: str, last: str, reason: str) -> None
 
 def _skip_missed(context: Context, job: Job, first: str, last: str, *, too_late: bool) -> None:
     """Record missed ticks as skipped, with a reason for each part."""
-    locked = _behind_the_lock(context, job, first, last, too_late=too_late)
+    locked = _ticks_missed_by_lock(context, job, first, last, too_late=too_late)
     if locked is not None:
         begin, end = locked
         if (before := _before(job, first, begin)) is not None:
@@ -302,7 +302,7 @@ def _skip_missed(context: Context, job: Job, first: str, last: str, *, too_late:
         _skip_free(context, job, first, last, too_late=too_late)
 
 
-def _behind_the_lock(
+def _ticks_missed_by_lock(
     context: Context, job: Job, first: str, last: str, *, too_late: bool
 ) -> tuple[str, str] | None:
     """Return the first and last tick that a schedule missed because its lock was held.

@@ -109,7 +109,7 @@ def with_next_tick(context: Context, job: Job) -> Job:
     return own.noting(trigger=own.next_run)._replace(next_run=job.next_run) if asked_for else own
 
 
-def pass_over(context: Context, job: Job, reason: str) -> None:
+def skip_queued(context: Context, job: Job, reason: str) -> None:
     """Record the overdue ticks of a queued schedule as skipped, and plan the next one."""
     memory = job.memory
     if memory.cause:  # a retry, whose tick is already in the history
@@ -122,7 +122,7 @@ def pass_over(context: Context, job: Job, reason: str) -> None:
         context.unit.save(back._replace(next_run=job.next_run, lane=job.lane))
 
 
-def after_asked_run(context: Context, job: Job) -> Job | None:
+def after_triggered_run(context: Context, job: Job) -> Job | None:
     """Return a job planned after a triggered run, or for a pending one; None if there is no next run."""
     memory = job.memory
     kept = job.remembering(memory.after_end()._replace(trigger=None, pending=False))._replace(expires="")

@@ -433,7 +433,7 @@ class LanesWalk(Walk[MatchingHeads]):
             if row[:3] == before[:3] and row[3:] > before[3:]:
                 continue  # not the head
             before, found = row, found + 1
-            for heads in self.that_match(name):
+            for heads in self.matching(name):
                 if not heads.wide:
                     heads.lower(name, next_run, job_id, priority, always=lane.startswith("now"))
         self.places = {
@@ -550,7 +550,7 @@ class HeadIndex:
         if matching is None:
             if len(self._matching) >= NAMES_MATCHED_MAX:
                 self._matching.clear()
-            matching = self._matching[key] = self._that_match(job.name, key[0])
+            matching = self._matching[key] = self._heads_matching(job.name, key[0])
         always = bool(job.lane) and parse_lane(job.lane).now
         for heads in matching:
             heads.lower(job.name, job.next_run, job.job_id, job.priority, always=always)
@@ -559,7 +559,7 @@ class HeadIndex:
 
     def on_queued(self, name: str, next_run: str) -> None:
         """Record a job queued by another server, in any lane and with any priority."""
-        for heads in self._that_match(name):
+        for heads in self._heads_matching(name):
             heads.lower(name, next_run)
             self._count(heads)
         self._make_room()
@@ -570,7 +570,7 @@ class HeadIndex:
         self._heads += count - heads.counted
         heads.counted = count
 
-    def _that_match(self, name: str, lane: str | None = None) -> list[MatchingHeads]:
+    def _heads_matching(self, name: str, lane: str | None = None) -> list[MatchingHeads]:
         matching: list[MatchingHeads] = []
         for lanes, patterns in self._sets.items():
             if lane is None or lane in lanes:

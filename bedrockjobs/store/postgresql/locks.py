@@ -167,7 +167,7 @@ class IDAllocator:
         self._used.append(number)
         return number
 
-    def take_back(self, number: int) -> None:
+    def return_last(self, number: int) -> None:
         """Return the number that was allocated last."""
         assert self._used[-1] == number
         self._free.appendleft(self._used.pop())

@@ -153,7 +153,7 @@ class Timekeeping:
         """Store that maintenance has run."""
         self._transaction.write(SQL["set_meta"], "seen", now)
 
-    def was_away(self, since: str, until: str) -> None:
+    def record_outage(self, since: str, until: str) -> None:
         """Store an outage of all servers and renew the lease of each run in progress."""
         self._transaction.write(SQL["set_meta"], "away", f"{since}{_BETWEEN}{until}")
         self._transaction.write(SQL["renew_leases"], until)
@@ -163,7 +163,7 @@ class Timekeeping:
         (rows,) = self._transaction.run_statements((SQL["leases_over"], (now, limit)))
         return [run_id for (run_id,) in rows]
 
-    def sign_off(self, now: str) -> None:
+    def record_shutdown(self, now: str) -> None:
         """Store that the server shut down cleanly; IDs that it drew and did not use stay unused."""
         self.watched(now)
         last_seen, there = self._transaction.run_statements(
@@ -185,7 +185,7 @@ class Timekeeping:
 
 log = logging.getLogger(__name__)
 
-PEER_SQL = statements.read_statements(Path(__file__).with_name("neighbours.sql"), lambda text: text)
+PEER_SQL = statements.read_statements(Path(__file__).with_name("peers.sql"), lambda text: text)
 
 Connection = psycopg.AsyncConnection[Row]
 

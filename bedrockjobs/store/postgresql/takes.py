@@ -334,9 +334,9 @@ class CachedBounds:
         statements = (
             [floors_of({name: self.floors.marks_of(name) for name in self._names})] if self._names else []
         )
-        return statements + self._heads_anew()
+        return statements + self._reread_heads()
 
-    def _heads_anew(self) -> list[Statement]:
+    def _reread_heads(self) -> list[Statement]:
         """Return the statements that read the heads queried since they were last read."""
         self._asked = [(heads, list(heads.used)) for heads in self._used if heads.used]
         return [heads_of(heads.key, heads.cached_heads(asked)) for heads, asked in self._asked]
@@ -355,7 +355,7 @@ class CachedBounds:
 
     def end(self) -> list[Statement]:
         """Return the statements to run with the commit, so that the next unit starts with current heads."""
-        return self._heads_anew()
+        return self._reread_heads()
 
     def committed(self, results: Iterable[list[Row]]) -> None:
         """Store the rows of the statements from ``end``, after the commit."""

@@ -322,13 +322,17 @@ class PostgreSQLUnit:
         self._skipped_locked = SkippedLocked(self._takes, clock)
         self.skipped_locked, self.soonest = self._skipped_locked.is_locked_elsewhere, self._takes.soonest
         self.new_job_id, self.new_run_id = self._job_ids.new, self._run_ids.new
-        self.return_job_id = self._job_ids.take_back
+        self.return_job_id = self._job_ids.return_last
         self.lock_held = self._locks.held
         self.crash_patterns = self.records.crash_patterns
         self.set_crash_patterns = self.records.set_crash_patterns
         time = Timekeeping(self._transaction, self.records, keys, session_id)
         self.watch, self.watched, self.set_seen = time.watch, time.watched, time.watched
-        self.was_away, self.leases_over, self.sign_off = time.was_away, time.leases_over, time.sign_off
+        self.record_outage, self.leases_over, self.record_shutdown = (
+            time.record_outage,
+            time.leases_over,
+            time.record_shutdown,
+        )
 
     # --- the transaction ---------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ def test_numbers_go_on_where_they_were(path: Path, tmp_path: Path) -> None:
     do(before, c.CreateJobs, jobs=[{"name": "a"}] * 3)
     assert do(before, c.GetJob, name="a", worker="w")["runID"] == 1
     before.begin()
-    before.store.unit.sign_off("2026-01-05 10:00:00")
+    before.store.unit.record_shutdown("2026-01-05 10:00:00")
     before.store.commit()
     before.store.close()
     events = moved.content_of(path)["events"]

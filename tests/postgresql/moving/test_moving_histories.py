@@ -48,10 +48,10 @@ class Histories(test_machine.Histories):
         settings = Settings(patterns_cached_max=4)
         return SQLiteQueue(SQLiteEngine(self.file, settings, self.clock), self.mode, self.clock)
 
-    def sign_off(self) -> None:
+    def record_shutdown(self) -> None:
         """End as a server does; numbers that one on PostgreSQL leaves out are used again, as by the model."""
         self.queue.begin()
-        self.queue.store.unit.sign_off("2026-01-05 10:00:00")
+        self.queue.store.unit.record_shutdown("2026-01-05 10:00:00")
         self.queue.store.commit()
         if self.file is None:
             unit = self.queue.store.unit
@@ -63,7 +63,7 @@ class Histories(test_machine.Histories):
     @rule(times=st.sampled_from([1, 1, 2]))
     def move(self, times: int) -> None:
         """Move the queue, or move it there and back at once: then it is as it was."""
-        self.sign_off()
+        self.record_shutdown()
         before = self.content()
         for _ in range(times):
             self.moved()

@@ -127,7 +127,7 @@ def failure_of(path: str | Path) -> str | None:
     return f"{error}\n{text}" if text else error
 
 
-def hand_back(job: TakenJob) -> RetryJob:
+def requeued(job: TakenJob) -> RetryJob:
     """Return the report that returns a job as if it had not been taken."""
     return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
 

@@ -138,7 +138,7 @@ class JobRun:
                 ended = replace(ended, failure=None if failure is None else self._shown(failure))
             report = outcome.report_of(job, ended, f"{self._folder}/{RESULT_FILE}" if left else None)
         except NeverBegan:
-            return None if self._lost else outcome.hand_back(job)
+            return None if self._lost else outcome.requeued(job)
         except JobRefused as error:
             event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
             return outcome.refused(job, error)
@@ -171,7 +171,7 @@ class JobRun:
                 left=self._child.survivors,
             )
         if self._handing_back and self._child.was_signalled and ended.timed_out_s is None:
-            return outcome.hand_back(job)
+            return outcome.requeued(job)
         masked = None if report.data is None else self._mask(report.data)
         return report if masked == report.data else report.model_copy(update={"data": masked})
 
