@@ -166,7 +166,7 @@ class Batch:
             if wanted := waiting.searched():
                 for names in open_unit.search(wanted):
                     waiting.end_search(names)
-        else:  # no waiters: discard the notes about jobs that became ready
+        elif open_unit.news.jobs or open_unit.news.wakes_all:  # no waiters: discard what became ready
             open_unit.became_ready()
             open_unit.must_wake_all()
         context.emit_counts()

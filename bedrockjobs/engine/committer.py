@@ -24,11 +24,8 @@ class LoopTimer:
         self._wake = wake
         self._timer: asyncio.TimerHandle | None = None
         self._at = 0.0  # on the loop's clock
-
-    @property
-    def is_set(self) -> bool:
-        """Return whether the timer is going to fire."""
-        return self._at > 0.0
+        self.is_set = False
+        """Whether the timer is going to fire."""
 
     def set(self, seconds: float) -> None:
         """Fire after at most ``seconds``."""
@@ -37,11 +34,11 @@ class LoopTimer:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._at = now + seconds
+        self._at, self.is_set = now + seconds, True
         self._timer = self._loop.call_later(seconds, self._ring)
 
     def _ring(self) -> None:
-        self._at = 0.0  # the loop may fire slightly early, so ``_at`` may still be in the future
+        self._at, self.is_set = 0.0, False  # the loop may fire slightly early: ``_at`` may be in the future
         self._wake()
 
     def cancel(self) -> None:
@@ -193,12 +190,9 @@ class ManyNames:
         """Start empty; each transaction handles at most ``most`` names."""
         self._most = most
         self._did_some = False
-        self._waiting: deque[Submission] = deque()
+        self.waiting: deque[Submission] = deque()
+        """The queued submissions."""
         self._names = 0
-
-    def __len__(self) -> int:
-        """Return the number of queued submissions."""
-        return len(self._waiting)
 
     @property
     def full(self) -> bool:
@@ -209,13 +203,13 @@ class ManyNames:
         """Raise TooMany if a token has queued its share of the names."""
         if token and self._names >= token_share(NAMES_QUEUED_MAX):
             shares = TokenShares("Too many names are asked for")
-            shares.add(token, sum(one.many for one in self._waiting if one.by == token))
+            shares.add(token, sum(one.many for one in self.waiting if one.by == token))
             shares.check(token, NAMES_QUEUED_MAX)
 
     def put_aside(self, arrived: list[Submission]) -> list[Submission]:
         """Queue those that ask for many names; return the others."""
         many = [one for one in arrived if one.many]
-        self._waiting += many
+        self.waiting += many
         self._names += sum(one.many for one in many)
         return [one for one in arrived if not one.many]
 
@@ -230,15 +224,15 @@ class ManyNames:
         if not self._did_some:
             return found
         room = self._most
-        while self._waiting and (not found or room >= self._waiting[0].many):
-            found.append(self._waiting.popleft())
+        while self.waiting and (not found or room >= self.waiting[0].many):
+            found.append(self.waiting.popleft())
             room -= found[-1].many
             self._names -= found[-1].many
         return found
 
     def all(self) -> list[Submission]:
         """Remove and return all submissions."""
-        found = [*self._waiting]
-        self._waiting.clear()
+        found = [*self.waiting]
+        self.waiting.clear()
         self._names = 0
         return found

@@ -251,7 +251,7 @@ class Dispatcher:
         if self._gathered and not self._open:
             before = self._gathered[-1]
             return before.internal or not before.template.by_id
-        busy = self._open or self._again or self._many or self._waiting.searched()
+        busy = self._open or self._again or self._many.waiting or self._waiting.searched()
         return bool(busy) and not self._outage.is_active
 
     def _looked_up(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
@@ -328,7 +328,8 @@ class Dispatcher:
 
     def _busy_with(self) -> object:
         """Return a true value if there is work that can still be done."""
-        left = self._open or self._gathered or self._many or self._again or self._later or self._lookups
+        queued = self._gathered or self._many.waiting or self._again
+        left = self._open or queued or self._later or self._lookups
         return left and not (self._broken or self._outage.is_final)
 
     # --- one transaction after another -------------------------------------------------------------------
@@ -353,7 +354,7 @@ class Dispatcher:
             return
         careful = bool(self._again)
         submissions = self._again.popleft() if careful else self._arrived(self._settings.batch_max)
-        if self._many and not careful:
+        if self._many.waiting and not careful:
             submissions += self._many.some(len(submissions))
         if not (submissions or careful) and (due_s := self._due_in_s()) > 0:
             self._rest(due_s)
@@ -459,7 +460,7 @@ class Dispatcher:
         self._open = False
         self._deliver(work.outcomes)
         waiting = self._waiting
-        if not (self._gathered or self._many or self._again):
+        if not (self._gathered or self._many.waiting or self._again):
             if (
                 (self._rested and self._alarm.is_set)
                 and not (waiting.sooner or self._look_outside or self._draining)
@@ -522,7 +523,7 @@ class Dispatcher:
             self._again.appendleft(submissions)
         else:
             self._refuse(submissions, fault or error)
-        if submissions or self._gathered or self._many or self._again:
+        if submissions or self._gathered or self._many.waiting or self._again:
             self._schedule()
         else:  # a maintenance task failed: wait before the retry
             self._alarm.set(self._settings.busy_s)

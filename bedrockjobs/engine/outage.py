@@ -123,16 +123,13 @@ class Outage:
         self._loop = asyncio.get_running_loop()
         self._slices = TimeSlices[Step]()
         self._error: StoreError | None = None
+        self.is_active = False
+        """Whether the database is unreachable."""
         self._since = 0.0
         self._marks: deque[tuple[float, int]] = deque()
         """Total number of commands that had arrived at certain times, including those removed since."""
         self._taken_out = 0
         self._given_up = False
-
-    @property
-    def is_active(self) -> bool:
-        """Return True while the database is unreachable."""
-        return self._error is not None
 
     @property
     def is_final(self) -> bool:
@@ -144,7 +141,7 @@ class Outage:
         self._health.failed(error)
         if self._error is None:
             log.warning("the database is unreachable: %s", error)
-            self._error, self._since = error, self._clock.monotonic()
+            self._error, self._since, self.is_active = error, self._clock.monotonic(), True
             if self._given_up:
                 self.give_up()
                 return
@@ -199,7 +196,7 @@ class Outage:
 
     def _on_reconnected(self) -> None:
         log.info("the database is available again after %.1f s", self._clock.monotonic() - self._since)
-        self._error = None
+        self._error, self.is_active = None, False
         self._health.on_reconnected()
         self._ended()
 

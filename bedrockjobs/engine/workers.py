@@ -259,7 +259,9 @@ class WorkerRegistry:
         self.servers: list[ServerRow] = []
         """The live servers, as far as they are known."""
         self.on_events: Callable[[], None] = lambda: None
-        self._pending_events = MembershipEvents(self._leases, lambda: self.on_events())
+        self._membership = MembershipEvents(self._leases, lambda: self.on_events())
+        self.pending_events = self._membership.events
+        """The events to write in the next transaction: kind, name and detail; always the same list."""
         self.requested_names = RequestedNames()
         """Which workers ask for which names."""
         self._runs_of: dict[str, set[int]] = {}
@@ -378,7 +380,7 @@ class WorkerRegistry:
             return []
         for name in [worker.name for worker in self.workers.values() if worker.until <= now]:
             self.remove_worker(name)
-        self._pending_events.flush_if_due(self._there)
+        self._membership.flush_if_due(self._there)
         found = [run.run_id for run in self.runs.values() if run.lease_s and run.until <= now]
         moments = [run.until for run in self.runs.values() if run.lease_s]
         moments += [worker.until for worker in self.workers.values()]
@@ -387,7 +389,7 @@ class WorkerRegistry:
             # Minimum interval between scans for silent workers and expired leases when there are many of
             # them.
             next_at = max(next_at, now + 0.25)
-        self.next_check_at = min(next_at, self._pending_events.flush_at)
+        self.next_check_at = min(next_at, self._membership.flush_at)
         return found
 
     def sleep_s(self) -> float:
@@ -396,14 +398,9 @@ class WorkerRegistry:
 
     # --- workers -----------------------------------------------------------------------------------------
 
-    @property
-    def pending_events(self) -> list[tuple[str, str, str]]:
-        """Return the events to write in the next transaction: kind, name and detail."""
-        return self._pending_events.events
-
     def discard_events(self, count: int) -> None:
         """Discard the first ``count`` events, which have been committed."""
-        del self._pending_events.events[:count]
+        del self.pending_events[:count]
 
     def _on_jobs_requested(self, event: WorkerAsked) -> None:
         self.record_contact(
@@ -599,8 +596,8 @@ class WorkerRegistry:
         return running("worker", self.workers, len(self.workers))
 
     def _add_event(self, kind: str, worker: Worker) -> None:
-        self._pending_events.add(kind, worker.name, self._there)
-        self.next_check_at = min(self.next_check_at, self._pending_events.flush_at)
+        self._membership.add(kind, worker.name, self._there)
+        self.next_check_at = min(self.next_check_at, self._membership.flush_at)
 
     def _drains_changed(self, event: DrainsChanged) -> None:
         changed, self.drains = self.drains ^ event.drains, event.drains
@@ -941,14 +938,14 @@ class SharedWorkers(WorkerRegistry):
             super()._ended_run(RunForgotten(run_id))
         for kind, names in (("worker joined", state.joined), ("worker left", state.left)):
             for name in names:
-                self._pending_events.add(kind, name, self._there)
+                self._membership.add(kind, name, self._there)
         for name in state.lost:
-            self._pending_events.add("server left", name, self._servers_there)
-        self._pending_events.flush_if_due(self._there)
+            self._membership.add("server left", name, self._servers_there)
+        self._membership.flush_if_due(self._there)
 
     def joined(self, name: str) -> None:
         """Record the event that this server has joined."""
-        self._pending_events.add("server joined", name, self._servers_there)
+        self._membership.add("server joined", name, self._servers_there)
 
     def _servers_there(self) -> str:
         return running("server", [server.name for server in self.servers], len(self.servers))

@@ -362,7 +362,8 @@ class ReadyQueue:
             self, settings.patterns_cached_max, settings.groups_remembered_max, monotonic
         )
         """The pattern index."""
-        self._all_hosts = AllHostsSchedules(self.is_paused)
+        self.all_hosts = AllHostsSchedules(self.is_paused)
+        """The queued broadcast schedules."""
         self.moment = datetime.min.replace(tzinfo=UTC)
         """The timestamp of the open unit."""
         self._lock_history = LockHistory()
@@ -383,7 +384,7 @@ class ReadyQueue:
         self._locks: dict[str, set[int]] = {}
         self._holders: dict[int, str] = {}
         """The held locks, by jobID."""
-        self._all_hosts.load([])
+        self.all_hosts.load([])
         self._known = False
 
     def refresh(self) -> None:
@@ -397,9 +398,9 @@ class ReadyQueue:
                 self._hold(lock, job_id, since)
         for (lane,) in in_slices(self._execute(SQL["queued_lanes"])):
             self._open_lane(lane)
-        every = in_slices(self._execute(SQL["queued_in_lane"], (self._all_hosts.lane,)).fetchall())
+        every = in_slices(self._execute(SQL["queued_in_lane"], (self.all_hosts.lane,)).fetchall())
         found = [self.job(job_id) for job_id, _ in every]
-        self._all_hosts.load([job for job in found if job is not None])
+        self.all_hosts.load([job for job in found if job is not None])
         self._known = True
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
@@ -426,10 +427,10 @@ class ReadyQueue:
 
     def note(self, job: Job) -> None:
         """Update the caches for a written job."""
-        if job.lane or job.job_id in self._holders or job.job_id in self._all_hosts.rows:
+        if job.lane or job.job_id in self._holders or job.job_id in self.all_hosts.rows:
             self._version += 1
             self.note_lock(job)
-            self._all_hosts.note(job)
+            self.all_hosts.note(job)
         if job.queued:
             if job.lane:
                 self._open_lane(job.lane)
@@ -480,20 +481,16 @@ class ReadyQueue:
 
     def due_on_all_hosts(self, now: str) -> list[Job]:
         """Return the broadcast schedules that are due and not paused, oldest first."""
-        return self._all_hosts.due(now)
-
-    def next_on_all_hosts(self) -> str | None:
-        """Return when the next broadcast schedule is due."""
-        return self._all_hosts.next
+        return self.all_hosts.due(now)
 
     def drop(self, job_id: int) -> None:
         """Update the caches for a deleted job."""
         if job_id in self._holders:
             self._version += 1
             self._release(job_id)
-        if job_id in self._all_hosts.rows:
+        if job_id in self.all_hosts.rows:
             self._version += 1
-            self._all_hosts.set_aside(job_id)
+            self.all_hosts.set_aside(job_id)
 
     # --- locks -------------------------------------------------------------------------------------------
 
@@ -546,7 +543,7 @@ class ReadyQueue:
     def pauses_changed(self, *, wake: bool = True) -> None:
         """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
         self.patterns.pauses_changed()
-        self._all_hosts.pauses_changed()
+        self.all_hosts.pauses_changed()
         self.news.wakes_all = self.news.wakes_all or wake
 
     # --- takes -------------------------------------------------------------------------------------------

@@ -269,11 +269,11 @@ class SQLiteEngine:
     def planned(self) -> object:
         """Return an object that is equal as long as the results of the two methods below stay the same."""
         unit = self.unit
-        return unit.next_expiry(), unit.records.pauses(), unit.ready.next_on_all_hosts()
+        return unit.next_expiry(), unit.records.pauses(), unit.ready.all_hosts.next
 
     def next_on_all_hosts(self) -> str | None:
         """Return when the next broadcast schedule is due."""
-        return self.unit.ready.next_on_all_hosts()
+        return self.unit.ready.all_hosts.next
 
     def search_in_s(self) -> float:
         """Return the seconds until ``search`` may continue."""

@@ -140,7 +140,7 @@ class DeferredWrites:
     def write(self) -> None:
         """Execute all deferred writes."""
         created, taken, deleted = self.created, self.taken, self.deleted
-        self.forget()
+        self.created, self.taken, self.deleted = {}, {}, {}
         if created:
             values: list[Any] = []
             for job in created.values():

@@ -107,9 +107,9 @@ def test_a_transaction_has_a_limited_number_of_names() -> None:
     per_commit = NAMES_PER_COMMIT_MAX // 100
     assert aside.some(1) == many[:per_commit]
     assert aside.some(1) == [], "others came meanwhile"
-    assert len(aside) == 12 - per_commit
+    assert len(aside.waiting) == 12 - per_commit
     assert aside.all() == many[per_commit:]
-    assert not aside
+    assert not aside.waiting
     aside.put_aside([asking(2 * NAMES_PER_COMMIT_MAX)])
     assert len(aside.some(0)) == 1, "one is done however many it asks for"
     aside.put_aside([asking(NAMES_QUEUED_MAX - 1)])
