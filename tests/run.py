@@ -43,7 +43,7 @@ NODE_PACKAGES = ("openapi-typescript@7.13.0", "typescript@5.9.3")
 SEARCHED = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
 """Where programs are, also where it is not root who asks."""
 
-AT_ONCE = 4
+AT_ONCE = 5
 """Processes that share the test files on two cores, as tests often wait. Bars on time allow for the pace of
 the machine (``pace.py``)."""
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.reliability
 CALLS = int(os.environ.get("RELIABILITY_CALLS", "50"))
 """How many of the first calls fail, one in each run; SQLite's own way of testing."""
 
-CHECKPOINT_CALLS = 6
+CHECKPOINT_CALLS = examples(4, night=6)
 CHECKPOINTED_BYTES = 1_500_000
 """Size of a job that fills a third of the log: every third one brings a checkpoint."""
 

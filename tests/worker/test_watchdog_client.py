@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from contextlib import asynccontextmanager
+from itertools import cycle
 from pathlib import Path
 
 import bedrock_worker
@@ -17,6 +18,7 @@ import pytest
 from bedrock_worker.run.process import CannotStart, ChildProcess
 from bedrock_worker.run.watchdog_client import CODE
 
+from tests.effort import PROFILE
 from tests.pace import in_time
 from tests.worker.conftest import children, gone, until
 from tests.worker.fake_server import DEADLINE_S
@@ -50,10 +52,17 @@ COMMAND = "\n".join([*WAYS.values(), *(f'until [ -s "$D/{name}" ]; do sleep 0.01
 """A command that takes them all, and ends when all are taken."""
 
 
-@pytest.fixture(params=["as we are", "nobody"])
-def user(request):
-    """Return the arguments by which a worker becomes a user: ``nobody`` has no control group to write to."""
-    return [] if request.param == "as we are" else ["--user", "nobody"]
+USERS = {"as we are": [], "nobody": ["--user", "nobody"]}
+"""Arguments by which a worker becomes a user: ``nobody`` has no control group to write to."""
+
+_turns = cycle(USERS)
+
+
+def pytest_generate_tests(metafunc):
+    """Run a test as each of the users at night, by day as one of them in turn."""
+    if "user" in metafunc.fixturenames:
+        users = USERS if PROFILE == "random" else [next(_turns)]
+        metafunc.parametrize("user", [USERS[name] for name in users], ids=users)
 
 
 @pytest.fixture
