@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import MethodType, ModuleType
 
 import pytest
 
-from bedrockjobs.base.config import GLOB_CHARS_MAX, PATTERNS_MAX, WORKER_CHARS_MAX, WORKERS_BYTES_MAX
+from bedrockjobs.base.config import (
+    GLOB_CHARS_MAX,
+    NAMES_KEPT_MAX,
+    PATTERNS_MAX,
+    WORKER_CHARS_MAX,
+    WORKERS_BYTES_MAX,
+)
 from bedrockjobs.engine import workers
 from tests.conftest import Serve
 from tests.effort import PROFILE
@@ -88,3 +97,114 @@ async def test_a_flood_of_invented_workers_leaves_room_and_time_for_others(
         print(f"{WORKERS} workers: memory grew by {grew / 1e6:.0f} MB, the files have {size / 1e6:.0f} MB")
         assert grew < GROWTH_MAX
         assert size < FILE_MAX
+
+
+STRANGERS = 150
+"""Each says every word for the first time."""
+
+MOST = 40
+"""The bound of each registry here."""
+
+BOUNDS = (
+    "store.ready_queue.NAMES_CACHED_MAX",
+    "store.records.COUNTED_MAX",
+    "store.postgresql.heads.FLOORS_KEPT_MAX",
+    "engine.workers.WORKERS_MAX",
+    "protocol.raw.REQUESTS_CACHED_MAX",
+)
+"""Bounds of registries that strangers fill, beside the settings and those of ``lru_cache``."""
+
+
+async def come_and_go(server: Spender) -> None:
+    """Let strangers say new words in every place where a server might remember one, and leave nothing."""
+    async with await Talk.open(server.port) as talk:
+        for number in range(STRANGERS):
+            word, worker = f"x{number}", f"w{number}"
+            job = {
+                "name": f"{word}/a",
+                "uniqueKey": word,
+                "idempotencyKey": word,
+                "tags": f'["{word}"]',
+                "lock" if number % 2 else "concurrencyKey": f"{word}/{number % 2}",
+                "runTimeout": number + 1,
+                "repeat": f"CRON {number % 60} {number // 60} * * *",
+                "worker": worker,
+            }
+            made = await talk.ask("CreateJob", **job)
+            assert made.code == 200, made
+            job_id = made.json["jobID"]
+            assert (await talk.ask("CreateJob", name=f"{word}/c")).code == 200
+            taken = await talk.ask("GetJob", name=f"{word}/c", worker=worker, heartbeat="true")
+            done = {"jobID": taken.json["jobID"], "runID": taken.json["runID"], "data": f'{{"{word}":1}}'}
+            assert (await talk.ask("FinishJob", **done)).code == 200
+            for verb, asked in {
+                "GetJob": {"name": f"{word}/b", "worker": worker, "host": f"h{number}"},
+                "GetJobs": {"names": f'["{word}*b", "?{word}?"]', "numResults": 1, "worker": worker},
+                "Heartbeat": {"worker": worker, "names": f'["{word}"]', "version": word},
+                "ExplainJob": {"jobID": job_id},
+                "ListJobs": {"name": f"{word}*"},
+                "ListTicks": {"jobID": job_id},
+                "PauseJobs": {"name": f"{word}*"},
+                "ResumeJobs": {"name": f"{word}*"},
+                "Query": {"query": f"SELECT {number};"} if number < 3 else {},
+                "DeleteJob": {"jobID": job_id},
+                f"Unknown{number}": {"x": word},
+            }.items():
+                if asked:
+                    reply = await talk.ask(verb, **asked)
+                    assert reply.code < 500, reply
+            wrong = await talk.ask("Ping", Authorization=f"Bearer {word}")
+            assert wrong.code in (200, 401, 429), wrong
+
+
+def grown(root: object, least: int) -> dict[str, int]:
+    """Return the containers in the product's objects with at least so many items, by class and attribute."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    modules = [module for name, module in sys.modules.items() if name.startswith("bedrockjobs")]
+    todo: list[tuple[str, object]] = [("", root)]
+    for module in modules:
+        short = module.__name__.removeprefix("bedrockjobs.")
+        todo += [(f"{short}.{name}", value) for name, value in vars(module).items() if not callable(value)]
+        for name, value in vars(module).items():
+            if hasattr(value, "cache_info") and value.cache_info().currsize >= least:
+                assert value.cache_info().maxsize is not None, f"{short}.{name} has no bound"
+    while todo:
+        name, thing = todo.pop()
+        if id(thing) in seen or isinstance(thing, type | ModuleType):
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, Mapping | list | tuple | set | frozenset | deque):
+            if len(thing) >= least:
+                found[name] = max(found.get(name, 0), len(thing))
+            inner = thing.values() if isinstance(thing, Mapping) else thing
+            todo += [(f"{name}[]", value) for value in list(inner)]
+        elif type(thing).__module__.startswith("bedrockjobs"):
+            kind = type(thing).__name__
+            named = dict(getattr(thing, "__dict__", {}))
+            for parent in type(thing).__mro__:
+                slots = getattr(parent, "__slots__", ())
+                named |= {slot: getattr(thing, slot) for slot in slots if hasattr(thing, slot)}
+            todo += [(f"{kind}.{attribute}", value) for attribute, value in named.items()]
+        elif isinstance(thing, MethodType):
+            todo.append((name, thing.__self__))
+    return found
+
+
+async def test_what_is_remembered_of_each_stranger_has_a_bound(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in BOUNDS:
+        monkeypatch.setattr(f"bedrockjobs.{bound}", MOST)
+    live = await serve(patterns_cached_max=MOST)
+    before = grown(live.server, MOST)
+    await come_and_go(Spender(os.getpid(), live.port))
+    found = {name: size for name, size in grown(live.server, MOST).items() if size > before.get(name, 0)}
+    print(found)
+    kept = found.pop("job.take_request._in_use", 0)
+    assert kept <= 2 * NAMES_KEPT_MAX + 2 * MOST, "they are in use by one of the caches"
+    assert {name for name, size in found.items() if size >= STRANGERS} == set()
+    full = {"RequestCache._whole", "Share.served", "RequestedNames._names_of"}
+    if not live.server.settings.on_postgresql:
+        full |= {"NextJobs._lines", "PatternIndex._patterns"}
+    assert full <= found.keys(), "they are found and full"
