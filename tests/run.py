@@ -217,7 +217,7 @@ def run(commands: list[list[str]], environment: dict[str, str], spent_s: Counter
     """
     names = [" ".join(command).replace(sys.executable, "python") for command in commands]
     print("\n".join(f"+ {name}" for name in names), flush=True)
-    began = time.monotonic()
+    began, worked = time.monotonic(), worked_s()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         reports = [folder / f"{number}.xml" for number in range(len(commands))]
@@ -240,8 +240,14 @@ def run(commands: list[list[str]], environment: dict[str, str], spent_s: Counter
         for report in filter(Path.exists, reports):
             for case in ElementTree.parse(report).iter("testcase"):
                 spent_s[case.get("file", "")] += float(case.get("time", 0))
-    print(f"= {time.monotonic() - began:.0f} s", flush=True)
+    print(f"= {time.monotonic() - began:.0f} s, {worked_s() - worked:.0f} s of processor time", flush=True)
     return failed
+
+
+def worked_s() -> float:
+    """Return the processor time of all processes that have ended, over all cores."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
 def status_of(process: subprocess.Popen[bytes]) -> int:
