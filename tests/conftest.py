@@ -9,7 +9,6 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from tests import engines, late_queries, leaks
 from tests.effort import LONG, PROFILE, dealt
 from tests.postgresql.cluster import CLUSTER
 from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
+from tests.run import SLASH
 
 # The same examples in each run: a change is judged by what it changed. A nightly run looks for others.
 hypothesis_settings.register_profile("same", derandomize=True, deadline=None)
@@ -38,7 +38,7 @@ os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 queries.QUERY_PROCESSES = 1
 late_queries.begin()
 
-_dealt = pytest.StashKey[Iterator[str]]()
+_modules = pytest.StashKey[dict[Path, Any]]()
 
 gc.disable()  # while tests are collected: all that is made then stays
 
@@ -54,27 +54,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--dealt", metavar="FOLDER", type=Path, help=words)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Take the first of the files that are shared."""
-    folder = config.getoption("--dealt")
-    if folder is not None:
-        config.stash[_dealt] = files = dealt(folder)
-        config.args = [next(files, str(Path(__file__)))]
+def pytest_collection(session: pytest.Session) -> bool | None:
+    """Find the files that are shared, without a look into them: in each process that takes half a minute."""
+    folder = session.config.getoption("--dealt")
+    if folder is None:
+        return None
+    files = [place.name.replace(SLASH, "/") for place in folder.iterdir()]
+    found = session.perform_collect(files, genitems=False)
+    session.config.stash[_modules] = {module.path: module for module in found}
+    return True
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run files that are shared one after the other: to collect all in each process takes half a minute.
+    """Take one of the files that are shared after the other, and run its tests.
 
-    Only the session goes on from file to file: its fixtures stay, and all others end.
+    Only fixtures of the session stay from file to file.
     """
-    files = session.config.stash.get(_dealt, None)
-    if files is None:
+    config, collected = session.config, 0
+    modules = config.stash.get(_modules, None)
+    if modules is None:
         return None
-    collected = 0
-    for items in chain([session.items], (session.perform_collect([file]) for file in files)):
+    for file in dealt(config.getoption("--dealt")):
+        items = list(session.genitems(modules[config.rootpath / file]))
+        config.hook.pytest_collection_modifyitems(session=session, config=config, items=items)
+        pytest_collection_finish()
         collected += len(items)
         for item, following in zip(items, [*items[1:], session], strict=True):
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.shouldfail or session.shouldstop:
                 raise session.Interrupted(session.shouldfail or session.shouldstop)
     session.testscollected = collected
