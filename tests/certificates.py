@@ -10,10 +10,10 @@ import trustme
 
 
 class Authority:
-    """Somebody who signs certificates, with all files in one folder."""
+    """A certificate authority with all its files in one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Be one that nobody knows yet."""
+        """Create a new authority, which nothing trusts yet."""
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self._ca = trustme.CA()
@@ -34,7 +34,7 @@ class Authority:
         return {"tls_cert": str(cert), "tls_key": str(key)}
 
     def trusting(self, **more: Any) -> ssl.SSLContext:
-        """Return what a client needs that trusts it; ``more`` are attributes of the context."""
+        """Return the TLS context of a client that trusts this authority; ``more`` are its attributes."""
         context = ssl.create_default_context(cafile=str(self.ca))
         for name, value in more.items():
             setattr(context, name, value)

@@ -8,7 +8,7 @@ PAGE = 4_096
 
 
 def spoil(database: Path) -> None:
-    """Overwrite half of the pages, but not the first ones, which every start reads."""
+    """Overwrite half of the pages, except the first ones, which every start reads."""
     pages = database.stat().st_size // PAGE
     assert pages > 200, "too small to tell where it will be read"
     with database.open("r+b") as file:
@@ -18,6 +18,6 @@ def spoil(database: Path) -> None:
 
 
 def spoil_head(database: Path) -> None:
-    """Overwrite what says that a file is a database."""
+    """Overwrite the header that identifies the file as a database."""
     with database.open("r+b") as file:
         file.write(b"\xa5" * 100)

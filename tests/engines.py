@@ -39,29 +39,29 @@ def sqlite_only(reason: str) -> pytest.MarkDecorator:
 
 
 class Databases(Protocol):
-    """Where the servers of one test keep their jobs."""
+    """The databases of the servers of one test."""
 
     name: str
     """``sqlite`` or ``postgresql``."""
 
     def settings(self, database: str = "") -> dict[str, Any]:
-        """Return the settings of a server on another new database, or on one that an earlier server had."""
+        """Return the settings of a server on a new database, or on an earlier server's database."""
         ...
 
     def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
-        """Return what a server counts leases by, of the clock of its date and one of leases alone."""
+        """Return the clock by which leases expire: the wall clock, or a separate clock for leases."""
         ...
 
     async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
-        """Prepare for clocks that move by some seconds each; ``before`` is the date until then."""
+        """Prepare for the test to move both clocks; ``before`` is the date before the move."""
         ...
 
     async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
-        """Stop the server of a database; return one that is as if it had been killed before."""
+        """Stop the server of a database; return a database in the state after a kill."""
         ...
 
     def change(self, database: str, sql: str) -> None:
-        """Change a database by other hands than those of its server."""
+        """Change a database as another process would."""
         ...
 
 
@@ -76,7 +76,7 @@ class Files:
         self._made = 0
 
     def settings(self, database: str = "") -> dict[str, Any]:
-        """Return the settings of a server on another new file, or on an earlier one."""
+        """Return the settings of a server on a new file, or on an earlier one."""
         if not database:
             self._made += 1
             database = str(self._folder / f"jobs{self._made}.db")
@@ -87,10 +87,10 @@ class Files:
         return leases
 
     async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
-        """Do nothing: a server keeps leases by a clock of their own."""
+        """Do nothing: on SQLite, leases have a clock of their own."""
 
     async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
-        """Copy the file as it is, and then stop the server of the old one."""
+        """Copy the file as it is, then stop the server of the original."""
         old = Path(database)
         new = old.with_name(f"after-{old.name}")
         for suffix in ("", "-wal"):
@@ -108,7 +108,7 @@ class Files:
 
 
 class Schemas:
-    """Databases of PostgreSQL: schemas of the one of this process, each emptied before its use."""
+    """PostgreSQL databases: schemas of this process's cluster, each emptied before use."""
 
     name = "postgresql"
 
@@ -118,7 +118,7 @@ class Schemas:
         self._servers = 0
 
     def settings(self, database: str = "") -> dict[str, Any]:
-        """Return the settings of a server on another empty schema, or on an earlier one, each with a name."""
+        """Return the settings of a server on an empty schema, or on an earlier one."""
         if not database:
             database = self._another()
         self._servers += 1
@@ -135,13 +135,13 @@ class Schemas:
         return f"{CLUSTER.url}?application_name={schema}"
 
     def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
-        """Return that of the date: leases stand in the database, and ``move`` lets them age."""
+        """Return the wall clock: leases are in the database, and ``move`` lets them age."""
         return clock
 
     async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
-        """Let leases age as told: PostgreSQL keeps them by the date, so they are moved with it, or apart.
+        """Let leases age: PostgreSQL stores them as dates, so they are moved with the date or separately.
 
-        That a server worked just now stays true, however far the date moves: time passes with it.
+        The server's last heartbeat moves with the date, as if time had passed while it ran.
         """
         moved = f"interval '{date_s - leases_s} seconds'"
         now = timestamp_ms(before)
@@ -156,7 +156,7 @@ class Schemas:
         await asyncio.to_thread(CLUSTER.do, sql)
 
     async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
-        """Stop the server, and undo what it wrote as it stopped."""
+        """Stop the server, and undo what it wrote during its shutdown."""
         schema = schema_of(database)
         tables = await asyncio.to_thread(_columns_of, schema)
         kept = [f"CREATE TABLE kept.{table} AS TABLE {schema}.{table}" for table in tables]
@@ -176,7 +176,7 @@ class Schemas:
 
 
 def _columns_of(schema: str) -> dict[str, str]:
-    """Return the columns that are written of each table of a schema, in a list as SQL has it."""
+    """Return the writable columns of each table of a schema, as an SQL column list."""
     found = CLUSTER.do(
         "SELECT table_name, string_agg(quote_ident(column_name), ', ') FROM information_schema.columns"
         " JOIN information_schema.tables USING (table_schema, table_name) WHERE table_type = 'BASE TABLE'"
@@ -198,7 +198,7 @@ def schema_of(database: str) -> str:
 
 
 def engines_for(chosen: str, nodeid: str, *, sqlite_alone: bool) -> list[str]:
-    """Return the engines that a test of servers runs on where ``chosen`` was asked for."""
+    """Return the engines on which a server test runs if ``--engine`` is ``chosen``."""
     if chosen == "postgresql":
         return [chosen]
     if sqlite_alone or PROFILE == "fast" or crc32(nodeid.encode()) % EACH:
@@ -218,12 +218,12 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def is_run_fast(nodeid: str, fixtures: Iterable[str]) -> bool:
-    """Return whether a test is run between two changes: all that need no server, and some that do."""
+    """Return whether ``--fast`` includes a test: all that need no server, and some that do."""
     return FIXTURE not in fixtures or not crc32(nodeid.partition("[")[0].encode()) % FAST_EACH
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has no server where all servers are on PostgreSQL, and skip what cannot be there."""
+    """With ``--engine postgresql``, deselect tests without a server and skip those for SQLite only."""
     if PROFILE == "fast":
         left_out = [item for item in items if not is_run_fast(item.nodeid, getattr(item, "fixturenames", ()))]
         config.hook.pytest_deselected(items=left_out)

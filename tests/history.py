@@ -31,7 +31,7 @@ FAULTS_SHOWN_MAX = 20
 
 @dataclass(slots=True)
 class Call:
-    """One request, and what became of it."""
+    """One request and its outcome."""
 
     number: int
     client: str
@@ -48,7 +48,7 @@ class Ledger:
     """Records in the order they happened; none is ever changed."""
 
     def __init__(self, file: IO[str] | None = None) -> None:
-        """Keep the records in memory, and line by line in ``file`` where one is given."""
+        """Keep the records in memory, and line by line in ``file`` if one is given."""
         self.records: list[tuple[Any, ...]] = []
         self._file = file
         self._calls = 0
@@ -98,7 +98,7 @@ class Ledger:
 
 @dataclass(slots=True)
 class Report:
-    """What was counted, and every fault by kind: none is the gate."""
+    """The counts and the faults by kind; a correct history has no faults."""
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -111,7 +111,7 @@ class Report:
             self.examples.append(f"{kind}: {sentence}")
 
     def __str__(self) -> str:
-        """Return the counts and the faults as a person reads them."""
+        """Return the counts and the faults as text."""
         lines = [", ".join(f"{name} {count}" for name, count in self.counts.items())]
         lines.append(f"faults: {dict(self.faults) or 'none'}")
         return "\n".join([*lines, *self.examples])
@@ -179,7 +179,7 @@ class _Judge:
             self._meet(job["data"].get("token", ""), job["jobID"], call)
 
     def _meet(self, token: str, job_id: int, call: Call) -> None:
-        """Note that a jobID and a token were seen together."""
+        """Record that a jobID belongs to a token."""
         self._seen.add(token)
         known = self._tokens.setdefault(job_id, token)
         if token not in self._slots:
@@ -260,7 +260,7 @@ class _Judge:
     # --- is there an explanation -------------------------------------------------------------------------
 
     def _era(self, moment: float) -> int:
-        """Return which life of the server a moment belongs to; an answer is lost after the kill."""
+        """Return the number of the server process that was running at a time."""
         return bisect_left(self._kills, moment)
 
     def _explain_all(self) -> None:
@@ -285,7 +285,7 @@ class _Judge:
         self.report.counts["takes without an answer"] = sum(map(len, self._blanks.values()))
 
     def _explain_with_lost_answers(self, family: Family, ops: list[Op], needy: list[list[int]]) -> Verdict:
-        """Let clients have taken jobs without learning of it: once; else in several lives, twice in each."""
+        """Explain a family by takes with lost replies: by one, else by two for each life of the server."""
         blanks = self._blank_takes(family.slots, ops)
         eras = [era for era, takes in blanks.items() if not explain(family, ops + takes).fault]
         if eras:
@@ -297,7 +297,7 @@ class _Judge:
         return verdict
 
     def _blank_takes(self, slots: list[Slot], ops: list[Op]) -> dict[int, list[Op]]:
-        """Return for each life of the server one take of each job by a client that never learnt of it."""
+        """Return one take of each job in each life of the server, by a client that never got the reply."""
         if not ops:
             return {}
         first, last = min(op.began for op in ops), max(op.ended for op in ops)
@@ -316,7 +316,7 @@ class _Judge:
 
 
 def matched(wishes: list[list[int]], room: dict[int, int]) -> int:
-    """Return how many wishes can be met at once, each by one of its places, each place holding so many."""
+    """Return the size of a maximum matching of wishes to places, each of which has a capacity."""
     holders: defaultdict[int, list[int]] = defaultdict(list)
 
     def place(wish: int, tried: set[int]) -> bool:
@@ -337,14 +337,14 @@ def matched(wishes: list[list[int]], room: dict[int, int]) -> int:
 
 
 def _specs(call: Call) -> list[dict[str, Any]]:
-    """Return the jobs that a call is to create."""
+    """Return the jobs that a call asks to create."""
     if call.verb == "CreateJob":
         return [call.asked]
     return list(call.asked["jobs"]) if call.verb == "CreateJobs" else []
 
 
 def _created(call: Call) -> Iterator[tuple[str, int]]:
-    """Yield token and jobID of each job that an answer says was created."""
+    """Yield token and jobID of each created job, as the reply reports them."""
     if call.fate != ANSWERED or call.code != 200:
         return
     if call.verb == "CreateJob":

@@ -23,7 +23,7 @@ STATES_MAX = 200_000
 
 @dataclass(slots=True)
 class Slot:
-    """What is known of one job beforehand."""
+    """The facts about one job that are known beforehand."""
 
     token: str
     name: str
@@ -35,9 +35,9 @@ class Slot:
 
 
 class Op(NamedTuple):
-    """One thing that happened to one job at some moment between ``began`` and ``ended``.
+    """One operation on one job, at some time between ``began`` and ``ended``.
 
-    ``must`` is False where the answer was lost: it happened or it did not.
+    ``must`` is False if the reply was lost: the operation may or may not have happened.
     """
 
     began: float
@@ -53,7 +53,7 @@ class Op(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One job as the rules see it; ``until`` is the earliest moment at which it counts as lost."""
+    """The state of one job; its run counts as lost at ``until`` at the earliest."""
 
     state: str = ABSENT
     job_id: int = 0
@@ -65,14 +65,14 @@ State = tuple[Job, ...]
 
 
 class Forbidden(Exception):
-    """The rules do not allow this; the message is the kind of fault."""
+    """Raised for an operation that the rules forbid; the message is the kind of fault."""
 
 
 class Family:
-    """A parent and its children, or a single job: what each operation does to them."""
+    """A parent and its children, or a single job, and the effect of each operation on them."""
 
     def __init__(self, slots: list[Slot]) -> None:
-        """Begin with jobs that do not exist yet; the parent is the one that is no child."""
+        """Start before any job of the family exists; the parent is the job that is no child."""
         self.slots = slots
         self._index = {slot.token: index for index, slot in enumerate(slots)}
         self._parent = next((index for index, slot in enumerate(slots) if not slot.child), None)
@@ -202,7 +202,7 @@ def _with(state: State, index: int, job: Job) -> State:
 
 @dataclass(slots=True)
 class Verdict:
-    """Whether a history of a family has an explanation: no ``fault``, and which lost answers it needs."""
+    """The result for one family: its ``fault``, if any, and the lost replies that explain its history."""
 
     fault: str = ""
     sentence: str = ""
@@ -210,7 +210,7 @@ class Verdict:
 
 
 def explain(family: Family, ops: list[Op]) -> Verdict:
-    """Look for an order of the operations that the rules allow."""
+    """Search for an order of the operations that the rules allow."""
     ops = sorted(ops)
     everything = sum(1 << index for index, op in enumerate(ops) if op.must)
     stack: list[tuple[int, State, float]] = [(0, family.start, float("-inf"))]

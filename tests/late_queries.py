@@ -1,7 +1,7 @@
 """Let servers of tests start their Query processes with the first Query; a server starts them at once.
 
-Most servers of these tests are asked none, and a process costs more than the rest of a server. Tests of the
-processes themselves have them as they are: see ``at_once``.
+Most test servers execute no Query, and a process costs more than the rest of a server. Tests of the
+processes themselves use ``at_once``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ async def _first_opened(queries: Queries, sql: str, form: str) -> str:
 
 
 def begin() -> None:
-    """Start processes late from now on."""
+    """From now on, start processes with the first Query."""
     Queries.start_processes = _not_yet  # type: ignore[method-assign]
     Queries.run_query = _first_opened  # type: ignore[method-assign]
 
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """Start them as a server does, meanwhile."""
+    """Within the context, start processes when the server starts."""
     Queries.start_processes, Queries.run_query = _open, _run  # type: ignore[method-assign]
     try:
         yield

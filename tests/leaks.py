@@ -1,6 +1,6 @@
-"""What tests leave open: it is blamed on the test that opened it, and let go of before the next one.
+"""Report resources that a test leaves open in that test, and release them before the next one.
 
-Python warns about something left open when it collects it, in whichever test that happens.
+Without this, Python warns when it collects the resource, which may be during another test.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _watch(AsyncConnection)
 def connections() -> dict[AnyConnection, str]:
     """Return the connections to PostgreSQL that are open, each with where it was opened.
 
-    A thread that connects for a session that has ended closes what it gets.
+    A thread that connects for a session that has ended closes its connection.
     """
     for thread in threading.enumerate():
         if thread.name == CONNECTING:
@@ -72,12 +72,12 @@ def has_failed(item: pytest.Item) -> bool:
 
 
 def note(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Remember that a test has failed."""
+    """Record that a test has failed."""
     item.stash[_failed] = has_failed(item) or report.failed
 
 
 def let_go() -> None:
-    """Drop what the traceback of a failed test keeps alive, without a warning: it has failed anyway."""
+    """Drop, without a warning, what the traceback of a failed test keeps alive."""
     traceback.clear_frames(getattr(sys, "last_traceback", None))
     sys.last_type = sys.last_value = sys.last_traceback = None  # type: ignore[assignment]
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None

@@ -26,10 +26,10 @@ NO_CHILD_REPEAT = (402, "Child jobs cannot repeat")
 
 
 class Model(Runs):
-    """The queue. ``call`` does one command at one moment."""
+    """The queue. ``call`` executes one command at a given time."""
 
     def call(self, command: c.Command[Any], now: datetime) -> Outcome:
-        """Do a command; one that is refused changes nothing."""
+        """Execute a command; one that is refused changes nothing."""
         self.now = now
         action = getattr(self, f"_do_{type(command).__name__}")
         return self.whole_or_not_at_all(lambda: cast(Outcome, action(command)))
@@ -145,14 +145,14 @@ class Model(Runs):
             raise Refusal(405, "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED")
 
     def _check_new_repeat(self, row: Row, repeat: str) -> None:
-        """Refuse for an existing job the repeats that CreateJob would refuse."""
+        """Refuse a new repeat of an existing job if CreateJob would refuse it."""
         if repeat and row.retryAfter and (self.mode == "document" or is_cron(repeat)):
             raise Refusal(*NO_RETRY_AND_REPEAT)
         if repeat and row.parentJobID:
             raise Refusal(*NO_CHILD_REPEAT)
 
     def _plan_by(self, row: Row, repeat: str) -> None:
-        """Plan a job by another schedule; what is due, runs or is tried again stays."""
+        """Plan a job by another schedule, unless it is due, running or being retried."""
         due = is_cron(row.repeat) and times.moment_of(row.nextRun) <= self.now
         if row.state == "FAILED" or (row.state == "QUEUED" and not row.retried and not due):
             row.nextRun = self.checked_next(repeat, "", "")
@@ -220,7 +220,7 @@ class Model(Runs):
         row.nextRun = times.NEVER if row.state == "RUNQUEUED" else row.nextRun
 
     def _cancel_any(self, row: Row) -> bool:
-        """Cancel a job that no worker can be asked to stop; tell whether there was anything to cancel."""
+        """Cancel a job that has no run to stop; return whether there was anything to cancel."""
         if row.state not in PENDING:
             return False
         repeats = row.repeat and not row.mocked

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def glob(pattern: str, name: str) -> bool:
-    """Tell whether a name matches a pattern as SQLite's GLOB does: ``*``, ``?``, ``[a-c]``, ``[^a-c]``."""
+    """Return whether a name matches a pattern as SQLite's GLOB does: ``*``, ``?``, ``[a-c]``, ``[^a-c]``."""
     if not pattern:
         return not name
     first, rest = pattern[0], pattern[1:]
@@ -27,7 +27,7 @@ def glob(pattern: str, name: str) -> bool:
 
 
 def _class_end(pattern: str) -> int:
-    """Return where the bracket closes; one that stands first inside it is an ordinary character."""
+    """Return where the bracket closes; a ``]`` directly after the opening is an ordinary character."""
     return pattern.find("]", 3 if pattern.startswith("[^") else 2)
 
 
@@ -49,7 +49,7 @@ def _in_class(inside: str, char: str) -> bool:
 
 
 def matcher(name: str | None, names: list[str] | None) -> Callable[[str], bool] | None:
-    """Return what decides on a job's name: one GLOB, a comma list of exact names, or several GLOBs."""
+    """Return a function that matches names: by one GLOB, a comma list of exact names, or several GLOBs."""
     if names:
         patterns = list(names)
         return lambda own: any(glob(pattern, own) for pattern in patterns)
@@ -81,23 +81,23 @@ def merged(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def marked(data: str) -> bool:
-    """Tell whether data says that the job is mocked."""
+    """Return whether data says that the job is mocked."""
     mark = json.loads(data).get("mockRequest")
     return mark is not None and mark is not False
 
 
 def with_mark(data: str) -> str:
-    """Return data that says so."""
+    """Return data with the mark of a mocked job."""
     return data if marked(data) else dump(json.loads(data) | {"mockRequest": True})
 
 
 def keeping_mark(data: str, mocked: bool) -> str:
-    """Return new data with the mark that the job has, whatever the data says."""
+    """Return new data that keeps the job's mark, whatever the new data says."""
     return with_mark(data) if mocked else without(data, "mockRequest")
 
 
 def without(data: str, member: str) -> str:
-    """Return data without a member; the text stays as it is where there is none."""
+    """Return data without a member; if it has no such member, its text is unchanged."""
     value = json.loads(data)
     if member not in value:
         return data
@@ -112,7 +112,7 @@ def lost_runs(data: str) -> int:
 
 
 def untaken(data: str, before: str) -> str:
-    """Return data with what a take writes into it put back to what it was before the take."""
+    """Return data without the changes that a take made to it."""
     now, then = json.loads(data), json.loads(before)
     for member in ("retryAfterCount", "originalNextRun"):
         if member in now and member in then:

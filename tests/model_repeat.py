@@ -38,11 +38,11 @@ _CANNED = {
 
 
 class Malformed(ValueError):
-    """The text is not in the grammar."""
+    """Raised for a text that the grammar does not allow."""
 
 
 def is_cron(repeat: str) -> bool:
-    """Tell whether a repeat is a cron schedule."""
+    """Return whether a repeat is a cron schedule."""
     return repeat.lstrip(" \t\r\n")[:5].upper() in ("CRON ", "CRON\t")
 
 
@@ -80,7 +80,7 @@ def split_repeat(text: str, mode: str) -> tuple[Base, list[str]]:
 
 
 def moved(moment: datetime, steps: list[str]) -> datetime | None:
-    """Apply modifiers from left to right; None where a step leaves the years 1 to 9999."""
+    """Apply modifiers from left to right; None if a step leaves the years 1 to 9999."""
     try:
         for step in steps:
             moment = _moved_once(moment, step)
@@ -113,7 +113,7 @@ def _moved_once(moment: datetime, step: str) -> datetime:
 
 
 def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetime) -> str | None:
-    """Return the timestamp at which a repeat comes round, None where that is no date.
+    """Return the timestamp of the next run by a repeat, or None if that is no date.
 
     ``scheduled`` and ``started`` are timestamps, ``started`` may be empty; ``now`` is when it finished.
     """
@@ -137,7 +137,7 @@ def next_run(text: str, mode: str, *, scheduled: str, started: str, now: datetim
 
 
 def _next_tick(text: str, now: datetime) -> str | None:
-    """Ask the evaluator, which has its own oracles."""
+    """Return the next tick by our cron evaluator, which is tested against oracles of its own."""
     try:
         zone, expression = split_zone(text)
         tick = next_tick(expression, now, zone)
@@ -147,7 +147,7 @@ def _next_tick(text: str, now: datetime) -> str | None:
 
 
 def last_tick(text: str, next_run: str, now: datetime, formers: tuple[tuple[str, datetime], ...] = ()) -> str:
-    """Return the last tick up to now of a schedule that is due since ``next_run``, which may be that tick.
+    """Return the last tick up to now of a schedule that has been due since ``next_run``.
 
     ``formers`` are the repeats it had before, each with the moment up to which it counts.
     """
@@ -161,7 +161,7 @@ def last_tick(text: str, next_run: str, now: datetime, formers: tuple[tuple[str,
 
 
 def _short_period(steps: list[str]) -> timedelta | None:
-    """Return the length of a window whose missed ones are jumped: plain offsets, in all under four hours."""
+    """Return the interval of a repeat that skips missed runs: plain offsets, in all under four hours."""
     total = timedelta()
     for step in steps:
         offset = _OFFSET.fullmatch(step)
@@ -187,5 +187,5 @@ def with_ms(moment: datetime) -> str:
 
 
 def exact(moment: datetime) -> str:
-    """Return a timestamp with milliseconds where there are any."""
+    """Return a timestamp with milliseconds if there are any."""
     return with_ms(moment) if moment.microsecond >= 1000 else whole(moment)

@@ -1,6 +1,6 @@
 """The runs of the reference model: how a job is taken and shown, and how its run ends.
 
-What holds for every command is in ``model_table.py``, what changes a job that does not run in ``model.py``.
+``model_table.py`` has the rules for every command, ``model.py`` the commands on jobs that are not running.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CUT = "\n  [...] "
 
 
 def kept_of(error: str) -> str:
-    """Return what is kept of an error: its beginning and its end, if it is too long."""
+    """Return an error as it is stored: if it is too long, only its beginning and its end."""
     if len(error) <= ERROR_CHARS_MAX:
         return error
     left = ERROR_CHARS_MAX - len(CUT)
@@ -66,7 +66,7 @@ class Runs(Table):
         priority: int | None,
         taken: Container[int] = (),
     ) -> dict[str, Any] | None:
-        """Take the first of the due jobs; those that may not run become FAILED on the way."""
+        """Take the first due job; due jobs before it that may not run become FAILED."""
         while True:
             due = [
                 row
@@ -127,7 +127,7 @@ class Runs(Table):
         return answer
 
     def _set_return(self, row: Row) -> None:
-        """Note when a retryAfter job is given out again, and that it was given out."""
+        """Record that a retryAfter job was handed out, and when it will be handed out again."""
         data = json.loads(row.data)
         if not row.name.startswith("manual"):
             data["retryAfterCount"] = lost_runs(row.data) + 1
@@ -278,7 +278,7 @@ class Runs(Table):
         return Outcome(200, "OK", {"job": self._take(wanted(command.then_get, None), command, priority)})
 
     def _check_ending(self, row: Row, data: str | None) -> Row | None:
-        """Return the parent that waits for this job, None where it ends alone; refuse what may not end."""
+        """Return the parent that waits for this job, or None; refuse a job that may not end."""
         parent = self.jobs.get(row.parentJobID)
         if parent and parent.state in (*STARTED, "QUEUED"):
             raise Refusal(405, "Can only retry/finish child job when parent is PAUSED")
@@ -287,7 +287,7 @@ class Runs(Table):
         return parent if parent and parent.state == "PAUSED" else None
 
     def _stopped(self, row: Row, *, record: bool = False) -> None:
-        """Write a job that was cancelled while it ran, and whose run has ended but not well."""
+        """Store a job that was cancelled during its run, after that run ended without success."""
         following = None
         if row.repeat and not row.parentJobID and not row.mocked:
             following = self.next(row.repeat, row.scheduled, row.lastRun)

@@ -34,7 +34,7 @@ OK = Outcome(200, "OK")
 
 
 class Refusal(Exception):
-    """A command is refused."""
+    """Raised when a command is refused."""
 
     def __init__(self, code: int, reason: str) -> None:
         """Refuse with the words of a status line."""
@@ -43,7 +43,7 @@ class Refusal(Exception):
 
 
 def wanted(name: str | None, names: list[str] | None) -> Callable[[str], bool]:
-    """Return what decides on the names a command asks for; refuse one that names nothing."""
+    """Return a matcher for the names that a command asks for; refuse a command without a name."""
     matches = matcher(name, names)
     if matches is None:
         raise Refusal(402, "Missing name")
@@ -86,7 +86,7 @@ class Row:
 
     @property
     def scheduled(self) -> str:
-        """Return the slot this run stands for: retryAfter moves nextRun, and keeps the slot in data."""
+        """Return the planned time of this run: retryAfter moves nextRun and keeps that time in data."""
         slot = json.loads(self.data).get("originalNextRun")
         try:
             return slot if isinstance(slot, str) and times.moment_of(slot) else self.nextRun
@@ -108,7 +108,7 @@ class Table:
         self.now = datetime.min.replace(tzinfo=UTC)
 
     def whole_or_not_at_all(self, action: Callable[[], Outcome]) -> Outcome:
-        """Do something; where it is refused, put the table back as it was."""
+        """Execute ``do``; if it is refused, restore the table."""
         rows = {key: replace(row) for key, row in self.jobs.items()}
         ids, keys = (self.next_job_id, self.next_run_id), dict(self.keys)
         try:
@@ -133,29 +133,29 @@ class Table:
         return [child for _, child in sorted(self.jobs.items()) if child.parentJobID == row.jobID]
 
     def drop_ended_children(self, row: Row) -> None:
-        """Delete the children that the job has heard of."""
+        """Delete the ended children that were reported to the job."""
         for child in self.children(row):
             if child.state in ENDED_WELL:
                 del self.jobs[child.jobID]
 
     def cancel_unstarted_children(self, row: Row, *, kept: bool = False) -> None:
-        """Cancel the children that would wait for a job that never ends well."""
+        """Cancel the children that would wait forever because their parent failed."""
         for child in self.children(row):
             if child.state in UNSTARTED:
                 child.state = "CANCELLED"
                 child.kept = self.an_hour_from_now() if kept else None
 
     def an_hour_from_now(self) -> str:
-        """Return until when the record of a cancelled job is kept."""
+        """Return the time until which a cancelled job is kept."""
         return times.exact(self.now + timedelta(hours=1))
 
     def kept_unless_reported(self, row: Row) -> str | None:
-        """Return until when a cancelled job is kept; None where its parent reports it."""
+        """Return the time until which a cancelled job is kept, or None if its parent will report it."""
         parent = self.jobs.get(row.parentJobID)
         return None if parent and parent.state in PENDING else self.an_hour_from_now()
 
     def resume(self, parent: Row | None) -> None:
-        """Queue a PAUSED parent that has nothing left to wait for."""
+        """Queue a PAUSED parent if it no longer waits for a child."""
         if parent and parent.state == "PAUSED":
             if any(child.state in PENDING for child in self.children(parent)):
                 return
@@ -171,12 +171,12 @@ class Table:
                 parent.state = "QUEUED"
 
     def failed_children(self, row: Row) -> list[Row]:
-        """Return the children of a job's present run that have failed."""
+        """Return the failed children that the job's current run created."""
         failed = [each for each in self.children(row) if each.state == "FAILED"]
         return [each for each in failed if row.attempt and each.created >= row.lastRun]
 
     def failed_for_good(self, row: Row) -> None:
-        """End a run badly with no more tries: a schedule goes on."""
+        """Fail a run that has no more attempts; a schedule continues with its next tick."""
         tick = self.next(row.repeat, "", "") if is_cron(row.repeat) and not row.mocked else None
         row.retried = False
         if tick is None:
@@ -187,7 +187,7 @@ class Table:
         row.state, row.runID, row.nextRun, row.attempt = "QUEUED", None, tick, 0
 
     def fail(self, row: Row) -> None:
-        """End a job badly and for good."""
+        """Fail a job permanently."""
         row.state, row.runID = "FAILED", None
         self.cancel_unstarted_children(row)
         self.resume(self.jobs.get(row.parentJobID))
@@ -195,11 +195,11 @@ class Table:
     # --- moments ---------------------------------------------------------------------------------------
 
     def next(self, repeat: str, scheduled: str, started: str) -> str | None:
-        """Return when a repeat comes round, None where that is no date."""
+        """Return the time of the next run by a repeat, or None if that is no date."""
         return times.next_run(repeat, self.mode, scheduled=scheduled, started=started, now=self.now)
 
     def checked_next(self, repeat: str, scheduled: str, started: str) -> str:
-        """Return when a new repeat comes round; refuse one that is malformed or gives no date."""
+        """Return the first run by a new repeat; refuse a repeat that is malformed or gives no date."""
         try:
             following = self.next(repeat, scheduled, started)
         except times.Malformed:
@@ -209,7 +209,7 @@ class Table:
         return following
 
     def time(self, given: object) -> str:
-        """Return a date, or the time that an offset such as ``+300s`` gives; empty for None."""
+        """Return a date as it is, or an offset such as ``+300s`` as a date; empty for None."""
         text = str(given or "")
         if text[:1] in ("+", "-"):
             return times.exact(self.now + timedelta(seconds=float(text.removesuffix("s"))))

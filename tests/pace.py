@@ -34,14 +34,14 @@ DELAY_WORKS = 12
 
 
 def slowness() -> float:
-    """Return how many times as long as where the bars were set the same work takes now, at least 1."""
+    """Return how much slower this machine is now than the one on which the bars were set, at least 1."""
     computed = sorted(_taken(_work) for _ in range(TRIES))[TRIES // 2]
     copied = sorted(_taken(_copy) for _ in range(TRIES))[TRIES // 2]
     return min(max(1.0, computed / WORK_S, copied / COPY_S), SLOWNESS_MAX)
 
 
 def delay() -> float:
-    """Return the same by the clock on the wall, for bars on how long somebody waits: at least 1."""
+    """Return the same by wall-clock time, for bars on waiting times: at least 1."""
     began = time.monotonic()
     for _ in range(DELAY_WORKS):
         _work()
@@ -49,7 +49,7 @@ def delay() -> float:
 
 
 def in_time(taken_s: float, bar_s: float) -> bool:
-    """Return whether something took less than a bar on this machine as it is now."""
+    """Return whether a time is within a bar, at the present speed of this machine."""
     return taken_s < bar_s or taken_s / delay() < bar_s
 
 
@@ -60,7 +60,7 @@ def _taken(work: Callable[[], object]) -> float:
 
 
 def _copy() -> str:
-    """Do what a server does with the data of large jobs, which mostly is to get memory from the system."""
+    """Allocate and copy memory, as a server does with the data of large jobs."""
     return bytes(bytearray(COPIED_BYTES)).decode("latin-1")
 
 

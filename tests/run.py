@@ -132,7 +132,7 @@ MEMORY_BYTES = 2 << 30
 
 
 def install_programs() -> None:
-    """Install the programs that are missing; ends with a sentence where that cannot be done."""
+    """Install the programs that are missing; ends with a sentence if that is impossible."""
     packages = sorted(
         {package for program, package in PROGRAMS.items() if not shutil.which(program, path=SEARCHED)}
     )
@@ -148,7 +148,7 @@ def install_programs() -> None:
 
 
 def node_programs() -> Path:
-    """Return the folder of the programs of ``NODE_PACKAGES``; they are installed beside this Python once."""
+    """Return the folder of the programs of ``NODE_PACKAGES``; installs them once, next to this Python."""
     folder = Path(sys.prefix) / "node"
     programs = folder / "node_modules" / ".bin"
     if not (programs / "tsc").exists():
@@ -181,7 +181,7 @@ def files_in(folders: Iterable[str], *, without: Container[str] = ()) -> list[st
 
 
 def checks(arguments: list[str], folder: Path) -> list[list[list[str]]]:
-    """Return the steps of a check, each with the commands that run beside each other.
+    """Return the steps of a check, each a list of commands that run in parallel.
 
     Processes share test files by a folder, of which each takes one after the other.
     """
@@ -263,7 +263,7 @@ def status_of(process: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def files_of(commands: list[list[str]]) -> Iterator[dict[str, str]]:
-    """Yield variables that put temporary files into memory, where there is room and programs may run."""
+    """Yield variables that put temporary files into memory, if it has space and allows programs."""
     real_disk = any(RELIABILITY in part or part.endswith("/reliability") for part in chain(*commands))
     usable = not real_disk and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     found = os.statvfs(MEMORY) if usable else None

@@ -1,4 +1,4 @@
-"""How tests without a network give commands to a dispatcher."""
+"""Submit commands to a dispatcher without a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bedrockjobs.engine.submission import Outcome
 def submit(
     dispatcher: Dispatcher, command: Command[Any], *, reachable: bool = True
 ) -> asyncio.Future[Outcome]:
-    """Submit a command; the future gets its outcome. ``reachable``: whether who asked is still there."""
+    """Submit a command; the future gets its outcome. ``reachable``: whether the client is still connected."""
     done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def deliver(outcome: Outcome) -> bool:

@@ -37,7 +37,7 @@ class Engine(Protocol):
     """A queue that starts empty."""
 
     def call(self, command: Command[Any]) -> Outcome:
-        """Do a command now; a refusal is an outcome too."""
+        """Execute a command now; a refusal is an outcome too."""
         ...
 
     def advance(self, seconds: float) -> None:
@@ -54,7 +54,7 @@ class ModelEngine:
         self.clock = ManualClock(START)
 
     def call(self, command: Command[Any]) -> Outcome:
-        """Do a command now."""
+        """Execute a command now."""
         return self.model.call(command, self.clock.now())
 
     def advance(self, seconds: float) -> None:
@@ -82,11 +82,11 @@ class Queue:
         return self.store.begin(map(plan_of, commands))
 
     def call(self, command: Command[Any]) -> Outcome:
-        """Do a command now."""
+        """Execute a command now."""
         return self.call_together([command])[0]
 
     def call_together(self, commands: Sequence[Command[Any]]) -> list[Outcome]:
-        """Do commands now, in one transaction; lists are read before it."""
+        """Execute commands now, in one transaction; lists are read before it."""
         listed = [self._listed(one) if isinstance(one, ListJobs) else None for one in commands]
         written = [one for one in commands if not isinstance(one, ListJobs)]
         if not written:

@@ -129,7 +129,7 @@ def none(name: str, /, **given: Any) -> Step:
 
 
 def show(job_id: int, /, **members: Any) -> Step:
-    """Look at a row, which must have these members."""
+    """Inspect a row, which must have these members."""
     return Step("QueryJob", {"jobID": job_id}, body=members)
 
 

@@ -61,12 +61,12 @@ class Faulty(sqlite3.Connection):
         self.left -= 1
 
     def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
-        """Do a statement, or fail."""
+        """Execute a statement, or fail."""
         self._count(sql)
         return super().execute(sql, *parameters)
 
     def executemany(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
-        """Do a statement several times, or fail."""
+        """Execute a statement several times, or fail."""
         self._count(sql)
         return super().executemany(sql, *parameters)
 
@@ -222,7 +222,7 @@ def _serve(context: Context) -> object:
 
 
 def _do(bench: Bench, act: Act) -> bool:
-    """Do an act as a unit and commit; return whether it was done."""
+    """Execute an act as a unit and commit; return whether it was done."""
     context = bench.context()
     try:
         unit(context, partial(act, context))

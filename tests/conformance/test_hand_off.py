@@ -77,7 +77,7 @@ class Server:
         self.answers: list[list[Outcome]] = []
 
     def send(self, *commands: c.Command[Any]) -> None:
-        """Do some commands in one transaction."""
+        """Execute some commands in one transaction."""
         submissions = []
         for command in commands:
             self.answers.append([])

@@ -56,7 +56,7 @@ class Queue(SQLiteQueue):
         self.changes = StateChanges(self.store)
 
     def do(self, kind: type[c.Command[Any]], **given: Any) -> Any:
-        """Do a command; return its body, None where it is refused."""
+        """Execute a command; return its body, None if it is refused."""
         return self.call(kind.read(given)).body
 
     def act(self, act: Any, *given: Any) -> None:

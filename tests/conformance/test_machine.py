@@ -104,7 +104,7 @@ class Histories(RuleBasedStateMachine):
         self.queue.store.close()
 
     def both(self, kind: type[c.Command[Any]], **parameters: Any) -> Outcome:
-        """Do a command on both and compare."""
+        """Execute a command on both and compare."""
         try:
             command = kind.read(given(**parameters))
         except CommandError:

@@ -18,7 +18,7 @@ HELD = Outcome(405, "Unique key is held")
 
 
 def do(engine: Engine, kind: type[c.Command[Any]], **given: Any) -> Any:
-    """Do a command that is not refused; return its body."""
+    """Execute a command that is not refused; return its body."""
     found = engine.call(kind.read(given))
     assert found.code == 200, (kind.__name__, found)
     return found.body

@@ -65,7 +65,7 @@ def pip_index() -> dict[str, str]:
 
 
 def run(command: str, folder: Path, environment: Mapping[str, str]) -> str:
-    """Run a line of a shell and return what it prints; raises with its output where it fails."""
+    """Run a line of a shell and return what it prints; raises with its output if it fails."""
     print(f"+ {command}", flush=True)
     done = subprocess.run(
         ["bash", "-c", command],

@@ -40,7 +40,7 @@ def name_of(page: Path) -> str:
 
 
 def section(page: str, heading: str) -> str:
-    """Return what stands under a heading of the second level."""
+    """Return what is under a heading of the second level."""
     text = (DOCS / page).read_text()
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, f"{page} has no section {heading}"

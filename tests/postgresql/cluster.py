@@ -50,7 +50,7 @@ CLUSTER_SETTINGS = {
 
 
 def folder_of_programs() -> Path | None:
-    """Return where ``initdb`` and ``postgres`` are, the newest where there are several; None without any."""
+    """Return where ``initdb`` and ``postgres`` are, the newest if there are several; None without any."""
     for postgres in sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True):
         return postgres.parent
     found = shutil.which("postgres")
@@ -63,7 +63,7 @@ class Node:
     def __init__(self, primary: str = "", *, settings: Mapping[str, str] | None = None) -> None:
         """Prepare its files, copied from the one at the URL ``primary``, if one is given.
 
-        Skips the test where there is no PostgreSQL.
+        Skips the test if there is no PostgreSQL.
         """
         programs = folder_of_programs()
         if programs is None:
@@ -121,7 +121,7 @@ class Node:
             raise RuntimeError("PostgreSQL did not start: " + "".join(told))
 
     def do(self, sql: str) -> list[tuple[Any, ...]]:
-        """Do a statement in a transaction of its own; return its rows.
+        """Execute a statement in a transaction of its own; return its rows.
 
         One that waits for a transaction of a server in the same loop would wait forever, hence the timeout.
         """
@@ -171,7 +171,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Return where it listens; the first time, it is started. Skips the test where that cannot be."""
+        """Return where it listens; the first time, it is started. Skips the test if that is impossible."""
         if self._node is None:
             self._node = Node()
             self._node.start()
@@ -185,7 +185,7 @@ class Cluster:
         return self._node.port
 
     def do(self, sql: str) -> list[tuple[Any, ...]]:
-        """Do a statement in a transaction of its own; return its rows."""
+        """Execute a statement in a transaction of its own; return its rows."""
         assert self.url
         assert self._node is not None
         return self._node.do(sql)

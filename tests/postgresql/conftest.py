@@ -29,7 +29,7 @@ class Server(PostgreSQLQueue):
     """One server, whose units a test takes apart."""
 
     def do(self, kind: type[c.Command[Any]], **given: Any) -> Any:
-        """Do a command in a unit of its own; return its body, or its status line where it is refused."""
+        """Execute a command in a unit of its own; return its body, or its status line where it is refused."""
         outcome = self.call(kind.read(given))
         return outcome.body if outcome.code == 200 else f"{outcome.code} {outcome.reason}"
 
@@ -88,7 +88,7 @@ def beside() -> Iterator[Callable[[Callable[[], Any]], Future[Any]]]:
 
 
 def until_blocked(watcher: Server, count: int = 1) -> None:
-    """Wait until so many units wait for a lock; fails where they do not."""
+    """Wait until so many units wait for a lock; fails if they do not."""
     deadline = monotonic() + DEADLINE_S
     while watcher.value(BLOCKED) < count:
         assert monotonic() < deadline, "nobody waits"

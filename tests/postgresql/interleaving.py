@@ -59,7 +59,7 @@ class Result:
 
 
 class Labels:
-    """The labels of jobs: their names, numbered where there are several unless these are alike."""
+    """The labels of jobs: their names, numbered if there are several unless these are alike."""
 
     def __init__(self, story: Story) -> None:
         """Know of no job."""
@@ -151,7 +151,7 @@ class Unit:
         self.context: Context = self.server.open(*(self.commands if self.planned else []))
 
     def do(self, command: c.Command[Any]) -> None:
-        """Do a command."""
+        """Execute a command."""
         outcome = perform(self.context, command)
         if type(outcome) is take.LockedElsewhere:
             self.again.append(len(self.outcomes))
@@ -231,7 +231,7 @@ class Stage:
                     busy = True
 
     def _waits(self, unit: Unit) -> bool:
-        """Tell whether the step of a unit waits for another unit, once it does or is done."""
+        """Return whether the step of a unit waits for another unit, once it does or is done."""
         assert unit.running is not None
         deadline = monotonic() + DEADLINE_S
         while not wait([unit.running], 0.001).done:

@@ -54,7 +54,7 @@ class History:
         self.last = 0
 
     def do(self, kind: type[c.Command[Any]], **given: Any) -> Any:
-        """Do a command; return its body, or None where it is refused."""
+        """Execute a command; return its body, or None if it is refused."""
         try:
             command = kind.read(given)
         except CommandError as error:

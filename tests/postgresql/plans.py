@@ -35,6 +35,6 @@ def _plans_of(one: Server, sql: str, parameters: Sequence[Any], options: str, *,
 
 
 def _pages(plan: str) -> int:
-    """Return what stands at the top of a plan: pages found in memory and pages read from the file."""
+    """Return what is at the top of a plan: pages found in memory and pages read from the file."""
     (top, *_) = re.findall(r"^\s+Buffers: shared (.*)", plan, re.M)
     return sum(map(int, re.findall(r"(?:hit|read)=(\d+)", top)))

@@ -30,7 +30,7 @@ Start = Callable[..., Any]
 
 
 def do(sql: str) -> list[Any]:
-    """Do a statement beside all servers; return its rows."""
+    """Execute a statement beside all servers; return its rows."""
     with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
         cursor = connection.execute(sql)
         return cursor.fetchall() if cursor.description is not None else []

@@ -25,7 +25,7 @@ BEGINNING_S = 0.25
 
 
 def as_owner(*statements: str) -> list[Any]:
-    """Do statements as who may do all; return the rows of the last."""
+    """Execute statements as who may do all; return the rows of the last."""
     with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
         for statement in statements:
             cursor = connection.execute(statement)

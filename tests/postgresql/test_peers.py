@@ -106,7 +106,7 @@ class Peer:
         return submit(self.dispatcher, command)
 
     async def ask(self, command: c.Command[Any]) -> Any:
-        """Do a command; return what its good answer says."""
+        """Execute a command; return what its good answer says."""
         outcome = await asyncio.wait_for(self.send(command), DEADLINE_S)
         assert isinstance(outcome, Answer), outcome
         return jsontext.parse(outcome.body) if outcome.body else None

@@ -60,7 +60,7 @@ class Pooler:
     """A pgbouncer in transaction mode."""
 
     def __init__(self, more: str = "") -> None:
-        """Start it before the cluster; skips the test where there is none."""
+        """Start it before the cluster; skips the test if there is none."""
         program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
         if program is None:
             if PROFILE == "fast":

@@ -40,7 +40,7 @@ FOREVER = View("SELECT count(*) FROM generate_series(1, 100000000000)", [], larg
 
 
 def do(*statements: str) -> list[Any]:
-    """Do statements over a connection of its own; return the rows of the last."""
+    """Execute statements over a connection of its own; return the rows of the last."""
     with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
         for sql in statements:
             cursor = connection.execute(sql)

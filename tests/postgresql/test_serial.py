@@ -57,7 +57,7 @@ class Numbered(Model):
             self.numbers = self.numbers[1:]
 
     def replay(self, done: Done, clock: ManualClock) -> list[Outcome]:
-        """Do the commands of a unit; return the outcomes."""
+        """Execute the commands of a unit; return the outcomes."""
         found = []
         for command, outcome in zip(*done, strict=True):
             body = outcome.body if isinstance(outcome.body, dict) else {}
@@ -82,7 +82,7 @@ class Several:
         self.order: list[Done] = []
 
     def begin(self, server: Server, commands: Sequence[c.Command[Any]]) -> None:
-        """Do the commands of a unit, all but its commit."""
+        """Execute the commands of a unit, all but its commit."""
         context = Context(server.begin(*commands), server.compatibility, NoWorkers(), moment=self.clock.now())
         done = Done(commands, [])
         self.order.append(done)  # a serial unit has the lock by now, and keeps it until its commit

@@ -153,7 +153,7 @@ def test_histories_find_a_store_that_forgets(machine: type[Histories]) -> None:
 
 
 def agrees(mode: Compatibility, case: Scenario) -> bool:
-    """Tell whether a scenario goes as it says."""
+    """Return whether a scenario goes as it says."""
     with postgresql_engine(mode) as engine:
         try:
             for step in case.steps:

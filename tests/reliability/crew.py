@@ -102,7 +102,7 @@ class Worker:
 
 
 def _status(pid: int) -> list[str]:
-    """Return the words of a process's status after its name: state, parent, …; none where it is gone."""
+    """Return the words of a process's status after its name: state, parent, …; none if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -131,7 +131,7 @@ def _serve(order: dict[str, Any]) -> int:
 
 
 def _status_of(argv: list[str]) -> int:
-    """Do a command as `bedrockjobs` does; return its exit status."""
+    """Execute a command as `bedrockjobs` does; return its exit status."""
     try:
         bedrockjobs_main(argv, prog_name="bedrockjobs")
     except SystemExit as end:

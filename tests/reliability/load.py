@@ -89,7 +89,7 @@ class Load:
 
     @property
     def busy(self) -> bool:
-        """Tell whether clients are at work."""
+        """Return whether clients are at work."""
         return bool(self._tasks)
 
     def fail_if_a_client_did(self) -> None:
@@ -257,11 +257,11 @@ class _Client:
         self._era = 0
 
     async def ask(self, verb: str, asked: dict[str, Any]) -> Answer:
-        """Send a request, write down what becomes of it, and return the answer; raises Cut."""
+        """Send a request, record what becomes of it, and return the answer; raises Cut."""
         return (await self.ask_all([(verb, asked)]))[0]
 
     async def ask_all(self, requests: list[tuple[str, dict[str, Any]]]) -> list[Answer]:
-        """Send requests at once, write down what becomes of each, and return the answers; raises Cut."""
+        """Send requests at once, record what becomes of each, and return the answers; raises Cut."""
         wire, load = await self._connection(), self._load
         numbers = [self._send(wire, verb, asked) for verb, asked in requests]
         answers: list[Answer] = []

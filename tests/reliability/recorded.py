@@ -55,7 +55,7 @@ PAGE = 1_000
 
 
 async def look(client: Recorded) -> list[dict[str, Any]]:
-    """Return all jobs, and write down that they were seen."""
+    """Return all jobs, and record that they were seen."""
     began, after = time.monotonic(), 0
     jobs: list[dict[str, Any]] = []
     while True:

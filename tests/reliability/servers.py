@@ -251,7 +251,7 @@ class Launcher:
         return await asyncio.wait_for(asyncio.shield(self._ended[pid]), STARTED_S)
 
     def has_ended(self, pid: int) -> bool:
-        """Tell whether a server is known to have ended."""
+        """Return whether a server is known to have ended."""
         return pid in self._ended and self._ended[pid].done()
 
     async def kill(self, pid: int) -> None:

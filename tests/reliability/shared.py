@@ -76,7 +76,7 @@ class Shared:
         return self._places[place][1]
 
     async def start(self, count: int = 1, *, fault: str = "", seed: int = 0, **settings: Any) -> None:
-        """Start some more servers, with a fault where one is named, and with settings of their own."""
+        """Start some more servers, with a fault if one is named, and with settings of their own."""
         for _ in range(count):
             place = await self._launcher.start(self._settings | settings, fault=fault, seed=seed)
             self._places.append(place)

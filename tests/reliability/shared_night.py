@@ -85,7 +85,7 @@ async def stalls(folder: Path, count: int, seed: int, fault: str) -> Report:
 
 
 async def failovers(folder: Path, count: int, seed: int, fault: str) -> Report:
-    """Kill a primary under load and promote its standby; an assertion fails where anything is lost."""
+    """Kill a primary under load and promote its standby; an assertion fails if anything is lost."""
     await fail_over(count)
     report = Report()
     report.counts["failovers"] = count
@@ -93,7 +93,7 @@ async def failovers(folder: Path, count: int, seed: int, fault: str) -> Report:
 
 
 async def cuts(folder: Path, count: int, seed: int, fault: str) -> Report:
-    """Break connections, most of them at a commit; an assertion fails where anything is done twice or not."""
+    """Break connections, most of them at a commit; an assertion fails if anything is done twice or not."""
     report = Report()
     try:
         cut = Cut(seed)

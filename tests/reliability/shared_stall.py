@@ -49,7 +49,7 @@ class Busy:
         self._ends = True
 
     async def _step(self, wire: Wire, verb: str, **given: Any) -> Any:
-        """Do a command; note how long it took."""
+        """Execute a command; note how long it took."""
         self._open[id(wire)] = began = time.monotonic()
         reply = await done(wire, verb, **given)
         self._took.append((began, time.monotonic() - began))

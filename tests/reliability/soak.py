@@ -120,7 +120,7 @@ class Soaked(NamedTuple):
 
 
 def look_at(pid: int) -> Sample:
-    """Look at a process."""
+    """Measure a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return Sample(time.monotonic(), pages * 4096 / 1e6, len(list(Path(f"/proc/{pid}/fd").iterdir())))
 

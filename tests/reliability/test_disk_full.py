@@ -34,7 +34,7 @@ FINISHES = 100
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a disk of a few megabytes; skips where one may not be mounted."""
+    """Give a disk of a few megabytes; skips if one may not be mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "bedrockjobs-test", str(folder)]

@@ -88,7 +88,7 @@ async def test_of_many_flips_in_data_none_is_served_wrong(
 
 
 def stored(path: Path) -> list[Any] | None:
-    """Return all that a database holds; None where it cannot be read."""
+    """Return all that a database holds; None if it cannot be read."""
     try:
         with closing(sqlite3.connect(path)) as db:
             return [db.execute(f"SELECT * FROM {table} NOT INDEXED").fetchall() for table in TABLES]
@@ -97,7 +97,7 @@ def stored(path: Path) -> list[Any] | None:
 
 
 def is_seen(path: Path, check: str) -> bool:
-    """Tell whether a check of SQLite's, or a checksum, finds a fault."""
+    """Return whether a check of SQLite's, or a checksum, finds a fault."""
     try:
         with closing(sqlite3.connect(path)) as db:
             if db.execute(f"PRAGMA {check}").fetchall() != [("ok",)]:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.reliability
 
 
 async def ask(port: int, command: str, **body: Any) -> Any:
-    """Do a command over HTTP."""
+    """Execute a command over HTTP."""
     async with (
         ClientSession() as session,
         session.post(f"http://127.0.0.1:{port}/{command}", json=body) as reply,

@@ -1,7 +1,7 @@
 """Changes to the file by others: removed, moved, replaced, truncated, linked, opened by a second server.
 
 A server must notice, end, and acknowledge nothing that was written to a removed or replaced file; and a start
-must not begin anew in silence where something was lost.
+must not start afresh silently if something was lost.
 """
 
 from __future__ import annotations

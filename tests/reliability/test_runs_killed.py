@@ -220,7 +220,7 @@ async def turn_for_ever(disk: StallingDisk) -> None:
 
 
 async def committing(crew: Crew) -> bool:
-    """Tell whether the server has commits under way."""
+    """Return whether the server has commits under way."""
     before = (await crew.ask("Status"))["commits"]
     await asyncio.sleep(0.1)
     return bool((await crew.ask("Status"))["commits"] != before)

@@ -40,7 +40,7 @@ than that. The night allows nothing."""
 
 
 async def found(play: Callable[[], Awaitable[Report]], fault: str) -> None:
-    """Play until a fault is found; fails where it is not within some tries."""
+    """Play until a fault is found; fails if it is not within some tries."""
     for _ in range(CONTROL_TRIES):
         report = await play()
         if fault in report.faults:

@@ -45,7 +45,7 @@ def state(pid: int) -> str:
 
 
 def lives(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended and waits for its parent does not."""
+    """Return whether a process runs; one that has ended and waits for its parent does not."""
     return state(pid) not in "ZX"
 
 

@@ -95,7 +95,7 @@ class Served:
         return answer.reply
 
     async def synced(self, verb: str, asked: dict[str, Any]) -> bool:
-        """Do a command; tell whether the log was written and then synced before the answer."""
+        """Execute a command; return whether the log was written and then synced before the answer."""
         before = self._record.stat().st_size
         await self.ask(verb, **asked)
         kinds = [kind for kind, file, *_ in records_of(self._record.read_bytes()[before:]) if file == LOG]

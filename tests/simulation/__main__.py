@@ -1,6 +1,6 @@
 """Simulated histories: ``python -m tests.simulation --seeds 1-200000 --processes 2``.
 
-Prints each history that has a fault, with its number, and a line of counts; exits 1 where there was a fault.
+Prints each history that has a fault, with its number, and a line of counts; exits 1 if there was a fault.
 ``--fault NAME`` plants one, to see that it is found; ``--show SEED`` lives through one history alone.
 """
 
@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
 
 
 def _shared(first: int, last: int, processes: int) -> int:
-    """Give each process its share."""
+    """Distribute the seeds among processes."""
     share = -(-(last - first + 1) // processes)
     command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
     running = [

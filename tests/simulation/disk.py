@@ -1,4 +1,4 @@
-"""The disk of a simulated machine: a call fails, and a power cut leaves what was synced and some of the rest.
+"""The disk of a simulated machine: calls may fail, and a power cut keeps synced data and some of the rest.
 
 Its files are real ones, below which ``tests/reliability/shim.c`` stands; this process must have preloaded it.
 """
@@ -38,7 +38,7 @@ class Disk:
         self.path = folder / "none"
 
     def begin(self) -> None:
-        """Put the files as they are to a new path, and record what is changed there."""
+        """Copy the files to a new path, and record changes there."""
         self._lives += 1
         content, log = self._before
         self.path = self._folder / f"{self._lives}.db"
@@ -63,12 +63,12 @@ class Disk:
         self._shim.shim_fail(self._dice.randint(1, 40), number, kinds.encode())
 
     def cut_power(self) -> None:
-        """Let the power go at one of the next changes."""
+        """Cut the power at one of the next changes."""
         self._shim.shim_cut(self._dice.randint(1, 60))
 
     @property
     def happened(self) -> int:
-        """Return what happened of that."""
+        """Return which of these faults happened."""
         return int(self._shim.shim_happened())
 
     def end_of_process(self) -> None:
@@ -90,7 +90,7 @@ class Disk:
         return how
 
     def copy(self, target: Path) -> Path:
-        """Copy the files, to look at them without a trace; return the path of the database."""
+        """Copy the files, to inspect them without changing them; return the path of the database."""
         target.write_bytes(self._before[0])
         log = Path(f"{target}-wal")
         log.unlink(missing_ok=True)

@@ -33,10 +33,10 @@ QUICK = 0.5
 
 
 class Life(Mortal):
-    """A server from its start to its end, whichever that is."""
+    """A server from its start to its stop, kill or power cut."""
 
     def __init__(self, loop: VirtualLoop, clock: VirtualClock, disk: Disk, settings: Settings) -> None:
-        """Prepare; ``start`` begins it."""
+        """Prepare a life; ``start`` begins it."""
         self._loop = loop
         self._clock = clock
         self._disk = disk
@@ -46,7 +46,7 @@ class Life(Mortal):
         """Gets why it is over, unless somebody else ends it: ``power`` or ``failure``."""
 
     def start(self, dice: random.Random) -> None:
-        """Open the database; raises sqlite3.Error, or what else the disk lets happen."""
+        """Open the database; raises sqlite3.Error or OSError if the disk fails."""
         self._within(self._start, dice)
 
     def _start(self, dice: random.Random) -> None:
@@ -78,7 +78,7 @@ class Life(Mortal):
         self._within(protocol.connection_made, link)
 
     def _within(self, call: Callable[..., object], *args: Any) -> None:
-        """Call something that belongs to this life."""
+        """Call a function as part of this life."""
         if not self.alive:
             return
         before = LIFE.set(self)
@@ -89,7 +89,7 @@ class Life(Mortal):
         self.look()
 
     def look(self) -> None:
-        """See whether the power is gone: then nothing follows."""
+        """End this life if the power was cut."""
         if self.alive and self._disk.happened & POWER_GONE:
             self._ends("power")
 
@@ -103,14 +103,14 @@ class Life(Mortal):
         self._ends("killed")
 
     async def stop(self) -> None:
-        """End as on SIGTERM; to be awaited in a task of its own, which ends with this life."""
+        """Shut down as on SIGTERM. Await it in a separate task, which ends with this life."""
         LIFE.set(self)
         await self._service.drain()
         await self._connections.close()
         await self._dispatcher.end()
 
     def close(self) -> None:
-        """Let go of the files; where the life is over this no longer changes any that count."""
+        """Close the files; after the end of a life this changes only files that no longer matter."""
         self.alive = False
         if self.engine is not None:
             with suppress(sqlite3.Error, OSError):
@@ -142,7 +142,7 @@ class _Commits:
         self.is_alive = lambda: True
 
     def do(self, commit: Callable[[], None], then: Then) -> None:
-        """Commit, and tell ``then``."""
+        """Commit, and call ``then`` with the result."""
         self._left += 1
         if self._dice.random() < QUICK:
             self._do(commit, then)

@@ -1,6 +1,6 @@
-"""An event loop whose time passes as fast as there is nothing to do, and a clock that follows it.
+"""An event loop that skips idle time, and a clock that follows it.
 
-What belongs to a server that is killed ends with it: each callback knows the life it was scheduled in.
+Callbacks of a killed server are dropped: each callback belongs to the life that scheduled it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ BEGINNING = datetime(2026, 10, 24, 22, 0, tzinfo=UTC)
 
 
 class Mortal:
-    """What may be killed, and all that it has begun with it."""
+    """A life that may be killed, together with all callbacks that it has scheduled."""
 
     alive = True
 
     def look(self) -> None:
-        """See, after each callback, whether it still lives."""
+        """Check after each callback whether the server is still alive."""
 
 
 LIFE: ContextVar[Mortal | None] = ContextVar("life", default=None)
@@ -30,7 +30,7 @@ LIFE: ContextVar[Mortal | None] = ContextVar("life", default=None)
 
 
 class VirtualLoop(base_events.BaseEventLoop):
-    """asyncio's loop without a system below: waiting only moves its time."""
+    """An asyncio loop without operating system: waiting only advances its time."""
 
     def __init__(self) -> None:
         """Begin at second 0."""
@@ -44,7 +44,7 @@ class VirtualLoop(base_events.BaseEventLoop):
         return self._now
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Let the time pass."""
+        """Advance the time to the next timer."""
         if timeout is None:
             raise RuntimeError("everybody waits, and nothing will ever happen")
         self._now += timeout
@@ -89,7 +89,7 @@ def _mortal(callback: Callable[..., object], context: Context | None) -> Callabl
 
 
 class VirtualClock:
-    """The clock of a machine on such a loop, which may be set."""
+    """The settable clock of a machine on such a loop."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         """Follow a loop."""
@@ -106,5 +106,5 @@ class VirtualClock:
         return self._loop.time()
 
     def ahead_s(self) -> float:
-        """Return by how much the date is ahead of the seconds."""
+        """Return by how much the wall clock is ahead of the monotonic one."""
         return self.ahead.total_seconds()

@@ -28,7 +28,7 @@ class Network:
     """The way to a server, if there is one."""
 
     def __init__(self, loop: VirtualLoop, dice: random.Random) -> None:
-        """Let ``dice`` decide what is late and what is lost."""
+        """Use ``dice`` to decide which bytes are late and which are lost."""
         self.loop = loop
         self.dice = dice
         self.accept: Callable[[asyncio.Transport], None] | None = None
@@ -46,7 +46,7 @@ class Network:
         return Wire(link.reader, link.client)  # type: ignore[arg-type]
 
     def server_died(self) -> None:
-        """Break all connections: what is on its way may arrive or not."""
+        """Break all connections; bytes on their way may or may not arrive."""
         self.accept = None
         for link in self._links:
             link.broke()
@@ -67,7 +67,7 @@ class _Link(asyncio.Transport):
         self._held = b""  # what waits in the server until its client reads
 
     def _later(self, way: str, call: Callable[[], object]) -> None:
-        """Do something when what was sent before on this way has arrived."""
+        """Call a function after everything sent earlier in this direction has arrived."""
         network = self._network
         at = max(self._times[way] + 1e-6, network.loop.time() + network.dice.random() * DELAY_S)
         self._times[way] = at
@@ -76,7 +76,7 @@ class _Link(asyncio.Transport):
     # --- from the client ---------------------------------------------------------------------------------
 
     def sent(self, data: bytes) -> None:
-        """Take bytes of the client."""
+        """Receive bytes from the client."""
         if self._network.dice.random() < CUT:
             self.broke()
             self._later("up", partial(self._lose, None))
@@ -84,7 +84,7 @@ class _Link(asyncio.Transport):
             self._later("up", partial(self._received, data))
 
     def left(self) -> None:
-        """Take note that the client has closed the connection."""
+        """Record that the client has closed the connection."""
         self._ended = True
         self._later("up", partial(self._lose, ConnectionResetError()))
 
@@ -131,7 +131,7 @@ class _Link(asyncio.Transport):
             self.reader.feed_data(data)
 
     def broke(self) -> None:
-        """Let the client see the end, after what is on its way or without it."""
+        """End the client's stream, with or without the bytes that are on their way."""
         if not self._ended:
             if self._network.dice.random() < 0.5:
                 self._end_of_client()
@@ -146,15 +146,15 @@ class _Link(asyncio.Transport):
     # --- asyncio.Transport -------------------------------------------------------------------------------
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let somebody take what the client sends."""
+        """Set the protocol that receives the client's bytes."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:
-        """Tell whether it is closed or about to be."""
+        """Return whether it is closed or about to be."""
         return self._closing
 
     def close(self) -> None:
-        """Close when all that was written is sent."""
+        """Close after everything written has been sent."""
         if self._closing:
             return
         self._closing = True
@@ -170,21 +170,21 @@ class _Link(asyncio.Transport):
         self._network.loop.call_soon(self._lose, None)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Do nothing: what is paused is decided by dice."""
+        """Do nothing: the dice decide when writing pauses."""
 
     def get_write_buffer_size(self) -> int:
-        """Return what is not sent."""
+        """Return the number of unsent bytes."""
         return len(self._held)
 
     def pause_reading(self) -> None:
-        """Do nothing: clients of a simulation are never far ahead."""
+        """Do nothing: simulated clients never send far ahead."""
 
     def resume_reading(self) -> None:
         """Do nothing."""
 
 
 class _Client:
-    """What the client writes to, as much of ``asyncio.StreamWriter`` as it uses."""
+    """The client's writer: the part of ``asyncio.StreamWriter`` that it uses."""
 
     def __init__(self, link: _Link) -> None:
         self.transport = self

@@ -1,6 +1,6 @@
-"""Simulated histories: every reply is one that a correct server could have given.
+"""In simulated histories, every reply is one that a correct server could give.
 
-The nightly command, and how one history is lived through again, are in ``__main__.py``.
+``__main__.py`` has the nightly command, and replays single histories.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One simulated history: clients, a server of several lives, and what may go wrong, decided by one number.
+"""One simulated history: clients, a server with several lives, and faults, all decided by one seed.
 
-Nothing here decides whether the server did well: that is ``tests.history``, which also judges real kills.
+``tests.history`` verifies the result; it also verifies tests with real kills.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LOCK_S = 0.3
 
 @dataclass
 class Outcome:
-    """What came of a history."""
+    """The result of a history."""
 
     report: Report
     digest: str
@@ -66,7 +66,7 @@ class Outcome:
 
 
 def simulate(seed: int, *, durability: str = "full") -> Outcome:
-    """Live through the history of a number."""
+    """Run the history of a seed."""
     random.seed(seed)
     logging.disable(logging.CRITICAL)
     loop = VirtualLoop()
@@ -88,10 +88,10 @@ def simulate(seed: int, *, durability: str = "full") -> Outcome:
 
 
 class World:
-    """A machine, its network, and those who use it."""
+    """A machine, its network, and its clients."""
 
     def __init__(self, loop: VirtualLoop, seed: int, folder: Path, durability: str) -> None:
-        """Prepare the history of a number."""
+        """Prepare the history of a seed."""
         self._dice = dice = random.Random(seed)
         self._loop = loop
         self._folder = folder
@@ -115,7 +115,7 @@ class World:
         self._outside: sqlite3.Connection | None = None
 
     async def run(self) -> None:
-        """Live through it."""
+        """Run it."""
         self._load.start(producers=PRODUCERS, workers=WORKERS)
         for _ in range(self._dice.randint(1, LIVES_MAX)):
             life = await self._begin(faults=True)
@@ -128,14 +128,14 @@ class World:
         self._check(left)
 
     def close(self) -> None:
-        """Let go of what is left."""
+        """Release what is left."""
         for life in self._lives:
             life.close()
 
     # --- a life -------------------------------------------------------------------------------------------
 
     async def _begin(self, *, faults: bool) -> Life:
-        """Start a server, also where its first starts fail since the disk does."""
+        """Start a server; if a failing disk prevents that, try again."""
         dice, disk = self._dice, self._disk
         for _ in range(STARTS_MAX):
             disk.begin()
@@ -163,7 +163,7 @@ class World:
         raise AssertionError("it does not start again")
 
     async def _trouble(self, life: Life) -> str:
-        """Let a server live, and things go wrong; return how it ended."""
+        """Run a server with faults; return how it ended."""
         dice = self._dice
         lasts_s = min(dice.expovariate(1 / LIFE_S), 10 * LIFE_S)
         likely = [
@@ -186,7 +186,7 @@ class World:
         return life.over.result() if life.over.done() else dice.choice(("killed", "power", "stopped"))
 
     async def _end(self, life: Life, why: str) -> None:
-        """Let a life end, and its connections with it."""
+        """End a life and its connections."""
         self.report.counts[f"ended: {why}"] += 1
         if why == "stopped":
             stopping = asyncio.ensure_future(life.stop())
@@ -262,7 +262,7 @@ class World:
         return jobs
 
     def _see(self) -> list[dict[str, Any]]:
-        """Look at all jobs, and write down that they were seen."""
+        """Inspect all jobs, and record that they were seen."""
         now = self._loop.time()
         with closing(sqlite3.connect(f"file:{self._disk.path}?mode=ro", uri=True)) as database:
             rows = database.execute("SELECT jobID, state, json_extract(data, '$.token') FROM jobs").fetchall()

@@ -59,7 +59,7 @@ def first(number: int) -> int:
 
 @job("refuse/*")
 def refuse(reason: str) -> None:
-    """Fail for good."""
+    """Fail permanently."""
     raise Fail(reason)
 
 

@@ -221,7 +221,7 @@ def everything(model: Model) -> Any:
 
 
 def waits_for_something(model: Model, row: Row) -> bool:
-    """Tell whether what a PAUSED job waits for can still happen."""
+    """Return whether what a PAUSED job waits for can still happen."""
     pending = any(
         child.state in ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED") for child in model.children(row)
     )

@@ -92,7 +92,7 @@ def typed(table: TableDefinition) -> str:
 
 
 def content_there() -> Content | None:
-    """Return what the queue on PostgreSQL holds, and which numbers come next; None where there is none."""
+    """Return what the queue on PostgreSQL holds, and which numbers come next; None if there is none."""
     with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
         connection.execute(f"SET search_path = {SCHEMA}")
         if connection.execute("SELECT to_regclass('meta')").fetchone() == (None,):
@@ -178,7 +178,7 @@ def postgresql_queue() -> PostgreSQLQueue:
 
 
 def do(queue: Any, kind: type[c.Command[Any]], **given: Any) -> Any:
-    """Do a command that is taken; return its body."""
+    """Execute a command that is taken; return its body."""
     outcome = queue.call(kind.read(given))
     assert outcome.code == 200, outcome
     return outcome.body
