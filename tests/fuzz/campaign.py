@@ -43,7 +43,7 @@ class Report(NamedTuple):
     """Inputs that reached lines which the corpus does not, the smallest that did."""
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """Return a one-line summary."""
         return (
             f"{self.target}: {self.inputs} inputs, {self.lines} lines reached, slowest {self.slowest}, "
             f"{len(self.fresh)} new, {len(self.findings)} findings"

@@ -58,7 +58,7 @@ class Finding(NamedTuple):
     data: bytes
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """Return a one-line summary."""
         shown = repr(self.data[:80]) + ("…" if len(self.data) > 80 else "")
         return f"{self.target}: {self.what}; {len(self.data)} bytes: {shown}"
 

@@ -1,6 +1,6 @@
 """The nightly run: ``python -m tests.reliability --kills 5000``.
 
-Kills a server under load so many times, by default with a new seed each night, prints what was counted and
+Kills a server under load repeatedly, by default with a new seed each night, prints the counts and
 exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults``) gives the server
 a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead,
 ``--schedules 1000`` kills the server and the workers of schedules of every second, ``--soak 8h`` kills nobody

@@ -1,6 +1,6 @@
 """Verify schedules that run every second: compare the server's tick history with their commands' own records.
 
-It reads a database whose server has ended and the file in which each command wrote when it began and ended.
+It reads the database of a stopped server, and the file to which each command wrote its beginning and end.
 It knows nothing of kills, processes or sockets.
 """
 
@@ -23,7 +23,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Effect(NamedTuple):
-    """What one command wrote."""
+    """The records that one command wrote."""
 
     step: str
     """``begin``, ``held`` or ``end``."""
@@ -34,7 +34,7 @@ class Effect(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run as the table has it."""
+    """A row of the table ``runs``."""
 
     run_id: int
     name: str
@@ -53,7 +53,7 @@ def effects_of(path: Path) -> list[Effect]:
 
 
 def judge_schedules(database: Path, effects: Path) -> Report:
-    """Judge every schedule of a database; each must be one of every second that makes up for all ticks."""
+    """Verify all schedules of a database; each must run every second and catch up all ticks."""
     with closing(sqlite3.connect(database)) as file:
         report = judge_tables(lambda sql: file.execute(sql).fetchall(), effects_of(effects))
         found = [row[0] for row in file.execute("PRAGMA integrity_check")]
@@ -63,7 +63,7 @@ def judge_schedules(database: Path, effects: Path) -> Report:
 
 
 def judge_tables(rows_of: Callable[[str], list[tuple[Any, ...]]], effects: list[Effect]) -> Report:
-    """Judge every schedule of a database of which ``rows_of`` returns rows, as ``judge_schedules`` does."""
+    """Verify all schedules of a database that ``rows_of`` reads, like ``judge_schedules``."""
     report = Report()
     runs = [
         Run(*row)
@@ -94,7 +94,7 @@ def _moment(timestamp: str) -> datetime:
 def _ticks(
     name: str, created: str, next_run: str, rows: Iterable[tuple[str, str, int, str]], report: Report
 ) -> dict[str, str]:
-    """Return the outcome of each tick; the rows must hold each second once, from the first to the last."""
+    """Return the outcome of each tick; the rows must contain each second exactly once."""
     outcomes: dict[str, str] = {}
     expected = _moment(created) + SECOND
     for tick, until, count, outcome in rows:
@@ -121,7 +121,7 @@ def _ticks(
 
 
 def _judge_runs(name: str, ticks: dict[str, str], runs: list[Run], report: Report) -> None:
-    """Each tick that fired has one run; no run is without its tick."""
+    """Check that each fired tick has one run, and each run its tick."""
     own = Counter(run.tick for run in runs if run.cause == "schedule")
     for tick, outcome in ticks.items():
         if outcome in RAN and tick not in own:
@@ -134,7 +134,7 @@ def _judge_runs(name: str, ticks: dict[str, str], runs: list[Run], report: Repor
 
 
 def _judge_effects(runs: list[Run], effects: list[Effect], told: set[int], report: Report) -> None:
-    """A run that succeeded has one effect; one that was lost at most one, and the events tell of it."""
+    """Check that a successful run has one effect, and a lost run at most one and an event."""
     ends = Counter(effect.run_id for effect in effects if effect.step == "end")
     by_tick: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for effect in effects:

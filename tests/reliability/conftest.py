@@ -1,4 +1,4 @@
-"""Every test of this folder closes the connections it opened."""
+"""Check that every test of this folder closes the connections it opened."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One server and the workers of its schedules, as processes that a test kills, and their traces.
 
-The server keeps its port over its lives, as the workers know it by that. Each schedule has a worker whose
-command writes a line when it begins and one when it ends, and waits in between while a file holds it.
+A restarted server keeps its port, which the workers know. Each schedule has a worker whose
+command writes a line at its beginning and at its end, and in between waits while a certain file exists.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ EVERY_SECOND = "CRON * * * * * *"
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return an unused port."""
     for port in random.sample(PORTS, 100):
         with socket.socket() as found, suppress(OSError):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -65,7 +65,7 @@ def free_port() -> int:
 
 
 async def until(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
-    """Wait until something holds."""
+    """Wait until a condition is true."""
     began = time.monotonic()
     while not holds():
         assert time.monotonic() - began < seconds, f"not within {seconds:g} s: {what}"
@@ -90,7 +90,7 @@ class Worker:
         return await asyncio.wait_for(self.process.wait(), PATIENCE_S)
 
     async def kill(self) -> None:
-        """End it by force; all that it started must be gone soon."""
+        """Kill it; the processes that it started must end soon."""
         family = _family(self.process.pid)
         self.send(signal.SIGKILL)
         await self.ended()
@@ -110,13 +110,13 @@ def _status(pid: int) -> list[str]:
 
 
 def _born(pid: int) -> str:
-    """Return when a living process began; a dead one that nobody has asked for does not live."""
+    """Return the start time of a running process; a zombie does not count as running."""
     words = _status(pid)
     return words[19] if words and words[0] not in "ZX" else ""
 
 
 def _family(pid: int) -> dict[int, str]:
-    """Return the processes below one, and when each began."""
+    """Return the descendants of a process with their start times."""
     parents = {int(path.name): _status(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
     found: dict[int, str] = {}
     news = {pid}
@@ -130,7 +130,7 @@ class Crew:
     """A server and its workers; use it with ``async with``."""
 
     def __init__(self, folder: Path, *command: str) -> None:
-        """Keep everything below ``folder``; ``command`` starts the server, if not the usual one."""
+        """Keep all files below ``folder``; ``command`` starts a server other than the usual one."""
         self.folder = folder
         self.database = folder / "jobs.db"
         self.effects = folder / "log"
@@ -144,11 +144,11 @@ class Crew:
         """Runs whose command was killed."""
 
     async def __aenter__(self) -> Self:
-        """Begin with nothing."""
+        """Enter without a server or worker."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End every process that is left."""
+        """Kill all remaining processes."""
         for worker in self._workers:
             worker.send(signal.SIGCONT)
             worker.send(signal.SIGKILL)
@@ -168,11 +168,11 @@ class Crew:
         await self._server.listening()
 
     async def kill_server(self) -> None:
-        """End the server by force."""
+        """Kill the server."""
         await self.end_server(signal.SIGKILL)
 
     async def end_server(self, number: signal.Signals | None = None) -> int:
-        """Send the server a signal, or none, and return how it ended."""
+        """Send the server a signal, if any, and return its exit status and log."""
         assert self._server is not None
         if number is not None:
             self._server.send(number)
@@ -184,7 +184,7 @@ class Crew:
         return status
 
     async def ask(self, verb: str, **asked: Any) -> Any:
-        """Send a request to the server; it must do it."""
+        """Send a request to the server, which must succeed."""
         async with self._asking, asyncio.timeout(PATIENCE_S):
             if self._wire is None:
                 self._wire = await Wire.connect(self.port)
@@ -198,12 +198,12 @@ class Crew:
         return answer.reply
 
     async def select(self, query: str) -> list[list[Any]]:
-        """Return rows of the database, as the server sees them."""
+        """Return rows of the database by a Query."""
         rows: list[list[Any]] = (await self.ask("Query", query=f"{query};", format="json"))["rows"]
         return rows
 
     async def schedule(self, name: str, lease_s: int) -> None:
-        """Create a schedule of every second that makes up for each tick."""
+        """Create a schedule that runs every second and catches up each tick."""
         await self.ask(
             "CreateJob",
             name=name,
@@ -249,19 +249,19 @@ class Crew:
         return worker
 
     def hold(self, name: str) -> None:
-        """Let the commands of a schedule not end from now on."""
+        """From now on, block the end of a schedule's commands."""
         (self.folder / f"hold-{name}").touch()
 
     def release(self, name: str) -> None:
-        """Let them end again."""
+        """Let blocked commands end."""
         (self.folder / f"hold-{name}").unlink(missing_ok=True)
 
     def seen(self, step: str, name: str) -> list[Effect]:
-        """Return what the commands of a schedule wrote."""
+        """Return the records of a schedule's commands."""
         return [each for each in effects_of(self.effects) if (each.step, each.name) == (step, name)]
 
     async def held(self, name: str) -> int:
-        """Wait until a command has begun and cannot end; return its run."""
+        """Wait until a blocked command has begun; return its run."""
         found: list[int] = []
 
         def one_is() -> bool:
@@ -274,7 +274,7 @@ class Crew:
         return found[-1]
 
     async def effect(self, step: str, run_id: int) -> None:
-        """Wait until the command of a run wrote something."""
+        """Wait until the command of a run has written a record."""
         await until(
             lambda: any((each.step, each.run_id) == (step, run_id) for each in effects_of(self.effects)),
             f"run {run_id} writes {step}",
@@ -286,7 +286,7 @@ class Crew:
         await until(lambda: len(self.seen(ENDED, name)) >= before + count, f"{count} more runs of {name}")
 
     async def status(self, run_id: int) -> str:
-        """Return what became of a run."""
+        """Return the status of a run."""
         rows = await self.select(f"SELECT status FROM runs WHERE runID = {run_id}")
         return str(rows[0][0]) if rows else "(never was)"
 
@@ -301,7 +301,7 @@ class Crew:
         return int(rows[0][0])
 
     async def over(self, run_id: int) -> str:
-        """Wait until a run is over; return what became of it."""
+        """Wait until a run has ended; return its status."""
         began = time.monotonic()
         while (status := await self.status(run_id)) == "running":
             assert time.monotonic() - began < PATIENCE_S, f"run {run_id} does not end"
@@ -319,7 +319,7 @@ class Crew:
             await asyncio.sleep(POLL_S)
 
     async def caught_up(self, moment: str) -> None:
-        """Wait until every schedule has gone past a moment."""
+        """Wait until every schedule has passed a given time."""
         began = time.monotonic()
         while True:
             rows = await self.select(
@@ -337,7 +337,7 @@ class Crew:
     # --- the end -----------------------------------------------------------------------------------------
 
     async def account(self) -> Report:
-        """Let all go past the present moment, end everything in good order, and judge."""
+        """Wait until all schedules have passed the present time, shut down cleanly, and verify."""
         await self.caught_up(await self.now())
         await self.ask("PauseJobs", name="*")  # else a worker may be given what it hands back at once
         await self.caught_up("")
@@ -349,7 +349,7 @@ class Crew:
         return report
 
     async def close(self) -> None:
-        """End the workers, then the server, in good order."""
+        """Shut down the workers, then the server."""
         for worker in self._workers:
             worker.send(signal.SIGTERM)
         for worker in self._workers:
@@ -357,7 +357,7 @@ class Crew:
         assert await self.end_server(signal.SIGTERM) == 0
 
     def left_over(self) -> list[int]:
-        """Return the commands that still are."""
+        """Return the commands that are still running."""
         mark, found = f"EFFECTS={self.folder}".encode(), []
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):

@@ -1,6 +1,6 @@
 """Planted faults of a server, which the checker must find: the negative controls.
 
-Each function changes the classes of the process it is called in; the launcher calls it in a forked child.
+Each function patches the classes of its own process; the launcher calls it in a forked child.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SLOW_S = 0.05
 
 
 def answer_before_commit(seed: int) -> None:
-    """Let answers go out while their transaction is still open; the next one commits it."""
+    """Send replies before their transaction is committed; the next transaction commits it."""
     begin, commit = SQLiteEngine.begin, SQLiteEngine.commit
     late: list[SQLiteEngine] = []
 
@@ -52,7 +52,7 @@ def answer_before_commit(seed: int) -> None:
 
 
 def dropped_commit(seed: int) -> None:
-    """Roll some transactions back although they are answered."""
+    """Roll back some transactions after their replies were sent."""
     commit, dice = SQLiteEngine.commit, random.Random(seed)
 
     def dropping(self: SQLiteEngine) -> None:
@@ -65,7 +65,7 @@ def dropped_commit(seed: int) -> None:
 
 
 def blind_take(seed: int) -> None:
-    """Give out jobs that run already."""
+    """Hand out jobs that are already running."""
     first_due, dice = ReadyQueue.first_due, random.Random(seed)
 
     def blind(self: ReadyQueue, *args: Any, **options: Any) -> Job | None:
@@ -79,7 +79,7 @@ def blind_take(seed: int) -> None:
 
 
 def reused_ids(seed: int) -> None:
-    """Count jobIDs from the highest that is in the table, as a table without a counter does."""
+    """Allocate jobIDs after the highest in the table, as a table without a counter does."""
 
     def one_more(self: Identifiers) -> int:
         row = self._execute("SELECT coalesce(max(jobID), 0) + 1 FROM jobs").fetchone()
@@ -104,7 +104,7 @@ def forgotten_parent(seed: int) -> None:
 
 
 def shared_dropped_commit(seed: int) -> None:
-    """Roll some units back although they are answered."""
+    """Roll back some units after their replies were sent."""
     from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 
     commit, dice = PostgreSQLEngine.commit, random.Random(seed)
@@ -119,7 +119,7 @@ def shared_dropped_commit(seed: int) -> None:
 
 
 def _without(words: str, *names: str) -> None:
-    """Leave some words out of statements."""
+    """Remove some words from statements."""
     from bedrockjobs.store.postgresql.statements import QUERIES
 
     for name in names:
@@ -128,15 +128,15 @@ def _without(words: str, *names: str) -> None:
 
 
 def unlocked_takes(seed: int) -> None:
-    """Take jobs without a lock: another server may take them at the same moment."""
+    """Take jobs without a row lock, so that another server may take them at the same time."""
     takes = "take_with_lock", "take_in_order", "take_behind_heads", "claim_behind_heads"
     _without(" FOR UPDATE SKIP LOCKED", *TAKES_BY_NAME, *takes)
 
 
 def unordered_events(seed: int) -> None:
-    """Commit events without the lock that keeps their numbers in the order of commits, and some of them late.
+    """Commit events without the lock that orders their numbers by commit, and delay some of them.
 
-    So commits overtake each other also where servers hardly run at the same time.
+    The delay lets commits overtake each other even if servers hardly run in parallel.
     """
     from bedrockjobs.store.postgresql.transaction import Transaction
 
@@ -152,16 +152,16 @@ def unordered_events(seed: int) -> None:
 
 
 def never_looks_again(seed: int) -> None:
-    """Answer 404 to a take whose jobs others had locked."""
+    """Answer 404 to a take that found only jobs locked by other servers."""
     from bedrockjobs.engine import submission
 
     submission.TAKE_RETRIES_MAX = 0
 
 
 def slow_takes(seed: int) -> None:
-    """Let PostgreSQL look at the queue some time after the moment of which a take sees it.
+    """Delay PostgreSQL's candidate query after the snapshot of a take.
 
-    So it is where a machine has more to do than it has processors.
+    This happens on an overloaded machine.
     """
     from bedrockjobs.store.postgresql.statements import QUERIES
 
@@ -173,7 +173,7 @@ def slow_takes(seed: int) -> None:
 
 
 def deaf(seed: int) -> None:
-    """Let those who wait hear nothing of other servers, and look for nothing themselves."""
+    """Drop notifications of other servers, and never poll for waiters."""
     from bedrockjobs.engine import batch
     from bedrockjobs.engine.dispatcher import Dispatcher
 
@@ -182,7 +182,7 @@ def deaf(seed: int) -> None:
 
 
 def undone_deliveries(seed: int) -> None:
-    """Undo some takes whose answers were sent."""
+    """Undo some takes after their replies were sent."""
     from bedrockjobs.protocol.connection import RawConnection
 
     answered, dice = RawConnection.answered, random.Random(seed)
@@ -194,7 +194,7 @@ def undone_deliveries(seed: int) -> None:
 
 
 def endless_units(seed: int) -> None:
-    """Let PostgreSQL keep a unit open for as long as its server says nothing."""
+    """Remove the idle timeout, so that PostgreSQL keeps the unit of a silent server open."""
     from bedrockjobs.store.postgresql.session import SessionRequirements
 
     parameters = SessionRequirements.parameters
@@ -206,7 +206,7 @@ def endless_units(seed: int) -> None:
 
 
 def endless_patience(seed: int) -> None:
-    """Wait for the database for a minute before it ends."""
+    """Let shutdown wait a minute for the database."""
     from bedrockjobs.engine import cluster, dispatcher
 
     dispatcher.UNIT_DRAINED_S = cluster.LEAVE_S_MAX = 60.0

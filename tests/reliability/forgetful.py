@@ -1,6 +1,6 @@
 """A server with a fault in its schedules: ``python -m tests.reliability.forgetful FAULT serve …``.
 
-The negative controls of ``accounts``: nothing of this is in the product.
+These are negative controls of ``accounts``; the product contains none of them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def _after_run(change: Callable[[Job, Job], Job]) -> None:
 
 
 def tick_lost() -> None:
-    """Sometimes go on with the tick after the next."""
+    """Sometimes skip a tick."""
     _after_run(lambda _, after: ticks.with_tick(after, ticks.next_after(after, ticks.tick_of(after))))
 
 
 def tick_twice() -> None:
-    """Sometimes stay at the tick that has just run."""
+    """Sometimes run the same tick again."""
     _after_run(lambda row, after: ticks.with_tick(after, ticks.tick_of(row)))
 
 
 def unwritten() -> None:
-    """Write nothing into the ledger about what fired."""
+    """Do not record fired ticks in the history."""
     ticks.enter_fired = lambda context, job, run_id, caught_up: None
 
 

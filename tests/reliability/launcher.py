@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _end(living: set[int]) -> None:
-    """Kill the servers that there are, and wait for their end."""
+    """Kill all servers and wait until they have ended."""
     for pid in living:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ def _serve(order: dict[str, Any]) -> int:
 
 
 def _status_of(argv: list[str]) -> int:
-    """Execute a command as `bedrockjobs` does; return its exit status."""
+    """Run a command line like `bedrockjobs`; return its exit status."""
     try:
         bedrockjobs_main(argv, prog_name="bedrockjobs")
     except SystemExit as end:

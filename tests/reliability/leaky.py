@@ -1,6 +1,6 @@
 """A server with a planted leak: ``python -m tests.reliability.leaky serve …``.
 
-The negative control of ``soak``: nothing of this is in the product.
+This is the negative control of ``soak``; the product does not contain it.
 """
 
 from __future__ import annotations

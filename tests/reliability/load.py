@@ -1,7 +1,7 @@
 """Producers and workers that use a server which may die at any moment, and record what they see.
 
 They use every part of the queue: families, repeats, unique jobs, retryAfter, thenGet, batches, retries and
-failures. Nothing here decides whether the server did well: that is ``tests.history``.
+failures. ``tests.history`` verifies the records.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Load:
                 task.result()
 
     async def stop(self) -> None:
-        """Let every client end what it has begun, then stop."""
+        """Stop each client after it has finished its current work."""
         self.stopping = True
         await asyncio.gather(*self._tasks)
         self._tasks.clear()
@@ -112,7 +112,7 @@ class Load:
         return f"{letter}{self._tokens}"
 
     def _job(self) -> dict[str, Any]:
-        """Return the parameters of another job."""
+        """Return the parameters of a new job."""
         dice, kind = self._dice, self._dice.random()
         name = f"job/{dice.choice(NAMES)}"
         spec: dict[str, Any] = {"name": name, "data": {"token": self._token("j")}}
@@ -185,7 +185,7 @@ class Load:
         self._backlog -= len(ends)
 
     async def _handle(self, client: _Client, job: dict[str, Any] | None) -> None:
-        """Do a job, and the next ones that come with its end."""
+        """Work on a job, and on the jobs that the replies to its end contain."""
         while job is not None:
             if self._dice.random() < 0.3:
                 await asyncio.sleep(self._dice.random() * 0.003)
@@ -234,7 +234,7 @@ class Load:
     async def _until_answered(
         self, ask: Callable[[], Awaitable[Answer]], wish: dict[str, Any] | None = None
     ) -> Answer:
-        """Ask until there is an answer: whoever has a job must bring its end home."""
+        """Repeat a request until it is answered: the end of a taken job must be reported."""
         while True:
             try:
                 answer = await ask()
@@ -280,7 +280,7 @@ class _Client:
         return answers
 
     async def ask_and_leave(self, verb: str, asked: dict[str, Any], seconds: float) -> None:
-        """Send a request, and be gone before its answer is read."""
+        """Send a request, and disconnect before reading its reply."""
         number = self._send(await self._connection(), verb, asked)
         await asyncio.sleep(seconds)
         self._close()

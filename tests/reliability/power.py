@@ -41,7 +41,7 @@ BROKEN = ("lost", "untaken", "unfinished", "jobID free again")
 
 @dataclass(slots=True)
 class Promise:
-    """What clients know of one job: the size of the record when something was asked or answered."""
+    """The requests and replies about one job, each with the size of the record at that time."""
 
     created: int = NEVER
     taken: int = NEVER
@@ -52,7 +52,7 @@ class Promise:
 
 @dataclass
 class Trace:
-    """A recorded session: the disk before it, the record, and what was promised when."""
+    """A recorded session: the initial disk, the record, and when each promise was made."""
 
     before: bytes
     record: bytes
@@ -60,7 +60,7 @@ class Trace:
 
 
 async def recorded_session(folder: Path, durability: str, seed: int) -> Trace:
-    """Run a server on a disk that is recorded, with a client that notes each promise."""
+    """Run a server on a recorded disk, with a client that records each promise."""
     database, record = folder / "jobs.db", folder / "record"
     settings = {"database": str(database), "wal_bytes": 131_072, "durability": durability}
     async with Launcher(folder / "log", LD_PRELOAD=str(built())) as launcher:
@@ -104,7 +104,7 @@ async def _work(wire: Wire, record: Path, trace: Trace, dice: random.Random) -> 
 
 
 class DiskFile:
-    """One file of the rebuilt disk: what is synced, and what was written since."""
+    """One file of the rebuilt disk: its synced content, and later writes."""
 
     def __init__(self, content: bytes) -> None:
         self.synced = bytearray(content)
@@ -155,7 +155,7 @@ def _sectors(change: tuple[bytes, int, bytes]) -> Iterator[tuple[bytes, int, byt
 
 
 def disks(trace: Trace, states: int, seed: int) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield moments of a session, in order, and the two files as a cut at that moment may leave them."""
+    """Yield times of a session, in order, and the two files as a power cut at that time may leave them."""
     dice = random.Random(seed)
     records = list(records_of(trace.record))
     cuts = sorted(dice.choices(range(len(records)), k=states))

@@ -14,7 +14,7 @@ SILENCE_S = 30.0
 
 
 class Recorded:
-    """One connection, one request at a time; None stands for an answer that never came."""
+    """One connection with one request at a time; None is a reply that never arrived."""
 
     def __init__(self, wire: Wire, ledger: Ledger) -> None:
         """Use a connection and a ledger."""

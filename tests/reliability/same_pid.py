@@ -1,6 +1,6 @@
-"""A launching process whose servers all have the same pid.
+"""A launcher whose servers all have the same pid.
 
-``python -m tests.reliability.same_pid`` takes orders and talks as ``launcher`` does; it starts nothing.
+``python -m tests.reliability.same_pid`` reads orders and replies like ``launcher``, but starts no server.
 """
 
 from __future__ import annotations

@@ -31,14 +31,14 @@ SERVER_SHARE = 0.5
 
 @dataclass
 class ScheduleStorm:
-    """What to do to a server and its workers, and with which seed."""
+    """The parameters of a storm on a server and its workers."""
 
     folder: Path
     kills: int
     seed: int = 1
 
     async def run(self) -> Report:
-        """Do it and return the judgement."""
+        """Run it and return the report."""
         dice = random.Random(self.seed)
         names = [f"storm-{number}" for number in range(SCHEDULES)]
         async with Crew(self.folder) as crew:
@@ -65,7 +65,7 @@ class ScheduleStorm:
 
 
 def nightly(kills: int, seed: int) -> int:
-    """Kill so often, print what was counted and return the exit status: 1 if there was any fault."""
+    """Kill repeatedly, print the counts and return the exit status: 1 if there was any fault."""
     faults = 0
     for first in range(0, kills, BATCH):
         folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-schedules-"))

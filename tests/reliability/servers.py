@@ -50,7 +50,7 @@ class Server:
         self._environment = _environment(environment)
 
     async def __aenter__(self) -> Self:
-        """Start the process; it may not listen yet, or never."""
+        """Start the process without waiting until it listens."""
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             cwd=TOP,
@@ -71,7 +71,7 @@ class Server:
             self._news.set()
 
     async def __aexit__(self, *_: object) -> None:
-        """End the process if it still runs."""
+        """Kill the process if it is still running."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
@@ -89,7 +89,7 @@ class Server:
         return int(found[1])
 
     async def says(self, words: str) -> None:
-        """Wait until it logs some words."""
+        """Wait until its log contains a text."""
         async with asyncio.timeout(STARTED_S):
             while not any(words in line for line in self._said):
                 self._news.clear()
@@ -117,7 +117,7 @@ def _environment(more: dict[str, str]) -> dict[str, str]:
 
 
 class ForkServer:
-    """A process with everything imported that forks servers, and serves one user after the other."""
+    """A process with all imports done that forks servers, for one user at a time."""
 
     _idle: ClassVar[defaultdict[tuple[str, str], list[ForkServer]]] = defaultdict(list)
 
@@ -137,9 +137,9 @@ class ForkServer:
     @classmethod
     @contextmanager
     def borrowed(cls, module: str = "tests.reliability.launcher", preload: str = "") -> Iterator[ForkServer]:
-        """Yield a process that nobody else uses: importing everything again takes longer than most tests.
+        """Yield an idle process, since importing everything again would take longer than most tests.
 
-        The user ends its servers (``end``) and reads what they said before it goes to the next one.
+        The user ends its servers (``end``) and reads their output before the next user gets it.
         """
         idle = cls._idle[module, preload]
         found = idle.pop() if idle else cls(module, preload)
@@ -148,12 +148,12 @@ class ForkServer:
 
     @property
     def output(self) -> IO[bytes]:
-        """Return what the process and its servers write."""
+        """Return the output of the process and its servers."""
         assert self._process.stdout is not None
         return self._process.stdout
 
     def find(self, pattern: str, within_s: float = STARTED_S) -> re.Match[str]:
-        """Wait for a line and return what it says; for users without an event loop."""
+        """Wait for a line and return its content, without an event loop."""
         deadline = time.monotonic() + within_s
         line = b""
         while True:
@@ -175,13 +175,13 @@ class ForkServer:
 
 
 class Launcher:
-    """A launching process for one test, and what it says of its servers."""
+    """A launcher for one test, and its messages about its servers."""
 
     module: ClassVar[str] = "tests.reliability.launcher"
     """What Python runs."""
 
     def __init__(self, log: Path, **environment: str) -> None:
-        """Prepare to launch; what servers log goes to the file ``log``."""
+        """Prepare a launcher whose servers log to the file ``log``."""
         self._log = log
         self._preload = environment.pop("LD_PRELOAD", "")
         self._environment = environment
@@ -192,7 +192,7 @@ class Launcher:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Take a launching process."""
+        """Borrow a launching process."""
         self._log.touch()
         self._process = self._stack.enter_context(ForkServer.borrowed(self.module, self._preload))
         output = os.fdopen(os.dup(self._process.output.fileno()), "rb", buffering=0)
@@ -205,7 +205,7 @@ class Launcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End the servers that there still are."""
+        """Kill the remaining servers."""
         async with self._stack:
             self._process.order(end=True)
             await self._reading
@@ -223,7 +223,7 @@ class Launcher:
             self._lines.put_nowait(line)
 
     async def order(self, settings: dict[str, Any], **order: Any) -> int:
-        """Fork a server and return its pid; it may not listen yet, or never."""
+        """Fork a server and return its pid without waiting until it listens."""
         environment = {**self._environment, **order.pop("environment", {})}
         self._process.order(settings=settings, log=str(self._log), environment=environment, **order)
         return int(await self._line(r"forked (\d+)") or 0)
@@ -242,7 +242,7 @@ class Launcher:
         return int(port)
 
     def forget(self) -> None:
-        """Forget what was said so far: of a server that is no more."""
+        """Discard the messages so far, which are about a server that has ended."""
         while not self._lines.empty():
             self._lines.get_nowait()
 
@@ -255,7 +255,7 @@ class Launcher:
         return pid in self._ended and self._ended[pid].done()
 
     async def kill(self, pid: int) -> None:
-        """End a server by force."""
+        """Kill a server."""
         os.kill(pid, signal.SIGKILL)
         assert await self.ended(pid) == -signal.SIGKILL
 
@@ -278,7 +278,7 @@ class Forked(Server):
     """A server that a launcher forks, with the same arguments: for tests that start many of them."""
 
     async def __aenter__(self) -> Self:
-        """Fork it; it may not listen yet, or never."""
+        """Fork it without waiting until it listens."""
         self._folder = tempfile.TemporaryDirectory(prefix="log-")
         self._file = Path(self._folder.name) / "log"
         self._launcher = Launcher(self._file, **self._given)
@@ -287,7 +287,7 @@ class Forked(Server):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End it if it still runs."""
+        """Kill it if it is still running."""
         await self._launcher.__aexit__()
         self._folder.cleanup()
 
@@ -296,7 +296,7 @@ class Forked(Server):
         return await self._launcher.listening(self._forked)
 
     async def says(self, words: str) -> None:
-        """Wait until it logs some words."""
+        """Wait until its log contains a text."""
         async with asyncio.timeout(STARTED_S):
             while words not in self._file.read_text():
                 await asyncio.sleep(0.01)

@@ -28,10 +28,10 @@ RETRY_S = 0.005
 
 
 class Shared:
-    """A PostgreSQL and the servers on it; use it with ``async with``."""
+    """A PostgreSQL cluster and the servers on it; use it with ``async with``."""
 
     def __init__(self, folder: Path, *, seed: int = 1, settings: Mapping[str, Any] | None = None) -> None:
-        """Keep logs in ``folder``; ``settings`` are of the servers, ``seed`` says who asks which of them."""
+        """Keep logs in ``folder``; ``settings`` are for the servers, ``seed`` chooses the server of each client."""
         self.node = Node(settings=NODE_SETTINGS)
         self._launcher = Launcher(folder / "servers.log")
         self._settings = {
@@ -61,7 +61,7 @@ class Shared:
     # --- servers -----------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Return how many places there are."""
+        """Return the number of servers."""
         return len(self._places)
 
     def _alive(self, pid: int) -> bool:
@@ -82,16 +82,16 @@ class Shared:
             self._places.append(place)
 
     async def kill(self, place: int) -> None:
-        """End a server by force."""
+        """Kill a server."""
         await self._launcher.kill(self.pid(place))
 
     async def replace(self, place: int, *, fault: str = "", seed: int = 0) -> None:
-        """Start a server where one has ended."""
+        """Replace a server that has ended."""
         self._launcher.forget()
         self._places[place] = await self._launcher.start(self._settings, fault=fault, seed=seed)
 
     async def stillborn(self, life_s: float) -> None:
-        """Start a server that is killed so soon that it may not listen yet."""
+        """Start a server and kill it before or soon after it listens."""
         pid = await self._launcher.order(self._settings)
         await asyncio.sleep(life_s)
         await self._launcher.kill(pid)
@@ -107,14 +107,14 @@ class Shared:
     # --- clients -----------------------------------------------------------------------------------------
 
     async def connect(self, port: int = 0) -> Wire:
-        """Open a connection to any server, as a client does that knows them all; raises OSError.
+        """Open a connection to any server, like a client that knows all addresses; raises OSError.
 
         ``port`` is that of the load, which knows of one server.
         """
         return await Wire.connect(self.port(self._dice.randrange(len(self))))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return what the servers' database has."""
+        """Return rows of the servers' database."""
         options = f"-c search_path={SCHEMA}"
         with psycopg.connect(self.node.url, autocommit=True, options=options) as connection:
             cursor = connection.execute(sql)

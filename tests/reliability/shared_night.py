@@ -57,7 +57,7 @@ async def events(folder: Path, count: int, seed: int, fault: str) -> Report:
 
 
 async def waits(folder: Path, count: int, seed: int, fault: str) -> Report:
-    """Wait for what comes from another server, with and without being told."""
+    """Wait for jobs from another server, with and without notifications."""
     async with Shared(folder, seed=seed) as shared:
         await shared.start(4, fault=fault)
         waits = Waits(shared)
@@ -71,14 +71,14 @@ async def waits(folder: Path, count: int, seed: int, fault: str) -> Report:
 
 
 async def takes(folder: Path, count: int, seed: int, fault: str) -> Report:
-    """Ask four servers at once for jobs that are there."""
+    """Take existing jobs at four servers at the same time."""
     async with Shared(folder, seed=seed) as shared:
         await shared.start(4, fault=fault)
         return await lifecycles(shared, count)
 
 
 async def stalls(folder: Path, count: int, seed: int, fault: str) -> Report:
-    """Let a server stand still in a unit."""
+    """Stop a server in the middle of a unit."""
     async with Shared(folder, seed=seed) as shared:
         await shared.start(3, fault=fault)
         return await stall(shared, count)
@@ -119,7 +119,7 @@ ROUNDS = {
 
 
 def nightly(what: str, count: int, seed: int, fault: str) -> int:
-    """Play rounds, print what was counted and return the exit status: 1 if there was any fault."""
+    """Run rounds, print the counts and return the exit status: 1 if there was any fault."""
     play, night, batch = ROUNDS[what]
     count = count or night
     faults = 0

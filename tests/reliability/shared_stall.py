@@ -35,7 +35,7 @@ POLL_S = 0.02
 
 
 class Busy:
-    """Clients that create, take and finish jobs of names of their own, and how long each step took."""
+    """Clients that create, take and finish jobs, each of its own name, and the time of each step."""
 
     def __init__(self, shared: Shared) -> None:
         """Ask ``shared``."""
@@ -57,7 +57,7 @@ class Busy:
         return reply
 
     async def client(self, place: int, number: int) -> None:
-        """Be one client of one server."""
+        """Run one client of one server."""
         wire = await Wire.connect(self._shared.port(place))
         name = f"busy/{place}.{number}"
         while not self._ends:
@@ -66,7 +66,7 @@ class Busy:
             await self._step(wire, "FinishJob", jobID=job_id)
 
     async def large(self, place: int) -> None:
-        """Be a client whose commands are large: their units are open for long."""
+        """Run a client with large commands, whose units stay open long."""
         wire = await Wire.connect(self._shared.port(place))
         while not self._ends:
             await done(wire, "CreateJobs", jobs=[{"name": "large"}] * LARGE)
@@ -74,14 +74,14 @@ class Busy:
             await done(wire, "FinishJobs", jobs=[{"jobID": job["jobID"]} for job in jobs])
 
     def p99(self, since: float, until: float) -> float:
-        """Return what 99 of 100 steps in a stretch of time took at most, or have taken so far."""
+        """Return the 99th percentile of the times of steps in a period, including unfinished steps."""
         now = time.monotonic()
         steps = [*self._took, *((began, now - began) for began in self._open.values())]
         return share(sorted(took for began, took in steps if began < until and began + took > since), 99)
 
 
 async def _stopped_in_a_unit(shared: Shared) -> tuple[float, set[tuple[Any, ...]]]:
-    """Stop the first server while a unit of it is open; return when, and which units stand then."""
+    """Stop the first server during a unit; return the time, and the open units."""
     for _ in range(TRIES_MAX):
         stopped = time.monotonic()
         shared.signal(0, signal.SIGSTOP)
@@ -94,7 +94,7 @@ async def _stopped_in_a_unit(shared: Shared) -> tuple[float, set[tuple[Any, ...]
 
 
 async def _freed(shared: Shared, units: set[tuple[Any, ...]], until: float) -> float:
-    """Return when none of some units stood any more, or that moment where one still does."""
+    """Return when the last of some units ended, or the present time if one is still open."""
     while units.intersection(shared.rows(STANDING)) and time.monotonic() < until:
         await asyncio.sleep(POLL_S)
     return time.monotonic()
@@ -103,9 +103,9 @@ async def _freed(shared: Shared, units: set[tuple[Any, ...]], until: float) -> f
 async def stall(
     shared: Shared, count: int, *, unit_s: float = UNIT_S_MAX, calm_s: float = CALM_S, more_s: float = 0.0
 ) -> Report:
-    """Let the first server stand still in a unit so often; others go on, and its rows become free in time.
+    """Stop the first server in a unit repeatedly: others continue, and its rows are released in time.
 
-    ``more_s`` is what the others' p99 may grow by on a machine that does other things too.
+    ``more_s`` is the permitted growth of the others' p99 on a machine with other load.
     """
     report = Report()
     others = Busy(shared)

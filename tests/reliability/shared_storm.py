@@ -39,7 +39,7 @@ AT_WORK = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bedro
 
 @dataclass
 class SharedStorm:
-    """What to do to the servers, and with which seed."""
+    """The parameters of a storm on the servers."""
 
     folder: Path
     kills: int
@@ -49,7 +49,7 @@ class SharedStorm:
     life_s: float = LIFE_S
 
     async def run(self) -> Report:
-        """Do it and return the judgement."""
+        """Run it and return the report."""
         dice = random.Random(self.seed)
         began = time.monotonic()
         with (self.folder / "ledger.jsonl").open("w") as file:
@@ -96,7 +96,7 @@ class SharedStorm:
 
 
 async def _empty(load: Load, shared: Shared) -> list[dict[str, Any]]:
-    """Let workers empty the queue; return the jobs that stay."""
+    """Let workers empty the queue; return the remaining jobs."""
     await load.stop()
     load.ending = True
     load.leaving = 0.0

@@ -41,7 +41,7 @@ BEHIND = "SELECT count(*) FROM jobs WHERE state <> 'QUEUED' OR nextRun <= '{now}
 
 @dataclass
 class TickStorm:
-    """What to do, and with which seed."""
+    """The parameters of a storm."""
 
     folder: Path
     ticks: int
@@ -54,7 +54,7 @@ class TickStorm:
     _over: bool = False
 
     async def run(self) -> Report:
-        """Do it and return the judgement."""
+        """Run it and return the report."""
         assert self.ticks <= self.schedules * TICKS_EACH_MAX
         dice = random.Random(self.seed)
         async with Shared(self.folder, seed=self.seed) as shared:
@@ -95,13 +95,13 @@ class TickStorm:
         return report
 
     async def _until_none(self, shared: Shared, now: str) -> None:
-        """Wait until no schedule runs, or is due by a moment."""
+        """Wait until no schedule is running, or due before a given time."""
         async with asyncio.timeout(REST_S):
             while shared.rows(BEHIND.replace("{now}", now)) != [(0,)]:
                 await asyncio.sleep(POLL_S)
 
     async def _work(self, shared: Shared, worker: str) -> None:
-        """Take runs at any server, write what they would have done, and bring their ends home."""
+        """Take runs at any server, write their effects, and report their ends."""
         wish = {
             "name": "tick/*",
             "worker": worker,
@@ -130,7 +130,7 @@ async def _answer(wire: Wire, verb: str, given: dict[str, Any]) -> Answer:
 
 
 async def _ask(shared: Shared, verb: str, **given: Any) -> Answer:
-    """Ask any server, and another one until there is a good answer; what is asked may be done twice."""
+    """Send a request to one server after another until one succeeds; it may be executed twice."""
     until = time.monotonic() + REST_S
     while time.monotonic() < until:
         with suppress(Cut, OSError):

@@ -1,4 +1,4 @@
-"""Build the shims between a server and the kernel, if there is a compiler."""
+"""Build the shims between server and kernel, if there is a compiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLOCK = Path(__file__).with_name("clock.c")
 
 @cache
 def built(source: Path = SOURCE) -> Path:
-    """Return a shim as a library to preload, gone with this process; skips the test without a compiler."""
+    """Return a shim as a library to preload, deleted with this process; skips the test without a compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")

@@ -1,7 +1,7 @@
 """One server under a mixed, bounded load for minutes or hours: its memory and descriptors must not grow.
 
-The load is raw and HTTP, waiting and not, good and bad ends, runs with output, pages, schedules of every
-second, clients that leave in the middle. What is created is also ended, so that only time could make the
+The load consists of raw and HTTP requests, waits, successes, failures, output, pages, schedules of every
+second, and clients that disconnect. All that is created is also ended, so that only a leak can make the
 server larger.
 """
 
@@ -59,7 +59,7 @@ PAGES = ("ui/", "ui/jobs", "ui/schedules", "ui/workers", "ui/events", "metrics",
 
 
 class Sample(NamedTuple):
-    """One look at the server."""
+    """One measurement of the server."""
 
     at: float
     mb: float
@@ -67,7 +67,7 @@ class Sample(NamedTuple):
 
 
 class Soaked(NamedTuple):
-    """What was measured after the warm-up."""
+    """The measurements after the warm-up."""
 
     samples: list[Sample]
     done: Counter[str]
@@ -82,21 +82,21 @@ class Soaked(NamedTuple):
 
     @property
     def grown(self) -> float:
-        """Return by how many MB the last quarter is above the first."""
+        """Return by how many MB memory grew between the first and the last quarter."""
         quarter = max(1, len(self.samples) // 4)
         first, last = self.samples[:quarter], self.samples[-quarter:]
         return statistics.median(each.mb for each in last) - statistics.median(each.mb for each in first)
 
     @property
     def more_descriptors(self) -> int:
-        """Return by how many the last quarter's descriptors are above the first's."""
+        """Return by how many the descriptors grew between the first and the last quarter."""
         quarter = max(1, len(self.samples) // 4)
         first, last = self.samples[:quarter], self.samples[-quarter:]
         return min(each.descriptors for each in last) - max(each.descriptors for each in first)
 
     @property
     def faults(self) -> list[str]:
-        """Return what is wrong."""
+        """Return the faults found."""
         found = []
         if self.slope > SLOPE_MB_PER_H_MAX and self.grown > NOISE_MB:
             found.append(f"memory grows by {self.slope:.1f} MB/h, by {self.grown:.1f} MB so far")
@@ -107,7 +107,7 @@ class Soaked(NamedTuple):
         return found
 
     def __str__(self) -> str:
-        """Return one line for people."""
+        """Return a one-line summary."""
         sizes = [each.mb for each in self.samples]
         descriptors = [each.descriptors for each in self.samples]
         span = self.samples[-1].at - self.samples[0].at
@@ -129,14 +129,14 @@ class Soak:
     """The load on one server."""
 
     def __init__(self, port: int, seed: int = 1) -> None:
-        """Lean on the server at ``port``."""
+        """Load the server at ``port``."""
         self._port = port
         self._dice = random.Random(seed)
         self.done: Counter[str] = Counter()
         self._over = False
 
     async def run(self, seconds: float, pid: int) -> list[Sample]:
-        """Do it for so long; return what was seen after the warm-up."""
+        """Run the load for some time; return the measurements after the warm-up."""
         wire = await Wire.connect(self._port)
         if seconds > FILL_FROM_S:
             await self._fill(wire)
@@ -165,10 +165,10 @@ class Soak:
         return samples
 
     async def _fill(self, wire: Wire) -> None:
-        """Let the writer's cache of the database be full before the load begins.
+        """Fill the writer's database cache before the load begins.
 
-        The database grows by what it is to keep: events, runs, the output of a day. As long as the cache
-        holds all of it, memory grows by as much, and a leak of that size could not be told from it.
+        The database grows by the retained events, runs and output of a day. As long as the cache
+        holds all of it, memory grows as much, which would hide a leak of that size.
         """
         jobs = [{"name": "fill", "data": {"x": "x" * FILL_CHARS}}] * FILL_JOBS
         for _ in range(FILL_TIMES):
@@ -214,7 +214,7 @@ class Soak:
         self._forget(wire)
 
     async def _run(self) -> None:
-        """Do what ``bedrock-worker`` does: runs with heartbeats and output."""
+        """Work like ``bedrock-worker``: runs with heartbeats and output."""
         wire = await Wire.connect(self._port)
         who = f"worker-{self._dice.randrange(5)}"
         wish = {"worker": who, "heartbeat": True, "connection": "wait", "timeout": 1_500}
@@ -249,7 +249,7 @@ class Soak:
         self.done["pages"] += 1
 
     async def _leave(self) -> None:
-        """Go away in the middle of a request, and while waiting."""
+        """Disconnect in the middle of a request, and during a wait."""
         _, writer = await asyncio.open_connection("127.0.0.1", self._port)
         begun = (
             b"CreateJob\r\nname: x",
@@ -270,7 +270,7 @@ class Soak:
 
 
 async def soak(folder: Path, seconds: float, kind: type[Server] = Server) -> Soaked:
-    """Start a server of a kind, lean on it for so long, and return what was measured."""
+    """Start a server, load it for some time, and return the measurements."""
     async with kind(folder / "jobs.db") as server:
         load = Soak(await server.listening())
         samples = await load.run(seconds, server.pid)
@@ -280,7 +280,7 @@ async def soak(folder: Path, seconds: float, kind: type[Server] = Server) -> Soa
 
 
 def nightly(seconds: float) -> int:
-    """Soak a server, print what was measured and return the exit status: 1 if anything grew."""
+    """Soak a server, print the measurements and return the exit status: 1 if anything grew."""
     folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-soak-"))
     try:
         found = asyncio.run(soak(folder, seconds))

@@ -1,6 +1,6 @@
 """A disk that hangs: the shim reports every write of the database to a pipe that nobody reads.
 
-The server is then within a commit, has written part of it, and goes no further until it is killed.
+The server then hangs within a partly written commit until it is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READ_BYTES = 65_536
 
 
 class StallingDisk:
-    """Reads what the shim reports, until it is told not to."""
+    """Reads the shim's reports, or stops reading so that writes hang."""
 
     def __init__(self, folder: Path, database: Path) -> None:
         """Make the pipe; skips the test without a compiler."""
@@ -35,7 +35,7 @@ class StallingDisk:
         fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def turn(self) -> None:
-        """Let writes go on that were reported so far."""
+        """Let the writes reported so far continue."""
         try:
             while os.read(self._pipe, READ_BYTES):
                 pass

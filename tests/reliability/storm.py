@@ -47,7 +47,7 @@ class Storm:
     life_s: float = LIFE_S
 
     async def run(self) -> Report:
-        """Do it and return the judgement."""
+        """Run it and return the report."""
         dice = random.Random(self.seed)
         path = self.folder / "jobs.db"
         settings = {"database": str(path), "wal_bytes": 262_144}
@@ -94,7 +94,7 @@ SETTLE_S = 0.5
 
 
 async def _empty(load: Load, port: int) -> list[dict[str, Any]]:
-    """Let workers empty the queue; return the jobs that stay."""
+    """Let workers empty the queue; return the remaining jobs."""
     await load.stop()
     load.ending = True
     load.leaving = 0.0  # a job that is requeued and then taken by nobody once more would look like a fault
@@ -118,7 +118,7 @@ async def _empty(load: Load, port: int) -> list[dict[str, Any]]:
 
 
 def _check_file(path: Path, left: list[dict[str, Any]], report: Report) -> None:
-    """Check the file itself against what the wire showed last."""
+    """Compare the file with the last replies."""
     with closing(sqlite3.connect(path)) as database:
         found = [row[0] for row in database.execute("PRAGMA integrity_check")]
         if found != ["ok"]:

@@ -242,7 +242,7 @@ class World:
     # --- the end ------------------------------------------------------------------------------------------
 
     async def _empty(self) -> list[dict[str, Any]]:
-        """Let workers empty the queue; return the jobs that stay."""
+        """Let workers empty the queue; return the remaining jobs."""
         load = self._load
         await load.stop()
         load.ending, load.leaving = True, 0.0
