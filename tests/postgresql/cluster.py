@@ -1,7 +1,7 @@
-"""A PostgreSQL for the tests: a cluster of its own on loopback, started when it is first asked for.
+"""A PostgreSQL cluster for the tests, on loopback, started at its first use.
 
-It syncs as a real one does. One process of pytest has one cluster, and its tests share one schema, emptied
-before each: to make the tables anew would take longer than most tests.
+It syncs like a real one. Each pytest process has one cluster, and its tests share one schema, emptied
+before each test, since creating the tables again would take longer than most tests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CLUSTER_SETTINGS = {
 
 
 def folder_of_programs() -> Path | None:
-    """Return where ``initdb`` and ``postgres`` are, the newest if there are several; None without any."""
+    """Return the folder of the newest ``initdb`` and ``postgres``, or None."""
     for postgres in sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), reverse=True):
         return postgres.parent
     found = shutil.which("postgres")
@@ -58,10 +58,10 @@ def folder_of_programs() -> Path | None:
 
 
 class Node:
-    """One PostgreSQL with its files: a primary of its own, or a standby of another."""
+    """One PostgreSQL server with its files: a primary or a standby."""
 
     def __init__(self, primary: str = "", *, settings: Mapping[str, str] | None = None) -> None:
-        """Prepare its files, copied from the one at the URL ``primary``, if one is given.
+        """Prepare its files: new ones, or a copy of the server at the URL ``primary``.
 
         Skips the test if there is no PostgreSQL.
         """
@@ -96,14 +96,14 @@ class Node:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self._folder)
 
     def follow(self, primary: str, *, name: str = "standby") -> None:
-        """Be a standby of the one at a URL, under a name, from its next start on."""
+        """Make it a standby of the server at a URL, with a name, from its next start on."""
         given = conninfo_to_dict(primary)
         words = f"host={given['host']} port={given['port']} user={given['user']} application_name={name}"
         self._settings |= {"primary_conninfo": words, "wal_retrieve_retry_interval": "100ms"}
         subprocess.run([*self._as_user, "touch", self._data / "standby.signal"], check=True)
 
     def start(self) -> None:
-        """Start it, and wait until it says that it is ready."""
+        """Start it, and wait until it is ready."""
         options = [f"--{name}={value}" for name, value in {**self._settings, "port": self.port}.items()]
         command = [*self._as_user, str(self._programs / "postgres"), "-D", str(self._data), *options]
         self._process = process = subprocess.Popen(
@@ -123,18 +123,18 @@ class Node:
     def do(self, sql: str) -> list[tuple[Any, ...]]:
         """Execute a statement in a transaction of its own; return its rows.
 
-        One that waits for a transaction of a server in the same loop would wait forever, hence the timeout.
+        If it waits for a transaction of a server in the same loop, it would wait forever, hence the timeout.
         """
         with psycopg.connect(self.url, autocommit=True, options="-c lock_timeout=20s") as connection:
             cursor = connection.execute(sql)
             return cursor.fetchall() if cursor.description is not None else []
 
     def promote(self) -> None:
-        """Make a standby the primary, and wait for that."""
+        """Promote a standby, and wait until it is the primary."""
         assert self.do("SELECT pg_promote(true, 20)") == [(True,)]
 
     def kill(self) -> None:
-        """End all of its processes at once, as a machine does that fails."""
+        """Kill all of its processes at once, like a failing machine."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._until_ended(self._process)
@@ -147,31 +147,31 @@ class Node:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _until_ended(self, process: subprocess.Popen[str]) -> None:
-        """Wait until none of its processes is left: each of them may write to the log."""
+        """Wait until all of its processes have ended, since each may write to the log."""
         process.wait(timeout=END_S)
         self._log.join(timeout=END_S)
         self._process = None
 
 
 def _read_on(log: IO[str]) -> None:
-    """Read a log to its end: whoever writes into a pipe that is full stands still."""
+    """Read a log to its end, since a full pipe would block its writer."""
     with log:
         for _ in log:
             pass
 
 
 class Cluster:
-    """The PostgreSQL that the tests of a process share."""
+    """The PostgreSQL cluster that the tests of a process share."""
 
     def __init__(self) -> None:
-        """Begin without: most tests need none."""
+        """Start nothing yet: most tests need no cluster."""
         self._node: Node | None = None
         self._emptying: psycopg.Connection[Any] | None = None
         self._prepared: set[str] = set()
 
     @property
     def url(self) -> str:
-        """Return where it listens; the first time, it is started. Skips the test if that is impossible."""
+        """Return its URL; starts it at the first call. Skips the test if that is impossible."""
         if self._node is None:
             self._node = Node()
             self._node.start()
@@ -191,7 +191,7 @@ class Cluster:
         return self._node.do(sql)
 
     def owns(self, connection: Any) -> bool:
-        """Return whether a connection is the one that empties schemas, which stays open."""
+        """Return whether a connection is the one for resetting schemas, which stays open."""
         return connection is self._emptying
 
     def stop(self) -> None:
@@ -204,7 +204,7 @@ class Cluster:
             self._node = None
 
     def empty(self, schema: str) -> None:
-        """Prepare a schema, or make its tables as they are when they are new."""
+        """Create a schema, or reset its tables to their initial state."""
         if schema not in self._prepared:
             PostgreSQLEngine(self.url, name=schema).close()
             self._prepared.add(schema)
@@ -226,7 +226,7 @@ class Cluster:
     def another(
         self, clock: Clock | None = None, terms: SessionRequirements | None = None
     ) -> PostgreSQLEngine:
-        """Return one more engine on the database as it is."""
+        """Return one more engine on the database in its present state."""
         return PostgreSQLEngine(self.url, clock, name=SCHEMA, terms=terms)
 
 
@@ -251,7 +251,7 @@ TABLES = (
 
 
 def emptied(schema: str) -> str:
-    """Return what makes the tables of a schema as they are when they are new."""
+    """Return the SQL that resets the tables of a schema to their initial state."""
     return "; ".join(
         [
             f"SET search_path = {schema}",
@@ -268,7 +268,7 @@ def emptied(schema: str) -> str:
 
 
 def as_user(folder: Path) -> list[str]:
-    """Return what makes a program end with this one and, for a folder that it is given, not be root's."""
+    """Return a function that makes a child process end with this one, and run as the owner of a folder."""
     words = ["setpriv", "--pdeathsig", "QUIT"]
     if os.geteuid() == 0:  # which PostgreSQL refuses
         user = pwd.getpwnam("postgres")
@@ -278,13 +278,13 @@ def as_user(folder: Path) -> list[str]:
 
 
 def url_of(*ports: int) -> str:
-    """Return the URL of the database that is writable among those on some ports."""
+    """Return the URL of the writable database among those on some ports."""
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     return f"postgresql://tester@{hosts}/postgres"
 
 
 def free_port() -> int:
-    """Return a port of loopback on which nobody listens."""
+    """Return an unused port of loopback."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

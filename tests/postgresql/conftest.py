@@ -1,4 +1,4 @@
-"""Servers on one PostgreSQL: engines that see each other's commits and wait for each other's row locks."""
+"""Fixtures for servers on one PostgreSQL, with shared commits and row locks."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
 class Server(PostgreSQLQueue):
-    """One server, whose units a test takes apart."""
+    """One server, whose units a test executes step by step."""
 
     def do(self, kind: type[c.Command[Any]], **given: Any) -> Any:
-        """Execute a command in a unit of its own; return its body, or its status line where it is refused."""
+        """Execute a command in a separate unit; return its body, or the status line of its refusal."""
         outcome = self.call(kind.read(given))
         return outcome.body if outcome.code == 200 else f"{outcome.code} {outcome.reason}"
 
     def open(self, *commands: c.Command[Any]) -> Context:
-        """Open a unit for some commands, and do none of them."""
+        """Open a unit for some commands without executing them."""
         return Context(self.begin(*commands), self.compatibility, NoWorkers(), moment=self.clock.now())
 
     def opened(self, *commands: c.Command[Any]) -> Context:
-        """Open a unit, and do the commands; the commit is left to the test."""
+        """Open a unit and execute the commands; the test commits."""
         context = self.open(*commands)
         for command in commands:
             perform(context, command)
         return context
 
     def take(self, context: Context, name: str) -> Answer | None:
-        """Take a job as for one who has waited for it: no plan foresees that."""
+        """Take a job as for a waiter, without an access plan."""
         names = names_from(name, None)
         assert names is not None
         return take.take(context, TakeRequest(names))
 
     def commit(self) -> None:
-        """Commit what is open."""
+        """Commit the open unit."""
         self.store.commit()
 
     def value(self, sql: str, *parameters: Any) -> Any:
-        """Return one value that the database has, outside of any unit."""
+        """Return one value of the database, read outside of any unit."""
         return self.store.session.run_statements([(sql, parameters)])[0][0][0]
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Return the clock of all servers, which stands still."""
+    """Return the standing clock of all servers."""
     return ManualClock(START)
 
 
@@ -82,13 +82,13 @@ def servers(clock: ManualClock) -> Iterator[Callable[[int], list[Server]]]:
 
 @pytest.fixture
 def beside() -> Iterator[Callable[[Callable[[], Any]], Future[Any]]]:
-    """Return a function that does something in a thread of its own."""
+    """Return a function that runs a function in a separate thread."""
     with ThreadPoolExecutor() as threads:
         yield threads.submit
 
 
 def until_blocked(watcher: Server, count: int = 1) -> None:
-    """Wait until so many units wait for a lock; fails if they do not."""
+    """Wait until a number of units wait for a lock; fails after a deadline."""
     deadline = monotonic() + DEADLINE_S
     while watcher.value(BLOCKED) < count:
         assert monotonic() < deadline, "nobody waits"

@@ -1,7 +1,7 @@
 """Execute units of several servers step by step, in every possible interleaving.
 
-A step that waits for a lock is left waiting while the others go on; what is planned for its unit meanwhile
-follows once it is done.
+A step that waits for a lock is left waiting while the others continue; its unit's later steps
+follow when it is done.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WAITS_FOR = "SELECT cardinality(pg_blocking_pids($1::int))"
 
 @dataclass(frozen=True)
 class Story:
-    """What is there, and units that meet."""
+    """The initial jobs, and units that run concurrently."""
 
     name: str
     before: Commands
@@ -51,7 +51,7 @@ class Story:
 
 @dataclass
 class Result:
-    """What came of a story, with jobs told by labels: their numbers depend on who drew them first."""
+    """The result of a story. It names jobs by labels, since jobIDs depend on the order of allocation."""
 
     outcomes: list[list[Any]]
     jobs: Any
@@ -59,27 +59,27 @@ class Result:
 
 
 class Labels:
-    """The labels of jobs: their names, numbered if there are several unless these are alike."""
+    """Labels of jobs: their names, with a number if several jobs share a name."""
 
     def __init__(self, story: Story) -> None:
-        """Know of no job."""
+        """Start without labels."""
         self._alike = story.alike
         self._labels: dict[int, str] = {}
         self.numbers: list[int] = []
         """The jobs of before, in their order."""
 
     def note(self, job_id: int, name: str) -> None:
-        """Note a job of before."""
+        """Add a job created before the units."""
         self.numbers.append(job_id)
         self._labels[job_id] = name if self._alike else f"{name} {len(self.numbers)}"
 
     def note_new(self, jobs: list[Any]) -> None:
-        """Note the jobs that units have created, of which there is one of each name."""
+        """Add the jobs that units created, one of each name."""
         for job in jobs:
             self._labels.setdefault(job["jobID"], job["name"])
 
     def of(self, value: Any, key: str = "") -> Any:
-        """Return a value with labels for numbers of jobs."""
+        """Return a value with labels in place of jobIDs."""
         if isinstance(value, dict):
             return {name: self.of(each, name) for name, each in value.items()}
         if isinstance(value, list):
@@ -87,7 +87,7 @@ class Labels:
         return self._labels.get(value, value) if key in ("jobID", "parentJobID", "jobIDs") else value
 
     def given(self, command: c.Command[Any]) -> c.Command[Any]:
-        """Return a command with real numbers for those of its story."""
+        """Return a command with real jobIDs in place of the story's."""
         changes: dict[str, Any] = {}
         for name in ("job_id", "parent_job_id"):
             number = getattr(command, name, 0)
@@ -97,7 +97,7 @@ class Labels:
 
 
 def begin(queue: Queue, story: Story) -> Labels:
-    """Do what is before the units."""
+    """Execute the commands that come before the units."""
     labels = Labels(story)
     for command in story.before:
         outcome = queue.call(labels.given(command))
@@ -108,7 +108,7 @@ def begin(queue: Queue, story: Story) -> Labels:
 
 
 def result_of(queue: Queue, outcomes: list[list[Outcome]], labels: Labels, *, passed_over: bool) -> Result:
-    """Return what came of the units: their answers, and all jobs in the order of their labels."""
+    """Return the result of the units: their replies, and all jobs ordered by label."""
     jobs = queue.call(c.ListJobs.read({})).body["jobs"]
     labels.note_new(jobs)
     answers = [[labels.of([each.code, each.reason, each.body]) for each in unit] for unit in outcomes]
@@ -116,7 +116,7 @@ def result_of(queue: Queue, outcomes: list[list[Outcome]], labels: Labels, *, pa
 
 
 def one_by_one(story: Story) -> list[Result]:
-    """Return what comes of a story where one unit is done after the other, in each order."""
+    """Return the results of a story in every serial order of its units."""
     found = []
     for order in permutations(range(len(story.units))):
         queue = SQLiteQueue(SQLiteEngine(":memory:", Settings()), "document")
@@ -128,10 +128,10 @@ def one_by_one(story: Story) -> list[Result]:
 
 
 class Unit:
-    """One unit of a story, done step by step by a server of its own."""
+    """One unit of a story, executed step by step by its own server."""
 
     def __init__(self, server: Server, commands: Commands, labels: Labels, *, planned: bool) -> None:
-        """Prepare it; without plans it locks what it meets, in the order of its commands."""
+        """Prepare it; without plans it locks rows in the order of its commands."""
         self.server, self.planned = server, planned
         self.commands = [labels.given(command) for command in commands]
         self.outcomes: list[Outcome] = []
@@ -158,23 +158,23 @@ class Unit:
         self.outcomes.append(as_told(outcome))
 
     def look_again(self) -> None:
-        """Do takes again that passed over what another unit had locked, as the dispatcher does."""
+        """Retry takes that skipped rows locked by another unit, as the dispatcher does."""
         for number in self.again:
             self.outcomes[number] = self.server.call(self.commands[number])
 
 
 def as_told(outcome: Any) -> Outcome:
-    """Return what is compared of what a handler returned."""
+    """Return the comparable part of a handler's result."""
     if hasattr(outcome, "code"):
         return Outcome(outcome.code, outcome.reason, None)
     return Outcome(200, "OK", json.loads(outcome.body) if outcome.body else None)
 
 
 class Stage:
-    """Servers on one database that act stories."""
+    """Servers on one database that execute stories."""
 
     def __init__(self, count: int) -> None:
-        """Start as many, and one that watches."""
+        """Start as many servers, and one that observes."""
         self._clock = ManualClock(START)
         CLUSTER.engine(self._clock).close()
         terms = SessionRequirements(durability="relaxed")  # locks are the same, and commits are quick
@@ -191,7 +191,7 @@ class Stage:
     def act(
         self, story: Story, order: Sequence[int], *, planned: bool = True, looks_again: bool = True
     ) -> Result:
-        """Do a story: ``order`` says whose step is next. Raises StoreError where a unit could not be done."""
+        """Execute a story; ``order`` says whose step is next. Raises StoreError if a unit fails."""
         self._watcher.store.session.script(emptied(SCHEMA).partition("; SELECT setval")[0])
         labels = begin(self._watcher, story)
         acting = zip(self._servers, story.units, strict=False)
@@ -216,7 +216,7 @@ class Stage:
         return result_of(self._watcher, [unit.outcomes for unit in units], labels, passed_over=passed_over)
 
     def _settle(self, units: list[Unit]) -> None:
-        """Let each unit go on until it waits for a lock, or has nothing to do."""
+        """Let each unit continue until it waits for a lock or has no steps left."""
         deadline = monotonic() + DEADLINE_S
         busy = True
         while busy:
@@ -242,7 +242,7 @@ class Stage:
 
 
 def orders(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield each order in which the steps of some units can be mixed, so many of each."""
+    """Yield each interleaving of units with the given numbers of steps."""
     if not any(counts):
         yield ()
     for number, count in enumerate(counts):

@@ -21,7 +21,7 @@ from tests.submitting import submit
 
 
 class Live:
-    """A dispatcher that works."""
+    """A running dispatcher."""
 
     def __init__(self, engine: PostgreSQLEngine, **settings: Any) -> None:
         """Start it on an engine."""
@@ -49,7 +49,7 @@ class Live:
         return await asyncio.wait_for(self.send(command), DEADLINE_S)
 
     async def stop(self) -> None:
-        """End it, and see that it did not give up."""
+        """Stop it, and check that it did not fail."""
         await self.dispatcher.drain()
         await self.dispatcher.end()
         self.engine.close()
@@ -57,7 +57,7 @@ class Live:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
+    """Yield to the event loop until a condition is true."""
     deadline = monotonic() + DEADLINE_S
     while not condition():
         assert monotonic() < deadline

@@ -1,4 +1,4 @@
-"""One history on both engines: made on SQLite, and moved table by table to PostgreSQL."""
+"""One history on both engines: created on SQLite, and copied table by table to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class History:
         self.last = made["jobID"] if made else self.last
 
     def take(self) -> None:
-        """Let a worker take a job, and say something."""
+        """Let a worker take a job and append output."""
         given = {"name": self.dice.choice(PATTERNS), "worker": self.dice.choice(("w1", "w2"))}
         taken = self.do(c.GetJob, **given, heartbeat=True, accepts=["argv", "cmd", "url"])
         if not taken or "runID" not in taken:
@@ -129,7 +129,7 @@ class History:
             self.do(c.CancelJob, jobID=one)
 
     def play(self) -> None:
-        """Do it all."""
+        """Execute the whole history."""
         acts = [self.create] * 6 + [self.take] * 6 + [self.end] * 3 + [self.change]
         for _ in range(STEPS):
             self.dice.choice(acts)()
@@ -172,7 +172,7 @@ def played(path: Path) -> sqlite3.Connection:
 
 
 def move(db: sqlite3.Connection) -> None:
-    """Copy all rows to the database of the cluster, which is emptied."""
+    """Empty the cluster's database, and copy all rows there."""
     CLUSTER.engine().close()
     with psycopg.connect(CLUSTER.url, options=f"-c search_path={SCHEMA}") as there:
         for table in TABLES:

@@ -1,4 +1,4 @@
-"""A primary and its standby, either of which a test may lose."""
+"""A primary and its standby; a test may kill either."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ STREAMING = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' 
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Ask for a condition until it holds."""
+    """Wait until a condition is true."""
     deadline = monotonic() + DEADLINE_S
     while not condition():
         assert monotonic() < deadline
 
 
 class Pair:
-    """A primary, a standby that follows it through a proxy, and what became of them."""
+    """A primary, and a standby that follows it through a proxy."""
 
     def __init__(self, *, synchronous: bool = True) -> None:
         """Start both, and wait until the one follows the other."""
@@ -32,7 +32,7 @@ class Pair:
         self.new_standby()
 
     def new_standby(self) -> None:
-        """Give the primary another standby; it has none."""
+        """Give the primary, which has lost its standby, a new one."""
         self.stream = Proxy(self.primary.port)
         """What the standby is sent by."""
         self.standby = Node(self.primary.url)
@@ -44,13 +44,13 @@ class Pair:
             until(lambda: self.primary.do(STREAMING.format("async")) == [(1,)])
 
     def synchronize(self) -> None:
-        """Let each commit wait for the standby."""
+        """Make commits wait for the standby."""
         self.primary.do("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
         self.primary.do("SELECT pg_reload_conf()")
         until(lambda: self.primary.do(STREAMING.format("sync")) == [(1,)])
 
     def replace(self) -> None:
-        """Give the one that was promoted a standby of its own; the files of those that are lost go."""
+        """Give the promoted server a new standby, and remove the files of lost servers."""
         while self._old:
             self._old.pop().stop()
         self.primary = self.standby
@@ -58,11 +58,11 @@ class Pair:
 
     @property
     def url(self) -> str:
-        """Return the URL of whichever can be written."""
+        """Return the URL of the writable server."""
         return url_of(self.primary.port, self.standby.port)
 
     def fail_over(self) -> None:
-        """Kill the primary, and make the standby the primary."""
+        """Kill the primary, and promote the standby."""
         self.primary.kill()
         self.stream.close()
         self._old.append(self.primary)
@@ -86,6 +86,6 @@ def pair(*, synchronous: bool = True) -> Iterator[Pair]:
 
 
 def waits_for_standby(node: Node, *, but: int = 0) -> int:
-    """Return how many commits wait for a standby, without that of one backend."""
+    """Return the number of commits that wait for a standby, except that of one backend."""
     waiting = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid <> {but}"
     return int(node.do(waiting)[0][0])

@@ -12,12 +12,12 @@ from tests.postgresql.conftest import Server
 
 
 def plan_of(one: Server, sql: str, parameters: Sequence[Any], options: str = "VERBOSE OFF") -> str:
-    """Return the plan of a statement that is made once for all parameters."""
+    """Return the generic plan of a statement."""
     return _plans_of(one, sql, parameters, options, times=1)[0]
 
 
 def pages_of(one: Server, sql: str, parameters: Sequence[Any]) -> int:
-    """Return how many pages a statement reads: the lesser of two counts, as the first may read catalogues."""
+    """Return the pages a statement reads: the lower of two counts, as the first may read catalogues."""
     plans = _plans_of(one, sql, parameters, "ANALYZE, BUFFERS", times=2)
     return min(map(_pages, plans))
 

@@ -20,7 +20,7 @@ DONE_S = 10
 
 
 class Proxy:
-    """Forwards connections to a port of loopback, in a loop and a thread of its own."""
+    """Forwards connections to a port of loopback, with its own event loop and thread."""
 
     def __init__(self, target: int) -> None:
         """Forward to ``target``."""
@@ -43,28 +43,28 @@ class Proxy:
     # --- what a test does with it ------------------------------------------------------------------------
 
     def swallow(self, *directions: Direction) -> None:
-        """Forward nothing in these directions, and tell nobody."""
+        """Silently drop all bytes in these directions."""
         self._swallowed = frozenset(directions)
 
     def cut(self, after_s: float = 0.0) -> None:
-        """Break all connections after some time; what comes by new ones is forwarded."""
+        """Break all connections after some time; new connections work."""
         self._loop.call_soon_threadsafe(self._loop.call_later, after_s, self._cut)
 
     def cut_when_answered(self) -> None:
-        """Swallow what PostgreSQL answers, and break all connections once it has answered."""
+        """Drop PostgreSQL's reply, and break all connections when it has replied."""
         self._cut_by_answer = True
         self.swallow("down")
 
     def shut(self) -> None:
-        """Break all connections, and let nobody connect."""
+        """Break all connections, and refuse new ones."""
         self._do(self._stop())
 
     def open(self) -> None:
-        """Let everybody connect."""
+        """Accept connections again."""
         self._do(self._listen())
 
     def close(self) -> None:
-        """End it, unless that is done."""
+        """Stop it, unless it has stopped."""
         if self._loop.is_closed():
             return
         self.shut()
@@ -80,7 +80,7 @@ class Proxy:
             writer.transport.abort()
 
     async def _stop(self) -> None:
-        """Serve nobody; a server that closes while somebody is being accepted leaves sockets open."""
+        """Stop accepting before closing, as a server that closes while it accepts leaves sockets open."""
         self._is_open = False
         mine = {asyncio.current_task()}
         while others := asyncio.all_tasks() - mine:

@@ -1,6 +1,6 @@
 """Any text in any attribute of any command, over both protocols, is stored or refused, without side effects.
 
-On PostgreSQL two servers share the database: what one is told must never stop what both tell each other.
+On PostgreSQL two servers share the database; no text may stop their notifications.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ AN_ELEMENT = {"name": "n", "on": ["failed"], "to": "https://example.org", "jobID
 
 
 class Spot(NamedTuple):
-    """A text attribute of a command, perhaps inside of another."""
+    """A text attribute of a command, possibly nested."""
 
     command: str
     path: tuple[str | int, ...]
@@ -77,7 +77,7 @@ class Spot(NamedTuple):
         return next(str(part) for part in reversed(self.path) if isinstance(part, str))
 
     def request(self, text: str) -> dict[str, Any]:
-        """Return a request like the example of the command, with a text there."""
+        """Return the command's example as a request, with a text at this spot."""
         given: Any = json.loads(json.dumps(COMMANDS[self.command].example.request))
         at, key = given, self.path[0]
         given.setdefault(key, None)
@@ -157,15 +157,15 @@ def posted(verb: bytes, body: bytes, lines: bytes = b"Content-Type: application/
 
 
 class Asker:
-    """Asks one server, over one connection for each protocol."""
+    """A client of one server, with one connection for each protocol."""
 
     def __init__(self, live: Live) -> None:
-        """Connect when something is asked."""
+        """Connect with the first request."""
         self._live = live
         self._talks: dict[bool, Talk] = {}
 
     async def ask(self, data: bytes) -> Reply:
-        """Send a request and return its answer; a connection that ends with it is opened again later."""
+        """Send a request and return its reply; a closed connection is opened again for the next request."""
         http = b"HTTP/1.1" in data[:100]
         if http not in self._talks:
             self._talks[http] = await self._live.connect()
@@ -177,7 +177,7 @@ class Asker:
 
 
 async def walk(servers: list[Live]) -> None:
-    """Send every text in every attribute, to each server in turn, and see that a name is refused."""
+    """Send every text in every attribute, to the servers alternately, and check that names are refused."""
     wrong = []
     count = 0
     askers = [Asker(live) for live in servers]
@@ -212,7 +212,7 @@ async def test_no_text_stops_two_servers_on_postgresql(caplog: pytest.LogCapture
 
 
 async def passes_heartbeats_on(servers: list[Live]) -> None:
-    """See that a heartbeat at one server is known at the other."""
+    """Check that a heartbeat at one server reaches the other."""
     one, other = servers
     await one.ask("CreateJob", name="mine")
     taken = await one.ask("GetJob", name="mine", worker="steady", heartbeat=True)

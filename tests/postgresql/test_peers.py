@@ -127,7 +127,7 @@ class Peer:
         return rows("SELECT kind, name, detail FROM events ORDER BY seq")
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Let the loop turn until a condition holds."""
+        """Yield to the event loop until a condition is true."""
         deadline = monotonic() + DEADLINE_S
         while not condition():
             assert monotonic() < deadline

@@ -82,7 +82,7 @@ async def job_ids(reader: PostgreSQLReader, after: int) -> list[int]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
+    """Yield to the event loop until a condition is true."""
     async with asyncio.timeout(DEADLINE_S):
         while not condition():
             await asyncio.sleep(0.001)

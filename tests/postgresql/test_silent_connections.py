@@ -55,7 +55,7 @@ async def line() -> AsyncIterator[Line]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition holds."""
+    """Yield to the event loop until a condition is true."""
     deadline = monotonic() + DEADLINE_S
     while not condition():
         assert monotonic() < deadline

@@ -159,7 +159,7 @@ def never_looks_again(seed: int) -> None:
 
 
 def slow_takes(seed: int) -> None:
-    """Delay PostgreSQL's candidate query after the snapshot of a take.
+    """Delay PostgreSQL's read of the queue after the snapshot of a take.
 
     This happens on an overloaded machine.
     """

@@ -31,7 +31,7 @@ class Shared:
     """A PostgreSQL cluster and the servers on it; use it with ``async with``."""
 
     def __init__(self, folder: Path, *, seed: int = 1, settings: Mapping[str, Any] | None = None) -> None:
-        """Keep logs in ``folder``; ``settings`` are for the servers, ``seed`` chooses the server of each client."""
+        """Keep logs in ``folder``; ``seed`` decides which server each client uses."""
         self.node = Node(settings=NODE_SETTINGS)
         self._launcher = Launcher(folder / "servers.log")
         self._settings = {

@@ -44,7 +44,7 @@ class StallingDisk:
 
     @property
     def stalled(self) -> bool:
-        """Return whether a write is reported that nobody has read: it does not go on."""
+        """Return whether a write hangs, since its report has not been read."""
         (waiting,) = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, bytes(4)))
         return bool(waiting)
 

@@ -1,4 +1,4 @@
-"""A machine's clock is a year ahead for a while, and no schedule stays silent."""
+"""If a machine's clock was a year ahead for a while, every schedule still fires."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WAIT_MS = 20_000
 
 
 def set_clock(file: Path, ahead_s: int) -> None:
-    """Let the clock of the servers be ahead."""
+    """Set the clock of the servers ahead."""
     with file.open("r+b") as clock:
         clock.write(ahead_s.to_bytes(8, "little", signed=True))
 
 
 async def run_once(wire: Wire) -> str:
-    """Run the schedule once; return for when it was planned."""
+    """Run the schedule once; return its planned time."""
     taken = await wire.ask("GetJob", name="tick", connection="wait", timeout=WAIT_MS)
     assert taken.code == 200, taken
     assert (await wire.ask("FinishJob", jobID=taken.reply["jobID"])).code == 200

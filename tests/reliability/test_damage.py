@@ -26,7 +26,7 @@ class Site:
     """A database, and the servers that a launcher starts for it."""
 
     def __init__(self, database: Path, launcher: Launcher) -> None:
-        """Hold the place of the database."""
+        """Remember the folder of the database."""
         self.database = database
         self._launcher = launcher
         self._log = database.with_name("log")
@@ -39,20 +39,20 @@ class Site:
         return await Wire.connect(port)
 
     async def ended(self, by: signal.Signals | None = None) -> tuple[int, str]:
-        """Return the exit status of the last server, which a signal may end, and what it logged."""
+        """Return the exit status (or signal) and the log of the last server."""
         if by is not None:
             os.kill(self._pid, by)
         return await self._launcher.ended(self._pid), self._log.read_text()
 
     async def filled(self, end: signal.Signals) -> None:
-        """Make a database of a few megabytes, most of which is not in the log alone, and end its server."""
+        """Create a database of a few megabytes, most of it in the main file, and stop its server."""
         wire = await self.start(wal_bytes=0)
         for _ in range(4):
             assert (await wire.ask("CreateJobs", jobs=JOBS)).code == 200
         await self.ended(end)
 
     async def refused(self) -> None:
-        """Start a server that must end at once, and say what to do."""
+        """Start a server, which must exit at once with advice."""
         self._log.write_text("")
         self._pid = await self._launcher.order({"database": str(self.database)})
         status, log = await self.ended()
@@ -63,7 +63,7 @@ class Site:
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    """Return a place for a database."""
+    """Return a folder for a database and the servers on it."""
     async with Launcher(tmp_path / "log") as launcher:
         yield Site(tmp_path / "jobs.db", launcher)
 

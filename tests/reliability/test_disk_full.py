@@ -34,7 +34,7 @@ FINISHES = 100
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a disk of a few megabytes; skips if one may not be mounted."""
+    """Return a disk of a few megabytes; skips if it cannot be mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "bedrockjobs-test", str(folder)]
@@ -74,7 +74,7 @@ async def finish_some(client: Recorded) -> tuple[int, int]:
 
 
 async def back_to_normal(client: Recorded) -> float:
-    """Return after how many seconds a job could be created and ended again."""
+    """Return the seconds until a job could be created and ended again."""
     began = time.monotonic()
     while time.monotonic() - began < BACK_TO_NORMAL_S:
         answer = await client.create(f"after{time.monotonic_ns()}")
@@ -84,7 +84,7 @@ async def back_to_normal(client: Recorded) -> float:
 
 
 async def ready(port: int) -> str:
-    """Return the status and the words of `/readyz`."""
+    """Return the status and the text of `/readyz`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")

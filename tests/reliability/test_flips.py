@@ -30,12 +30,12 @@ UNSEEN_MAX = 0.3
 
 
 def text_of(number: int) -> str:
-    """Return data that stands once in the file."""
+    """Return data that occurs once in the file."""
     return f"{number:06d} to somebody@example.org, größer than nothing"
 
 
 async def filled(launcher: Launcher, database: Path, count: int) -> None:
-    """Create jobs, and stop the server well."""
+    """Create jobs, and stop the server cleanly."""
     pid, port = await launcher.start({"database": str(database)})
     wire = await Wire.connect(port)
     for first in range(0, count, 400):
@@ -97,7 +97,7 @@ def stored(path: Path) -> list[Any] | None:
 
 
 def is_seen(path: Path, check: str) -> bool:
-    """Return whether a check of SQLite's, or a checksum, finds a fault."""
+    """Return whether SQLite's integrity check or a checksum finds a fault."""
     try:
         with closing(sqlite3.connect(path)) as db:
             if db.execute(f"PRAGMA {check}").fetchall() != [("ok",)]:

@@ -62,7 +62,7 @@ async def test_a_checkpoint_fails(tmp_path: Path, only: str, capsys: pytest.Capt
 
 
 async def one_call_fails(launcher: Launcher, database: Path, fault: str, data_bytes: int = 3_000) -> str:
-    """Use a server while one call fails, then a new one; return how it went."""
+    """Use a server while one call fails, then a new one; return the result."""
     ledger = Ledger()
     # A small log is checkpointed soon: its writes and syncs are among the calls.
     settings = {"database": str(database), "wal_bytes": 0}
@@ -106,7 +106,7 @@ async def one_call_fails(launcher: Launcher, database: Path, fault: str, data_by
 
 
 async def some_work(client: Recorded, data_bytes: int) -> int:
-    """Create, take and finish; return how many answers were a server's fault. Stops when there is none."""
+    """Create, take and finish jobs; return the number of 5xx replies. Stops at a lost connection."""
     refused = 0
     for number in range(6):
         steps = [("CreateJob", {"name": "job", "data": {"token": f"j{number}", "x": "x" * data_bytes}})]

@@ -1,4 +1,4 @@
-"""kill -9 under load: nothing acknowledged is lost, nothing is doubled, nothing waits for ever."""
+"""kill -9 under load: no acknowledged command is lost or executed twice, and nothing waits forever."""
 
 from __future__ import annotations
 

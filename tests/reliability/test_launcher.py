@@ -1,4 +1,4 @@
-"""The launcher keeps track of its servers, however many there have been."""
+"""The launcher keeps track of its servers, however many it has started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.reliability
 
 
 class SamePid(Launcher):
-    """One to whose servers the kernel gives the pid of one that is gone, as after 32,768 processes."""
+    """A launcher whose servers get the pid of an ended server, as after 32,768 processes."""
 
     module = "tests.reliability.same_pid"
 

@@ -1,4 +1,4 @@
-"""A server that is killed while it sends a message: the next one sends it again, and marks it."""
+"""If a server is killed while it sends a message, the next server sends it again, with a mark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Changes to the file by others: removed, moved, replaced, truncated, linked, opened by a second server.
 
-A server must notice, end, and acknowledge nothing that was written to a removed or replaced file; and a start
+A server must notice, exit, and acknowledge nothing written to a removed or replaced file, and a new server
 must not start afresh silently if something was lost.
 """
 
@@ -33,18 +33,18 @@ class Site:
     """A database in a folder, and the servers that a launcher starts for it."""
 
     def __init__(self, folder: Path, launcher: Launcher) -> None:
-        """Hold the place of the database."""
+        """Remember the folder of the database."""
         self.database = folder / "jobs.db"
         self._log = folder / "log"
         self._launcher = launcher
         self.pid = 0
 
     def beside(self, suffix: str) -> Path:
-        """Return a file beside the database."""
+        """Return the path of a file next to the database."""
         return Path(f"{self.database}{suffix}")
 
     def log(self) -> str:
-        """Return what all servers logged."""
+        """Return the log of all servers."""
         return self._log.read_text()
 
     async def start(self, **settings: Any) -> Wire:
@@ -56,28 +56,28 @@ class Site:
         return await Wire.connect(port)
 
     def _helpers(self) -> list[Path]:
-        """Return the processes of Query of the last server."""
+        """Return the Query processes of the last server."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return [Path("/proc", pid) for pid in children]
 
     async def refused(self, **settings: Any) -> int:
-        """Start a server that ends by itself; return its exit status."""
+        """Start a server that exits by itself; return its exit status."""
         pid = await self._launcher.order({"database": str(self.database), **settings})
         return await self._launcher.ended(pid)
 
     async def ended(self) -> int:
-        """Wait for the end of the server; return its exit status."""
+        """Wait until the server exits; return its exit status."""
         return await self._launcher.ended(self.pid)
 
     async def kill(self) -> None:
-        """Kill the server, and wait until nobody has its files open."""
+        """Kill the server, and wait until no process has its files open."""
         helpers = self._helpers()
         await self._launcher.kill(self.pid)
         while any(map(_has_a_database, helpers)):
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        """Stop the server well."""
+        """Stop the server cleanly."""
         assert await self._launcher.terminate(self.pid) == EXIT_OK
 
     async def filled(self) -> Wire:
@@ -96,19 +96,19 @@ def _has_a_database(process: Path) -> bool:
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    """Return a place for a database."""
+    """Return a folder for a database and the servers on it."""
     async with Launcher(tmp_path / "log") as launcher:
         yield Site(tmp_path, launcher)
 
 
 async def names(wire: Wire) -> int:
-    """Return how many jobs there are."""
+    """Return the number of jobs."""
     answer = await wire.ask("Query", query="SELECT count(*) FROM jobs;", format="rows")
     return int(answer.reply[0][0])
 
 
 async def nothing_is_acknowledged(wire: Wire) -> None:
-    """Create jobs, of which none may be acknowledged."""
+    """Create jobs; none may be acknowledged."""
     with pytest.raises(Cut):
         await wire.ask("CreateJob", name="after")
 
@@ -172,7 +172,7 @@ async def test_an_idle_server_notices_as_well(site: Site, suffix: str) -> None:
 
 @pytest.mark.parametrize("harm", [_remove, _empty])
 async def test_what_a_removed_log_held_is_not_lost(site: Site, harm: Callable[[Path], None]) -> None:
-    """Also where a reader that came later made an empty one."""
+    """Also if a later reader created an empty log."""
     await site.filled()
     harm(site.beside("-wal"))
     assert await site.ended() == EXIT_DISK
@@ -263,7 +263,7 @@ async def test_a_database_that_was_cut_after_a_kill_keeps_its_log(site: Site) ->
 async def test_a_log_without_its_database_is_not_thrown_away(
     site: Site, harm: Callable[[Path], None]
 ) -> None:
-    """Also where nobody can tell any more who had it open."""
+    """Also if it is no longer known which process had it open."""
     await site.filled()
     await site.kill()
     harm(site.database)
@@ -275,7 +275,7 @@ async def test_a_log_without_its_database_is_not_thrown_away(
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 async def test_a_log_that_is_gone_after_a_kill_is_not_passed_over(site: Site, checkpoint: bool) -> None:
-    """Also where the server itself copied what the log held into the database, and then went on."""
+    """Also if the server had checkpointed the log before, and then continued."""
     wire = await site.filled()
     if checkpoint:
         before = site.database.stat().st_mtime_ns

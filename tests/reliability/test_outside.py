@@ -180,7 +180,7 @@ async def test_file_descriptors_run_out(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 async def answers(wire: Wire, seconds: float) -> bool:
-    """Return whether a connection gets an answer in time."""
+    """Return whether a new connection gets a reply in time."""
     try:
         async with asyncio.timeout(seconds):
             return (await wire.ask("Ping")).code == 200

@@ -1,4 +1,4 @@
-"""Power cuts: no acknowledged command is lost and no file is damaged, whatever the disk kept of the rest."""
+"""Power cuts: no acknowledged command is lost and no file is damaged, whatever else the disk kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The restore drill: a backup made under load, put in the database's place by ``bedrockjobs restore``."""
+"""The restore drill: ``bedrockjobs restore`` replaces the database by a backup made under load."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ HIGHEST = "SELECT max(jobID) FROM jobs;"
 
 
 async def far_away(wire: Wire, name: str) -> int:
-    """Create a job that nobody takes; return its jobID."""
+    """Create a job that is due far in the future; return its jobID."""
     answer = await wire.ask("CreateJob", name=name, firstRun=FAR)
     assert answer.code == 200, answer
     return int(answer.reply["jobID"])
 
 
 async def rows_over(wire: Wire, query: str) -> list[list[Any]]:
-    """Return what a server says."""
+    """Return the jobs that a server lists."""
     answer = await wire.ask("Query", query=query, format="json")
     assert answer.code == 200, answer
     return list(answer.reply["rows"])
 
 
 def rows_in(file: Path, query: str) -> list[list[Any]]:
-    """Return what a file says that no server has open."""
+    """Return the jobs in a file that no server has open."""
     with closing(sqlite3.connect(file)) as database:
         return [list(row) for row in database.execute(query)]
 
 
 async def run(*arguments: str) -> None:
-    """Run ``bedrockjobs``, which must end well."""
+    """Run ``bedrockjobs``, which must succeed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -67,7 +67,7 @@ async def run(*arguments: str) -> None:
 
 
 def put_in_place(copy: Path, database: Path) -> None:
-    """Put a copy there by hand: move the old files away, and give it its mode."""
+    """Restore a copy by hand: move the old files away, and set the copy's mode."""
     away = database.parent / "away"
     away.mkdir(exist_ok=True)
     for suffix in ("", "-wal", "-shm"):
@@ -79,7 +79,7 @@ def put_in_place(copy: Path, database: Path) -> None:
 
 
 async def missing_after_restore(port: int, kept: list[int]) -> list[int]:
-    """Return those jobs that a restored server does not have."""
+    """Return the jobs that are missing after a restore."""
     wire = await Wire.connect(port)
     return [job for job in kept if (await wire.ask("QueryJob", jobID=job)).code != 200]
 

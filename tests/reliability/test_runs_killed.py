@@ -1,6 +1,6 @@
 """kill -9 of workers and of the server at each stage of a run: no tick is lost, none fires twice.
 
-The schedules are of every second and make up for every tick, so the ledger must hold each second once.
+The schedules run every second and catch up every tick, so the history must contain each second once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def between_take_and_start(crew: Crew, name: str) -> int | None:
 
 
 async def stopped_with_a_job(crew: Crew, name: str, send: Callable[[signal.Signals], None]) -> int:
-    """Stop a worker while it waits, and let the server give it a job; return the run."""
+    """Stop a waiting worker (SIGSTOP), and let the server hand it a job; return the run."""
     for _ in range(STOPS_MAX):
         await crew.at_rest(name)
         send(signal.SIGSTOP)
@@ -113,7 +113,7 @@ STAGES: dict[str, Stage] = {
 
 
 async def test_a_worker_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All stages at once, each with a schedule and a worker of its own; then another takes their place."""
+    """Kill a worker at every stage at once, each with its own schedule; then start another in its place."""
     async with Crew(tmp_path) as crew:
         await crew.serve()
         for name in STAGES:
@@ -138,7 +138,7 @@ async def test_a_worker_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 async def test_the_server_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each stage has a schedule and a worker, which goes on and brings home what it has."""
+    """Each stage has a schedule and a worker, which continues and reports its run."""
     async with Crew(tmp_path) as crew:
         await crew.serve()
         workers = {}
@@ -173,7 +173,7 @@ async def test_the_server_is_killed(tmp_path: Path, capsys: pytest.CaptureFixtur
 async def test_the_server_is_killed_during_a_commit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The disk stands still when part of a commit is written: first of a take, then of an end."""
+    """The disk hangs within a commit: first of a take, then of an end."""
     name = "every-second"
     async with Crew(tmp_path) as crew:
         disk = StallingDisk(tmp_path, crew.database)
@@ -213,14 +213,14 @@ async def test_the_server_is_killed_during_a_commit(
 
 
 async def turn_for_ever(disk: StallingDisk) -> None:
-    """Let the disk turn until cancelled."""
+    """Let the disk's writes continue until cancelled."""
     while True:
         disk.turn()
         await asyncio.sleep(0.001)
 
 
 async def committing(crew: Crew) -> bool:
-    """Return whether the server has commits under way."""
+    """Return whether the server is committing."""
     before = (await crew.ask("Status"))["commits"]
     await asyncio.sleep(0.1)
     return bool((await crew.ask("Status"))["commits"] != before)

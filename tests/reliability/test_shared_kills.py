@@ -1,4 +1,4 @@
-"""kill -9 of several servers on one PostgreSQL: nothing acknowledged is lost, nothing is doubled."""
+"""kill -9 of several servers on one PostgreSQL: no acknowledged command is lost or executed twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several servers on one PostgreSQL under load: takes find existing jobs, and none is missed."""
+"""Several servers on one PostgreSQL under load: takes find all existing jobs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ than that. The night allows nothing."""
 
 
 async def found(play: Callable[[], Awaitable[Report]], fault: str) -> None:
-    """Play until a fault is found; fails if it is not within some tries."""
+    """Run until a fault is found; fails after some attempts without one."""
     for _ in range(CONTROL_TRIES):
         report = await play()
         if fault in report.faults:
@@ -80,7 +80,7 @@ async def test_a_server_that_undoes_deliveries_is_found(tmp_path: Path) -> None:
 
 
 async def test_servers_that_are_deaf_send_away_and_mix_up_events_are_found(tmp_path: Path) -> None:
-    """The control: only where takes are slow are they often told 404 wrongly if they are not done again."""
+    """The control: without retries, slow takes often get a wrong 404."""
     async with Shared(tmp_path) as shared:
         await shared.start(3, fault="never looks again, slow takes, deaf, unordered events")
         await found(lambda: lifecycles(shared, LONELY_LIFECYCLES, 1), "404 where jobs are")
@@ -98,7 +98,7 @@ async def test_a_server_that_stands_still_in_a_unit_lets_go_of_its_rows(tmp_path
 
 
 async def test_servers_that_wait_for_each_other_and_units_without_an_end_are_found(tmp_path: Path) -> None:
-    """The controls of the test above: in exact order all wait for each other."""
+    """The controls of the test above: serialized takes all wait for each other."""
     async with Shared(tmp_path, settings={"unit_s_max": UNIT_S_MAX}) as shared:
         longer_s = 2 * UNIT_S_MAX
         await shared.start(2, isolation="serial", unit_s_max=longer_s)

@@ -1,4 +1,4 @@
-"""Servers whose PostgreSQL no longer answers end when they are stopped."""
+"""Servers whose PostgreSQL no longer answers can still be stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ machine. One that does not end is ended by force later."""
 
 
 class Case(NamedTuple):
-    """How a database goes away, and how long that lasts before the server is told to stop."""
+    """How a database becomes unreachable, and how long before the server is stopped."""
 
     swallowed: tuple[Direction, ...]
     """Nothing of it is told to anybody; none: connections break, and who connects is refused."""
@@ -50,7 +50,7 @@ CONTROL = Case(("down",), 0.0, fault="endless patience")
 
 
 async def creating(port: int) -> None:
-    """Create jobs, one after another, as long as they are answered."""
+    """Create jobs one after another until a reply is missing."""
     wire = await Wire.connect(port)
     with suppress(Cut):
         while True:
@@ -58,7 +58,7 @@ async def creating(port: int) -> None:
 
 
 async def waiting(port: int) -> None:
-    """Wait for a job that never comes."""
+    """Wait for a job that is never created."""
     wire = await Wire.connect(port)
     with suppress(Cut):
         await wire.ask("GetJob", name="never", connection="wait")

@@ -1,4 +1,4 @@
-"""The soak in short: it works, finds nothing in the server, and finds a planted leak."""
+"""A short soak finds no growth in the server, and finds a planted leak."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {"CreateJob", "GetJob", "FinishJob", "FailJob", "RetryJob", "DeleteJob",
 
 
 class Leaky(Server):
-    """A server that keeps a little of each request."""
+    """A server that leaks a little memory with each request."""
 
     module = "tests.reliability.leaky"
 

@@ -1,4 +1,4 @@
-"""The end of a server: in time, whatever it is doing, and without a trace."""
+"""A server shuts down in time, whatever it is doing, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def children(pid: int) -> list[int]:
 
 
 def state(pid: int) -> str:
-    """Return what a process does, as the kernel has it: R computes; a process that is gone is dead, X."""
+    """Return the kernel's state of a process: R for running; X if it no longer exists."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -45,12 +45,12 @@ def state(pid: int) -> str:
 
 
 def lives(pid: int) -> bool:
-    """Return whether a process runs; one that has ended and waits for its parent does not."""
+    """Return whether a process is running; a zombie is not."""
     return state(pid) not in "ZX"
 
 
 async def compute(pids: list[int], count: int) -> None:
-    """Wait until so many of some processes compute."""
+    """Wait until a number of processes are computing."""
     async with asyncio.timeout(BUSY_S):
         while [state(pid) for pid in pids].count("R") < count:
             await asyncio.sleep(0.01)

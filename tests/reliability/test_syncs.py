@@ -78,14 +78,14 @@ WRITING = {kind.__name__ for kind in ALL if kind.where == "writer" and not kind.
 
 
 class Served:
-    """A server whose files are recorded."""
+    """A server whose writes and syncs are recorded."""
 
     def __init__(self, wire: Wire, record: Path) -> None:
-        """Ask over ``wire``."""
+        """Send requests over ``wire``."""
         self._wire, self._record = wire, record
 
     async def ask(self, verb: str, **asked: Any) -> Any:
-        """Return the answer of a command, which must be done."""
+        """Execute a command, which must succeed, and return the reply."""
         answer = await self._wire.ask(verb, **asked)
         assert answer.code == 200, (verb, answer)
         if verb in ("CreateToken", "RotateToken") and asked["name"] == "root":
@@ -102,7 +102,7 @@ class Served:
         return b"w" in kinds and b"s" in kinds[kinds.index(b"w") :]
 
     async def prepared(self) -> dict[str, int]:
-        """Make what a command may need; return the number of each."""
+        """Create the rows that a command may need; return their IDs."""
         await self.ask("CreateJob", name="a", retryAfter="+1 HOUR")
         run = await self.ask("GetJob", name="a", worker="w")
         await self.ask("CreateJob", name="plain")
@@ -139,13 +139,13 @@ async def served(tmp_path: Path, *options: str) -> AsyncIterator[Served]:
 
 
 def hold(database: Path) -> None:
-    """Hold the queue, as a restore does."""
+    """Quarantine the queue, as a restore does."""
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("INSERT INTO pauses (pattern, since) VALUES (?, '2026-01-01')", (HOLD_PATTERN,))
 
 
 def with_numbers(given: Any, numbers: dict[str, int]) -> Any:
-    """Return what is given with numbers in their places."""
+    """Return the parameters with real IDs in place of placeholders."""
     if isinstance(given, dict):
         return {key: with_numbers(value, numbers) for key, value in given.items()}
     if isinstance(given, list):

@@ -1,4 +1,4 @@
-"""One server owns a database: a second is refused, a standby takes over, a stopped one drops nothing."""
+"""One server owns a database: a second is refused, a standby takes over, a stopped server loses nothing."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ async def test_standbys_take_over(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 async def test_workers_and_clients_with_both_addresses_go_on(tmp_path: Path) -> None:
     """
-    Servers are killed in turn: each command runs once, and each result arrives.
+    Servers are killed alternately: each job's program runs once, and each result arrives.
 
-    A take whose answer died with its server started no command: its run ends as frozen.
+    A take whose reply was lost with its server started no program: its run ends as frozen.
     """
     addresses = [f"unix:{tmp_path}/{name}" for name in "ab"]
     ran, script = tmp_path / "ran", 'echo "$BEDROCK_JOB_ID" >> "$0"; echo line; sleep 0.3'

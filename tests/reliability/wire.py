@@ -11,7 +11,7 @@ WAITS_S = 30.0
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """A reply."""
 
     code: int
     reason: str
@@ -20,7 +20,7 @@ class Answer(NamedTuple):
 
 
 class Cut(Exception):
-    """The connection ended without an answer: the outcome is unknown."""
+    """The connection ended without a reply: the outcome is unknown."""
 
 
 class Wire:
@@ -30,7 +30,7 @@ class Wire:
     """Every connection there is, for the end of a test to close."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Use what ``connect`` opened."""
+        """Use the streams that ``connect`` opened."""
         self.ever.append(self)
         self._reader = reader
         self._writer = writer
@@ -64,7 +64,7 @@ class Wire:
         return await self.receive()
 
     def end_input(self) -> None:
-        """Say that no more requests come."""
+        """Close the sending side: no more requests follow."""
         self._writer.write_eof()
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Wire:
 
 
 async def one_waits(port: int) -> None:
-    """Return once a server has one GetJob that waits."""
+    """Return when a server has one waiting GetJob."""
     wire = await Wire.connect(port)
     async with asyncio.timeout(WAITS_S):
         while (await wire.ask("Status")).reply["waiting"] != 1:

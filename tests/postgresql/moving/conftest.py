@@ -1,4 +1,4 @@
-"""Queues that are moved: each test begins and ends without one on PostgreSQL."""
+"""Fixtures for queues that are moved; each test begins and ends without a queue on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _no_queue_there() -> Iterator[None]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return an empty queue in a file, in a folder of its own."""
+    """Return the path of an empty queue in a new folder."""
     folder = tmp_path / "queue"
     folder.mkdir()
     SQLiteEngine(folder / "jobs.db", Settings()).close()

@@ -60,12 +60,12 @@ ODD_ROWS = len(ODD_TEXTS) * 2
 
 
 def database() -> TransferDatabase:
-    """Return where tests move queues to."""
+    """Return the URL to which tests move queues."""
     return TransferDatabase(CLUSTER.url, SCHEMA)
 
 
 def execute(*statements: str) -> None:
-    """Do something to the database beside all programs of ours, in the schema of these tests."""
+    """Execute SQL directly in the schema of these tests."""
     with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
         connection.execute(f"SET search_path = {SCHEMA}")
         for statement in statements:
@@ -78,7 +78,7 @@ def drop() -> None:
 
 
 def content_of(path: Path) -> Content:
-    """Return all that a file holds but the mark, each value with its type."""
+    """Return all content of a file except the tombstone, each value with its type."""
     with closing(sqlite3.connect(path)) as connection:
         found = {table.name: connection.execute(typed(table)).fetchall() for table in tables()}
         meta = "SELECT key, value, typeof(value) FROM meta WHERE key <> ? ORDER BY key"
@@ -86,13 +86,13 @@ def content_of(path: Path) -> Content:
 
 
 def typed(table: TableDefinition) -> str:
-    """Return a query of SQLite for all rows with the bytes and the types of all values."""
+    """Return an SQLite query for all rows, with the bytes and the type of each value."""
     columns = ", ".join(f'CAST("{name}" AS BLOB), typeof("{name}")' for name in table.columns)
     return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.key)}"
 
 
 def content_there() -> Content | None:
-    """Return what the queue on PostgreSQL holds, and which numbers come next; None if there is none."""
+    """Return the content of the queue on PostgreSQL and its next IDs, or None without a queue."""
     with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
         connection.execute(f"SET search_path = {SCHEMA}")
         if connection.execute("SELECT to_regclass('meta')").fetchone() == (None,):
@@ -118,7 +118,7 @@ def fill(path: Path) -> None:
 
 
 def odd_row(table: TableDefinition, number: int) -> list[Any]:
-    """Return a row with odd values, where the schema does not say what they must be."""
+    """Return a row with odd values wherever the schema permits them."""
     row: list[Any] = []
     for at, column in enumerate(table.columns):
         text = ODD_TEXTS[(number + at) % len(ODD_TEXTS)]
@@ -143,7 +143,7 @@ def odd_row(table: TableDefinition, number: int) -> list[Any]:
 
 @contextmanager
 def both_as_before(path: Path) -> Iterator[None]:
-    """Demand that a file, what lies beside it and the queue on PostgreSQL stay as they are."""
+    """Check that a file, its side files and the queue on PostgreSQL remain unchanged."""
 
     def seen() -> tuple[Content, Content | None, set[str], list[Any]]:
         with closing(sqlite3.connect(path)) as connection:
@@ -157,7 +157,7 @@ def both_as_before(path: Path) -> Iterator[None]:
 
 
 def at_once(monkeypatch: Any) -> None:
-    """Let progress be told of each row."""
+    """Report progress after each row."""
     assert ROWS_PER_REPORT > 1
     monkeypatch.setattr("bedrockjobs.store.transfer.ROWS_PER_REPORT", 1)
 
@@ -178,21 +178,21 @@ def postgresql_queue() -> PostgreSQLQueue:
 
 
 def do(queue: Any, kind: type[c.Command[Any]], **given: Any) -> Any:
-    """Execute a command that is taken; return its body."""
+    """Execute a command, which must succeed; return its body."""
     outcome = queue.call(kind.read(given))
     assert outcome.code == 200, outcome
     return outcome.body
 
 
 def mark_in(path: Path) -> str | None:
-    """Return where a file says that it was moved to."""
+    """Return the target in a file's tombstone."""
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute("SELECT value FROM meta WHERE key = ?", (MOVED_TO,)).fetchone()
     return found[0] if found else None
 
 
 def write(path: Path, *statements: str) -> None:
-    """Do something to a file beside all programs of ours."""
+    """Execute SQL directly on a file."""
     with closing(sqlite3.connect(path)) as connection, connection:
         for statement in statements:
             connection.execute(statement)
@@ -229,7 +229,7 @@ def damage_there(_: Path, __: pytest.MonkeyPatch) -> None:
 
 
 def on_insert(table: str, body: str, *, at_commit: bool = False) -> Trouble:
-    """Return what has PostgreSQL do something with each row that arrives."""
+    """Return SQL that makes PostgreSQL run a trigger for each inserted row."""
     when = f"BEFORE INSERT ON {table}"
     if at_commit:
         when = f"AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED"

@@ -126,7 +126,7 @@ def test_numbers_go_on_where_they_were(path: Path, tmp_path: Path) -> None:
 
 
 def test_numbers_are_raised_behind_rows_that_lie_ahead(path: Path) -> None:
-    """A jobID of another make may be huge; those are passed over, as the next one would be too large."""
+    """A foreign jobID may be huge; it is ignored, since the next jobID would be too large."""
     row = "INSERT INTO jobs (created, jobID, state, name, nextRun) VALUES ('', {}, 'QUEUED', 'a', '')"
     write(path, row.format(41), row.format(COUNTED_ID_MAX), row.format(2**63 - 1))
     transfer.to_postgresql(path, moved.database(), STRICT)
@@ -157,7 +157,7 @@ def backed_up(path: Path, folder: Path) -> SQLiteQueue:
 
 
 def restored(path: Path, folder: Path) -> SQLiteQueue:
-    """Restore a backup in the place of a queue that has had other keys since."""
+    """Restore a backup over a queue whose keys have changed since."""
     copy_database(path, folder / "copy.db", overwrite=False)
     since = sqlite_queue(path)
     do(since, c.FinishJob, jobID=do(since, c.GetJob, name="waits")["jobID"])
@@ -196,7 +196,7 @@ def there_and_back(path: Path, folder: Path) -> SQLiteQueue:
 def test_unique_keys_hold_wherever_the_rows_travel(
     travel: Callable[[Path, Path], Any], path: Path, tmp_path: Path
 ) -> None:
-    """Also one that outlives its job; and one that is free stays free."""
+    """Also a key that outlives its job; a free key stays free."""
     before = sqlite_queue(path)
     held = {
         "waits": do(before, c.CreateJob, name="waits", uniqueKey="k")["jobID"],

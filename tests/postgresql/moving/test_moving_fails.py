@@ -68,7 +68,7 @@ def no_text(path: Path, _: pytest.MonkeyPatch) -> None:
 
 
 def cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let somebody end the connection when half of the rows are there."""
+    """Terminate the connection when half of the rows have arrived."""
     end = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         " AND backend_type = 'client backend'"
@@ -127,7 +127,7 @@ def test_where_it_fails_both_are_as_before(
 
 @contextmanager
 def small_file(draft: Path) -> Iterator[sqlite3.Connection]:
-    """Context a new file on a disk without room for much."""
+    """Within the context, the new file is on a nearly full disk."""
     with transfer.new_queue(draft) as connection:
         connection.execute("PRAGMA max_page_count = 60")
         yield connection
@@ -142,7 +142,7 @@ def full_disk(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_name(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last step fails: the file gets its name when the other queue is marked already."""
+    """Let the last step fail: the rename of the file, after the other queue has its tombstone."""
     monkeypatch.setattr(Path, "replace", no_room)
 
 

@@ -28,7 +28,7 @@ EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(3, night=300
 
 
 class Histories(test_machine.Histories):
-    """One queue done twice, of which one moves."""
+    """Two queues with the same commands, one of which is moved."""
 
     mode = "document"
 
@@ -41,7 +41,7 @@ class Histories(test_machine.Histories):
         return self.at_hand()
 
     def at_hand(self) -> Queue:
-        """Return the queue where it is now."""
+        """Return the queue in its present place."""
         if self.file is None:
             store = PostgreSQLEngine(CLUSTER.url, self.clock, name=moved.SCHEMA)
             return PostgreSQLQueue(store, self.mode, self.clock)
@@ -49,7 +49,7 @@ class Histories(test_machine.Histories):
         return SQLiteQueue(SQLiteEngine(self.file, settings, self.clock), self.mode, self.clock)
 
     def record_shutdown(self) -> None:
-        """End as a server does; numbers that one on PostgreSQL leaves out are used again, as by the model."""
+        """Shut down like a server; on PostgreSQL, skipped IDs are used again, as in the model."""
         self.queue.begin()
         self.queue.store.unit.record_shutdown("2026-01-05 10:00:00")
         self.queue.store.commit()
@@ -62,7 +62,7 @@ class Histories(test_machine.Histories):
 
     @rule(times=st.sampled_from([1, 1, 2]))
     def move(self, times: int) -> None:
-        """Move the queue, or move it there and back at once: then it is as it was."""
+        """Move the queue, or move it there and back, which must leave it unchanged."""
         self.record_shutdown()
         before = self.content()
         for _ in range(times):
@@ -72,7 +72,7 @@ class Histories(test_machine.Histories):
         self.queue = self.at_hand()
 
     def content(self) -> moved.Content | None:
-        """Return all that the queue holds."""
+        """Return the content of the queue."""
         return moved.content_there() if self.file is None else moved.content_of(self.file)
 
     def moved(self) -> None:
@@ -88,7 +88,7 @@ class Histories(test_machine.Histories):
 
     @rule(name=test_machine.NAMES, worker=st.sampled_from(["v", "w"]))
     def work(self, name: str, worker: str) -> None:
-        """Take a job as a worker and let it print, so that there are runs, output and events to move."""
+        """Take a job as a worker and append output, so that there are runs, output and events to move."""
         found = self.queue.call(c.GetJob.read({"name": name, "worker": worker}))
         assert self.model.call(c.GetJob.read({"name": name, "worker": worker})) == found
         if found.body and found.body.get("runID"):

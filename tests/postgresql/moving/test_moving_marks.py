@@ -162,7 +162,7 @@ def test_no_server_starts_on_a_database_that_was_moved(path: Path, tmp_path: Pat
 
 
 def on_postgresql() -> WholeServer:
-    """Return a server, not yet started, of the queue on PostgreSQL."""
+    """Return an unstarted server of the queue on PostgreSQL."""
     return WholeServer(Settings(database=CLUSTER.url, database_schema=moved.SCHEMA, server_name="s", port=0))
 
 
@@ -185,7 +185,7 @@ async def test_a_server_that_is_there_is_in_the_way_and_one_that_comes_is_refuse
 
 
 def test_servers_that_were_asleep_hear_of_the_mark(path: Path, tmp_path: Path) -> None:
-    """What they remember between units is read anew."""
+    """Values cached between units are read again."""
     moving.to_postgresql(path, moved.database(), STRICT)
     epoch = "SELECT epoch FROM control"
     with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
