@@ -2,7 +2,8 @@
 
 One process is the server, this one the clients: some pause, resume or ask for patterns that nobody asked for
 before, while others create a job, query one, send a heartbeat or ping every few milliseconds. What counts is
-how long these wait.
+how long these wait. With ``--waiters`` it measures instead what a create costs more while so many GetJobs
+wait, each for a pattern of its own: on one server, in turn with and without them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
 import os
+import statistics
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
@@ -147,6 +150,64 @@ SCENES: dict[str, Work | None] = {
 }
 
 
+WAITER_US = 10.0
+"""What a create may cost more beside thousands of waiting patterns."""
+CREATES = 4_000
+"""Creates of one measurement."""
+
+
+async def create_us(server: Served) -> float:
+    """Return the server's processor time for a create that no waiter gets, in microseconds."""
+    client = await Client.open(server.port)
+    before = server.cpu_s()
+    for number in range(CREATES):
+        await client.ask("CreateJob", name=f"jobs/{number % 50}/other")
+    spent_s = server.cpu_s() - before
+    await client.close()
+    return spent_s / CREATES * 1e6
+
+
+async def waiter_pair(server: Served, waiters: int, *, first: bool) -> tuple[float, float]:
+    """Return what a create costs with and without waiters; measure with them ``first``, or last."""
+    without = 0.0 if first else await create_us(server)
+    streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(waiters)]
+    for number, (_, writer) in enumerate(streams):
+        ask = f"GetJob\r\nname: jobs/*/host-{number}\r\nConnection: wait\r\ntimeout: 600000\r\n\r\n"
+        writer.write(ask.encode())
+    await until_waiting(server, waiters)
+    beside = await create_us(server)
+    for _, writer in streams:
+        writer.close()
+    await until_waiting(server, 0)
+    return beside, without or await create_us(server)
+
+
+async def until_waiting(server: Served, count: int) -> None:
+    """Return when so many GetJobs wait."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    waiting = -1
+    while waiting != count:
+        writer.write(b"Status\r\n\r\n")
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = next(int(line[15:]) for line in head.split("\r\n") if line.startswith("Content-Length:"))
+        waiting = json.loads(await reader.readexactly(length))["waiting"]
+        await asyncio.sleep(0.1)
+    writer.close()
+
+
+def measure_waiters(directory: Path, waiters: int, rounds: int) -> None:
+    """Print what a create costs more beside waiters, pair by pair."""
+    with Served(directory, "--durability", "relaxed") as server:
+        asyncio.run(create_us(server))  # to warm up
+        pairs = [
+            asyncio.run(waiter_pair(server, waiters, first=bool(number % 2))) for number in range(rounds)
+        ]
+    rows = [(f"{one:.1f}", f"{other:.1f}", f"{one - other:+.1f}") for one, other in pairs]
+    print(table((f"beside {waiters:,} waiters", "without", "difference"), rows))
+    more = statistics.median(one - other for one, other in pairs)
+    print(verdict("a create costs more", more, WAITER_US, unit=" us", at_most=True))
+
+
 def spelled(took: list[float]) -> str:
     """Return p50, p99 and the longest of some milliseconds."""
     took = sorted(took)
@@ -186,8 +247,13 @@ def main() -> None:
     parser.add_argument("--scenes", nargs="+", default=list(SCENES), choices=list(SCENES))
     parser.add_argument("--checkout", type=Path, help="the code of the server, if not this one")
     parser.add_argument("--real-time", action="store_true", help="on a machine that does other things too")
+    parser.add_argument("--waiters", type=int, default=0, help="GetJobs that wait, such as 5000")
+    parser.add_argument("--rounds", type=int, default=6, help="pairs with and without waiters")
     options = parser.parse_args()
     directory = machine.real_directory(options.directory)
+    if options.waiters:
+        measure_waiters(directory, options.waiters, options.rounds)
+        return
     rows, longest, at_once = [], 0.0, 0.0
     with ExitStack() as stack:
         url = ""

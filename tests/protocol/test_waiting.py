@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
 import pytest
 
+from bedrockjobs.base import glob
 from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.commands import GetJob
+from bedrockjobs.engine.submission import Outcome
 from tests.conftest import Live
-from tests.protocol.talk import post, request
+from tests.effort import PROFILE, examples
+from tests.engines import sqlite_only
+from tests.protocol.spent import ANSWERED_S, watched
+from tests.protocol.talk import Talk, post, request
 from tests.protocol.waiters import LONG_MS, wait_for
 
 # --- woken by a job --------------------------------------------------------------------------------------
@@ -304,3 +315,65 @@ async def test_prefer_wait(still: Live) -> None:
     assert await talk.silent()
     still.advance(0.001)
     assert (await talk.reply()).code == 404
+
+
+# --- very many patterns ----------------------------------------------------------------------------------
+
+PATTERNS = examples(1_000, night=5_000)
+"""Waiting GetJobs, each with a pattern of its own."""
+
+COMPARED_MAX = 20
+"""Patterns that a new job may be compared with, in the index of waiters and in that of the next jobs each."""
+
+
+@sqlite_only("the same waiters are served on both engines, and a search for 5,000 patterns takes long")
+async def test_a_job_goes_to_its_waiter_among_thousands_of_patterns_and_is_compared_with_few(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[int, Outcome] = {}
+
+    def deliver(number: int, outcome: Outcome) -> bool:
+        found[number] = outcome
+        return True
+
+    for number in range(PATTERNS):
+        ask = GetJob(name=f"jobs/*/host-{number}", connection="wait", timeout=LONG_MS)
+        live.server.service.submit(ask, partial(deliver, number))
+    await live.waiting(PATTERNS)
+    await live.until(lambda: live.server.dispatcher.pending == 0)
+    compared, matches = 0, glob._Entry.matches
+
+    def counting(entry: glob._Entry[object], name: str) -> bool:
+        nonlocal compared
+        compared += 1
+        return matches(entry, name)
+
+    monkeypatch.setattr(glob._Entry, "matches", counting)
+    asked = range(0, PATTERNS, 50)
+    for number in asked:
+        assert (await live.ask("CreateJob", name=f"jobs/some/host-{number}")).code == 200
+    await live.until(lambda: len(found) >= len(asked))
+    print(f"{compared / len(asked):.1f} comparisons of {PATTERNS} for each job")
+    assert compared / len(asked) < 2 * COMPARED_MAX
+    for number in asked:
+        assert f'"name":"jobs/some/host-{number}"' in found[number].body  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(PROFILE != "random", reason="5,000 connections: at night only")
+async def test_thousands_of_hosts_wait_at_a_server_each_for_its_own_pattern(tmp_path: Path) -> None:
+    with watched(tmp_path / "jobs.db") as server:
+        async with AsyncExitStack() as stack:
+            talks = []
+            for number in range(PATTERNS):
+                talks.append(await stack.enter_async_context(await Talk.open(server.port)))
+                talks[-1].send(
+                    request("GetJob", name=f"jobs/*/host-{number}", connection="wait", timeout=LONG_MS)
+                )
+            await server.settled()
+            async with await Talk.open(server.port) as other:
+                async with asyncio.timeout(ANSWERED_S):
+                    while (await other.ask("Status")).json["waiting"] < PATTERNS:
+                        await asyncio.sleep(0.05)
+                for number in range(0, PATTERNS, 50):
+                    assert (await other.ask("CreateJob", name=f"jobs/x/host-{number}")).code == 200
+                    assert (await talks[number].reply()).json["name"] == f"jobs/x/host-{number}"
