@@ -190,8 +190,8 @@ class Server:
         if self._telemetry is not None:
             listeners.add(self._telemetry)
         await self._reader.open()
-        await self._load_secrets()
         try:
+            await self._database.when_there(self._load_secrets)
             await self._database.join(self.dispatcher, notifier, listeners, VERSION)
         except StartError:
             await self._close()

@@ -5,9 +5,9 @@ This package chooses the engine. The server uses a ``Database``, its engine and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.settings import Settings
@@ -15,6 +15,8 @@ from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine, Reader
+
+_T = TypeVar("_T")
 
 EXIT_OK, EXIT_FAILURE, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_DISK, EXIT_CONFIG = 0, 1, 2, 69, 74, 78
 """Exit statuses of a server; those from 69 follow ``sysexits.h``."""
@@ -48,6 +50,9 @@ class Database(Protocol):
 
     async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Open the database; raises StartError. ``on_failure`` is called if it becomes unusable."""
+
+    async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Attempt something until the database can be used, if waiting may help; raises StartError."""
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str

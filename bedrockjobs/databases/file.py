@@ -7,9 +7,10 @@ import logging
 import os
 import sqlite3
 import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
@@ -28,6 +29,8 @@ from bedrockjobs.store.sandbox import is_damage
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.transfer import TransferError, copy_before_migration
+
+_T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +149,10 @@ class FileDatabase:
             f" what can be read: `sqlite3 {path} .recover | sqlite3 new.db`. `bedrockjobs doctor --scrub`"
             " shows more."
         )
+
+    async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Attempt something once: an open file is there."""
+        return await attempt()
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str

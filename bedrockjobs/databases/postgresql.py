@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
+from bedrockjobs import systemd
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
+from bedrockjobs.base.config import PG_RETRY_S, PG_RETRY_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp_ms
@@ -17,7 +22,7 @@ from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.workers import SharedWorkers
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.peers import NameTaken
-from bedrockjobs.store.postgresql.connect_checks import start_fault
+from bedrockjobs.store.postgresql.connect_checks import StartFault, start_fault
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.peers import PostgreSQLPeers
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
@@ -25,6 +30,8 @@ from bedrockjobs.store.postgresql.session import SessionRequirements
 from bedrockjobs.store.schema import SchemaError
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class PostgreSQLDatabase:
@@ -41,6 +48,8 @@ class PostgreSQLDatabase:
         self._engine: PostgreSQLEngine | None = None
         self._peers: PostgreSQLPeers | None = None
         self._cluster: ClusterMember | None = None
+        self._waits = False
+        """Whether the start waits for the database, which is logged once."""
 
     async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Connect and create missing tables; raises StartError."""
@@ -49,21 +58,49 @@ class PostgreSQLDatabase:
             settings.check_postgresql()
         except ValueError as error:
             raise StartError(str(error), EXIT_CONFIG) from None
-        try:
-            engine = PostgreSQLEngine(
-                settings.database,
-                self.clock,
-                name=settings.database_schema,
-                terms=SessionRequirements.from_settings(settings),
-            )
-        except (SchemaError, StoreError) as error:
-            raise StartError(*start_fault(error)) from None
+        engine = await self.when_there(self._connect)
         engine.unit.records.configure(settings)
         self._engine = engine
         reader = PostgreSQLReader(
             settings.database, settings, settings.database_schema, engine.id, self._confirmed
         )
         return Opened(engine, reader)
+
+    async def _connect(self) -> PostgreSQLEngine:
+        settings = self._settings
+        terms = SessionRequirements.from_settings(settings)
+        return PostgreSQLEngine(settings.database, self.clock, name=settings.database_schema, terms=terms)
+
+    async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Attempt something until the database can be used, without a limit, as a running server does.
+
+        Raises StartError for what a person has to change.
+        """
+        pause_s = PG_RETRY_S
+        while True:
+            try:
+                done = await attempt()
+            except (SchemaError, StoreError, Unavailable) as error:
+                fault = self._fault(error)
+                if not fault.passes:
+                    raise StartError(fault.sentence, fault.status) from None
+                if not self._waits:
+                    log.warning("waiting for the database: %s", fault.sentence)
+                    systemd.notify("READY=1", "STATUS=waiting for the database")
+                self._waits = True
+            else:
+                if self._waits:
+                    log.info("the database can be used")
+                self._waits = False
+                return done
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PG_RETRY_S_MAX)
+
+    @staticmethod
+    def _fault(error: SchemaError | StoreError | Unavailable) -> StartFault:
+        if isinstance(error, Unavailable):  # of the reader, which uses another connection
+            return StartFault(f"database: {error.detail}", EXIT_UNAVAILABLE, passes=True)
+        return start_fault(error)
 
     def _confirmed(self) -> str:
         """Return the last stored heartbeat of this server; empty before the first."""
@@ -73,6 +110,11 @@ class PostgreSQLDatabase:
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
     ) -> None:
         """Join the cluster; raises StartError."""
+        await self.when_there(partial(self._join, dispatcher, notifier, version))
+        assert self._cluster is not None
+        listeners.add(self._cluster)
+
+    async def _join(self, dispatcher: Dispatcher, notifier: Notifier, version: str) -> None:
         assert self._engine is not None
         settings = self._settings
         peers = self._peers = PostgreSQLPeers(
@@ -94,13 +136,9 @@ class PostgreSQLDatabase:
         except NameTaken as error:
             await peers.close()
             raise StartError(str(error), EXIT_UNAVAILABLE) from None
-        except SchemaError as error:
+        except (SchemaError, StoreError):
             await peers.close()
-            raise StartError(f"database: {error}", EXIT_CONFIG) from None
-        except StoreError as error:
-            await peers.close()
-            raise StartError(f"database: {error}", EXIT_UNAVAILABLE) from None
-        listeners.add(self._cluster)
+            raise
 
     async def move_clock(self, moment: datetime) -> None:
         """Advance the test clock of all servers; raises Unavailable if the database is unreachable."""

@@ -35,6 +35,10 @@ class UnfitDatabase(StoreAway):
     """The database answers but must not be used in its present state."""
 
 
+class ReadOnlyDatabase(UnfitDatabase):
+    """The database is read-only, as a standby before its promotion."""
+
+
 class StandbyAway(StoreAway):
     """No synchronous standby is connected."""
 
@@ -82,7 +86,7 @@ class ConnectChecks:
             [(SQL["where"], ())]
         )[0]
         if read_only:
-            raise UnfitDatabase("the database is read-only: it is a standby, or was set to read-only")
+            raise ReadOnlyDatabase("the database is read-only: it is a standby, or was set to read-only")
         place = Timeline(system, timeline)
         if self._seen is not None and place.system != self._seen.system:
             raise UnfitDatabase(
@@ -173,6 +177,8 @@ class StartFault(NamedTuple):
 
     sentence: str
     status: int
+    passes: bool = False
+    """Whether it may pass by itself, so that a starting server waits as a running one does."""
 
 
 _LET_IN = (
@@ -182,6 +188,8 @@ _LET_IN = (
     ("password authentication failed", "Check user and password.", CONFIG),
     ("no password supplied", "Give a password in the URL, in PGPASSWORD or in a password file.", CONFIG),
     ("pg_hba.conf", "Ask an administrator to allow this host, user and database in pg_hba.conf.", CONFIG),
+    ("does not support SSL", "Check sslmode in the URL.", CONFIG),
+    ("certificate", "Check sslmode and the certificates in the URL.", CONFIG),
     ('role "', "Create the role, or name another user in the URL.", CONFIG),
     ('database "', "Create it with CREATE DATABASE, or name another one in the URL.", CONFIG),
     ("session is read-only", "Only standbys answered: name the primary in the URL too.", UNAVAILABLE),
@@ -212,14 +220,17 @@ def start_fault(error: StoreError | SchemaError) -> StartFault:
             f"database: the URL cannot be read: {text}. Expected postgresql://user@host:port/database.",
             CONFIG,
         )
+    if isinstance(error, ReadOnlyDatabase):
+        return StartFault(f"database: {text}.", UNAVAILABLE, passes=True)
     if isinstance(error, UnfitDatabase):
         return StartFault(f"database: {text}.", CONFIG)
     if isinstance(error, StoreFull):
-        return StartFault(f"database: its disk is full: {text}. Free space there.", UNAVAILABLE)
+        return StartFault(f"database: its disk is full: {text}. Free space there.", UNAVAILABLE, passes=True)
     known = _LET_IN if isinstance(error, StoreAway) else _STATES
     for part, advice, status in known:
         if part in text:
-            return StartFault(f"database: {text} {advice}", status)
+            return StartFault(f"database: {text} {advice}", status, passes=status == UNAVAILABLE)
     if isinstance(error, StoreAway):
-        return StartFault(f"database: {text} Check host and port, and whether it runs.", UNAVAILABLE)
+        advice = "Check host and port, and whether it runs."
+        return StartFault(f"database: {text} {advice}", UNAVAILABLE, passes=True)
     return StartFault(f"database: {text}", UNAVAILABLE)
